@@ -1,0 +1,55 @@
+"""`mlxbert doctor`."""
+
+import importlib.metadata
+import platform
+import sys
+
+from mlxbert import __version__
+from mlxbert.cli import render, session
+from mlxbert.cli.options import OutputOptions
+
+_PACKAGES = ("mlx", "mlx-metal", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13", "numpy", "tokenizers", "rich", "typer")
+
+
+def doctor(out: OutputOptions) -> None:
+    """Show what mlxbert runs on: chip, device, dtype, BLAS with its measured speed, versions, and what to mend.
+
+    Example: mlxbert doctor
+    """
+    session.listen(out)
+    from mlxbert import device
+
+    device.use()
+    versions = {name: _version(name) for name in _PACKAGES}
+    found = device.describe()
+    found["gflops"] = round(device.measure_gflops(), 1)
+    problems = [hint for hint in (found.pop("blas_hint"), _two_backends(versions)) if hint]
+    report = {
+        "mlxbert": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **found,
+        "packages": {name: version for name, version in versions.items() if version},
+        "python_path": sys.executable,
+        "problems": problems,
+    }
+    shown = [(key, value) for key, value in report.items() if key not in ("packages", "problems")]
+    shown += [(f"package {name}", version) for name, version in versions.items() if version]
+    session.show_object(report, lambda: render.facts("mlxbert doctor", shown), out)
+    for problem in problems:
+        render.say("hint", str(problem))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _two_backends(versions: dict[str, str | None]) -> str | None:
+    """MLX's CPU and CUDA wheels put the same library in the same place: the one installed last is the one that runs."""
+    cuda = [name for name in ("mlx-cuda-12", "mlx-cuda-13") if versions[name]]
+    if versions["mlx-cpu"] and cuda:
+        return f"mlx-cpu and {cuda[0]} are both installed and overwrite each other: uninstall both, then install one"
+    return None

@@ -1,0 +1,47 @@
+"""`mlxbert fill-mask`."""
+
+from typing import Annotated
+
+import typer
+
+from mlxbert.cli import render, session
+from mlxbert.cli.inputs import open_input, single
+from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
+
+
+def fill_mask(
+    model: ModelOptions,
+    source: InputOptions,
+    out: FileOptions,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts with [MASK] in them.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Words per mask; 5, or all targets.")] = None,
+    targets: Annotated[str | None, typer.Option(metavar="A,B", help="Only these words compete.")] = None,
+    overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
+) -> None:
+    """Find the words that may stand where a text says [MASK].
+
+    Several masks are filled independently, each while the others stay masked. A text too long for the model is looked
+    at through a window around each mask. Scores are probabilities over the whole vocabulary.
+
+    Example: mlxbert fill-mask "Tokyo is the largest city in [MASK]." --top-k 3
+    """
+    opened = open_input(texts or (), source, ("text",))
+    loaded = session.load("fill-mask", model, out)
+    from mlxbert.tasks.fill_mask import fill_mask as task
+
+    words = None if targets is None else [word.strip() for word in targets.split(",")]
+    session.stream(
+        opened,
+        lambda records: task(
+            loaded,
+            single(records),
+            top_k=top_k,
+            targets=words,
+            overflow=overflow.value,
+            batch_tokens=model.batch_tokens,
+            on_error=opened.on_error,
+        ),
+        render.fill_mask,
+        out,
+        task=session.Task("fill-mask", loaded, model, {"top_k": top_k, "targets": words, "overflow": overflow.value}),
+    )

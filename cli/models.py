@@ -1,0 +1,29 @@
+"""`mlxbert models …`."""
+
+from mlxbert.cli import render, session
+from mlxbert.cli.options import OutputOptions
+
+
+def models_list(out: OutputOptions) -> None:
+    """List the models that are on this machine.
+
+    Example: mlxbert models list
+    """
+    session.listen(out)
+    from mlxbert.model import TASKS
+    from mlxbert.weights.inspect import inspect_folder
+    from mlxbert.weights.source import BUILTIN, builtin_folder
+
+    found = inspect_folder(builtin_folder())
+    model = {
+        "name": BUILTIN,
+        "family": found["family"],
+        "parameters": found["parameters"]["total"],
+        "max_length": found["max_length"],
+        "tasks": [task for task, parts in TASKS.items() if set(parts) <= set(found["parts"])],
+        "bytes": sum(path.stat().st_size for path in builtin_folder().rglob("*") if path.is_file()),
+        "folder": found["folder"],
+        "quality": session.BUILTIN_QUALITY,
+    }
+    rows = [(key, ", ".join(value) if isinstance(value, list) else value) for key, value in model.items()]
+    session.show_object(model, lambda: render.facts(BUILTIN, rows[1:]), out)

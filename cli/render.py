@@ -1,0 +1,212 @@
+"""How results look: JSON lines for programs, tables and bars for people. The only place with colours.
+
+Texts are data: they are put into rich's `Text` objects, never into its markup, and control characters in them are made
+visible, so that no text can steer the terminal.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.results import FillMask, Mask, NextSentence, Tokens
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+BAR_WIDTH = 20
+EXCERPT = 60  # characters shown on each side of a mask
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_SEGMENT_STYLES = ("cyan", "magenta")
+# Control characters as their pictures: U+2400 and on; DEL and the C1 block as a replacement character.
+_VISIBLE = {code: chr(0x2400 + code) for code in range(32)} | {code: "\ufffd" for code in range(127, 160)}
+
+
+def to_json(value: object) -> str:
+    """One line of JSON, as UTF-8 text."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def visible(text: str) -> str:
+    """The text with its control characters made visible."""
+    return text.translate(_VISIBLE)
+
+
+def console(stderr: bool = False) -> "Console":
+    """A rich console on stdout, or on stderr."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=stderr)
+
+
+def say(kind: str, text: str) -> None:
+    """One line of talk on stderr: `note: …`, `hint: …`, `error: …`."""
+    if sys.stderr is None:
+        return
+    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+        from rich.text import Text
+
+        style = {"error": "bold red", "hint": "cyan", "warning": "yellow"}.get(kind, "dim")
+        console(stderr=True).print(Text.assemble((f"{kind}:", style), " ", visible(text)))
+    else:
+        print(f"{kind}: {visible(text)}", file=sys.stderr)  # noqa: T201 - the one place that talks
+
+
+def bar(share: float, width: int = BAR_WIDTH) -> str:
+    """A bar of eighths of a character; `share` from 0 to 1."""
+    eighths = round(share * width * 8)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).strip().ljust(width)
+
+
+def _grid(*headers: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(headers), header_style="dim")
+    for header in headers:
+        table.add_column(header)
+    return table
+
+
+def _excerpt(text: str, start: int, end: int) -> tuple[str, str]:
+    """What stands before and after a place, shortened, on one line."""
+    left, right = " ".join(text[:start].split(" ")), text[end:]
+    if len(left) > EXCERPT:
+        left = "…" + left[-EXCERPT:]
+    if len(right) > EXCERPT:
+        right = right[:EXCERPT] + "…"
+    return visible(left), visible(right)
+
+
+def _fill_rows(result: FillMask, mask: Mask) -> "Table":
+    from rich.text import Text
+
+    table = _grid()
+    for _ in range(4):
+        table.add_column(no_wrap=True)
+    table.columns[3].no_wrap = False
+    for fill in mask.fills:
+        word_end = len(fill.text) - len(result.text[mask.end :])
+        word_start = word_end - len(fill.token.removeprefix("##"))
+        left, right = _excerpt(fill.text, word_start, word_end)
+        word = visible(fill.text[word_start:word_end])
+        table.add_row(
+            Text(visible(fill.token), style="bold"),
+            Text(bar(fill.score), style="green"),
+            Text(f"{fill.score:6.1%}"),
+            Text.assemble((left, "dim"), (word, "bold green"), (right, "dim")),
+        )
+    return table
+
+
+def fill_mask(result: FillMask) -> Iterator["RenderableType"]:
+    """A table per mask: the words, their probabilities, the sentence filled."""
+    from rich.text import Text
+
+    for number, mask in enumerate(result.masks, 1):
+        if len(result.masks) > 1:
+            left, right = _excerpt(result.text, mask.start, mask.end)
+            here = visible(result.text[mask.start : mask.end])
+            yield Text.assemble((f"mask {number} of {len(result.masks)}: ", "dim"), left, (here, "bold yellow"), right)
+        yield _fill_rows(result, mask)
+
+
+def next_sentence(result: NextSentence) -> Iterator["RenderableType"]:
+    """The answer with its probability, and the two texts."""
+    from rich.text import Text
+
+    answer = ("follows", "bold green") if result.is_next else ("does not follow", "bold red")
+    share = result.score if result.is_next else 1 - result.score
+    yield Text.assemble(answer, "  ", (bar(share), answer[1].split()[1]), f" {share:.1%}")
+    for name, text in (("A", result.a), ("B", result.b)):
+        yield Text.assemble((f"{name}  ", "dim"), visible(text if len(text) <= 300 else text[:299] + "…"))
+
+
+def tokens(result: Tokens) -> Iterator["RenderableType"]:
+    """BERT's input as the sum it is: token, segment and position, one column per token."""
+    from rich.text import Text
+
+    rows = [
+        [visible(token.token), str(token.id), "AB"[token.segment] if token.segment < 2 else str(token.segment),
+         str(token.position)]
+        for token in result.tokens
+    ]  # fmt: skip
+    names = ("token", "id", "segment", "position")
+    width = console().width
+    start = 0
+    while start < len(rows):
+        end, used = start, 10
+        while end < len(rows) and (end == start or used + _column_width(rows[end]) <= width):
+            used += _column_width(rows[end])
+            end += 1
+        table = _grid("", *("" for _ in rows[start:end]))
+        table.show_header = False
+        for line, name in enumerate(names):
+            cells = [
+                Text(row[line], style=_token_style(line, token.segment, special=token.start == token.end))
+                for row, token in zip(rows[start:end], result.tokens[start:end], strict=True)
+            ]
+            table.add_row(Text(name if line == 0 else f"+ {name}" if line > 1 else "  id", style="dim"), *cells)
+        yield table
+        start = end
+
+
+def _column_width(row: list[str]) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, row)) + 2
+
+
+def _token_style(line: int, segment: int, *, special: bool) -> str:
+    colour = _SEGMENT_STYLES[segment % len(_SEGMENT_STYLES)]
+    if line == 0:
+        return f"dim {colour}" if special else f"bold {colour}"
+    return colour if line == 2 else "dim" if line == 1 else ""
+
+
+def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["RenderableType"]:
+    """A heading and a list of names and values."""
+    from rich.text import Text
+
+    yield Text(title, style="bold")
+    table = _grid("", "")
+    table.show_header = False
+    for name, value in rows:
+        shown = Text("-", style="dim") if value is None else Text(visible(str(value)))
+        table.add_row(Text(f"  {name}", style="dim"), shown)
+    yield table
+
+
+def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> "RenderableType":
+    """A table with a header line."""
+    from rich.text import Text
+
+    table = _grid(*headers)
+    for row in rows:
+        table.add_row(*(Text(visible(str(value))) for value in row))
+    return table
+
+
+@contextmanager
+def progress(total: int | None, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, if that is a terminal and stdout is not.
+
+    Yields:
+        A function of (bytes read, results so far).
+    """
+    if quiet or sys.stderr is None or not sys.stderr.isatty() or sys.stdout.isatty():
+        yield lambda done, results: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: list[Any] = [BarColumn(), TextColumn("{task.fields[results]} done, {task.fields[rate]:.0f}/s")]
+    with Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=total, results=0, rate=0.0)
+
+        def update(done: int, results: int) -> None:
+            elapsed = shown.tasks[0].elapsed or 1e-9
+            shown.update(task, completed=done, results=results, rate=results / elapsed)
+
+        yield update

@@ -1,0 +1,81 @@
+"""BERT encoders on Apple's MLX: fill-mask, next-sentence prediction, and the numbers of `transformers`.
+
+```python
+import mlxbert
+
+model = mlxbert.load("builtin")
+print(mlxbert.fill_mask(model, "Tokyo is the largest city in [MASK].").masks[0].fills[0].token)
+```
+
+Importing the package does nothing; what is used is imported when it is used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mlxbert.errors import (
+        ArgumentError,
+        CheckpointError,
+        ConfigError,
+        DeviceError,
+        InputError,
+        MlxbertError,
+        ThreadError,
+        TokenizerError,
+    )
+    from mlxbert.model import Model, load
+    from mlxbert.results import Failure, Fill, FillMask, Mask, NextSentence
+    from mlxbert.tasks.fill_mask import fill_mask
+    from mlxbert.tasks.next_sentence import next_sentence
+
+_HOMES = {
+    "mlxbert.errors": (
+        "ArgumentError",
+        "CheckpointError",
+        "ConfigError",
+        "DeviceError",
+        "InputError",
+        "MlxbertError",
+        "ThreadError",
+        "TokenizerError",
+    ),
+    "mlxbert.model": ("Model", "load"),
+    "mlxbert.results": ("Failure", "Fill", "FillMask", "Mask", "NextSentence"),
+    "mlxbert.tasks.fill_mask": ("fill_mask",),
+    "mlxbert.tasks.next_sentence": ("next_sentence",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ArgumentError",
+    "CheckpointError",
+    "ConfigError",
+    "DeviceError",
+    "Failure",
+    "Fill",
+    "FillMask",
+    "InputError",
+    "Mask",
+    "MlxbertError",
+    "Model",
+    "NextSentence",
+    "ThreadError",
+    "TokenizerError",
+    "__version__",
+    "fill_mask",
+    "load",
+    "next_sentence",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'mlxbert' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

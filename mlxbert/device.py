@@ -1,0 +1,207 @@
+"""Which device, which dtype, which BLAS: the only file that knows the hardware, and the only one that imports MLX.
+
+Everybody else writes `from mlxbert.device import mx, nn`. That makes one thing certain: on Linux, where the MLX wheel
+brings the reference BLAS (5 to 8 GFLOP/s on two cores that can do 250), a fast BLAS is in the process before MLX binds
+its symbols. Loading it later has no effect.
+"""
+
+import ctypes
+import functools
+import logging
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlxbert.errors import ArgumentError, DeviceError
+
+DTYPES = ("auto", "float32", "float16", "bfloat16")
+DEVICES = ("auto", "gpu", "cpu")
+SUPPORTED = "mlxbert runs on Apple silicon (macOS 14 or newer) and on Linux with glibc 2.35 or newer (x86-64, arm64)"
+
+_GIB = 2**30
+_LOG = logging.getLogger("mlxbert")
+
+
+@dataclass(frozen=True)
+class Blas:
+    """The library behind MLX's matrix products on a CPU.
+
+    Attributes:
+        name: `accelerate`, `openblas`, `mkl`, `reference`, or the path that was asked for.
+        path: The file that was loaded, if one was.
+        hint: What would make it faster, if something would.
+    """
+
+    name: str
+    path: str | None = None
+    hint: str | None = None
+
+
+def _mkl_of_this_environment() -> list[str]:
+    # The mkl wheel puts its libraries into <prefix>/lib, where the dynamic linker does not look.
+    return [str(path) for path in sorted(Path(sys.prefix, "lib").glob("libmkl_rt.so*"))]
+
+
+def _load_blas() -> Blas:
+    """Loads a fast BLAS into the global symbol scope, where MLX's own calls then find it.
+
+    `MLXBERT_BLAS` names a library, or is `off`. Without it: MKL if this Python environment has it (the `mkl` extra),
+    else the system's OpenBLAS. The OpenBLAS inside numpy's wheel is of no use: its symbols are renamed.
+    """
+    if sys.platform != "linux":
+        return Blas("accelerate")
+    if "mlx.core" in sys.modules:
+        return Blas("unknown", hint="import mlxbert before mlx, or a fast BLAS cannot be put under it")
+    wanted = os.environ.get("MLXBERT_BLAS", "")
+    if wanted == "off":
+        return Blas("reference")
+    candidates = [(wanted, wanted)] if wanted else [("mkl", path) for path in _mkl_of_this_environment()]
+    if not wanted:
+        candidates.append(("openblas", "libopenblas.so.0"))
+    for name, path in candidates:
+        try:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as problem:
+            if wanted:
+                raise DeviceError(
+                    f"MLXBERT_BLAS={wanted}: the library cannot be loaded ({problem})",
+                    hint="give the path of a shared library with cblas_sgemm, or 'off'",
+                ) from None
+            continue
+        return Blas(name, path)
+    return Blas(
+        "reference",
+        hint="matrix products run on the reference BLAS, many times slower than this machine can: "
+        "install OpenBLAS (Debian, Ubuntu: apt install libopenblas0-pthread), or mlxbert's 'mkl' extra",
+    )
+
+
+def _keep_freed_memory() -> None:
+    """Keeps glibc from returning every large buffer to the kernel.
+
+    On a CPU, MLX takes each intermediate array from malloc. Above 32 MB (128 KB at first) glibc maps fresh pages for
+    it, and clearing them costs more than the arithmetic: a GELU over 4096 x 3072 takes 164 ms instead of 65.
+    """
+    try:
+        libc = ctypes.CDLL(None)
+        m_trim_threshold, m_mmap_threshold = -1, -3
+        libc.mallopt(m_mmap_threshold, _GIB)
+        libc.mallopt(m_trim_threshold, 2**31 - 1)
+    except (OSError, AttributeError):  # another libc: nothing to set, only slower
+        pass
+
+
+BLAS = _load_blas()
+if sys.platform == "linux":
+    _keep_freed_memory()
+
+try:
+    import mlx.core as mx
+    import mlx.nn as nn
+except ImportError as problem:
+    raise DeviceError(
+        f"MLX cannot be loaded on {platform.system()} {platform.machine()} ({problem})", hint=SUPPORTED
+    ) from None
+
+__all__ = [
+    "BLAS",
+    "DEVICES",
+    "DTYPES",
+    "Blas",
+    "choose_dtype",
+    "describe",
+    "measure_gflops",
+    "mx",
+    "nn",
+    "on_gpu",
+    "use",
+]
+
+
+def use(device: str = "auto") -> mx.Device:
+    """Makes `device` MLX's default and bounds what MLX keeps of freed buffers.
+
+    Args:
+        device: `auto` (the GPU where there is one), `gpu` or `cpu`.
+
+    Returns:
+        The device now in use.
+
+    Raises:
+        ArgumentError: `device` is none of the three.
+        DeviceError: `gpu` was asked for and there is none.
+    """
+    if device not in DEVICES:
+        raise ArgumentError(f"device is {device!r}, expected one of {', '.join(DEVICES)}")
+    gpu = mx.is_available(mx.gpu)
+    if device == "gpu" and not gpu:
+        raise DeviceError("device is 'gpu', but MLX finds no GPU here", hint="leave --device out, or give 'cpu'")
+    mx.set_default_device(mx.Device(mx.gpu if gpu and device != "cpu" else mx.cpu))
+    if gpu:
+        # Left alone, MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at
+        # ten times their weights); a gibibyte is more than one batch of any encoder turns over.
+        mx.set_cache_limit(_GIB)
+    elif BLAS.hint:
+        _hint_once(BLAS.hint)
+    return mx.default_device()
+
+
+@functools.cache
+def _hint_once(text: str) -> None:
+    _LOG.warning(text)
+
+
+def on_gpu() -> bool:
+    """Whether MLX computes on a GPU now."""
+    return mx.default_device().type == mx.DeviceType.gpu
+
+
+def choose_dtype(name: str = "auto") -> mx.Dtype:
+    """The dtype to compute in: as named, or the one that suits the device in use.
+
+    `auto` is float32 on a CPU (halves are emulated there), float16 on an Apple GPU (M1 and M2 have no bfloat16 units),
+    bfloat16 on CUDA.
+    """
+    if name not in DTYPES:
+        raise ArgumentError(f"dtype is {name!r}, expected one of {', '.join(DTYPES)}")
+    if name == "auto":
+        name = "float32" if not on_gpu() else "float16" if mx.metal.is_available() else "bfloat16"
+    dtype: mx.Dtype = getattr(mx, name)
+    return dtype
+
+
+def describe() -> dict[str, object]:
+    """What `mlxbert doctor` shows of the device in use."""
+    info = mx.device_info()
+    return {
+        "device": "gpu" if on_gpu() else "cpu",
+        "chip": info.get("device_name", platform.processor()),
+        "dtype": str(choose_dtype()).removeprefix("mlx.core."),
+        "cores": os.cpu_count(),
+        "memory_gib": _memory_gib(),
+        "blas": BLAS.name,
+        "blas_path": BLAS.path,
+        "blas_hint": BLAS.hint,
+    }
+
+
+def measure_gflops(size: int = 1024, runs: int = 5) -> float:
+    """Billions of float32 operations a second in a square matrix product, the best of a few runs."""
+    left, right = mx.random.normal((size, size)), mx.random.normal((size, size))
+    mx.eval(left @ right)
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        mx.eval(left @ right)
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds) / 1e9
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB, 1)
+    except (ValueError, OSError, AttributeError):
+        return None

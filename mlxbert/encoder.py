@@ -1,0 +1,120 @@
+"""Embeddings and the stack of layers on them: one encoder for every family.
+
+Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored layers.
+"""
+
+from dataclasses import dataclass
+
+from mlxbert.blocks import Context, build_block
+from mlxbert.config import EncoderConfig
+from mlxbert.device import mx, nn
+from mlxbert.errors import InputError
+
+
+@dataclass(frozen=True)
+class EncoderOutput:
+    """What an encoder gives.
+
+    Attributes:
+        last_hidden_state: (B, L, D).
+        pooler_output: (B, D), the first token through the pooler; `None` where the model has none. Lazy, as every MLX
+            array: unused, it costs nothing.
+        hidden_states: The embeddings and the output of every layer, each (B, L, D), if asked for.
+        attentions: The weights of every layer, each (B, H, L, L), if asked for.
+    """
+
+    last_hidden_state: mx.array
+    pooler_output: mx.array | None
+    hidden_states: tuple[mx.array, ...] | None = None
+    attentions: tuple[mx.array, ...] | None = None
+
+
+class Embeddings(nn.Module):
+    """Word, position and segment vectors added up, normed, and projected where they are narrower than the model."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width = config.embedding_size
+        self.word = nn.Embedding(config.vocab_size, width)
+        self.position = nn.Embedding(config.positions.max_position_embeddings, width)
+        if config.type_vocab_size:
+            self.token_type = nn.Embedding(config.type_vocab_size, width)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        if width != config.hidden_size:
+            self.projection = nn.Linear(width, config.hidden_size)
+        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.first_position = config.positions.first_position
+
+    def __call__(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
+        """(B, L) → (B, L, D)."""
+        length = input_ids.shape[1]
+        # Inputs are padded on the right, so that RoBERTa's running count of real tokens is a plain range here.
+        x = self.word(input_ids) + self.position.weight[self.first_position : self.first_position + length]
+        if "token_type" in self:
+            # Segment 0 has a vector too: it is added even when no segment ids are given.
+            x = x + (self.token_type.weight[0] if token_type_ids is None else self.token_type(token_type_ids))
+        x = self.dropout(self.norm(x))
+        return self.projection(x) if "projection" in self else x
+
+
+class Pooler(nn.Module):
+    """The first token through a dense layer and tanh."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        """(B, L, D) → (B, D)."""
+        return mx.tanh(self.dense(hidden[:, 0]))
+
+
+class Encoder(nn.Module):
+    """Token ids to hidden states."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.embeddings = Embeddings(config)
+        self.layers = [build_block(config) for _ in range(config.num_stored_layers)]
+        if config.pooler:
+            self.pooler = Pooler(config)
+        self.config = config
+
+    def __call__(
+        self,
+        input_ids: mx.array,
+        attention_mask: mx.array | None = None,
+        token_type_ids: mx.array | None = None,
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> EncoderOutput:
+        """Runs the encoder.
+
+        Args:
+            input_ids: Integers (B, L), padded on the right.
+            attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded, which is faster.
+            token_type_ids: Integers (B, L); `None` means segment 0 everywhere.
+            output_hidden_states: Whether to give the hidden states of all layers.
+            output_attentions: Whether to give the attention weights of all layers.
+
+        Raises:
+            InputError: L exceeds the model's positions. (Ids are not checked here: that would wait for the device.)
+        """
+        if input_ids.shape[1] > self.config.max_length:
+            raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")
+        mask = None if attention_mask is None else (attention_mask != 0)[:, None, None, :]
+        context = Context(mask, output_attentions)
+        x = self.embeddings(input_ids, token_type_ids)
+        hidden_states = [x]
+        attentions: list[mx.array] = []
+        for stored in self.config.layer_schedule:
+            x, weights = self.layers[stored](x, context)
+            hidden_states.append(x)
+            attentions += [] if weights is None else [weights]
+        return EncoderOutput(
+            last_hidden_state=x,
+            pooler_output=self.pooler(x) if "pooler" in self else None,
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+        )

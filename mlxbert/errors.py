@@ -1,0 +1,55 @@
+"""The errors that mlxbert raises.
+
+```
+MlxbertError             everything below; has .message and .hint
+├── ConfigError          config.json: a missing key, a value that is no known kind
+├── CheckpointError      weight files: damaged, missing, a tensor too many or too few
+├── TokenizerError       vocabulary files
+├── InputError           a text or a record that cannot be used
+├── ArgumentError        an argument outside what a function takes
+├── DeviceError          no such device, MLX not to be had on this platform
+└── ThreadError          a model used from another thread than the one that loaded it
+```
+"""
+
+
+class MlxbertError(Exception):
+    """Base of every error that a user of mlxbert can cause.
+
+    Args:
+        message: What is wrong: the value met and what was expected.
+        hint: What to do next, where there is something.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ConfigError(MlxbertError):
+    """A `config.json` that is missing, damaged, or describes something mlxbert does not compute."""
+
+
+class CheckpointError(MlxbertError):
+    """Weights that are missing, damaged, or do not fit the configuration."""
+
+
+class TokenizerError(MlxbertError):
+    """Vocabulary files that are missing, damaged, or do not fit the model."""
+
+
+class InputError(MlxbertError):
+    """A text or a record that the task cannot use."""
+
+
+class ArgumentError(MlxbertError):
+    """An argument outside what the function takes."""
+
+
+class DeviceError(MlxbertError):
+    """A device that is not there, or a platform on which MLX does not run."""
+
+
+class ThreadError(MlxbertError):
+    """A model used from another thread than the one that loaded it."""

@@ -1,0 +1,115 @@
+"""A model: tokenizer, network and labels, loaded from a folder."""
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlxbert import device as devices
+from mlxbert.config import EncoderConfig
+from mlxbert.errors import ArgumentError, CheckpointError, ThreadError
+from mlxbert.heads import Network
+from mlxbert.tokenizer import Tokenizer, load_tokenizer
+from mlxbert.weights.checkpoint import Checkpoint, build_network, open_checkpoint
+from mlxbert.weights.config_json import read_config
+from mlxbert.weights.families import family_of
+from mlxbert.weights.source import find_folder
+
+# The parts of a checkpoint that a task cannot do without.
+TASKS: dict[str, tuple[str, ...]] = {
+    "fill-mask": ("masked_lm",),
+    "next-sentence": ("pooler", "next_sentence"),
+}
+
+_LOG = logging.getLogger("mlxbert")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A loaded model; see `load`.
+
+    Attributes:
+        source: What it was loaded from, as given.
+        folder: The folder that this meant.
+        config: The encoder's facts.
+        tokenizer: Text to token ids.
+        network: The network itself, an `mlx.nn.Module` that is differentiable and usable on its own.
+        labels: Names of the classes of a classification head, in the order of its outputs; empty without one.
+    """
+
+    source: str
+    folder: Path
+    config: EncoderConfig
+    tokenizer: Tokenizer
+    network: Network
+    labels: tuple[str, ...] = ()
+    _thread: int = field(default_factory=threading.get_ident, repr=False)
+
+    def require(self, task: str) -> None:
+        """Refuses a task whose parts the model lacks, and use from a thread that did not load it.
+
+        Raises:
+            CheckpointError: A part is missing.
+            ThreadError: This is another thread; MLX arrays and streams belong to the one that made them.
+        """
+        if threading.get_ident() != self._thread:
+            raise ThreadError(
+                "the model was loaded on another thread; MLX work belongs to one",
+                hint="load the model on the thread that uses it, and feed that thread through a queue",
+            )
+        _check_parts(self.source, task, self._parts)
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        return (*self.network.heads, *(("pooler",) if self.config.pooler else ()))
+
+
+def _check_parts(source: str, task: str, parts: tuple[str, ...]) -> None:
+    missing = [part for part in TASKS[task] if part not in parts]
+    if missing:
+        raise CheckpointError(
+            f"{source}: {task} needs {' and '.join(missing)}, which this checkpoint does not hold",
+            hint=f"it holds: {', '.join(parts) or 'the encoder alone'}",
+        )
+
+
+def _open(source: str, task: str | None) -> tuple[Checkpoint, tuple[str, ...]]:
+    if task is not None and task not in TASKS:
+        raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
+    checkpoint = open_checkpoint(find_folder(source))
+    if task is None:
+        return checkpoint, checkpoint.parts
+    _check_parts(source, task, checkpoint.parts)
+    return checkpoint, TASKS[task]
+
+
+def load(source: str, *, task: str | None = None, dtype: str = "auto", device: str = "auto") -> Model:
+    """Loads a model.
+
+    Args:
+        source: `builtin`, or the folder of a checkpoint.
+        task: One of `TASKS`, to load only what it needs and to refuse a checkpoint that lacks it; `None` loads all.
+        dtype: `float32`, `float16`, `bfloat16`, or `auto`: what suits the device.
+        device: `gpu`, `cpu`, or `auto`: the GPU where there is one.
+
+    Raises:
+        MlxbertError: Of the kind that names what is wrong: ConfigError, CheckpointError, TokenizerError, ArgumentError,
+            DeviceError.
+    """
+    devices.use(device)
+    chosen = devices.choose_dtype(dtype)
+    checkpoint, parts = _open(source, task)
+    tokenizer = load_tokenizer(checkpoint.folder, checkpoint.config)
+    network = build_network(checkpoint, parts, chosen)
+    unused = [checkpoint.names[name] for name in checkpoint.ignored]
+    if unused:
+        _LOG.info("%s: not used: %s", source, ", ".join(unused))
+    return Model(source, checkpoint.folder, network.encoder.config, tokenizer, network)
+
+
+def load_tokenizer_of(source: str) -> tuple[Path, Tokenizer]:
+    """The folder that `source` means and its tokenizer, without the weights."""
+    folder = find_folder(source)
+    config_json = read_config(folder)
+    _, family = family_of(config_json)
+    return folder, load_tokenizer(folder, family.read_config(config_json))

@@ -1,0 +1,83 @@
+"""From one vector per token to one vector per text; the modes of sentence-transformers, and the attention's own.
+
+Shapes: B batch, L length, D hidden size, H heads. All sums run in float32: a half has too few digits for 512 tokens.
+"""
+
+from collections.abc import Callable
+
+from mlxbert.device import mx
+from mlxbert.encoder import EncoderOutput
+from mlxbert.errors import ArgumentError
+
+# hidden (B, L, D) float32, weights of real tokens (B, L, 1) float32 of 0 and 1, the output they come from → (B, D)
+Pooling = Callable[[mx.array, mx.array, EncoderOutput], mx.array]
+
+
+def _cls(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
+    return hidden[:, 0]
+
+
+def _mean(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
+    return (hidden * real).sum(axis=1) / real.sum(axis=1)
+
+
+def _max(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
+    return mx.where(real > 0, hidden, -mx.inf).max(axis=1)
+
+
+def _mean_sqrt_len(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
+    return (hidden * real).sum(axis=1) / mx.sqrt(real.sum(axis=1))
+
+
+def _weighted_mean(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
+    """Token number n, from 1, counts n times (SGPT, arXiv:2202.08904)."""
+    weights = real * mx.arange(1, hidden.shape[1] + 1, dtype=mx.float32)[None, :, None]
+    return (hidden * weights).sum(axis=1) / weights.sum(axis=1)
+
+
+def _last_token(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
+    last = real.sum(axis=1).astype(mx.int32) - 1
+    return mx.take_along_axis(hidden, last[:, :, None], axis=1)[:, 0]
+
+
+def _attention(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
+    """Tokens weighted as the first token attends to them in the last layer, its heads averaged."""
+    if output.attentions is None:
+        raise ArgumentError("pooling 'attention' needs the encoder's attentions", hint="set output_attentions=True")
+    weights = output.attentions[-1][:, :, 0].astype(mx.float32).mean(axis=1)
+    return (hidden * weights[:, :, None]).sum(axis=1)
+
+
+POOLINGS: dict[str, Pooling] = {
+    "cls": _cls,
+    "mean": _mean,
+    "max": _max,
+    "mean_sqrt_len": _mean_sqrt_len,
+    "weighted_mean": _weighted_mean,
+    "last_token": _last_token,
+    "attention": _attention,
+}
+
+
+def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = None) -> mx.array:
+    """One vector per text; padding is left out.
+
+    Args:
+        mode: One of `POOLINGS`.
+        output: What the encoder gave; with attentions for the mode `attention`.
+        attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded.
+
+    Returns:
+        float32 (B, D).
+
+    Raises:
+        ArgumentError: `mode` is unknown, or needs attentions that are not there.
+    """
+    if mode not in POOLINGS:
+        raise ArgumentError(f"pooling is {mode!r}, expected one of {', '.join(POOLINGS)}")
+    hidden = output.last_hidden_state.astype(mx.float32)
+    if attention_mask is None:
+        real = mx.ones((*hidden.shape[:2], 1))
+    else:
+        real = (attention_mask != 0)[:, :, None].astype(mx.float32)
+    return POOLINGS[mode](hidden, real, output)

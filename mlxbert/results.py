@@ -1,0 +1,116 @@
+"""What tasks return: frozen dataclasses, one per line of the JSON output.
+
+Offsets are `[start, end)` in code points of the text that was given. `position` counts tokens from the first special
+token on.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mlxbert.errors import MlxbertError
+
+
+@dataclass(frozen=True)
+class Result:
+    """Base of all results."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain dicts and lists, as the command line prints it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Stands in the place of a result whose input could not be used.
+
+    Attributes:
+        index: Place of the input in the stream, from 0.
+        error: Why.
+    """
+
+    index: int
+    error: MlxbertError
+
+    def to_dict(self) -> dict[str, Any]:
+        """`{"index": …, "error": …}`."""
+        return {"index": self.index, "error": self.error.message}
+
+
+@dataclass(frozen=True)
+class Fill:
+    """One word for one mask.
+
+    Attributes:
+        token: The token as the vocabulary spells it.
+        token_id: Its row in the vocabulary.
+        score: Its probability over the whole vocabulary, 0 to 1.
+        text: The given text with this mask filled; other masks stay.
+    """
+
+    token: str
+    token_id: int
+    score: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A masked place and what may stand there, the most probable first."""
+
+    position: int
+    start: int
+    end: int
+    fills: tuple[Fill, ...]
+
+
+@dataclass(frozen=True)
+class FillMask(Result):
+    """The fills of every mask of a text, in the order of the text."""
+
+    text: str
+    masks: tuple[Mask, ...]
+
+
+@dataclass(frozen=True)
+class NextSentence(Result):
+    """Whether `b` follows `a`.
+
+    Attributes:
+        score: Probability that `b` is the next sentence, 0 to 1.
+        truncated: Whether the pair was cut to fit into the model; the command line counts these.
+    """
+
+    a: str
+    b: str
+    is_next: bool
+    score: float
+    truncated: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """`{"a": …, "b": …, "is_next": …, "score": …}`."""
+        return {"a": self.a, "b": self.b, "is_next": self.is_next, "score": self.score}
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token as the model sees it; `start == end == 0` for a token that stands for no text."""
+
+    token: str
+    id: int
+    segment: int
+    position: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Tokens(Result):
+    """A text as the model sees it."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    truncated: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """`{"text": …, "tokens": […]}`."""
+        return {"text": self.text, "tokens": [asdict(token) for token in self.tokens]}

@@ -1,0 +1,257 @@
+"""Fill-mask: which words may stand at the masked places of a text."""
+
+import bisect
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, cast, overload
+
+from mlxbert.batch import in_batches, make_batch
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.model import Model
+from mlxbert.results import Failure, Fill, FillMask, Mask
+from mlxbert.tasks.common import check_on_error, run
+from mlxbert.tokenizer import Encoding, Tokenizer
+
+COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
+OVERFLOWS = ("window", "truncate", "error")
+DEFAULT_TOP_K = 5
+_CONTINUATION = "##"
+
+# (token id, probability) of the best words of one mask.
+_Best = list[tuple[int, float]]
+
+
+class _Place(NamedTuple):
+    """A mask: its place in the text, and the input and the token there that it is read from."""
+
+    position: int
+    start: int
+    end: int
+    input: int
+    token: int
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A text to fill, its inputs and its masks."""
+
+    text: str
+    encodings: list[Encoding]
+    masks: list[_Place]
+
+
+@overload
+def fill_mask(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
+    model: Model,
+    texts: str,
+    *,
+    top_k: int | None = None,
+    targets: Sequence[str] | None = None,
+    overflow: str = "window",
+    batch_tokens: int | None = None,
+) -> FillMask: ...
+@overload
+def fill_mask(
+    model: Model,
+    texts: Iterable[str | InputError],
+    *,
+    top_k: int | None = None,
+    targets: Sequence[str] | None = None,
+    overflow: str = "window",
+    batch_tokens: int | None = None,
+    on_error: Literal["raise"] = "raise",
+) -> Iterator[FillMask]: ...
+@overload
+def fill_mask(
+    model: Model,
+    texts: Iterable[str | InputError],
+    *,
+    top_k: int | None = None,
+    targets: Sequence[str] | None = None,
+    overflow: str = "window",
+    batch_tokens: int | None = None,
+    on_error: str,
+) -> Iterator[FillMask | Failure]: ...
+def fill_mask(
+    model: Model,
+    texts: str | Iterable[str | InputError],
+    *,
+    top_k: int | None = None,
+    targets: Sequence[str] | None = None,
+    overflow: str = "window",
+    batch_tokens: int | None = None,
+    on_error: str = "raise",
+) -> FillMask | Iterator[FillMask] | Iterator[FillMask | Failure]:
+    """Finds words for the masked places of texts.
+
+    Args:
+        model: A model with a masked-word head.
+        texts: One text, or any number; each with at least one `[MASK]` (or the model's own mask token). Several masks
+            of a text are filled independently, each while the others stay masked.
+        top_k: How many words per mask; default 5, or all targets where there are some.
+        targets: Only these words compete. Their scores stay probabilities over the whole vocabulary.
+        overflow: A text too long for the model: `window` looks at each mask with as much text as fits on both sides,
+            `truncate` cuts the end off, `error` refuses it.
+        batch_tokens: Tokens per batch, padding included.
+        on_error: `raise`, or `return` a Failure in the place of a text that cannot be used.
+
+    Returns:
+        One result for one text; for many an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: A text without a mask, or too long with `overflow="error"`.
+        ArgumentError: `top_k`, `targets` or another argument outside what is possible.
+    """
+    model.require("fill-mask")
+    check_on_error(on_error)
+    if overflow not in OVERFLOWS:
+        raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(OVERFLOWS)}")
+    chosen = None if targets is None else target_ids(model.tokenizer, targets)
+    most = model.tokenizer.vocab_size if chosen is None else len(chosen)
+    if top_k is not None and top_k < 1:
+        raise ArgumentError(f"top_k is {top_k}, expected at least 1")
+    if top_k is not None and chosen is None and top_k > most:
+        raise ArgumentError(f"top_k is {top_k}, the vocabulary has {most} tokens")
+    count = min(top_k or (DEFAULT_TOP_K if chosen is None else most), most)
+
+    def compute(jobs: Sequence[_Job]) -> list[FillMask]:
+        return _fill(model, jobs, count, chosen, batch_tokens)
+
+    many = [texts] if isinstance(texts, str) else texts
+    results = run(many, lambda text: _prepare(model.tokenizer, text, overflow), compute, on_error)
+    if isinstance(texts, str):
+        (result,) = results
+        assert isinstance(result, FillMask)
+        return result
+    return results
+
+
+def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
+    """The ids of target words, each once.
+
+    A word counts as known if it is in the vocabulary, or if the tokenizer turns it into exactly one token ("Paris" into
+    "paris").
+
+    Raises:
+        ArgumentError: There are none, or one is not in the vocabulary.
+    """
+    if isinstance(targets, str) or not targets:
+        raise ArgumentError(f"targets is {targets!r}, expected a list of at least one word")
+    found = []
+    for target in targets:
+        number = tokenizer.token_id(target)
+        if number is None:
+            pieces = tokenizer.pieces(target)
+            if len(pieces) != 1 or pieces[0] == tokenizer.token_id(tokenizer.special.get("unk", "")):
+                parts = " ".join(map(tokenizer.token, pieces))
+                raise ArgumentError(
+                    f"target {target!r} is not in the vocabulary",
+                    hint=f"the model sees it as: {parts}" if len(pieces) > 1 else None,
+                )
+            number = pieces[0]
+        found.append(number)
+    return list(dict.fromkeys(found))
+
+
+def _respell(text: str, mask: str) -> tuple[str, Callable[[int], int]]:
+    """The text with every `[MASK]` as the model's own mask token, and the way back for offsets."""
+    if mask == COMMON_MASK or COMMON_MASK not in text:
+        return text, lambda offset: offset
+    pieces = text.split(COMMON_MASK)
+    ends = list(itertools.accumulate(len(piece) + len(mask) for piece in pieces[:-1]))
+    longer = len(COMMON_MASK) - len(mask)
+    return mask.join(pieces), lambda offset: offset + longer * bisect.bisect_right(ends, offset)
+
+
+def _prepare(tokenizer: Tokenizer, text: str, overflow: str) -> _Job:
+    mask = tokenizer.mask_token
+    mask_id = None if mask is None else tokenizer.token_id(mask)
+    if mask is None or mask_id is None:
+        raise InputError("the model's vocabulary has no mask token")
+    if not isinstance(text, str):
+        raise InputError(f"expected a text, found {type(text).__name__}")
+    spelled, restore = _respell(text, mask)
+    if overflow == "window":
+        encodings, places = tokenizer.around(spelled, mask_id)
+    else:
+        encodings = [tokenizer.encode(spelled, overflow=overflow)]
+        places = [(0, token) for token, found in enumerate(encodings[0].ids) if found == mask_id]
+    if not places:
+        within = f" within the first {tokenizer.max_length} tokens" if encodings[0].truncated else ""
+        raise InputError(
+            f"no {mask}{within} in the text {_shortened(text)}", hint=f"put {COMMON_MASK} where a word is missing"
+        )
+    masks = []
+    for number, token in places:
+        start, end = map(restore, encodings[number].offsets[token])
+        masks.append(_Place(encodings[number].positions[token], start, end, number, token))
+    return _Job(text, encodings, masks)
+
+
+def _shortened(text: str, limit: int = 60) -> str:
+    return repr(text if len(text) <= limit else text[: limit - 1] + "…")
+
+
+def _fill(
+    model: Model, jobs: Sequence[_Job], count: int, chosen: list[int] | None, batch_tokens: int | None
+) -> list[FillMask]:
+    inputs = [
+        (encoding, [mask.token for mask in job.masks if mask.input == number])
+        for job in jobs
+        for number, encoding in enumerate(job.encodings)
+    ]
+
+    def compute(group: list[int]) -> list[list[_Best]]:
+        return _best_words(model, [inputs[number] for number in group], count, chosen)
+
+    best = iter(in_batches([encoding for encoding, _ in inputs], compute, batch_tokens))
+    results = []
+    for job in jobs:
+        # Masks of one input stand in the order of the text, and so do the inputs.
+        words = itertools.chain.from_iterable(next(best) for _ in job.encodings)
+        masks = (_result(model.tokenizer, job.text, mask, fills) for mask, fills in zip(job.masks, words, strict=True))
+        results.append(FillMask(job.text, tuple(masks)))
+    return results
+
+
+def _best_words(
+    model: Model, inputs: Sequence[tuple[Encoding, list[int]]], count: int, chosen: list[int] | None
+) -> list[list[_Best]]:
+    """For each input, for each of its masks: the `count` best words, the best first."""
+    batch = make_batch([encoding for encoding, _ in inputs], model.tokenizer.pad_id)
+    hidden = model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids).last_hidden_state
+    rows = [row for row, (_, tokens) in enumerate(inputs) for _ in tokens]
+    columns = [token for _, tokens in inputs for token in tokens]
+    # The product with the vocabulary is as dear as several layers: only masked places go through it.
+    logits = model.network.masked_lm(hidden[mx.array(rows), mx.array(columns)])
+    scores = mx.softmax(logits.astype(mx.float32), axis=-1)
+    if chosen is not None:
+        scores = scores[:, mx.array(chosen)]
+    best = mx.argpartition(-scores, kth=count - 1, axis=-1)[:, :count]
+    numbers = cast(list[list[int]], best.tolist())
+    values = cast(list[list[float]], mx.take_along_axis(scores, best, axis=-1).tolist())
+    words = iter(
+        [
+            sorted(
+                ((number if chosen is None else chosen[number], score) for number, score in zip(*pair, strict=True)),
+                key=lambda word: (-word[1], word[0]),
+            )
+            for pair in zip(numbers, values, strict=True)
+        ]
+    )
+    return [[next(words) for _ in tokens] for _, tokens in inputs]
+
+
+def _result(tokenizer: Tokenizer, text: str, mask: _Place, words: _Best) -> Mask:
+    fills = []
+    for number, score in words:
+        token = tokenizer.token(number)
+        left, right = text[: mask.start], text[mask.end :]
+        if token.startswith(_CONTINUATION):
+            filled = left.rstrip() + token.removeprefix(_CONTINUATION) + right
+        else:
+            filled = left + token + right
+        fills.append(Fill(token, number, score, filled))
+    return Mask(mask.position, mask.start, mask.end, tuple(fills))

@@ -1,0 +1,237 @@
+"""Text to token ids: special tokens, pairs, truncation, windows.
+
+The `tokenizers` library splits the text; what stands around the pieces is put there here, so that a text can be cut
+anywhere and each cut is a whole input again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlxbert.config import EncoderConfig
+from mlxbert.errors import ArgumentError, InputError, TokenizerError
+from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """One input of the model; all lists have one item per token, special tokens included.
+
+    Attributes:
+        ids: Rows of the vocabulary.
+        token_type_ids: Segment of each token.
+        offsets: `[start, end)` in code points of the text the token is from; (0, 0) for special tokens.
+        word_ids: Number of the word within its text; `None` for special tokens.
+        sequence_ids: 0 for the first text, 1 for the second; `None` for special tokens.
+        positions: Where the token would stand in the input had nothing been cut; the token's own place otherwise.
+        truncated: Whether the text goes on beyond this input.
+    """
+
+    ids: list[int]
+    token_type_ids: list[int]
+    offsets: list[tuple[int, int]]
+    word_ids: list[int | None]
+    sequence_ids: list[int | None]
+    positions: list[int]
+    truncated: bool
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """A text's tokens before anything stands around them, or a run of them; `first` counts from the text's start."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+    words: list[int | None]
+    first: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def cut(self, start: int, end: int) -> "_Pieces":
+        return _Pieces(self.ids[start:end], self.offsets[start:end], self.words[start:end], self.first + start)
+
+
+# A template: (id, segment) of each special token, (None, segment) where the next text goes.
+_Template = list[tuple[int | None, int]]
+
+
+class Tokenizer:
+    """A model's tokenizer.
+
+    Attributes:
+        max_length: The longest input in tokens, special tokens included.
+        special: The special tokens by role: `cls`, `sep`, `pad`, `unk`, `mask`, as far as the vocabulary has them.
+        vocab_size: Number of tokens, added ones included.
+    """
+
+    def __init__(self, files: TokenizerFiles, config: EncoderConfig) -> None:
+        self._tokenizer = files.tokenizer
+        self._rows = config.vocab_size
+        self.special = files.special
+        self.max_length = min(config.max_length, files.max_length or config.max_length)
+        self.vocab_size: int = files.tokenizer.get_vocab_size()
+        if self.vocab_size > config.vocab_size:
+            raise TokenizerError(
+                f"the tokenizer has {self.vocab_size} tokens, the model {config.vocab_size} word embeddings: "
+                "they do not belong together"
+            )
+        self._single = self._template(pair=False)
+        self._pair = self._template(pair=True)
+        if self.max_length <= len(self._pair):
+            raise TokenizerError(
+                f"the longest input is {self.max_length} tokens, special tokens need {len(self._pair) - 2}"
+            )
+
+    def _template(self, *, pair: bool) -> _Template:
+        """Reads off what the tokenizer's post-processor puts around texts of one token."""
+        probe = self.special.get("unk", "a")
+        whole = self._tokenizer.encode(probe, probe) if pair else self._tokenizer.encode(probe)
+        slots = zip(whole.ids, whole.type_ids, whole.sequence_ids, strict=True)
+        template = [(number if text is None else None, segment) for number, segment, text in slots]
+        if sum(special is None for special, _ in template) != 1 + pair:
+            raise TokenizerError(f"the tokenizer turns {1 + pair} times {probe!r} into {' '.join(whole.tokens)}")
+        return template
+
+    @property
+    def mask_token(self) -> str | None:
+        """How the vocabulary spells a masked word, if it can."""
+        return self.special.get("mask")
+
+    @property
+    def pad_id(self) -> int:
+        """What fills up shorter inputs of a batch; masked out, so any id would do where a vocabulary has none."""
+        return self.token_id(self.special.get("pad", "")) or 0
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token, `None` if it is not in the vocabulary."""
+        number: int | None = self._tokenizer.token_to_id(token)
+        return number
+
+    def token(self, number: int) -> str:
+        """The token of an id."""
+        token: str | None = self._tokenizer.id_to_token(number)
+        if token is None:
+            raise ArgumentError(f"token id is {number}, the vocabulary has {self.vocab_size} tokens")
+        return token
+
+    def pieces(self, text: str) -> list[int]:
+        """The ids of a text alone, without special tokens."""
+        return self._split(text).ids
+
+    def _split(self, text: str) -> _Pieces:
+        try:
+            raw = self._tokenizer.encode(text, add_special_tokens=False)
+        except TypeError:  # what the library says of a str that has no UTF-8
+            raise InputError("the text holds half of a surrogate pair, which is no character") from None
+        ids: list[int] = raw.ids
+        # A vocabulary with gaps can have ids beyond its size; MLX would read past the table without a word.
+        if max(ids, default=0) >= self._rows:
+            raise TokenizerError(f"token id {max(ids)} in {text!r:.60}, the model has {self._rows} word embeddings")
+        return _Pieces(ids, raw.offsets, raw.word_ids)
+
+    def _assemble(self, texts: Sequence[_Pieces], *, truncated: bool) -> Encoding:
+        """Puts the special tokens around one or two runs of pieces."""
+        ids: list[int] = []
+        segments: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        words: list[int | None] = []
+        sequences: list[int | None] = []
+        positions: list[int] = []
+        shift, number = 0, 0
+        for special, segment in self._single if len(texts) == 1 else self._pair:
+            if special is not None:
+                run, sequence = _Pieces([special], [(0, 0)], [None]), None
+            else:
+                run, sequence, number = texts[number], number, number + 1
+                shift += run.first
+            positions += range(len(ids) + shift, len(ids) + shift + len(run))
+            ids += run.ids
+            offsets += run.offsets
+            words += run.words
+            segments += [segment] * len(run)
+            sequences += [sequence] * len(run)
+        return Encoding(ids, segments, offsets, words, sequences, positions, truncated)
+
+    def _room(self, texts: int) -> int:
+        return self.max_length - (len(self._single) - 1 if texts == 1 else len(self._pair) - 2)
+
+    def encode(self, text: str, pair: str | None = None, *, overflow: str = "error") -> Encoding:
+        """One input from a text or a pair of texts.
+
+        Args:
+            text: The text.
+            pair: A second text, in segment 1 where the model has segments.
+            overflow: What to do with more tokens than the model takes: `error`, or `truncate` at the end of the text
+                (of a pair, the longer text is cut first).
+
+        Raises:
+            InputError: The text is too long, or holds something that is no character.
+        """
+        texts = [self._split(text)] + ([] if pair is None else [self._split(pair)])
+        room, total = self._room(len(texts)), sum(map(len, texts))
+        if total <= room:
+            return self._assemble(texts, truncated=False)
+        if overflow == "error":
+            limit = self.max_length
+            raise InputError(f"the text has {total + limit - room} tokens, the model takes at most {limit}")
+        if overflow != "truncate":
+            raise ArgumentError(f"overflow is {overflow!r}, expected 'error' or 'truncate'")
+        if pair is None:
+            return self._assemble([texts[0].cut(0, room)], truncated=True)
+        shorter = min(*map(len, texts), room // 2)
+        first = shorter if len(texts[0]) <= len(texts[1]) else room - shorter
+        return self._assemble([texts[0].cut(0, first), texts[1].cut(0, room - first)], truncated=True)
+
+    def windows(self, text: str, pair: str | None = None, *, stride: int) -> list[Encoding]:
+        """Inputs that together cover a text of any length.
+
+        Args:
+            text: The text; with a `pair` it is repeated whole in every window.
+            pair: The text to be covered, if there are two.
+            stride: How many tokens a window has in common with the one before.
+
+        Raises:
+            InputError: The repeated text leaves too little room.
+            ArgumentError: `stride` is negative.
+        """
+        if stride < 0:
+            raise ArgumentError(f"stride is {stride}, expected at least 0")
+        fixed = [] if pair is None else [self._split(text)]
+        run = self._split(text if pair is None else pair)
+        room = self._room(1 + len(fixed)) - sum(map(len, fixed))
+        if room <= stride:
+            raise InputError(f"windows of {room} tokens cannot overlap by {stride}")
+        starts = range(0, max(len(run) - stride, 1), room - stride)
+        return [
+            self._assemble([*fixed, run.cut(start, start + room)], truncated=start + room < len(run))
+            for start in starts
+        ]
+
+    def around(self, text: str, number: int) -> tuple[list[Encoding], list[tuple[int, int]]]:
+        """Inputs around every token with the id `number`, each as far as possible in the middle of its own.
+
+        A text that fits gives one input for all of them.
+
+        Returns:
+            The inputs, and for each such token, in the order of the text, which input it is to be read from and which
+            token it is there.
+        """
+        run = self._split(text)
+        places = [place for place, found in enumerate(run.ids) if found == number]
+        room = self._room(1)
+        last = max(len(run) - room, 0)
+        starts = [min(max(place - room // 2, 0), last) for place in places]
+        chosen = sorted(set(starts)) or [0]
+        inputs = [self._assemble([run.cut(start, start + room)], truncated=last > 0) for start in chosen]
+        before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
+        where = [(chosen.index(start), before + place - start) for start, place in zip(starts, places, strict=True)]
+        return inputs, where
+
+
+def load_tokenizer(folder: Path, config: EncoderConfig) -> Tokenizer:
+    """The tokenizer of a model folder."""
+    return Tokenizer(read_tokenizer(folder), config)

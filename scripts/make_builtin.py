@@ -1,0 +1,44 @@
+"""Makes the built-in model from a full checkpoint: `python scripts/make_builtin.py CHECKPOINT weights/builtin`.
+
+Matrices go to 8 bits with one scale per row, vectors stay float16; configuration and vocabulary are copied.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from mlxbert.device import mx
+from mlxbert.weights import rows, safetensors
+
+COPIED = (
+    "config.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+)
+
+
+def main() -> None:
+    """Reads the arguments and writes the folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    arguments = parser.parse_args()
+    arguments.target.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, mx.array] = {}
+    for path in safetensors.find_files(arguments.source):
+        safetensors.read_header(path)
+        arrays |= safetensors.load_arrays(path)
+    metadata = {"format": "mlx", rows.STORAGE_KEY: rows.STORAGE}
+    mx.save_safetensors(str(arguments.target / safetensors.SINGLE), rows.pack(arrays), metadata)
+    for name in COPIED:
+        (arguments.target / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(arguments.source / name, arguments.target / name)
+    total = sum(path.stat().st_size for path in arguments.target.rglob("*") if path.is_file())
+    print(f"{total / 1e6:.2f} MB in {arguments.target}")
+
+
+if __name__ == "__main__":
+    main()

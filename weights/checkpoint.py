@@ -1,0 +1,204 @@
+"""A model folder opened: which family, which parts, which of its tensors is which of ours.
+
+Opening reads the configuration and the headers of the weights; data is read when a network is built.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from mlxbert.config import EncoderConfig
+from mlxbert.device import mx, nn
+from mlxbert.errors import CheckpointError
+from mlxbert.heads import HEADS, Network
+from mlxbert.weights import keymap, rows, safetensors
+from mlxbert.weights.config_json import ConfigJson, read_config
+from mlxbert.weights.families import Family, family_of
+from mlxbert.weights.safetensors import TensorInfo
+
+FLOATS = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An opened model folder.
+
+    Attributes:
+        config: The encoder's facts; `pooler` says whether the weights hold one.
+        names: The name in the file of every tensor, by its plain name: without prefix, in today's spelling.
+        tensors: What the headers say, by the name in the file; storage scales are left out.
+        ignored: Plain names of tensors that are no weights of ours.
+        parts: Which optional parts (pooler, heads) the weights hold.
+        storage: How the weights are stored if not as plain floats.
+    """
+
+    folder: Path
+    family_name: str
+    family: Family
+    config_json: ConfigJson
+    config: EncoderConfig
+    names: dict[str, str]
+    tensors: dict[str, TensorInfo]
+    ignored: tuple[str, ...]
+    parts: tuple[str, ...]
+    storage: str | None
+
+    @cached_property
+    def table(self) -> keymap.Table:
+        """The names of everything the weights hold."""
+        return self.family.encoder + tuple(entry for part in self.parts for entry in self.family.parts[part])
+
+    def arrays(self, dtype: mx.Dtype) -> dict[str, mx.array]:
+        """All tensors by their plain names, lazy; those stored in 8 bits expanded to `dtype`."""
+        found: dict[str, mx.array] = {}
+        for file in dict.fromkeys(info.file for info in self.tensors.values()):
+            found |= safetensors.load_arrays(file)
+        if self.storage == rows.STORAGE:
+            found = rows.expand(found, dtype)
+        return {plain: found[name] for plain, name in self.names.items()}
+
+
+def _plain(name: str, family: Family) -> str:
+    name = name.removeprefix(family.prefix)
+    for old, new in family.old_spellings.items():
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    return name
+
+
+def _read_headers(folder: Path) -> tuple[dict[str, TensorInfo], str | None]:
+    tensors: dict[str, TensorInfo] = {}
+    storage = None
+    for path in safetensors.find_files(folder):
+        header = safetensors.read_header(path)
+        twice = tensors.keys() & header.tensors.keys()
+        if twice:
+            raise CheckpointError(f"{path}: tensor {min(twice)!r} is in {tensors[min(twice)].file.name} too")
+        tensors |= header.tensors
+        storage = header.metadata.get(rows.STORAGE_KEY, storage)
+    if storage not in (None, rows.STORAGE):
+        raise CheckpointError(f"{folder}: weights stored as {storage!r}, expected {rows.STORAGE!r} or plain floats")
+    if storage == rows.STORAGE:
+        tensors = {name: info for name, info in tensors.items() if not rows.is_scale(name)}
+    return tensors, storage
+
+
+def _stems(table: keymap.Table, layers: int) -> set[str]:
+    return {stem for entry in keymap.expand(table, layers) for stem in entry.theirs}
+
+
+def _is_ours(name: str, stems: set[str]) -> bool:
+    stem, _, suffix = name.rpartition(".")
+    return suffix in keymap.SUFFIXES and stem in stems
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """Opens a model folder and accounts for every tensor in it.
+
+    Raises:
+        ConfigError: `config.json` is missing or describes something mlxbert does not compute.
+        CheckpointError: The weights are missing or damaged, or hold a tensor that the family does not know.
+    """
+    config_json = read_config(folder)
+    family_name, family = family_of(config_json)
+    config = family.read_config(config_json)
+    tensors, storage = _read_headers(folder)
+    names: dict[str, str] = {}
+    for name in tensors:
+        plain = _plain(name, family)
+        if plain in names:
+            raise CheckpointError(f"{folder}: {names[plain]!r} and {name!r} are two spellings of one tensor")
+        names[plain] = name
+    layers = config.num_stored_layers
+    stems = {part: _stems(table, layers) for part, table in family.parts.items()}
+    parts = tuple(part for part in stems if any(_is_ours(name, stems[part]) for name in names))
+    known = _stems(family.encoder, layers).union(*stems.values())
+    ignored = tuple(name for name in names if any(re.fullmatch(pattern, name) for pattern in family.ignored))
+    for name in names.keys() - set(ignored) - family.tied.keys():
+        if not _is_ours(name, known):
+            raise CheckpointError(
+                f"{tensors[names[name]].file}: unknown tensor {names[name]!r}: no weight of a {family_name} model "
+                f"of {layers} layers",
+                hint="the configuration may belong to another model",
+            )
+    config = replace(config, pooler="pooler" in parts)
+    return Checkpoint(folder, family_name, family, config_json, config, names, tensors, ignored, parts, storage)
+
+
+def _require(checkpoint: Checkpoint, plain: str, why: str) -> None:
+    if plain not in checkpoint.names:
+        raise CheckpointError(f"{checkpoint.folder}: tensor {plain!r} is missing{why}")
+
+
+def _check_dtypes(checkpoint: Checkpoint, names: Iterable[str]) -> None:
+    stored = FLOATS + (("I8",) if checkpoint.storage else ())
+    for plain in names:
+        info = checkpoint.tensors[checkpoint.names[plain]]
+        if info.dtype not in stored:
+            raise CheckpointError(
+                f"{info.file}: tensor {checkpoint.names[plain]!r} has dtype {info.dtype}, "
+                f"expected one of {', '.join(stored)}"
+            )
+
+
+def _check_tied(checkpoint: Checkpoint, arrays: Mapping[str, mx.array]) -> None:
+    """Refuses copies that differ from what they are tied to; the copy itself is not used."""
+    for copy, original in checkpoint.family.tied.items():
+        if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
+            raise CheckpointError(
+                f"{checkpoint.folder}: {copy!r} differs from {original!r}: mlxbert runs models whose decoder is tied "
+                "to their word embeddings"
+            )
+
+
+def build_network(checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype) -> Network:
+    """The network with its weights in place and read from disk.
+
+    Args:
+        checkpoint: The opened folder.
+        parts: Which optional parts to build; each must be in the weights.
+        dtype: What to compute in.
+
+    Raises:
+        CheckpointError: A tensor is missing, has another shape or dtype than expected, or is tied and differs.
+    """
+    parts = tuple(parts)
+    config = replace(checkpoint.config, pooler="pooler" in parts)
+    network = Network(config, [part for part in parts if part in HEADS])
+    ours: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
+    arrays = checkpoint.arrays(dtype)
+    loaded: dict[str, mx.array] = {}
+    for entry in keymap.pairs(checkpoint.table, config.num_stored_layers, ours):
+        for plain in entry.theirs:
+            _require(checkpoint, plain, "")
+        _check_dtypes(checkpoint, entry.theirs)
+        for name, array in keymap.load(entry, arrays).items():
+            if array.shape != ours[name].shape:
+                raise CheckpointError(
+                    f"{checkpoint.folder}: tensor {checkpoint.names[entry.theirs[0]]!r} has shape {array.shape}, "
+                    f"expected {ours[name].shape} by config.json"
+                )
+            loaded[name] = array.astype(dtype)
+    assert loaded.keys() == ours.keys(), f"the table of {checkpoint.family_name} lacks {ours.keys() - loaded.keys()}"
+    if "masked_lm" in parts:
+        _check_tied(checkpoint, arrays)
+    network.update(nn.utils.tree_unflatten(list(loaded.items())))
+    network.eval()
+    mx.eval(network.parameters())
+    return network
+
+
+def to_theirs(family: Family, config: EncoderConfig, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """Our tensors under the family's names: the way back of `build_network`.
+
+    The prefix is written when a head lies beside the encoder, as the family's own files have it.
+    """
+    table = family.encoder + tuple(entry for part in family.parts.values() for entry in part)
+    prefix = family.prefix if any(name.startswith("heads.") for name in arrays) else ""
+    theirs: dict[str, mx.array] = {}
+    for entry in keymap.pairs(table, config.num_stored_layers, arrays):
+        inside = prefix if entry.ours[0].startswith("encoder.") else ""
+        theirs |= {inside + name: array for name, array in keymap.save(entry, arrays).items()}
+    return theirs

@@ -1,0 +1,123 @@
+"""Tensor names: one table, read in both directions.
+
+A table is a tuple of entries `(our stems, their stems, operation)`. `.weight` and `.bias` follow a stem; `{}` in it is
+the number of a layer. Loading walks a table from their names to ours, saving walks the same table back, so that an
+inverse cannot be forgotten.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from mlxbert.device import mx
+
+SUFFIXES = ("weight", "bias")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What happens to arrays on the way from their file to our network, and back.
+
+    Attributes:
+        load: (their arrays, how many of ours) → our arrays.
+        save: (our arrays, how many of theirs) → their arrays.
+    """
+
+    name: str
+    load: Callable[[list[mx.array], int], list[mx.array]]
+    save: Callable[[list[mx.array], int], list[mx.array]]
+
+
+def _keep(arrays: list[mx.array], count: int) -> list[mx.array]:
+    return arrays
+
+
+def _turn(arrays: list[mx.array], count: int) -> list[mx.array]:
+    return [array.T for array in arrays]  # a bias has one axis: unchanged
+
+
+def _cut(arrays: list[mx.array], count: int) -> list[mx.array]:
+    return list(mx.split(arrays[0], count, axis=0))
+
+
+def _glue(arrays: list[mx.array], count: int) -> list[mx.array]:
+    return [mx.concatenate(arrays, axis=0)]
+
+
+SAME = Operation("same", _keep, _keep)
+TRANSPOSE = Operation("transpose", _turn, _turn)
+SPLIT = Operation("split", _cut, _glue)
+JOIN = Operation("join", _glue, _cut)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Our stems, their stems, and the operation from theirs to ours."""
+
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    operation: Operation = SAME
+
+
+Table = tuple[Entry, ...]
+
+
+def same(ours: str, theirs: str) -> Entry:
+    """The same array under another name."""
+    return Entry((ours,), (theirs,))
+
+
+def transpose(ours: str, theirs: str) -> Entry:
+    """The same matrix with its axes swapped, as TensorFlow stores kernels."""
+    return Entry((ours,), (theirs,), TRANSPOSE)
+
+
+def split(ours: tuple[str, ...], theirs: str) -> Entry:
+    """One of theirs is several of ours, stacked on the first axis: a fused q, k, v."""
+    return Entry(ours, (theirs,), SPLIT)
+
+
+def join(ours: str, theirs: tuple[str, ...]) -> Entry:
+    """Several of theirs are one of ours, stacked on the first axis."""
+    return Entry((ours,), theirs, JOIN)
+
+
+def within(ours: str, theirs: str, table: Table) -> Table:
+    """The table with a prefix on both sides; `{}` stays for the number of the layer."""
+    return tuple(
+        replace(entry, ours=tuple(ours + stem for stem in entry.ours), theirs=tuple(theirs + s for s in entry.theirs))
+        for entry in table
+    )
+
+
+def expand(table: Table, layers: int) -> Table:
+    """The table with every `{}` replaced by 0, 1, … `layers` - 1."""
+    return tuple(
+        replace(
+            entry,
+            ours=tuple(stem.format(number) for stem in entry.ours),
+            theirs=tuple(stem.format(number) for stem in entry.theirs),
+        )
+        for entry in table
+        for number in (range(layers) if "{}" in entry.ours[0] else range(1))
+    )
+
+
+def pairs(table: Table, layers: int, wanted: Mapping[str, object]) -> Iterator[Entry]:
+    """The entries with whole tensor names, for those of our tensors that are in `wanted`."""
+    for entry in expand(table, layers):
+        for suffix in SUFFIXES:
+            ours = tuple(f"{stem}.{suffix}" for stem in entry.ours)
+            if all(name in wanted for name in ours):
+                yield replace(entry, ours=ours, theirs=tuple(f"{stem}.{suffix}" for stem in entry.theirs))
+
+
+def load(entry: Entry, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """Their arrays of one entry (whole names) under our names."""
+    found = entry.operation.load([arrays[name] for name in entry.theirs], len(entry.ours))
+    return dict(zip(entry.ours, found, strict=True))
+
+
+def save(entry: Entry, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """Our arrays of one entry (whole names) under their names."""
+    found = entry.operation.save([arrays[name] for name in entry.ours], len(entry.theirs))
+    return dict(zip(entry.theirs, found, strict=True))

@@ -1,0 +1,130 @@
+"""Reading safetensors files, single and sharded.
+
+MLX maps the data; the header is read here as well, before MLX sees the file, so that whatever is wrong with it is said
+in words and nothing of a damaged file is used. Format: https://huggingface.co/docs/safetensors.
+"""
+
+import json
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlxbert.device import mx
+from mlxbert.errors import CheckpointError
+from mlxbert.weights.config_json import read_json
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+MAX_HEADER = 100_000_000  # bytes, the limit of the format itself
+_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
+_BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What a header says of a tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of one file: its tensors, and the free text beside them."""
+
+    tensors: dict[str, TensorInfo]
+    metadata: dict[str, str]
+
+
+def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo, int, int]:
+    """Checks one entry of a header; `room` is the number of bytes behind the header."""
+    match entry:
+        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
+            pass
+        case _:
+            raise CheckpointError(f"{path}: damaged header: {name!r} has no dtype, shape and data_offsets")
+    if dtype not in _BYTES:
+        raise CheckpointError(f"{path}: tensor {name!r} has dtype {dtype!r}, expected one of {', '.join(_BYTES)}")
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise CheckpointError(f"{path}: damaged header: tensor {name!r} has shape {shape}")
+    if not 0 <= start <= end <= room:
+        raise CheckpointError(
+            f"{path}: truncated: tensor {name!r} lies at bytes {start} to {end}, there are {room} bytes of data"
+        )
+    if end - start != math.prod(shape) * _BYTES[dtype]:
+        raise CheckpointError(f"{path}: damaged header: tensor {name!r} of {dtype} {shape} has {end - start} bytes")
+    return TensorInfo(dtype, tuple(shape), path), start, end
+
+
+def read_header(path: Path) -> Header:
+    """Reads and checks the header of a safetensors file; no tensor is read.
+
+    Raises:
+        CheckpointError: The file cannot be read, is truncated, or its header is damaged.
+    """
+    try:
+        total = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(8)
+            length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+            if not 2 <= length <= min(MAX_HEADER, total - 8):
+                raise CheckpointError(f"{path}: truncated or no safetensors file: {total} bytes, header of {length}")
+            raw = json.loads(file.read(length).decode("utf-8"))
+    except OSError as problem:
+        raise CheckpointError(f"{path}: cannot be read ({problem.strerror})") from None
+    except (ValueError, RecursionError) as problem:
+        raise CheckpointError(f"{path}: damaged header: not valid JSON ({problem})") from None
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"{path}: damaged header: expected an object, found {type(raw).__name__}")
+    metadata = raw.pop("__metadata__", None) or {}
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise CheckpointError(f"{path}: damaged header: __metadata__ is no table of strings")
+    tensors, spans = {}, []
+    for name, entry in raw.items():
+        tensors[name], begin, end = _entry(path, name, entry, total - 8 - length)
+        spans.append((begin, end, name))
+    place = 0
+    for begin, end, name in sorted(spans):
+        if begin != place:
+            raise CheckpointError(f"{path}: damaged header: tensor {name!r} begins at byte {begin}, expected {place}")
+        place = end
+    if place != total - 8 - length:
+        raise CheckpointError(f"{path}: {total - 8 - length - place} bytes behind the last tensor: damaged")
+    return Header(tensors, metadata)
+
+
+def find_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model folder: the single one, or the shards that the index names.
+
+    Raises:
+        CheckpointError: There are none, one is missing, or the index is damaged or points out of the folder.
+    """
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    if not (folder / INDEX).is_file():
+        others = sorted(path.name for path in folder.glob("*.bin")) + sorted(path.name for path in folder.glob("*.h5"))
+        hint = f"{others[0]} is not read: save the model as safetensors" if others else None
+        raise CheckpointError(f"{folder}: no {SINGLE} and no {INDEX} in this folder", hint=hint)
+    index = folder / INDEX
+    weight_map = read_json(index, CheckpointError).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index}: expected a table 'weight_map', found {weight_map!r:.60}")
+    shards = []
+    for shard in dict.fromkeys(str(value) for value in weight_map.values()):
+        if Path(shard).name != shard:
+            raise CheckpointError(f"{index}: shard {shard!r}, expected a plain file name")
+        if not (folder / shard).is_file():
+            raise CheckpointError(f"{index}: shard {shard!r} is not in the folder", hint="download the model again")
+        shards.append(folder / shard)
+    return shards
+
+
+def load_arrays(path: Path) -> dict[str, mx.array]:
+    """The tensors of a file whose header was checked; lazy, the data is read when it is used."""
+    try:
+        arrays = mx.load(str(path), format="safetensors")
+    except (RuntimeError, ValueError) as problem:
+        raise CheckpointError(f"{path}: MLX cannot read it ({problem})") from None
+    assert isinstance(arrays, dict)
+    return arrays
