@@ -7,9 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import assert_never
 
+from mlxbert import kernels
 from mlxbert.activations import activate
 from mlxbert.config import EncoderConfig, PostNorm
-from mlxbert.device import mx, nn
+from mlxbert.device import mx, nn, on_gpu
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,10 @@ class SelfAttention(nn.Module):
         weights = self._weights(q, k, context.mask) if drops or context.output_attentions else None
         if drops and weights is not None:  # the fused kernel knows no dropout
             mixed = self.dropout(weights) @ v
-        else:
+        elif on_gpu():
             mixed = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=context.mask)
+        else:
+            mixed = kernels.attention(q, k, v, self.scale, context.mask)
         merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
         return self.output(merged), weights if context.output_attentions else None
 

@@ -11,7 +11,9 @@ import logging
 import os
 import platform
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,8 @@ DEVICES = ("auto", "gpu", "cpu")
 SUPPORTED = "mlxbert runs on Apple silicon (macOS 14 or newer) and on Linux with glibc 2.35 or newer (x86-64, arm64)"
 
 _GIB = 2**30
+_MOST_LANES = 16
+_streams = threading.local()  # streams belong to threads
 _LOG = logging.getLogger("mlxbert")
 
 
@@ -33,11 +37,13 @@ class Blas:
         name: `accelerate`, `openblas`, `mkl`, `reference`, or the path that was asked for.
         path: The file that was loaded, if one was.
         hint: What would make it faster, if something would.
+        set_threads: Sets how many threads it uses, where that is known.
     """
 
     name: str
     path: str | None = None
     hint: str | None = None
+    set_threads: Callable[[int], None] | None = None
 
 
 def _mkl_of_this_environment() -> list[str]:
@@ -63,7 +69,7 @@ def _load_blas() -> Blas:
         candidates.append(("openblas", "libopenblas.so.0"))
     for name, path in candidates:
         try:
-            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError as problem:
             if wanted:
                 raise DeviceError(
@@ -71,7 +77,8 @@ def _load_blas() -> Blas:
                     hint="give the path of a shared library with cblas_sgemm, or 'off'",
                 ) from None
             continue
-        return Blas(name, path)
+        setters = (getattr(library, symbol, None) for symbol in ("openblas_set_num_threads", "MKL_Set_Num_Threads"))
+        return Blas(name, path, set_threads=next((setter for setter in setters if setter), None))
     return Blas(
         "reference",
         hint="matrix products run on the reference BLAS, many times slower than this machine can: "
@@ -113,6 +120,7 @@ __all__ = [
     "Blas",
     "choose_dtype",
     "describe",
+    "lanes",
     "measure_gflops",
     "mx",
     "nn",
@@ -157,6 +165,26 @@ def _hint_once(text: str) -> None:
 def on_gpu() -> bool:
     """Whether MLX computes on a GPU now."""
     return mx.default_device().type == mx.DeviceType.gpu
+
+
+def lanes(batch: int) -> list[mx.Stream]:
+    """The streams that the parts of a batch may run on side by side; fewer than two: do not split.
+
+    MLX computes everything but matrix products on one core. On a Linux CPU each core gets a stream of its own, and BLAS
+    one thread in each; a batch that cannot be split leaves the cores to BLAS.
+    """
+    if on_gpu() or sys.platform != "linux":
+        return []
+    cores = min(len(os.sched_getaffinity(0)), _MOST_LANES)
+    count = min(cores, batch)
+    if BLAS.set_threads is not None:
+        BLAS.set_threads(1 if count > 1 else cores)
+    elif BLAS.name != "reference":  # threads we cannot set would fight over the cores
+        return []
+    if not hasattr(_streams, "found"):
+        _streams.found = [mx.new_stream(mx.cpu) for _ in range(cores)]
+    found: list[mx.Stream] = _streams.found
+    return found[:count]
 
 
 def choose_dtype(name: str = "auto") -> mx.Dtype:

@@ -3,11 +3,12 @@
 Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored layers.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mlxbert.blocks import Context, build_block
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx, nn
+from mlxbert.device import lanes, mx, nn
 from mlxbert.errors import InputError
 
 
@@ -103,6 +104,26 @@ class Encoder(nn.Module):
         """
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")
+        streams = [] if self.training else lanes(input_ids.shape[0])
+        if len(streams) < 2:
+            return self._run(input_ids, attention_mask, token_type_ids, output_hidden_states, output_attentions)
+        parts = []
+        for number, stream in enumerate(streams):
+            rows = slice(*(input_ids.shape[0] * end // len(streams) for end in (number, number + 1)))
+            with mx.stream(stream):
+                mask = None if attention_mask is None else attention_mask[rows]
+                segments = None if token_type_ids is None else token_type_ids[rows]
+                parts.append(self._run(input_ids[rows], mask, segments, output_hidden_states, output_attentions))
+        return _join(parts)
+
+    def _run(
+        self,
+        input_ids: mx.array,
+        attention_mask: mx.array | None,
+        token_type_ids: mx.array | None,
+        output_hidden_states: bool,
+        output_attentions: bool,
+    ) -> EncoderOutput:
         mask = None if attention_mask is None else (attention_mask != 0)[:, None, None, :]
         context = Context(mask, output_attentions)
         x = self.embeddings(input_ids, token_type_ids)
@@ -118,3 +139,22 @@ class Encoder(nn.Module):
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
+
+
+def _join(parts: list[EncoderOutput]) -> EncoderOutput:
+    """The outputs of the parts of a batch as those of the whole."""
+
+    def whole(arrays: Iterable[mx.array | None]) -> mx.array | None:
+        found = [array for array in arrays if array is not None]
+        return mx.concatenate(found) if found else None
+
+    def each(layers: Iterable[tuple[mx.array, ...] | None]) -> tuple[mx.array, ...] | None:
+        found = [arrays for arrays in layers if arrays is not None]
+        return tuple(mx.concatenate(list(arrays)) for arrays in zip(*found, strict=True)) if found else None
+
+    return EncoderOutput(
+        last_hidden_state=mx.concatenate([part.last_hidden_state for part in parts]),
+        pooler_output=whole(part.pooler_output for part in parts),
+        hidden_states=each(part.hidden_states for part in parts),
+        attentions=each(part.attentions for part in parts),
+    )

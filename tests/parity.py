@@ -1,0 +1,137 @@
+"""All of the comparison with a reference implementation: which inputs, which outputs, how close."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.device import choose_dtype, mx
+from mlxbert.heads import Network
+from mlxbert.weights.checkpoint import build_network, open_checkpoint
+
+Array = NDArray[np.float32]
+
+# Largest difference allowed, as a share of max(1, largest reference value).
+BOUNDS = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input of the model; `mask` and `segments` may be left to their defaults."""
+
+    input_ids: NDArray[np.int32]
+    mask: NDArray[np.int32] | None = None
+    segments: NDArray[np.int32] | None = None
+
+    @property
+    def real(self) -> NDArray[np.bool_]:
+        """Which tokens are no padding."""
+        return np.ones_like(self.input_ids, dtype=bool) if self.mask is None else self.mask.astype(bool)
+
+
+def make_cases(vocab_size: int, max_length: int, pad_id: int, segments: int) -> dict[str, Case]:
+    """The inputs every model is compared on."""
+    generator = np.random.default_rng(7)
+
+    def ids(batch: int, length: int) -> NDArray[np.int32]:
+        return generator.integers(0, vocab_size, (batch, length), dtype=np.int32)
+
+    lengths = np.array([[5], [max_length // 2], [1], [max_length // 2 - 3]])
+    mask = (np.arange(max_length // 2)[None] < lengths).astype(np.int32)
+    padded = np.where(mask == 1, ids(*mask.shape), pad_id).astype(np.int32)
+    second = ((np.arange(mask.shape[1])[None] >= lengths // 2) * (mask == 1)).astype(np.int32)
+    return {
+        "padding": Case(padded, mask),
+        "pairs": Case(padded, mask, second * (segments - 1)),
+        "full length": Case(ids(3, max_length)),
+        "one token": Case(ids(1, 1)),
+    }
+
+
+def load_network(folder: Path, dtype: str = "float32") -> Network:
+    """All that a checkpoint holds, as a network."""
+    checkpoint = open_checkpoint(folder)
+    return build_network(checkpoint, checkpoint.parts, choose_dtype(dtype))
+
+
+def _array(values: NDArray[np.int32] | None) -> mx.array | None:
+    return None if values is None else mx.array(values)
+
+
+def outputs(network: Network, case: Case) -> dict[str, Array]:
+    """Everything the network gives for an input, padded places as zeros, in float32."""
+    found = network.encoder(
+        mx.array(case.input_ids),
+        _array(case.mask),
+        _array(case.segments),
+        output_hidden_states=True,
+        output_attentions=True,
+    )
+    assert found.hidden_states is not None and found.attentions is not None
+    arrays = {f"hidden {layer}": array for layer, array in enumerate(found.hidden_states)}
+    arrays |= {f"attention {layer}": array for layer, array in enumerate(found.attentions)}
+    arrays["last hidden"] = found.last_hidden_state
+    if found.pooler_output is not None:
+        arrays["pooler"] = found.pooler_output
+        if "next_sentence" in network.heads:
+            arrays["next sentence"] = network.next_sentence(found.pooler_output)
+    if "masked_lm" in network.heads:
+        arrays["masked words"] = network.masked_lm(found.last_hidden_state)
+    return {name: _real(np.array(array.astype(mx.float32)), case) for name, array in arrays.items()}
+
+
+def _real(array: Array, case: Case) -> Array:
+    """The array with what belongs to padding set to 0."""
+    if array.ndim == 3:
+        return array * case.real[:, :, None]
+    if array.ndim == 4:  # attention weights: of real tokens
+        return array * case.real[:, None, :, None]
+    return array
+
+
+def reference_outputs(model: object, case: Case) -> dict[str, Array]:
+    """The same from a transformers model with eager attention."""
+    import torch
+
+    def tensor(values: NDArray[np.int32] | None) -> object:
+        return None if values is None else torch.tensor(values, dtype=torch.int64)
+
+    with torch.no_grad():
+        found = model(  # type: ignore[operator]
+            tensor(case.input_ids),
+            attention_mask=tensor(case.mask),
+            token_type_ids=tensor(case.segments),
+            output_hidden_states=True,
+            output_attentions=True,
+        )
+    arrays = {f"hidden {layer}": array for layer, array in enumerate(found.hidden_states)}
+    arrays |= {f"attention {layer}": array for layer, array in enumerate(found.attentions)}
+    arrays["last hidden"] = found.hidden_states[-1]
+    kind = type(model).__name__
+    if "MaskedLM" in kind:
+        arrays["masked words"] = found.logits
+    elif "NextSentence" in kind:
+        arrays["next sentence"] = found.logits
+    elif "PreTraining" in kind:
+        arrays["masked words"], arrays["next sentence"] = found.prediction_logits, found.seq_relationship_logits
+    elif found.pooler_output is not None:
+        arrays["pooler"] = found.pooler_output
+    return {name: _real(array.float().numpy(), case) for name, array in arrays.items()}
+
+
+def difference(ours: Array, reference: Array) -> float:
+    """The largest difference as a share of max(1, largest reference value)."""
+    assert ours.shape == reference.shape, (ours.shape, reference.shape)
+    assert np.isfinite(ours).all()
+    return float(np.abs(ours - reference).max() / max(1.0, np.abs(reference).max()))
+
+
+def assert_equal(ours: Mapping[str, Array], reference: Mapping[str, Array], dtype: str = "float32") -> None:
+    """Every output of the reference is there and within the bound of the dtype."""
+    missing = reference.keys() - ours.keys()
+    assert not missing, f"outputs missing: {missing}"
+    far = {name: difference(ours[name], array) for name, array in reference.items()}
+    worst = max(far, key=lambda name: far[name])
+    assert far[worst] <= BOUNDS[dtype], f"{worst} differs by {far[worst]:.2e}, allowed {BOUNDS[dtype]:.0e} ({far})"

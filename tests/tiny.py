@@ -1,0 +1,83 @@
+"""A tiny random BERT in a folder, as other tools would have saved it, made without torch."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlxbert.config import Absolute, EncoderConfig
+from mlxbert.device import mx, nn
+from mlxbert.heads import HEADS, Network
+from mlxbert.weights.checkpoint import to_theirs
+from mlxbert.weights.families import FAMILIES
+
+WORDS = (
+    "the cat dog sat on mat in paris tokyo city largest a is of man went to store he bought milk play ##ing ##s , . !"
+)
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *"abcdefghij", *(f"##{c}" for c in "abcdefghij")]
+
+CONFIG: dict[str, Any] = {
+    "model_type": "bert",
+    "vocab_size": len(VOCAB),
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 40,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 0.01,
+    "max_position_embeddings": 32,
+    "type_vocab_size": 2,
+    "pad_token_id": 0,
+}
+
+
+def tiny_config(**changes: Any) -> EncoderConfig:
+    """The facts of the tiny model, some changed."""
+    facts: dict[str, Any] = {
+        "vocab_size": CONFIG["vocab_size"],
+        "hidden_size": CONFIG["hidden_size"],
+        "embedding_size": CONFIG["hidden_size"],
+        "layer_schedule": (0, 1),
+        "num_attention_heads": CONFIG["num_attention_heads"],
+        "intermediate_size": CONFIG["intermediate_size"],
+        "hidden_act": CONFIG["hidden_act"],
+        "layer_norm_eps": CONFIG["layer_norm_eps"],
+        "type_vocab_size": CONFIG["type_vocab_size"],
+        "pad_token_id": CONFIG["pad_token_id"],
+        "positions": Absolute(CONFIG["max_position_embeddings"]),
+    }
+    return EncoderConfig(**facts | changes)
+
+
+def random_network(config: EncoderConfig, heads: tuple[str, ...] = tuple(HEADS), seed: int = 3) -> Network:
+    """A network whose every weight is random and far from 0 and 1."""
+    mx.random.seed(seed)
+    network = Network(config, heads)
+    network.update(nn.utils.tree_map(lambda array: mx.random.normal(array.shape) * 0.3 + 0.1, network.parameters()))
+    network.eval()
+    mx.eval(network.parameters())
+    return network
+
+
+def tensors_of(network: Network) -> dict[str, mx.array]:
+    """The network's weights under the names of BERT's own files."""
+    arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
+    return to_theirs(FAMILIES["bert"], network.encoder.config, arrays)
+
+
+def save(
+    folder: Path,
+    tensors: Mapping[str, mx.array] | None = None,
+    config: Mapping[str, Any] | None = None,
+    vocab: list[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes a model folder; what is not given is the tiny model's own. Returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = tensors_of(random_network(tiny_config())) if tensors is None else tensors
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(found), {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(CONFIG if config is None else config), encoding="utf-8")
+    (folder / "vocab.txt").write_text("\n".join(VOCAB if vocab is None else vocab) + "\n", encoding="utf-8")
+    if settings is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
