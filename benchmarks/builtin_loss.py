@@ -14,6 +14,7 @@ from typing import cast
 
 import mlxbert
 from mlxbert.device import mx
+from mlxbert.heads import probabilities
 
 
 @dataclass
@@ -65,7 +66,7 @@ def main() -> None:
         best = []
         for name, model in models.items():
             scores = logits(model, ids, places)
-            chances = scores - mx.logsumexp(scores, axis=-1, keepdims=True)
+            chances = mx.log(probabilities(scores))
             own = mx.take_along_axis(chances, truth, axis=-1)
             better = (chances > own).sum(axis=-1)
             total = sums[name]

@@ -4,25 +4,22 @@
 """
 
 import os
-import signal
 import sys
 from typing import Annotated
 
-# While Python still imports, an interrupt would end in a traceback; the default action ends the process quietly.
-signal.signal(signal.SIGINT, signal.SIG_DFL)
+import typer
 
-import typer  # noqa: E402
-
-from mlxbert import __version__  # noqa: E402
-from mlxbert.cli import render  # noqa: E402
-from mlxbert.cli.doctor import doctor  # noqa: E402
-from mlxbert.cli.fill_mask import fill_mask  # noqa: E402
-from mlxbert.cli.inspect import inspect  # noqa: E402
-from mlxbert.cli.models import models_list  # noqa: E402
-from mlxbert.cli.next_sentence import next_sentence  # noqa: E402
-from mlxbert.cli.options import flatten  # noqa: E402
-from mlxbert.cli.tokenize import tokenize  # noqa: E402
-from mlxbert.errors import ArgumentError, MlxbertError  # noqa: E402
+from mlxbert import __version__
+from mlxbert.cli import render
+from mlxbert.cli.doctor import doctor
+from mlxbert.cli.fill_mask import fill_mask
+from mlxbert.cli.inspect import inspect
+from mlxbert.cli.models import models_list
+from mlxbert.cli.next_sentence import next_sentence
+from mlxbert.cli.options import flatten
+from mlxbert.cli.session import listen
+from mlxbert.cli.tokenize import tokenize
+from mlxbert.errors import ArgumentError, MlxbertError
 
 app = typer.Typer(
     name="mlxbert",
@@ -35,8 +32,8 @@ models = typer.Typer(help="The models on this machine.", no_args_is_help=True)
 app.add_typer(models, name="models")
 
 for command in (fill_mask, next_sentence, tokenize, inspect, doctor):
-    app.command(command.__name__.replace("_", "-"))(flatten(command))
-models.command("list")(flatten(models_list))
+    app.command(command.__name__.replace("_", "-"))(flatten(command, listen))
+models.command("list")(flatten(models_list, listen))
 
 
 def _version(wanted: bool) -> None:
@@ -56,30 +53,32 @@ def options(
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs the program and gives its exit status."""
+    render.hush(False)
     try:
         status = app(arguments, standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except typer.TyperException as problem:
-        render.say("error", problem.format_message())
+        if problem.format_message():  # empty where typer has shown the help instead
+            render.say("error", problem.format_message())
         return 2
     except MlxbertError as problem:
         render.say("error", problem.message)
         if problem.hint:
             render.say("hint", problem.hint)
         return 2 if isinstance(problem, ArgumentError) else 1
-    except BrokenPipeError:  # whoever read our output has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (render.OutputClosedError, BrokenPipeError):  # whoever read our output has had enough
+        _drop_output()
         return 0
     except OSError as problem:
         render.say("error", f"{problem.filename or 'output'}: {problem.strerror}")
+        _drop_output()
         return 1
     except (KeyboardInterrupt, typer.Abort):
-        render.say("error", "interrupted")
         return 130
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.exit(run())
+def _drop_output() -> None:
+    """Sends what is still buffered for stdout nowhere: Python would try once more to write it, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,7 +16,6 @@ def doctor(out: OutputOptions) -> None:
 
     Example: mlxbert doctor
     """
-    session.listen(out)
     from mlxbert import device
 
     device.use()

@@ -26,7 +26,7 @@ def fill_mask(
     Example: mlxbert fill-mask "Tokyo is the largest city in [MASK]." --top-k 3
     """
     opened = open_input(texts or (), source, ("text",))
-    loaded = session.load("fill-mask", model, out)
+    loaded = session.load("fill-mask", model)
     from mlxbert.tasks.fill_mask import fill_mask as task
 
     words = None if targets is None else [word.strip() for word in targets.split(",")]

@@ -17,6 +17,7 @@ from mlxbert.cli.options import Format, InputOptions
 from mlxbert.errors import ArgumentError, InputError
 
 STDIN = "-"
+ARGUMENTS = "arguments"  # what errors call an input that is no file
 _BOM = b"\xef\xbb\xbf"
 _ENDINGS = {".txt": Format.txt, ".jsonl": Format.jsonl, ".csv": Format.csv, ".tsv": Format.tsv}
 
@@ -34,8 +35,8 @@ class Source:
         records: Its records, in order; those that cannot be read as errors.
         size: Bytes of the file, `None` where that is not known.
         done: Bytes read so far.
-        on_error: What a bad record does: `return` (it fails in its place) or `raise`, with `--strict` and where the
-            command line gives a single record.
+        on_error: What a bad record does: `return` (it fails in its place), or `raise` where it is the only one.
+        strict: Whether the first failure ends everything.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Source:
     size: int | None
     done: Callable[[], int]
     on_error: str
+    strict: bool
 
 
 def open_input(arguments: Sequence[str], options: InputOptions, names: Sequence[str]) -> Source:
@@ -65,12 +67,14 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: Sequence[
         records: Iterator[Values | InputError]
         records = iter([tuple(arguments)] if len(names) > 1 else [(text,) for text in arguments])
         alone = len(names) > 1 or len(arguments) == 1
-        return Source("arguments", None, records, None, lambda: 0, "raise" if alone or options.strict else "return")
+        return Source(ARGUMENTS, None, records, None, lambda: 0, "raise" if alone else "return", options.strict)
     if options.input is None and sys.stdin is not None and not sys.stdin.isatty():
         return _from_file(STDIN, sys.stdin.buffer, options, names)
     if options.input is None:
         raise ArgumentError("there is no input", hint="give a text, --input FILE, or pipe texts in")
     if options.input == STDIN:
+        if sys.stdin is None:
+            raise InputError("stdin is closed")
         return _from_file(STDIN, sys.stdin.buffer, options, names)
     try:
         file = open(options.input, "rb")  # noqa: SIM115 - read lazily, closed with the process
@@ -103,7 +107,7 @@ def _from_file(name: str, file: BinaryIO, options: InputOptions, names: Sequence
     else:
         records = _from_table(called, lines, names, kind)
     path = None if name == STDIN else Path(name)
-    return Source(called, path, records, _size(file), lambda: lines.done, "raise" if options.strict else "return")
+    return Source(called, path, records, _size(file), lambda: lines.done, "return", options.strict)
 
 
 def _guess_format(name: str, options: InputOptions, names: Sequence[str]) -> Format:
@@ -181,7 +185,10 @@ def _from_table(source: str, lines: _Lines, names: Sequence[str], kind: Format) 
     text = (line + "\n" for line in lines)  # quoted fields may run over lines
     # Quotes are data in a .tsv (IANA text/tab-separated-values), and escape in a .csv (RFC 4180).
     rows = csv.reader(text) if kind is Format.csv else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
-    header = next(rows, None)
+    try:
+        header = next(rows, None)
+    except csv.Error as problem:
+        raise InputError(f"{source}: no header line of {kind.value} ({problem})") from None
     if header is None:
         raise InputError(f"{source}: empty, expected a header line")
     for name in names:

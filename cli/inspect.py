@@ -26,7 +26,6 @@ def inspect(
 
     Example: mlxbert inspect builtin
     """
-    session.listen(out)
     from mlxbert.weights.inspect import inspect_folder
     from mlxbert.weights.source import find_folder
 

@@ -9,7 +9,6 @@ def models_list(out: OutputOptions) -> None:
 
     Example: mlxbert models list
     """
-    session.listen(out)
     from mlxbert.model import TASKS
     from mlxbert.weights.inspect import inspect_folder
     from mlxbert.weights.source import BUILTIN, builtin_folder

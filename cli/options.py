@@ -151,8 +151,8 @@ class FileOptions(OutputOptions):
     ] = False
 
 
-def flatten(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose option groups are spread over its signature."""
+def flatten(command: Callable[..., None], listen: Callable[[TalkOptions], None]) -> Callable[..., None]:
+    """A command whose option groups are spread over its signature; `listen` is told before it how much to say."""
     hints = typing.get_type_hints(command, include_extras=True)
     signature = inspect.signature(command)
     groups = {name: hints[name] for name in signature.parameters if dataclasses.is_dataclass(hints[name])}
@@ -178,6 +178,9 @@ def flatten(command: Callable[..., None]) -> Callable[..., None]:
             name: group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
             for name, group in groups.items()
         }
+        for group in filled.values():
+            if isinstance(group, TalkOptions):
+                listen(group)
         command(**values, **filled)
 
     flat.__signature__ = signature.replace(parameters=own + spread)  # type: ignore[attr-defined]

@@ -6,11 +6,13 @@ visible, so that no text can steer the terminal.
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.errors import MlxbertError
 from mlxbert.results import FillMask, Mask, NextSentence, Tokens
 
 if TYPE_CHECKING:
@@ -19,15 +21,43 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 20
 EXCERPT = 60  # characters shown on each side of a mask
+_UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff]")  # control characters beyond ASCII's, halves of surrogate pairs
+_quiet = False
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SEGMENT_STYLES = ("cyan", "magenta")
 # Control characters as their pictures: U+2400 and on; DEL and the C1 block as a replacement character.
 _VISIBLE = {code: chr(0x2400 + code) for code in range(32)} | {code: "\ufffd" for code in range(127, 160)}
 
 
+class OutputClosedError(Exception):
+    """Whoever read stdout has gone."""
+
+
 def to_json(value: object) -> str:
-    """One line of JSON, as UTF-8 text."""
-    return json.dumps(value, ensure_ascii=False)
+    """One line of JSON, as UTF-8 text without anything that a terminal would act on."""
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def put_line(text: str) -> None:
+    """One line on stdout, at once: a reader of a stream need not wait for the next."""
+    if sys.stdout is None:
+        raise MlxbertError("stdout is closed")
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # typer would take the OSError for a failure
+        raise OutputClosedError from None
+
+
+def at_terminal() -> bool:
+    """Whether stdout is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def hush(quiet: bool) -> None:
+    """With `quiet`, nothing but errors is said from now on."""
+    global _quiet
+    _quiet = quiet
 
 
 def visible(text: str) -> str:
@@ -44,7 +74,7 @@ def console(stderr: bool = False) -> "Console":
 
 def say(kind: str, text: str) -> None:
     """One line of talk on stderr: `note: …`, `hint: …`, `error: …`."""
-    if sys.stderr is None:
+    if sys.stderr is None or (_quiet and kind != "error"):
         return
     if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
         from rich.text import Text
@@ -170,7 +200,7 @@ def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["Renderabl
     """A heading and a list of names and values."""
     from rich.text import Text
 
-    yield Text(title, style="bold")
+    yield Text(visible(title), style="bold")
     table = _grid("", "")
     table.show_header = False
     for name, value in rows:
@@ -190,13 +220,16 @@ def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> "Re
 
 
 @contextmanager
-def progress(total: int | None, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def progress(total: int | None) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr, if that is a terminal and stdout is not.
+
+    Args:
+        total: Bytes to read; `None` where that is not known.
 
     Yields:
         A function of (bytes read, results so far).
     """
-    if quiet or sys.stderr is None or not sys.stderr.isatty() or sys.stdout.isatty():
+    if _quiet or sys.stderr is None or not sys.stderr.isatty() or at_terminal():
         yield lambda done, results: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

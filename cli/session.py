@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -10,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli import render
-from mlxbert.cli.inputs import Source, Values
+from mlxbert.cli.inputs import ARGUMENTS, Source, Values
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output import FileOutput, hash_file, hash_folder
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.results import Failure
+from mlxbert.weights.source import BUILTIN
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,19 +35,19 @@ class _Talk(logging.Handler):
 
 
 def listen(options: TalkOptions) -> None:
-    """Shows the library's log on stderr: hints, with `--verbose` everything, with `--quiet` nothing."""
+    """Shows the library's log on stderr: hints, with `--verbose` everything; with `--quiet` nothing but errors."""
     log = logging.getLogger("mlxbert")
     log.handlers = [_Talk()]
     log.propagate = False
-    log.setLevel(logging.ERROR if options.quiet else logging.DEBUG if options.verbose else logging.WARNING)
+    log.setLevel(logging.DEBUG if options.verbose else logging.WARNING)
+    render.hush(options.quiet)
 
 
-def load(task: str, options: ModelOptions, talk: TalkOptions) -> "Model":
+def load(task: str, options: ModelOptions) -> "Model":
     """The model that the options name, for a task."""
     from mlxbert.model import load as load_model
 
-    listen(talk)
-    if options.model == "builtin" and not talk.quiet:
+    if options.model == BUILTIN:
         render.say("note", f"built-in model ({BUILTIN_QUALITY}); --model takes another")
     return load_model(options.model, task=task, dtype=options.dtype.value, device=options.device.value)
 
@@ -57,7 +57,7 @@ class Screen:
 
     def __init__(self, show: Show, options: OutputOptions) -> None:
         self.show = show
-        self.drawn = sys.stdout.isatty() and not options.json
+        self.drawn = render.at_terminal() and not options.json
         self.console = render.console() if self.drawn else None
         self.first = True
         self.failed = 0
@@ -66,7 +66,7 @@ class Screen:
         """Shows one result or failure."""
         self.failed += isinstance(result, Failure)
         if self.console is None:
-            sys.stdout.write(render.to_json(result.to_dict()) + "\n")
+            render.put_line(render.to_json(result.to_dict()))
         elif isinstance(result, Failure):
             render.say("error", f"input {result.index}: {result.error.message}")
         else:
@@ -75,6 +75,10 @@ class Screen:
             for part in self.show(result):
                 self.console.print(part)
         self.first = False
+
+
+def _no_bar(done: int, results: int) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -112,15 +116,20 @@ def stream(source: Source, work: Work, show: Show, options: FileOptions, *, task
     """
     sink = _file(source, options, task) if options.output is not None else nullcontext(Screen(show, options))
     skipped = results = cut = 0
-    with sink as out, render.progress(source.size, options.quiet) as update:
+    bar = nullcontext(_no_bar) if source.name == ARGUMENTS else render.progress(source.size)
+    with sink as out, bar as update:
         if isinstance(out, FileOutput):
             skipped = sum(1 for _ in itertools.islice(source.records, out.done))
         for result in work(source.records):
+            if isinstance(result, Failure):
+                if source.strict:
+                    raise InputError(f"input {skipped + result.index}: {result.error.message}", hint=result.error.hint)
+                result = Failure(skipped + result.index, result.error)
             cut += getattr(result, "truncated", False)
             results += 1
             out.write(result)
             update(source.done(), results)
-    if cut and not options.quiet:
+    if cut:
         render.say("note", f"{cut} of {results} inputs were longer than the model takes and were cut")
     if out.failed:
         raise MlxbertError(
@@ -130,7 +139,7 @@ def stream(source: Source, work: Work, show: Show, options: FileOptions, *, task
 
 def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:
     assert options.output is not None
-    if source.path is None and not options.quiet:
+    if source.path is None:
         render.say("note", f"input is {source.name}: should this run be interrupted, it cannot go on where it stopped")
     manifest = task.manifest() | {"input": None if source.path is None else hash_file(source.path)}
     return FileOutput(options.output, manifest, overwrite=options.overwrite)
@@ -138,9 +147,9 @@ def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:
 
 def show_object(value: dict[str, Any], draw: Callable[[], Iterable["RenderableType"]], options: OutputOptions) -> None:
     """One object: drawn at a terminal, one line of JSON for a pipe or with `--json`."""
-    if sys.stdout.isatty() and not options.json:
+    if render.at_terminal() and not options.json:
         console = render.console()
         for part in draw():
             console.print(part)
     else:
-        sys.stdout.write(render.to_json(value) + "\n")
+        render.put_line(render.to_json(value))

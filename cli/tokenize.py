@@ -25,7 +25,6 @@ def tokenize(
     Example: mlxbert tokenize "Hello, playwrights!" --pair "Goodbye."
     """
     opened = open_input(texts or (), source, ("text",))
-    session.listen(out)
     from mlxbert.model import load_tokenizer_of
     from mlxbert.tasks.tokenize import tokenize as task
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from mlxbert import kernels
-from mlxbert.activations import activate
+from mlxbert.activations import activate, check_activation
 from mlxbert.config import EncoderConfig, PostNorm
 from mlxbert.device import mx, nn, on_gpu
 
@@ -76,7 +76,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = nn.Linear(config.hidden_size, config.intermediate_size)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.activation = config.hidden_act
+        self.activation = check_activation(config.hidden_act)
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, L, D)."""

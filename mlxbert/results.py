@@ -15,8 +15,8 @@ class Result:
     """Base of all results."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain dicts and lists, as the command line prints it."""
-        return asdict(self)
+        """The result as plain dicts and lists, as the command line prints it; whether it was cut is counted there."""
+        return {name: value for name, value in asdict(self).items() if name != "truncated"}
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,15 @@ class Mask:
 
 @dataclass(frozen=True)
 class FillMask(Result):
-    """The fills of every mask of a text, in the order of the text."""
+    """The fills of every mask of a text, in the order of the text.
+
+    Attributes:
+        truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+    """
 
     text: str
     masks: tuple[Mask, ...]
+    truncated: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,10 +90,6 @@ class NextSentence(Result):
     is_next: bool
     score: float
     truncated: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """`{"a": …, "b": …, "is_next": …, "score": …}`."""
-        return {"a": self.a, "b": self.b, "is_next": self.is_next, "score": self.score}
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,3 @@ class Tokens(Result):
     text: str
     tokens: tuple[Token, ...]
     truncated: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """`{"text": …, "tokens": […]}`."""
-        return {"text": self.text, "tokens": [asdict(token) for token in self.tokens]}

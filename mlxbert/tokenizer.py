@@ -108,7 +108,10 @@ class Tokenizer:
 
     def token_id(self, token: str) -> int | None:
         """The id of a token, `None` if it is not in the vocabulary."""
-        number: int | None = self._tokenizer.token_to_id(token)
+        try:
+            number: int | None = self._tokenizer.token_to_id(token)
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return None
         return number
 
     def token(self, number: int) -> str:
@@ -234,4 +237,8 @@ class Tokenizer:
 
 def load_tokenizer(folder: Path, config: EncoderConfig) -> Tokenizer:
     """The tokenizer of a model folder."""
-    return Tokenizer(read_tokenizer(folder), config)
+    try:
+        return Tokenizer(read_tokenizer(folder), config)
+    except TokenizerError as problem:
+        named = problem.message.startswith(str(folder))
+        raise TokenizerError(problem.message if named else f"{folder}: {problem.message}", hint=problem.hint) from None

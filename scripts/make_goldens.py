@@ -6,6 +6,7 @@ one shows. Needs torch and transformers (requirements-parity.txt); the tests tha
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,13 +19,13 @@ from tests.parity import make_cases, reference_outputs
 GOLDENS = Path(__file__).parents[1] / "tests" / "goldens"
 SEED = 20
 
-MODELS = {
+MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     # name: (class, what differs from FACTS)
     "bert-pretraining": (transformers.BertForPreTraining, {}),
     "bert-masked-lm": (transformers.BertForMaskedLM, {"hidden_act": "gelu_new", "num_hidden_layers": 2}),
     "bert-bare": (transformers.BertModel, {"hidden_act": "relu", "num_hidden_layers": 1, "type_vocab_size": 2}),
 }
-FACTS = {
+FACTS: dict[str, Any] = {
     "vocab_size": 61,
     "hidden_size": 36,
     "num_attention_heads": 3,

@@ -1,6 +1,7 @@
 """Reading `config.json`: typed look-ups whose errors name the key, the value and what was expected."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,11 @@ class ConfigJson:
             return ConfigError(f"{self.path}: {key} is missing, expected {expected}")
         return ConfigError(f"{self.path}: {key} is {self.values[key]!r}, expected {expected}")
 
-    def integer(self, key: str, *, least: int = 1, default: int | None = None) -> int:
-        """A whole number of at least `least`."""
+    def integer(self, key: str, *, least: int = 1, most: int = 2**31 - 1, default: int | None = None) -> int:
+        """A whole number from `least` to `most`."""
         value = self.values.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self._refuse(key, f"a whole number of at least {least}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self._refuse(key, f"a whole number from {least} to {most}")
         return value
 
     def number(self, key: str, *, low: float, high: float, default: float) -> float:
@@ -57,6 +58,13 @@ class ConfigJson:
         if not isinstance(value, str):
             raise self._refuse(key, "a string")
         return value
+
+    def choice(self, key: str, known: Iterable[str]) -> str:
+        """One of the known strings."""
+        value = self.values.get(key)
+        if value not in tuple(known):
+            raise self._refuse(key, f"one of {', '.join(known)}")
+        return str(value)
 
     def only(self, key: str, allowed: Any, why: str) -> None:
         """Refuses any value of `key` but `allowed`, which is also what its absence means."""

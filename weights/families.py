@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from mlxbert.activations import check_activation
+from mlxbert.activations import ACTIVATIONS
 from mlxbert.config import Absolute, EncoderConfig
 from mlxbert.errors import ConfigError
 from mlxbert.weights.config_json import ConfigJson
@@ -49,10 +49,10 @@ def _read_bert_config(config: ConfigJson) -> EncoderConfig:
         vocab_size=config.integer("vocab_size"),
         hidden_size=hidden_size,
         embedding_size=hidden_size,
-        layer_schedule=tuple(range(config.integer("num_hidden_layers"))),
+        layer_schedule=tuple(range(config.integer("num_hidden_layers", most=1000))),
         num_attention_heads=heads,
         intermediate_size=config.integer("intermediate_size"),
-        hidden_act=check_activation(config.text("hidden_act")),
+        hidden_act=config.choice("hidden_act", ACTIVATIONS),
         layer_norm_eps=config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-12),
         type_vocab_size=config.integer("type_vocab_size", default=2),
         pad_token_id=config.integer("pad_token_id", least=0, default=0),

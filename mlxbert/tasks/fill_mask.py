@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, cast, overload
 from mlxbert.batch import in_batches, make_batch
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.heads import probabilities
 from mlxbert.model import Model
 from mlxbert.results import Failure, Fill, FillMask, Mask
 from mlxbert.tasks.common import check_on_error, run
@@ -40,6 +41,7 @@ class _Job:
     text: str
     encodings: list[Encoding]
     masks: list[_Place]
+    truncated: bool
 
 
 @overload
@@ -143,7 +145,10 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     for target in targets:
         number = tokenizer.token_id(target)
         if number is None:
-            pieces = tokenizer.pieces(target)
+            try:
+                pieces = tokenizer.pieces(target)
+            except InputError as problem:
+                raise ArgumentError(f"target {target!r}: {problem.message}") from None
             if len(pieces) != 1 or pieces[0] == tokenizer.token_id(tokenizer.special.get("unk", "")):
                 parts = " ".join(map(tokenizer.token, pieces))
                 raise ArgumentError(
@@ -187,7 +192,7 @@ def _prepare(tokenizer: Tokenizer, text: str, overflow: str) -> _Job:
     for number, token in places:
         start, end = map(restore, encodings[number].offsets[token])
         masks.append(_Place(encodings[number].positions[token], start, end, number, token))
-    return _Job(text, encodings, masks)
+    return _Job(text, encodings, masks, overflow == "truncate" and encodings[0].truncated)
 
 
 def _shortened(text: str, limit: int = 60) -> str:
@@ -212,7 +217,7 @@ def _fill(
         # Masks of one input stand in the order of the text, and so do the inputs.
         words = itertools.chain.from_iterable(next(best) for _ in job.encodings)
         masks = (_result(model.tokenizer, job.text, mask, fills) for mask, fills in zip(job.masks, words, strict=True))
-        results.append(FillMask(job.text, tuple(masks)))
+        results.append(FillMask(job.text, tuple(masks), job.truncated))
     return results
 
 
@@ -225,8 +230,7 @@ def _best_words(
     rows = [row for row, (_, tokens) in enumerate(inputs) for _ in tokens]
     columns = [token for _, tokens in inputs for token in tokens]
     # The product with the vocabulary is as dear as several layers: only masked places go through it.
-    logits = model.network.masked_lm(hidden[mx.array(rows), mx.array(columns)])
-    scores = mx.softmax(logits.astype(mx.float32), axis=-1)
+    scores = probabilities(model.network.masked_lm(hidden[mx.array(rows), mx.array(columns)]))
     if chosen is not None:
         scores = scores[:, mx.array(chosen)]
     best = mx.argpartition(-scores, kth=count - 1, axis=-1)[:, :count]

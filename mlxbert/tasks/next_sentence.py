@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, cast, overload
 
 from mlxbert.batch import in_batches, make_batch
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.heads import probabilities
 from mlxbert.model import Model
 from mlxbert.results import Failure, NextSentence
 from mlxbert.tasks.common import check_on_error, run
@@ -92,7 +92,7 @@ def _score(model: Model, jobs: Sequence[tuple[Pair, Encoding]], batch_tokens: in
         batch = make_batch([encodings[number] for number in group], model.tokenizer.pad_id)
         pooled = model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids).pooler_output
         assert pooled is not None  # required by the task
-        scores = mx.softmax(model.network.next_sentence(pooled).astype(mx.float32), axis=-1)
+        scores = probabilities(model.network.next_sentence(pooled))
         return cast(list[float], scores[:, 0].tolist())
 
     scores = in_batches(encodings, compute, batch_tokens)

@@ -1,0 +1,5 @@
+"""`python -m mlxbert`: the command line."""
+
+from mlxbert.cli import main
+
+main()

@@ -1,0 +1,192 @@
+"""What the tests of the command line share: the program in this process, in its own, at a terminal; a tiny model."""
+
+import contextlib
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from mlxbert.device import BLAS, mx, nn, use
+from mlxbert.heads import Network
+from mlxbert.weights.checkpoint import to_theirs
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families import FAMILIES
+from mlxbert.weights.source import builtin_folder
+
+PROGRAM = "from mlxbert.cli import main; main()"
+COMMANDS = (["fill-mask"], ["next-sentence"], ["tokenize"], ["inspect"], ["doctor"], ["models", "list"])
+TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
+# Root reads and writes whatever it likes; without its capabilities the permissions of files hold for it, too.
+WITHOUT_PRIVILEGES = """
+import ctypes, os, sys
+if os.geteuid() == 0 and ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()):
+    sys.exit("capabilities stay")
+"""
+_STEERING: tuple[str, ...] = ("MLXBERT_MODEL", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "COLORTERM", "TERM")
+_STEERING += ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8")  # streams as a user has them
+
+WORDS = ("the", "cat", "dog", "sat", "on", "mat", "paris", "tokyo", "##s", ".", ",", "!", "?")
+VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(f"w{number}" for number in range(42)))
+CONFIG: dict[str, Any] = {
+    "model_type": "bert",
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 24,
+    "type_vocab_size": 2,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of the program left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[Any]:
+        """The objects on stdout, which holds nothing but JSON lines."""
+        assert self.out == "" or self.out.endswith("\n")
+        return [json.loads(line) for line in self.out.split("\n")[:-1]]
+
+    def fails(self, status: int, *said: str) -> None:
+        """Checks that the run failed in words: an `error:`, these pieces of text on stderr, and no traceback."""
+        assert self.status == status, self
+        assert "error: " in self.err
+        assert "Traceback" not in self.out + self.err
+        for piece in said:
+            assert piece in self.err
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This environment without what steers the program, and without a hint where MLX has a slow BLAS."""
+    kept = {name: value for name, value in os.environ.items() if name not in _STEERING}
+    kept["PYTHONIOENCODING"] = "utf-8:strict"  # as on most machines; the locale of a container may forgive more
+    return kept | ({"MLXBERT_BLAS": "off"} if BLAS.hint else {}) | more
+
+
+def call(*arguments: str, stdin: bytes = b"", **variables: str) -> Outcome:
+    """Runs the program in this process, with pipes for a terminal."""
+    handler = signal.getsignal(signal.SIGINT)
+    from mlxbert.cli.app import run
+
+    signal.signal(signal.SIGINT, handler)  # the program sets its own on import
+    use()  # a hint about a slow BLAS is given once, and not to a test
+    streams = [io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline="") for data in (stdin, b"", b"")]
+    with (
+        mock.patch.dict(os.environ, environment(**variables), clear=True),
+        mock.patch.object(sys, "stdin", streams[0]),
+        contextlib.redirect_stdout(streams[1]),
+        contextlib.redirect_stderr(streams[2]),
+        warnings.catch_warnings(action="ignore", category=ResourceWarning),  # inputs are closed with the process
+    ):
+        status = run(list(arguments))
+    written = []
+    for stream in streams[1:]:
+        stream.seek(0)
+        written.append(stream.read())
+    return Outcome(status, *written)
+
+
+def command(*arguments: str | bytes, prelude: str = "") -> list[str | bytes]:
+    """The command line that runs the program in a process of its own."""
+    return [sys.executable, "-c", prelude + PROGRAM, *arguments]
+
+
+def process(
+    *arguments: str | bytes, stdin: bytes = b"", prelude: str = "", timeout: float = TIMEOUT, **variables: str
+) -> Outcome:
+    """Runs the program in a process of its own, with pipes."""
+    done = subprocess.run(
+        command(*arguments, prelude=prelude),
+        input=stdin,
+        capture_output=True,
+        env=environment(**variables),
+        timeout=timeout,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode(errors="replace"))
+
+
+def _drain(descriptor: int) -> bytes:
+    """All that is written to a terminal until nobody holds it any more."""
+    pieces: list[bytes] = []
+    while True:
+        try:
+            piece = os.read(descriptor, 65536)
+        except OSError as problem:
+            if problem.errno != errno.EIO:  # how Linux says that the other side is closed
+                raise
+            piece = b""
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+
+
+def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
+    """Runs the program with some of its streams on a terminal, 100 columns wide.
+
+    Returns:
+        What went through pipes, and what the terminal was sent.
+    """
+    outer, inner = os.openpty()
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    variables = {"TERM": "xterm-256color", "COLUMNS": "100"} | variables
+    running = subprocess.Popen(command(*arguments), env=environment(**variables), **streams | dict.fromkeys(on, inner))
+    os.close(inner)
+    shown = _drain(outer).decode().replace("\r\n", "\n")
+    os.close(outer)
+    out, err = (pipe or b"" for pipe in running.communicate(timeout=TIMEOUT))
+    return Outcome(running.returncode, out.decode(), err.decode()), shown
+
+
+def tiny_model(folder: Path, **changes: object) -> Path:
+    """Writes a BERT of random weights that knows 60 words and takes 24 tokens."""
+    folder.mkdir()
+    values = CONFIG | changes
+    config = FAMILIES["bert"].read_config(ConfigJson(folder / "config.json", values))
+    mx.random.seed(7)
+    arrays = dict(nn.utils.tree_flatten(Network(config, ["masked_lm", "next_sentence"]).parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), to_theirs(FAMILIES["bert"], config, arrays))
+    (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY), encoding="utf-8")
+    return folder
+
+
+def change_config(folder: Path, **changes: object) -> None:
+    """Changes keys of a model's configuration."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, mx.array]], object]) -> None:
+    """Changes the tensors of a model."""
+    path = folder / "model.safetensors"
+    arrays = mx.load(str(path))
+    assert isinstance(arrays, dict)
+    mx.eval(arrays)
+    change(arrays)
+    path.unlink()
+    mx.save_safetensors(str(path), arrays)
+
+
+def builtin_copy(folder: Path, *names: str) -> Path:
+    """A folder with some files of the built-in model."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_bytes((builtin_folder() / name).read_bytes())
+    return folder
