@@ -3,6 +3,7 @@
 import importlib.metadata
 import platform
 import sys
+from typing import Any
 
 from mlxbert import __version__
 from mlxbert.cli import render, session
@@ -16,27 +17,31 @@ def doctor(out: OutputOptions) -> None:
 
     Example: mlxbert doctor
     """
+    report = _report()
+    versions = report["packages"]
+    shown = [(key, value) for key, value in report.items() if key not in ("packages", "problems")]
+    shown += [(f"package {name}", version) for name, version in versions.items()]
+    session.show_object(report, lambda: render.facts("mlxbert doctor", shown), out)
+    for problem in report["problems"]:
+        render.say("hint", problem)
+
+
+def _report() -> dict[str, Any]:
     from mlxbert import device
 
     device.use()
-    versions = {name: _version(name) for name in _PACKAGES}
+    versions = {name: version for name in _PACKAGES if (version := _version(name))}
     found = device.describe()
-    found["gflops"] = round(device.measure_gflops(), 1)
-    problems = [hint for hint in (found.pop("blas_hint"), _two_backends(versions)) if hint]
-    report = {
+    return {
         "mlxbert": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        **found,
-        "packages": {name: version for name, version in versions.items() if version},
+        **{name: value for name, value in found.items() if name != "blas_hint"},
+        "gflops": round(device.measure_gflops(), 1),
         "python_path": sys.executable,
-        "problems": problems,
+        "packages": versions,
+        "problems": [hint for hint in (found["blas_hint"], _two_backends(versions)) if hint],
     }
-    shown = [(key, value) for key, value in report.items() if key not in ("packages", "problems")]
-    shown += [(f"package {name}", version) for name, version in versions.items() if version]
-    session.show_object(report, lambda: render.facts("mlxbert doctor", shown), out)
-    for problem in problems:
-        render.say("hint", str(problem))
 
 
 def _version(package: str) -> str | None:
@@ -46,9 +51,9 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _two_backends(versions: dict[str, str | None]) -> str | None:
+def _two_backends(versions: dict[str, str]) -> str | None:
     """MLX's CPU and CUDA wheels put the same library in the same place: the one installed last is the one that runs."""
-    cuda = [name for name in ("mlx-cuda-12", "mlx-cuda-13") if versions[name]]
-    if versions["mlx-cpu"] and cuda:
+    cuda = [name for name in ("mlx-cuda-12", "mlx-cuda-13") if name in versions]
+    if "mlx-cpu" in versions and cuda:
         return f"mlx-cpu and {cuda[0]} are both installed and overwrite each other: uninstall both, then install one"
     return None

@@ -14,7 +14,7 @@ from mlxbert.weights.families import FAMILIES
 WORDS = (
     "the cat dog sat on mat in paris tokyo city largest a is of man went to store he bought milk play ##ing ##s , . !"
 )
-VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *"abcdefghij", *(f"##{c}" for c in "abcdefghij")]
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *"bcdefghijk", *(f"##{c}" for c in "abcdefghij")]
 
 CONFIG: dict[str, Any] = {
     "model_type": "bert",

@@ -119,6 +119,7 @@ def fill_mask(
     count = min(top_k or (DEFAULT_TOP_K if chosen is None else most), most)
 
     def compute(jobs: Sequence[_Job]) -> list[FillMask]:
+        model.require("fill-mask")  # again: an iterator can be handed to another thread
         return _fill(model, jobs, count, chosen, batch_tokens)
 
     many = [texts] if isinstance(texts, str) else texts

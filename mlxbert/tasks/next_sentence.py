@@ -68,6 +68,7 @@ def next_sentence(
     one = isinstance(pairs, tuple) and len(pairs) == 2 and all(isinstance(text, str) for text in pairs)
 
     def compute(jobs: Sequence[tuple[Pair, Encoding]]) -> list[NextSentence]:
+        model.require("next-sentence")  # again: an iterator can be handed to another thread
         return _score(model, jobs, batch_tokens)
 
     many: Iterable[Pair | InputError] = [pairs] if one else pairs  # type: ignore[list-item, assignment]

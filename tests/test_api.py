@@ -1,0 +1,147 @@
+"""The public face: names, laziness, errors, what `load` refuses."""
+
+import importlib
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mlxbert
+from mlxbert import device, errors
+from mlxbert.device import mx
+
+
+def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
+def test_every_public_name_is_there_and_has_a_docstring() -> None:
+    assert sorted(mlxbert.__all__) == mlxbert.__all__
+    for name in mlxbert.__all__:
+        value = getattr(mlxbert, name)
+        assert name == "__version__" or value.__doc__, name
+        assert name in dir(mlxbert)
+    with pytest.raises(AttributeError, match="no attribute 'embedding'"):
+        mlxbert.embedding  # noqa: B018
+    assert "mlxbert.model" in mlxbert._HOMES
+    for module, names in mlxbert._HOMES.items():
+        assert all(hasattr(importlib.import_module(module), name) for name in names)
+
+
+def test_every_error_is_an_mlxbert_error_and_stands_in_the_drawing() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert len(kinds) > 5
+    for kind in kinds:
+        assert issubclass(kind, mlxbert.MlxbertError) and kind.__name__ in (errors.__doc__ or "")
+        assert kind.__name__ in mlxbert.__all__
+    assert mlxbert.InputError("what", hint="how").hint == "how"
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, mlxbert\n"
+        "heavy = {'mlx', 'numpy', 'tokenizers', 'rich', 'typer', 'huggingface_hub'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    assert _python(code).stdout.strip() == "[]"
+
+
+def test_a_fill_mask_in_a_pipe_imports_neither_rich_nor_numpy_nor_the_hub() -> None:
+    code = (
+        "import sys, io\nfrom mlxbert.cli.app import run\n"
+        "status = run(['fill-mask', 'a [MASK] .', '--top-k', '1', '--quiet'])\n"
+        "heavy = {'numpy', 'huggingface_hub', 'torch', 'rich.table', 'rich.console'}\n"
+        "print(status, sorted(heavy & set(sys.modules)))"
+    )
+    assert _python(code).stdout.strip().split("\n")[-1] == "0 []"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dtype": "float64"}, "dtype is 'float64', expected one of auto, float32, float16, bfloat16"),
+        ({"device": "tpu"}, "device is 'tpu', expected one of auto, gpu, cpu"),
+        ({"task": "translate"}, "task is 'translate', expected one of fill-mask, next-sentence"),
+    ],
+)
+def test_load_refuses_arguments_by_name(arguments: dict[str, str], message: str) -> None:
+    with pytest.raises(mlxbert.ArgumentError, match=message):
+        mlxbert.load("builtin", **arguments)
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    if mx.is_available(mx.gpu):
+        assert device.use("gpu").type == mx.DeviceType.gpu
+        device.use("cpu")
+    else:
+        with pytest.raises(mlxbert.DeviceError, match="finds no GPU"):
+            mlxbert.load("builtin", device="gpu")
+
+
+def test_only_what_a_task_needs_is_loaded(tiny_folder: Path) -> None:
+    assert set(mlxbert.load(str(tiny_folder), task="fill-mask").network.heads) == {"masked_lm"}
+    whole = mlxbert.load(str(tiny_folder))
+    assert set(whole.network.heads) == {"masked_lm", "next_sentence"} and whole.config.pooler
+    assert whole.source == str(tiny_folder) and whole.labels == () and whole.folder == tiny_folder
+    assert not whole.network.training
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the choice of a BLAS is Linux's")
+
+
+@linux
+def test_a_blas_that_cannot_be_loaded_is_an_error() -> None:
+    found = _python("import mlxbert; mlxbert.load('builtin')", MLXBERT_BLAS="/nowhere/libblas.so")
+    assert "DeviceError" in found.stderr and "MLXBERT_BLAS=/nowhere/libblas.so" in found.stderr
+
+
+@linux
+def test_without_a_fast_blas_one_hint_says_so() -> None:
+    code = (
+        "import logging, mlxbert\nlogging.basicConfig(format='%(message)s')\n"
+        "import mlxbert.device as device\n"
+        "device.use(); device.use()\nprint(device.BLAS.name)"
+    )
+    silent = _python(code, MLXBERT_BLAS="off")
+    assert (silent.stdout.strip(), silent.stderr) == ("reference", "")  # asked for, so nothing to say
+    hidden = "import ctypes\ndef missing(*a, **k): raise OSError('no')\nreal, ctypes.CDLL = ctypes.CDLL, missing\n"
+    told = _python(hidden + code)
+    assert told.stdout.strip() == "reference" and told.stderr.count("install OpenBLAS") == 1
+
+
+@linux
+def test_mlx_imported_before_mlxbert_is_told() -> None:
+    code = "import logging; logging.basicConfig(); import mlx.core; from mlxbert import device; device.use()"
+    assert "import mlxbert before mlx" in _python(code).stderr
+
+
+def test_a_platform_without_mlx_gets_a_sentence() -> None:
+    code = (
+        "import sys, platform\n"
+        "sys.modules['mlx'] = None\nsys.modules['mlx.core'] = None\n"
+        "platform.system, platform.machine = (lambda: 'Darwin'), (lambda: 'x86_64')\n"
+        "from mlxbert.cli.app import run\nsys.exit(run(['fill-mask', 'a [MASK]']))"
+    )
+    found = _python(code)
+    assert found.returncode == 1 and "Traceback" not in found.stderr
+    assert "error: MLX cannot be loaded on Darwin x86_64" in found.stderr
+    assert "hint: mlxbert runs on Apple silicon" in found.stderr
+
+
+def test_nothing_prints_and_logging_goes_through_one_logger(
+    caplog: pytest.LogCaptureFixture, tiny_folder: Path
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        mlxbert.load(str(tiny_folder))
+    assert all(record.name == "mlxbert" for record in caplog.records)
+
+
+def test_what_device_describes_is_what_doctor_needs() -> None:
+    found = device.describe()
+    assert found["device"] in ("cpu", "gpu") and found["dtype"] in device.DTYPES
+    assert device.measure_gflops(size=64, runs=1) > 0

@@ -1,0 +1,89 @@
+"""The CPU kernels give what the exact functions give, forwards and backwards."""
+
+import math
+
+import numpy as np
+import pytest
+
+from mlxbert import kernels
+from mlxbert.device import mx
+from mlxbert.heads import probabilities
+
+
+def _random(*shape: int, scale: float = 1.0, seed: int = 0) -> mx.array:
+    return mx.random.normal(shape, key=mx.random.key(seed)) * scale
+
+
+def _largest(array: mx.array) -> float:
+    return float(np.abs(np.array(array)).max())
+
+
+def _exact_gelu(x: mx.array) -> mx.array:
+    return 0.5 * x * (1 + mx.erf(x * math.sqrt(0.5)))
+
+
+def test_exp2_is_exact_to_float32() -> None:
+    x = np.linspace(-126, 0, 100_001, dtype=np.float32)
+    exact = np.exp2(x.astype(np.float64))
+    assert (np.abs(np.array(kernels.exp2(mx.array(x))) - exact) / exact).max() < 3e-7
+
+
+def test_exp2_stays_tiny_and_finite_far_below() -> None:
+    found = np.array(kernels.exp2(mx.array([-127.0, -1e4, -3e38, -math.inf])))
+    assert np.isfinite(found).all() and (found <= 2.0**-125).all() and (found >= 0).all()
+
+
+def test_gelu_is_close_everywhere() -> None:
+    x = np.linspace(-9, 9, 100_001)
+    exact = np.array([value * 0.5 * math.erfc(-value / math.sqrt(2)) for value in x])
+    assert np.abs(np.array(kernels.gelu(mx.array(x.astype(np.float32)))) - exact).max() < 1.5e-6
+
+
+def test_gelu_has_the_gradient_of_the_exact_one() -> None:
+    x = mx.array(np.linspace(-4, 4, 801, dtype=np.float32))
+    found = mx.grad(lambda x: kernels.gelu(x).sum())(x)
+    assert _largest(found - mx.grad(lambda x: _exact_gelu(x).sum())(x)) < 1e-5
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_and_its_gradients_are_those_of_the_fused_kernel(masked: bool) -> None:
+    q, k, v = (_random(2, 3, 7, 8, scale=2, seed=seed) for seed in (1, 2, 3))
+    mask = mx.array([[1] * 7, [1] * 4 + [0] * 3]).astype(mx.bool_)[:, None, None] if masked else None
+    weight = _random(2, 3, 7, 8, seed=4)
+
+    def ours(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+        return (kernels.attention(q, k, v, 0.3, mask) * weight).sum()
+
+    def fused(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+        return (mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask=mask) * weight).sum()
+
+    found, found_gradients = mx.value_and_grad(ours, (0, 1, 2))(q, k, v)
+    exact, exact_gradients = mx.value_and_grad(fused, (0, 1, 2))(q, k, v)
+    assert _largest(found - exact) < 2e-5
+    for one, other in zip(found_gradients, exact_gradients, strict=True):
+        assert _largest(one - other) < 2e-5
+        assert _largest(other) > 0.1
+
+
+def test_attention_does_not_overflow() -> None:
+    q, k, v = (_random(1, 1, 5, 8, scale=scale, seed=5) for scale in (300, 300, 1))
+    found = kernels.attention(q, k, v, 1.0, None)
+    exact = mx.fast.scaled_dot_product_attention(q, k, v, scale=1.0)
+    assert _largest(found - exact) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+def test_a_row_that_may_see_nothing_gives_no_nan(dtype: mx.Dtype) -> None:
+    q, k, v = (_random(1, 2, 4, 8, seed=seed).astype(dtype) for seed in (6, 7, 8))
+    found = kernels.attention(q, k, v, 0.3, mx.zeros((1, 1, 1, 4), dtype=mx.bool_))
+    assert found.dtype == dtype
+    mean = v.astype(mx.float32).mean(axis=2, keepdims=True)
+    assert _largest(found.astype(mx.float32) - mean) < 2e-2
+
+
+def test_probabilities_of_a_vocabulary_add_up_to_one_beside_a_likely_word() -> None:
+    logits = np.full((2, 30522), 0.0, dtype=np.float32)
+    logits[:, 17] = 20.0  # every other word is below float32's last digit of this one
+    wide = np.exp(logits.astype(np.float64) - 20)
+    exact = wide / wide.sum(axis=-1, keepdims=True)
+    assert np.abs(np.array(probabilities(mx.array(logits))) - exact).max() < 2e-6

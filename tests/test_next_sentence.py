@@ -1,0 +1,75 @@
+"""Next-sentence prediction through Python."""
+
+import threading
+
+import pytest
+
+import mlxbert
+from mlxbert.device import mx
+
+STORE = ("The man went to the store.", "He bought a gallon of milk.")
+
+
+def test_the_built_in_model_tells_a_sequel_from_a_jump(builtin: mlxbert.Model) -> None:
+    paragraph = (
+        "The Eiffel Tower was built for the 1889 World's Fair in Paris. It was designed by the company of the engineer "
+        "Gustave Eiffel.",
+        "The tower was criticised at first by some of the country's leading artists, but it became a symbol of France.",
+        "Photosynthesis in plants takes place in organelles called chloroplasts, which contain the green pigment "
+        "chlorophyll.",
+    )
+    follows = mlxbert.next_sentence(builtin, (paragraph[0], paragraph[1]))
+    jumps = mlxbert.next_sentence(builtin, (paragraph[0], paragraph[2]))
+    assert follows.is_next and follows.score > 0.9
+    assert not jumps.is_next and jumps.score < 0.1
+
+
+def test_the_order_of_the_texts_matters(builtin: mlxbert.Model) -> None:
+    one, other = mlxbert.next_sentence(builtin, [STORE, STORE[::-1]])
+    assert abs(one.score - other.score) > 1e-3 and (one.a, one.b) == (other.b, other.a)
+
+
+def test_the_score_is_the_share_of_class_zero(tiny: mlxbert.Model) -> None:
+    encoding = tiny.tokenizer.encode("the cat sat", "he bought milk")
+    output = tiny.network(mx.array([encoding.ids]), None, mx.array([encoding.token_type_ids]))
+    assert output.pooler_output is not None
+    expected = mx.softmax(tiny.network.next_sentence(output.pooler_output), axis=-1)[0, 0].item()
+    assert abs(mlxbert.next_sentence(tiny, ("the cat sat", "he bought milk")).score - expected) < 1e-6
+    without = tiny.network(mx.array([encoding.ids])).pooler_output
+    assert without is not None
+    assert abs(mx.softmax(tiny.network.next_sentence(without), axis=-1)[0, 0].item() - expected) > 1e-4
+
+
+def test_many_pairs_give_what_each_gives_alone_and_bad_ones_fail_in_their_place(tiny: mlxbert.Model) -> None:
+    pairs = [("the cat", "sat on the mat"), ("a", "b " * 40), ("dog", "!"), ("", "")]
+    many = list(mlxbert.next_sentence(tiny, pairs))
+    for pair, found in zip(pairs, many, strict=True):
+        assert abs(mlxbert.next_sentence(tiny, pair).score - found.score) < 1e-5
+    assert [found.truncated for found in many] == [False, True, False, False]
+    broken = [pairs[0], ("only one",), pairs[2]]
+    results = list(mlxbert.next_sentence(tiny, broken, on_error="return"))  # type: ignore[arg-type]
+    assert isinstance(results[1], mlxbert.Failure) and results[1].index == 1
+    with pytest.raises(mlxbert.InputError, match="expected a pair of texts"):
+        list(mlxbert.next_sentence(tiny, broken))  # type: ignore[arg-type]
+    with pytest.raises(mlxbert.InputError, match="at most 32"):
+        mlxbert.next_sentence(tiny, pairs[1], overflow="error")
+
+
+def test_iterating_on_another_thread_is_refused(tiny: mlxbert.Model) -> None:
+    results = mlxbert.next_sentence(tiny, [STORE])
+    found: list[BaseException] = []
+
+    def use() -> None:
+        try:
+            next(results)
+        except mlxbert.ThreadError as problem:
+            found.append(problem)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert len(found) == 1
+
+
+def test_its_json_is_that_of_the_contract(tiny: mlxbert.Model) -> None:
+    assert list(mlxbert.next_sentence(tiny, STORE).to_dict()) == ["a", "b", "is_next", "score"]

@@ -1,0 +1,71 @@
+"""Every pooling against its definition in numpy, with padding left out."""
+
+import numpy as np
+import pytest
+
+from mlxbert.device import mx
+from mlxbert.encoder import EncoderOutput
+from mlxbert.errors import ArgumentError
+from mlxbert.pooling import POOLINGS, pool
+
+HIDDEN = np.random.default_rng(1).normal(size=(3, 6, 4)).astype(np.float32) - 3  # below 0: a max over zeros would show
+LENGTHS = (6, 3, 1)
+MASK = np.array([[place < length for place in range(6)] for length in LENGTHS]).astype(np.int32)
+WEIGHTS = np.random.default_rng(2).dirichlet(np.ones(6), size=(3, 2, 6)).astype(np.float32)
+
+
+def _output(dtype: mx.Dtype = mx.float32) -> EncoderOutput:
+    weights = WEIGHTS * MASK[:, None, None]
+    weights = weights / weights.sum(axis=-1, keepdims=True)
+    other = np.full_like(weights, 7.0)  # an earlier layer, not to be used
+    return EncoderOutput(mx.array(HIDDEN).astype(dtype), None, None, (mx.array(other), mx.array(weights)))
+
+
+def _expected(mode: str, row: int) -> np.ndarray:
+    real = HIDDEN[row, : LENGTHS[row]].astype(np.float64)
+    places = np.arange(1, len(real) + 1)[:, None]
+    weights = (WEIGHTS[row, :, 0, : len(real)] / WEIGHTS[row, :, 0, : len(real)].sum(axis=1, keepdims=True)).mean(
+        axis=0
+    )
+    values: dict[str, np.ndarray] = {
+        "cls": real[0],
+        "mean": real.mean(axis=0),
+        "max": real.max(axis=0),
+        "mean_sqrt_len": real.sum(axis=0) / np.sqrt(len(real)),
+        "weighted_mean": (real * places).sum(axis=0) / places.sum(),
+        "last_token": real[-1],
+        "attention": weights @ real,
+    }
+    assert values.keys() == POOLINGS.keys()
+    return values[mode]
+
+
+@pytest.mark.parametrize("mode", POOLINGS)
+def test_pooling_is_what_its_name_says(mode: str) -> None:
+    found = np.array(pool(mode, _output(), mx.array(MASK)))
+    for row in range(3):
+        assert np.abs(found[row] - _expected(mode, row)).max() < 1e-5
+
+
+@pytest.mark.parametrize("mode", POOLINGS)
+def test_without_padding_no_mask_is_needed(mode: str) -> None:
+    output = _output()
+    one = EncoderOutput(output.last_hidden_state[:1], None, None, tuple(a[:1] for a in output.attentions or ()))
+    assert np.abs(np.array(pool(mode, one))[0] - _expected(mode, 0)).max() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_halves_are_pooled_in_float32(dtype: mx.Dtype) -> None:
+    long = mx.ones((1, 4096, 1)).astype(dtype) * 100
+    found = pool("mean", EncoderOutput(long, None))
+    assert found.dtype == mx.float32 and found.item() == 100
+
+
+def test_an_unknown_pooling_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ArgumentError, match=r"'median', expected one of cls, mean, "):
+        pool("median", _output())
+
+
+def test_pooling_by_attention_needs_attentions() -> None:
+    with pytest.raises(ArgumentError, match="needs the encoder's attentions"):
+        pool("attention", EncoderOutput(mx.array(HIDDEN), None))

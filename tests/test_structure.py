@@ -1,0 +1,121 @@
+"""The shape of the source: which way imports point, how long things are, what is said nowhere."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.weights": ROOT / "weights"}
+MAX_FILE, MAX_FUNCTION, MAX_COMMAND = 270, 45, 20
+
+# What a module may import: those of its own layer and of the layers before it.
+LAYERS = (
+    ("mlxbert", "mlxbert.errors", "mlxbert.results"),
+    ("mlxbert.device", "mlxbert.config"),
+    ("mlxbert.kernels",),
+    ("mlxbert.activations",),
+    ("mlxbert.blocks",),
+    ("mlxbert.encoder",),
+    ("mlxbert.pooling", "mlxbert.heads"),
+    ("mlxbert.weights",),
+    ("mlxbert.tokenizer",),
+    ("mlxbert.batch",),
+    ("mlxbert.model",),
+    ("mlxbert.tasks",),
+    ("mlxbert.cli", "mlxbert.__main__"),
+)
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for package, folder in FOLDERS.items():
+        for path in sorted(folder.rglob("*.py")):
+            if path.is_relative_to(folder / "cli") or path.is_relative_to(folder / "weights"):
+                continue  # the links
+            parts = [part for part in path.relative_to(folder).with_suffix("").parts if part != "__init__"]
+            yield ".".join([package, *parts]), path
+
+
+MODULES = dict(_modules())
+
+
+def _layer(module: str) -> int:
+    """The layer of the longest name that the module lies in."""
+    known = {name: number for number, names in enumerate(LAYERS) for name in names}
+    name = module
+    while name not in known or (name == "mlxbert" and module != "mlxbert"):
+        assert "." in name, f"{module} is in no layer"
+        name = name.rpartition(".")[0]
+    return known[name]
+
+
+def _imports(path: Path) -> Iterator[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in MODULES else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module != "mlxbert"])
+def test_imports_point_one_way(module: str) -> None:
+    for imported in _imports(MODULES[module]):
+        if imported.split(".")[0] == "mlxbert":
+            assert _layer(imported) <= _layer(module), f"{module} imports {imported}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_the_device_module_imports_mlx_and_the_command_line_never(module: str) -> None:
+    uses = {imported.split(".")[0] for imported in _imports(MODULES[module])}
+    assert "mlx" not in uses or module == "mlxbert.device"
+    assert not uses & {"torch", "transformers", "numpy", "click"}
+    if not module.startswith("mlxbert.cli"):
+        assert not uses & {"rich", "typer"}
+
+
+def test_layers_name_modules_that_exist() -> None:
+    assert {name for names in LAYERS for name in names} <= set(MODULES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_files_and_functions_are_short(module: str) -> None:
+    text = MODULES[module].read_text(encoding="utf-8")
+    assert text.count("\n") <= MAX_FILE
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body  # signature and docstring are not counted
+            assert not body or node.end_lineno is not None
+            lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+            command = module.startswith("mlxbert.cli.") and node.name.replace("_", "-") in COMMANDS
+            assert lines <= (MAX_COMMAND if command else MAX_FUNCTION), f"{node.name} has {lines} lines"
+
+
+COMMANDS = ("fill-mask", "next-sentence", "tokenize", "inspect", "doctor", "models-list")
+
+
+def test_the_package_list_is_that_of_the_folders() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    found = {module for module, path in MODULES.items() if path.name == "__init__.py"}
+    assert set(settings["packages"]) == found
+    for package in ("cli", "weights"):
+        assert settings["package-dir"][f"mlxbert.{package}"] == package
+        assert (ROOT / "mlxbert" / package).resolve() == ROOT / package
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no git checkout")
+    words = re.compile(r"/root/|/home/\w|\bTODO\b|\bFIXME\b|NotImplementedError")
+    for name in listed.stdout.split("\n"):
+        path = ROOT / name
+        if name.endswith((".py", ".md", ".toml", ".yml", ".yaml")) and path.is_file() and path != Path(__file__):
+            found = words.search(path.read_text(encoding="utf-8"))
+            assert found is None, f"{name}: {found and found[0]}"
