@@ -185,5 +185,6 @@ def flatten(command: Callable[..., None], listen: Callable[[TalkOptions], None])
 
     flat.__signature__ = signature.replace(parameters=own + spread)  # type: ignore[attr-defined]
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in own + spread}
+    flat.__doc__ = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
     del flat.__dict__["__wrapped__"]  # typer would look through it at the unspread signature
     return flat

@@ -96,7 +96,7 @@ def _grid(*headers: str) -> "Table":
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(headers), header_style="dim")
     for header in headers:
-        table.add_column(header)
+        table.add_column(header, overflow="fold")
     return table
 
 

@@ -41,18 +41,20 @@ class Encoding:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """A text's tokens before anything stands around them, or a run of them; `first` counts from the text's start."""
+    """A run of a text's tokens before anything stands around it: `before` it and `behind` it so many were cut off."""
 
     ids: list[int]
     offsets: list[tuple[int, int]]
     words: list[int | None]
-    first: int = 0
+    before: int = 0
+    behind: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def cut(self, start: int, end: int) -> "_Pieces":
-        return _Pieces(self.ids[start:end], self.offsets[start:end], self.words[start:end], self.first + start)
+        ids, offsets, words = self.ids[start:end], self.offsets[start:end], self.words[start:end]
+        return _Pieces(ids, offsets, words, self.before + start, self.behind + max(len(self) - end, 0))
 
 
 # A template: (id, segment) of each special token, (None, segment) where the next text goes.
@@ -150,13 +152,14 @@ class Tokenizer:
                 run, sequence = _Pieces([special], [(0, 0)], [None]), None
             else:
                 run, sequence, number = texts[number], number, number + 1
-                shift += run.first
+            shift += run.before
             positions += range(len(ids) + shift, len(ids) + shift + len(run))
             ids += run.ids
             offsets += run.offsets
             words += run.words
             segments += [segment] * len(run)
             sequences += [sequence] * len(run)
+            shift += run.behind
         return Encoding(ids, segments, offsets, words, sequences, positions, truncated)
 
     def _room(self, texts: int) -> int:

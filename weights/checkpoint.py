@@ -56,7 +56,10 @@ class Checkpoint:
         for file in dict.fromkeys(info.file for info in self.tensors.values()):
             found |= safetensors.load_arrays(file)
         if self.storage == rows.STORAGE:
-            found = rows.expand(found, dtype)
+            try:
+                found = rows.expand(found, dtype)
+            except CheckpointError as problem:
+                raise CheckpointError(f"{self.folder}: {problem.message}") from None
         return {plain: found[name] for plain, name in self.names.items()}
 
 
@@ -85,13 +88,19 @@ def _read_headers(folder: Path) -> tuple[dict[str, TensorInfo], str | None]:
     return tensors, storage
 
 
-def _stems(table: keymap.Table, layers: int) -> set[str]:
-    return {stem for entry in keymap.expand(table, layers) for stem in entry.theirs}
+def _whole_network(config: EncoderConfig) -> dict[str, mx.array]:
+    """Our parameters, by name, of the network with every part; random and lazy."""
+    network = Network(replace(config, pooler=True), HEADS)
+    return dict(nn.utils.tree_flatten(network.parameters()))
 
 
-def _is_ours(name: str, stems: set[str]) -> bool:
-    stem, _, suffix = name.rpartition(".")
-    return suffix in keymap.SUFFIXES and stem in stems
+def _names_of_parts(family: Family, config: EncoderConfig) -> dict[str, set[str]]:
+    """The plain names of the tensors that make up the encoder and each part."""
+    ours = _whole_network(config)
+    return {
+        part: {name for entry in keymap.pairs(table, config.num_stored_layers, ours) for name in entry.theirs}
+        for part, table in {"encoder": family.encoder, **family.parts}.items()
+    }
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
@@ -111,16 +120,15 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         if plain in names:
             raise CheckpointError(f"{folder}: {names[plain]!r} and {name!r} are two spellings of one tensor")
         names[plain] = name
-    layers = config.num_stored_layers
-    stems = {part: _stems(table, layers) for part, table in family.parts.items()}
-    parts = tuple(part for part in stems if any(_is_ours(name, stems[part]) for name in names))
-    known = _stems(family.encoder, layers).union(*stems.values())
+    known = _names_of_parts(family, config)
+    parts = tuple(part for part in family.parts if not known[part].isdisjoint(names))
     ignored = tuple(name for name in names if any(re.fullmatch(pattern, name) for pattern in family.ignored))
-    for name in names.keys() - set(ignored) - family.tied.keys():
-        if not _is_ours(name, known):
+    ours = set().union(*known.values(), ignored, family.tied)
+    for plain, name in names.items():
+        if plain not in ours:
             raise CheckpointError(
-                f"{tensors[names[name]].file}: unknown tensor {names[name]!r}: no weight of a {family_name} model "
-                f"of {layers} layers",
+                f"{tensors[name].file}: unknown tensor {name!r}: no weight of a {family_name} model "
+                f"of {config.num_stored_layers} layers",
                 hint="the configuration may belong to another model",
             )
     config = replace(config, pooler="pooler" in parts)

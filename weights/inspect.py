@@ -53,12 +53,16 @@ def _facts(config: EncoderConfig) -> dict[str, Any]:
     return facts
 
 
+def _arrays(checkpoint: Checkpoint) -> dict[str, mx.array]:
+    """The parameters of the network that the checkpoint is for; random and lazy, only names and shapes count."""
+    network = Network(checkpoint.config, [part for part in checkpoint.parts if part in HEADS])
+    return dict(nn.utils.tree_flatten(network.parameters()))
+
+
 def _parameters(checkpoint: Checkpoint) -> dict[str, int]:
     """Number of parameters of each part, by the shapes that the configuration asks for."""
-    network = Network(checkpoint.config, [part for part in checkpoint.parts if part in HEADS])
     counts: dict[str, int] = {}
-    arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
-    for name, array in arrays.items():
+    for name, array in _arrays(checkpoint).items():
         first, second = name.split(".")[:2]
         part = second if first in ("encoder", "heads") else first
         counts[part] = counts.get(part, 0) + math.prod(array.shape)
@@ -68,20 +72,20 @@ def _parameters(checkpoint: Checkpoint) -> dict[str, int]:
 def _tensors(checkpoint: Checkpoint) -> list[dict[str, Any]]:
     """Every tensor of the files: what it becomes here, or why it becomes nothing."""
     ours = {}
-    for entry in keymap.expand(checkpoint.table, checkpoint.config.num_stored_layers):
-        for stem in entry.theirs:
-            ours[stem] = f"{', '.join(entry.ours)}" + (
+    layers = checkpoint.config.num_stored_layers
+    for entry in keymap.pairs(checkpoint.table, layers, _arrays(checkpoint)):
+        for name in entry.theirs:
+            ours[name] = ", ".join(entry.ours) + (
                 "" if entry.operation is keymap.SAME else f" ({entry.operation.name})"
             )
     rows = []
     for plain, name in checkpoint.names.items():
-        stem, _, suffix = plain.rpartition(".")
         if plain in checkpoint.family.tied:
             use = f"a copy of {checkpoint.family.tied[plain]}"
         elif plain in checkpoint.ignored:
             use = "not used"
         else:
-            use = f"{ours[stem]}.{suffix}"
+            use = ours[plain]
         info = checkpoint.tensors[name]
         rows.append({"name": name, "dtype": info.dtype, "shape": list(info.shape), "becomes": use})
     return rows

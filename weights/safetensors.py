@@ -16,6 +16,7 @@ from mlxbert.weights.config_json import read_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_HEADER = 100_000_000  # bytes, the limit of the format itself
+MAX_SIZE = 2**31 - 1  # of one axis, the limit of MLX
 _BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
 _BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
 
@@ -46,7 +47,7 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
             raise CheckpointError(f"{path}: damaged header: {name!r} has no dtype, shape and data_offsets")
     if dtype not in _BYTES:
         raise CheckpointError(f"{path}: tensor {name!r} has dtype {dtype!r}, expected one of {', '.join(_BYTES)}")
-    if not all(type(size) is int and size >= 0 for size in shape):
+    if not all(type(size) is int and 0 <= size <= MAX_SIZE for size in shape):
         raise CheckpointError(f"{path}: damaged header: tensor {name!r} has shape {shape}")
     if not 0 <= start <= end <= room:
         raise CheckpointError(

@@ -13,6 +13,7 @@ from mlxbert.weights.config_json import read_json
 ROLES = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 # Classes that read a vocab.txt as BERT's WordPiece; others (BertJapaneseTokenizer …) split words in ways of their own.
 _WORDPIECE_CLASSES = ("BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", "TokenizersBackend")
+_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _UNLIMITED = 10**6  # transformers writes 1e30 where a tokenizer knows no limit
 
 
@@ -69,47 +70,65 @@ def _is_cased(vocab: Mapping[str, int]) -> bool:
     return capitals > len(vocab) / 100
 
 
-def _normalizer(settings: Mapping[str, Any], vocab: Mapping[str, int]) -> normalizers.BertNormalizer:
-    lower = settings.get("do_lower_case")
+def _flag(folder: Path, settings: Mapping[str, Any], key: str) -> bool | None:
+    value = settings.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise TokenizerError(f"{folder}/tokenizer_config.json: {key} is {value!r}, expected true, false or null")
+    return value
+
+
+def _normalizer(folder: Path, settings: Mapping[str, Any], vocab: Mapping[str, int]) -> normalizers.BertNormalizer:
+    lower = _flag(folder, settings, "do_lower_case")
     return normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=settings.get("tokenize_chinese_chars") is not False,
-        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=_flag(folder, settings, "tokenize_chinese_chars") is not False,
+        strip_accents=_flag(folder, settings, "strip_accents"),
         # transformers lower-cases unless told not to, and so breaks a cased vocabulary without settings beside it.
-        lowercase=not _is_cased(vocab) if lower is None else bool(lower),
+        lowercase=not _is_cased(vocab) if lower is None else lower,
     )
 
 
-def _added(folder: Path, settings: Mapping[str, Any]) -> dict[str, tuple[int | None, AddedToken]]:
-    """Tokens that are recognised in the text before anything else, with the id they must get."""
-    found: dict[str, tuple[int | None, AddedToken]] = {}
-    for token in settings.get("never_split") or ():
-        found[token] = (None, AddedToken(token, single_word=True, normalized=False))
+def _never_split(folder: Path, settings: Mapping[str, Any], vocab: Mapping[str, int]) -> dict[str, AddedToken]:
+    tokens = settings.get("never_split") or []
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise TokenizerError(f"{folder}/tokenizer_config.json: never_split is {tokens!r}, expected a list of strings")
+    for token in tokens:
+        if token not in vocab:
+            raise TokenizerError(f"{folder}: never_split names {token!r}, which is not in the vocabulary")
+    return {token: AddedToken(token, single_word=True, normalized=False) for token in tokens}
+
+
+def _added(folder: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
+    """Tokens that are recognised in the text before anything else, by the id they must get."""
+    found: dict[int, AddedToken] = {}
     if (folder / "added_tokens.json").is_file():
         for token, number in read_json(folder / "added_tokens.json", TokenizerError).items():
-            found[token] = (number, AddedToken(token, normalized=False))
-    for number, entry in (settings.get("added_tokens_decoder") or {}).items():
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise TokenizerError(
+                    f"{folder}/added_tokens.json: {token!r} has id {number!r}, expected a whole number"
+                )
+            found[number] = AddedToken(token, normalized=False)
+    entries = settings.get("added_tokens_decoder") or {}
+    if not isinstance(entries, dict):
+        raise TokenizerError(
+            f"{folder}/tokenizer_config.json: added_tokens_decoder is {entries!r:.60}, expected a table"
+        )
+    for number, entry in entries.items():
         content = _content(entry)
         if content is None or not str(number).isdecimal():
             raise TokenizerError(f"{folder}/tokenizer_config.json: added_tokens_decoder: {number!r} is no token")
-        flags = {
-            key: bool(entry[key])
-            for key in ("single_word", "lstrip", "rstrip", "normalized", "special")
-            if key in entry
-        }
-        found[content] = (int(number), AddedToken(content, **flags))
+        flags = {key: bool(entry[key]) for key in _TOKEN_FLAGS if key in entry} if isinstance(entry, dict) else {}
+        found[int(number)] = AddedToken(content, **flags)
     return found
 
 
-def _add_tokens(tokenizer: Tokenizer, added: Mapping[str, tuple[int | None, AddedToken]], folder: Path) -> None:
-    for content, (number, token) in sorted(added.items(), key=lambda item: item[1][0] or 0):
-        if number is None and tokenizer.token_to_id(content) is None:
-            raise TokenizerError(f"{folder}: never_split names {content!r}, which is not in the vocabulary")
+def _add_tokens(tokenizer: Tokenizer, added: Mapping[int, AddedToken], folder: Path) -> None:
+    for number, token in sorted(added.items()):
         (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
-        if number is not None and tokenizer.token_to_id(content) != number:
+        got = tokenizer.token_to_id(token.content)
+        if got != number:
             raise TokenizerError(
-                f"{folder}: added token {content!r} should have id {number}, "
-                f"the vocabulary gives it {tokenizer.token_to_id(content)}"
+                f"{folder}: added token {token.content!r} should have id {number}, the vocabulary gives it {got}"
             )
 
 
@@ -126,7 +145,7 @@ def _from_vocab_txt(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
         if special[role] not in vocab:
             raise TokenizerError(f"{folder}/vocab.txt: the {role} token {special[role]!r} is not in it")
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=special["unk"], max_input_chars_per_word=100))
-    tokenizer.normalizer = _normalizer(settings, vocab)
+    tokenizer.normalizer = _normalizer(folder, settings, vocab)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     cls, sep = special["cls"], special["sep"]
@@ -136,6 +155,7 @@ def _from_vocab_txt(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
         special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])],
     )
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special.values() if token in vocab])
+    tokenizer.add_tokens(list(_never_split(folder, settings, vocab).values()))
     _add_tokens(tokenizer, _added(folder, settings), folder)
     return tokenizer
 
@@ -158,8 +178,9 @@ def _from_tokenizer_json(path: Path, settings: Mapping[str, Any]) -> Tokenizer:
             ("strip_accents", "strip_accents"),
             ("tokenize_chinese_chars", "handle_chinese_chars"),
         ):
-            if key in settings:  # transformers lets these settings win over the file; so do we
-                setattr(normalizer, attribute, settings[key])
+            value = _flag(path.parent, settings, key)
+            if value is not None:  # transformers lets these settings win over the file; so do we
+                setattr(normalizer, attribute, value)
         tokenizer.normalizer = normalizer
     return tokenizer
 
