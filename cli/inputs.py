@@ -32,6 +32,7 @@ class Source:
     Attributes:
         name: What errors call it.
         path: The file, where it is one.
+        read_as: How it is read: its format and the names of what is taken.
         records: Its records, in order; those that cannot be read as errors.
         size: Bytes of the file, `None` where that is not known.
         done: Bytes read so far.
@@ -41,6 +42,7 @@ class Source:
 
     name: str
     path: Path | None
+    read_as: tuple[str, ...]
     records: Iterator[Values | InputError]
     size: int | None
     done: Callable[[], int]
@@ -67,7 +69,9 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: Sequence[
         records: Iterator[Values | InputError]
         records = iter([tuple(arguments)] if len(names) > 1 else [(text,) for text in arguments])
         alone = len(names) > 1 or len(arguments) == 1
-        return Source(ARGUMENTS, None, records, None, lambda: 0, "raise" if alone else "return", options.strict)
+        return Source(
+            ARGUMENTS, None, (ARGUMENTS,), records, None, lambda: 0, "raise" if alone else "return", options.strict
+        )
     if options.input is None and sys.stdin is not None and not sys.stdin.isatty():
         return _from_file(STDIN, sys.stdin.buffer, options, names)
     if options.input is None:
@@ -107,7 +111,9 @@ def _from_file(name: str, file: BinaryIO, options: InputOptions, names: Sequence
     else:
         records = _from_table(called, lines, names, kind)
     path = None if name == STDIN else Path(name)
-    return Source(called, path, records, _size(file), lambda: lines.done, "return", options.strict)
+    return Source(
+        called, path, (kind.value, *names), records, _size(file), lambda: lines.done, "return", options.strict
+    )
 
 
 def _guess_format(name: str, options: InputOptions, names: Sequence[str]) -> Format:

@@ -141,7 +141,10 @@ def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:
     assert options.output is not None
     if source.path is None:
         render.say("note", f"input is {source.name}: should this run be interrupted, it cannot go on where it stopped")
-    manifest = task.manifest() | {"input": None if source.path is None else hash_file(source.path)}
+    manifest = task.manifest() | {
+        "input": None if source.path is None else hash_file(source.path),
+        "read_as": list(source.read_as),
+    }
     return FileOutput(options.output, manifest, overwrite=options.overwrite)
 
 

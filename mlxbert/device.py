@@ -133,7 +133,7 @@ def use(device: str = "auto") -> mx.Device:
     """Makes `device` MLX's default and bounds what MLX keeps of freed buffers.
 
     Args:
-        device: `auto` (the GPU where there is one), `gpu` or `cpu`.
+        device: `auto` (what `MLXBERT_DEVICE` says, else the GPU where there is one), `gpu` or `cpu`.
 
     Returns:
         The device now in use.
@@ -142,6 +142,8 @@ def use(device: str = "auto") -> mx.Device:
         ArgumentError: `device` is none of the three.
         DeviceError: `gpu` was asked for and there is none.
     """
+    if device == "auto":
+        device = os.environ.get("MLXBERT_DEVICE", "auto")
     if device not in DEVICES:
         raise ArgumentError(f"device is {device!r}, expected one of {', '.join(DEVICES)}")
     gpu = mx.is_available(mx.gpu)

@@ -1,17 +1,23 @@
-"""Models that many tests share."""
+"""The device that tests run on, and models that many of them share."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("MLX_ENABLE_TF32", "0")  # newer GPUs would round float32 products
+
 import mlxbert
+from mlxbert import device
 from tests.tiny import save
+
+device.use()  # MLXBERT_DEVICE=cpu keeps a Mac's tests from its GPU
 
 
 @pytest.fixture(scope="session")
 def builtin() -> mlxbert.Model:
     """The built-in model."""
-    return mlxbert.load("builtin", dtype="float32", device="cpu")
+    return mlxbert.load("builtin", dtype="float32")
 
 
 @pytest.fixture(scope="session")
@@ -23,4 +29,4 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tiny(tiny_folder: Path) -> mlxbert.Model:
     """A tiny random model with all heads, loaded afresh."""
-    return mlxbert.load(str(tiny_folder), dtype="float32", device="cpu")
+    return mlxbert.load(str(tiny_folder), dtype="float32")

@@ -238,6 +238,7 @@ def test_another_command_does_not_go_on_from_what_is_there(killed: list[str], ti
         ["--overflow", "error"],
         ["--dtype", "float16"],
         ["--batch-tokens", "7"],
+        ["--format", "csv"],
         ["--model", other_model],
         ["--input", other_input],
     ):
