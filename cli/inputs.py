@@ -1,12 +1,13 @@
 """Where texts come from: arguments, a file, or stdin; one record at a time, whatever the size.
 
-A record is a text, or several for pairs; one that cannot be read becomes an `InputError` in its place. Lines of white
-space in .jsonl, .csv and .tsv are no records.
+A record is a text, or several for pairs; one that cannot be read becomes an `InputError` in its place. Blank
+lines of .jsonl and empty rows of .csv and .tsv are no records.
 """
 
 import csv
 import json
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,8 @@ def _from_file(name: str, file: BinaryIO, options: InputOptions, names: Sequence
         records = (_from_json(line, names) for line in lines if line.strip())
     else:
         records = _from_table(called, lines, names, kind)
-    path = None if name == STDIN else Path(name)
+    # A pipe that has a name can be read once only, as stdin.
+    path = Path(name) if name != STDIN and stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     return Source(
         called, path, (kind.value, *names), records, _size(file), lambda: lines.done, "return", options.strict
     )
@@ -190,7 +192,11 @@ def _from_table(source: str, lines: _Lines, names: Sequence[str], kind: Format) 
     csv.field_size_limit(2**31 - 1)  # the library's own limit is 128 KB, less than a long article
     text = (line + "\n" for line in lines)  # quoted fields may run over lines
     # Quotes are data in a .tsv (IANA text/tab-separated-values), and escape in a .csv (RFC 4180).
-    rows = csv.reader(text) if kind is Format.csv else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = (
+        csv.reader(text, strict=True)
+        if kind is Format.csv
+        else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    )
     try:
         header = next(rows, None)
     except csv.Error as problem:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def inspect(
     out: OutputOptions,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a checkpoint, or 'builtin'.")] = "builtin",
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", envvar="MLXBERT_MODEL", help="Folder of a checkpoint, or 'builtin'.")
+    ] = "builtin",
     tensors: Annotated[
         bool, typer.Option("--tensors", help="Every tensor, instead of one line for all layers.")
     ] = False,

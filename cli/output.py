@@ -5,6 +5,7 @@
 the last one. `X` itself appears whole or not at all.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ from mlxbert.errors import ArgumentError, MlxbertError
 PART = (
     4096  # results; a multiple of the window in which inputs are batched, so that a resumed run makes the same batches
 )
+_MODEL_FILES = (".json", ".txt", ".safetensors")
 _FAILED = '{"index": '  # how the line of a failure begins, and no other
 
 
@@ -34,9 +36,9 @@ def hash_file(path: Path) -> str:
 def hash_folder(folder: Path) -> str:
     """A fingerprint of a model folder from names, sizes and times of its files: reading gigabytes would take longer."""
     found = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in sorted(path for path in folder.iterdir() if path.suffix in _MODEL_FILES):
         state = path.stat()
-        found.update(f"{path.relative_to(folder)}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+        found.update(f"{path.name}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
     return found.hexdigest()
 
 
@@ -54,6 +56,7 @@ class FileOutput:
     Attributes:
         done: How many results finished parts hold: that many records of the input are not to be worked on again.
         failed: How many of all results written are failures.
+        cut: How many of all results are of inputs that were cut.
     """
 
     def __init__(self, path: Path, manifest: dict[str, Any], *, overwrite: bool) -> None:
@@ -66,25 +69,41 @@ class FileOutput:
         self.path = path
         self.partial = path.with_name(path.name + ".partial")
         self.manifest = manifest | {"version": __version__}
-        self.failed = self.done = 0
+        self.failed = self.done = self.cut = 0
         self._lines: list[str] = []
+        self._lines_cut = 0
+        self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> "FileOutput":
+        with _writing(self.partial):
+            self.partial.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.partial / "lock").open("wb")
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ArgumentError(f"{self.partial}: another run is working on it") from None
+            self._take_over()
+        parts = self._parts()
+        self.done = len(parts) * PART
+        self.cut = sum(int(part.with_suffix(".cut").read_text()) for part in parts)
+        return self
+
+    def _take_over(self) -> None:
+        """Goes on from what is in the folder, clears away what nobody can go on from, and refuses the rest."""
         stored = self.partial / "manifest.json"
         wanted = json.dumps(self.manifest, indent=1, sort_keys=True)
-        with _writing(self.partial):
-            if self.partial.exists():
-                found = stored.read_text(encoding="utf-8") if stored.is_file() else ""
-                if found != wanted:
-                    raise ArgumentError(
-                        f"{self.partial}: holds the unfinished work of another input, model or command",
-                        hint="finish that one, or remove the folder",
-                    )
-            else:
-                self.partial.mkdir(parents=True)
-                _write_whole(stored, [wanted])
-        self.done = len(self._parts()) * PART
-        return self
+        found = stored.read_text(encoding="utf-8") if stored.is_file() else ""
+        # Without a manifest a run was killed before it did anything; without a file as its input it cannot go on.
+        useless = not found or json.loads(found)["input"] is None
+        if not useless and found != wanted:
+            raise ArgumentError(
+                f"{self.partial}: holds the unfinished work of another input, model or command",
+                hint="finish that one, or remove the folder",
+            )
+        if useless:
+            for path in [stored, *self.partial.glob("part-*")]:
+                path.unlink(missing_ok=True)
+            _write_whole(stored, [wanted])
 
     def _parts(self) -> list[Path]:
         """The finished parts, as far as they are without a gap."""
@@ -96,26 +115,36 @@ class FileOutput:
     def write(self, result: Any) -> None:
         """Takes one result; a full part is written to disk."""
         self._lines.append(render.to_json(result.to_dict()) + "\n")
+        self._lines_cut += getattr(result, "truncated", False)
         if len(self._lines) == PART:
             self._flush()
 
     def _flush(self) -> None:
+        part = self.partial / f"part-{self.done // PART:06}.jsonl"
         with _writing(self.partial):
-            _write_whole(self.partial / f"part-{self.done // PART:06}.jsonl", self._lines)
+            _write_whole(part.with_suffix(".cut"), [str(self._lines_cut)])
+            _write_whole(part, self._lines)
         self.done += len(self._lines)
-        self._lines = []
+        self.cut += self._lines_cut
+        self._lines, self._lines_cut = [], 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            if self.manifest["input"] is None or not self._parts():
+        try:
+            if kind is None:
+                self._finish()
+            elif self.manifest["input"] is None or not self._parts():
                 shutil.rmtree(self.partial, ignore_errors=True)  # nothing in it to go on from
-            elif not issubclass(kind, ArgumentError):
+            else:
                 render.say(
                     "hint", f"{self.done} results are kept in {self.partial}: the same command goes on from there"
                 )
-            return
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+
+    def _finish(self) -> None:
         if self._lines:
             self._flush()
         whole = self.partial / "whole.jsonl"

@@ -25,8 +25,9 @@ _UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff]")  # control characters beyond AS
 _quiet = False
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SEGMENT_STYLES = ("cyan", "magenta")
-# Control characters as their pictures: U+2400 and on; DEL and the C1 block as a replacement character.
-_VISIBLE = {code: chr(0x2400 + code) for code in range(32)} | {code: "\ufffd" for code in range(127, 160)}
+# Control characters as their pictures, U+2400 and on; DEL, the C1 block and halves of surrogate pairs as U+FFFD.
+_VISIBLE = {code: chr(0x2400 + code) for code in range(32)}
+_VISIBLE |= {code: "\ufffd" for code in (*range(127, 160), *range(0xD800, 0xE000))}
 
 
 class OutputClosedError(Exception):
@@ -35,11 +36,11 @@ class OutputClosedError(Exception):
 
 def to_json(value: object) -> str:
     """One line of JSON, as UTF-8 text without anything that a terminal would act on."""
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
 def put_line(text: str) -> None:
-    """One line on stdout, at once: a reader of a stream need not wait for the next."""
+    """One line on stdout, not kept in a buffer."""
     if sys.stdout is None:
         raise MlxbertError("stdout is closed")
     try:
@@ -220,26 +221,27 @@ def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> "Re
 
 
 @contextmanager
-def progress(total: int | None) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, if that is a terminal and stdout is not.
+def progress(total: int | None, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, if that is a terminal.
 
     Args:
         total: Bytes to read; `None` where that is not known.
+        shown: Whether there is room for one: results go elsewhere.
 
     Yields:
         A function of (bytes read, results so far).
     """
-    if _quiet or sys.stderr is None or not sys.stderr.isatty() or at_terminal():
+    if not shown or _quiet or sys.stderr is None or not sys.stderr.isatty():
         yield lambda done, results: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns: list[Any] = [BarColumn(), TextColumn("{task.fields[results]} done, {task.fields[rate]:.0f}/s")]
-    with Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), transient=True) as shown:
-        task = shown.add_task("", total=total, results=0, rate=0.0)
+    with Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), transient=True) as drawn:
+        task = drawn.add_task("", total=total, results=0, rate=0.0)
 
         def update(done: int, results: int) -> None:
-            elapsed = shown.tasks[0].elapsed or 1e-9
-            shown.update(task, completed=done, results=results, rate=results / elapsed)
+            elapsed = drawn.tasks[0].elapsed or 1e-9
+            drawn.update(task, completed=done, results=results, rate=results / elapsed)
 
         yield update

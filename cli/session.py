@@ -60,11 +60,12 @@ class Screen:
         self.drawn = render.at_terminal() and not options.json
         self.console = render.console() if self.drawn else None
         self.first = True
-        self.failed = 0
+        self.failed = self.cut = 0
 
     def write(self, result: Any) -> None:
         """Shows one result or failure."""
         self.failed += isinstance(result, Failure)
+        self.cut += getattr(result, "truncated", False)
         if self.console is None:
             render.put_line(render.to_json(result.to_dict()))
         elif isinstance(result, Failure):
@@ -75,10 +76,6 @@ class Screen:
             for part in self.show(result):
                 self.console.print(part)
         self.first = False
-
-
-def _no_bar(done: int, results: int) -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -115,9 +112,9 @@ def stream(source: Source, work: Work, show: Show, options: FileOptions, *, task
         MlxbertError: The input or output cannot be used; or, after everything else was done, some records failed.
     """
     sink = _file(source, options, task) if options.output is not None else nullcontext(Screen(show, options))
-    skipped = results = cut = 0
-    bar = nullcontext(_no_bar) if source.name == ARGUMENTS else render.progress(source.size)
-    with sink as out, bar as update:
+    skipped = results = 0
+    long = source.name != ARGUMENTS and (options.output is not None or not render.at_terminal())
+    with sink as out, render.progress(source.size, shown=long) as update:
         if isinstance(out, FileOutput):
             skipped = sum(1 for _ in itertools.islice(source.records, out.done))
         for result in work(source.records):
@@ -125,12 +122,11 @@ def stream(source: Source, work: Work, show: Show, options: FileOptions, *, task
                 if source.strict:
                     raise InputError(f"input {skipped + result.index}: {result.error.message}", hint=result.error.hint)
                 result = Failure(skipped + result.index, result.error)
-            cut += getattr(result, "truncated", False)
             results += 1
             out.write(result)
             update(source.done(), results)
-    if cut:
-        render.say("note", f"{cut} of {results} inputs were longer than the model takes and were cut")
+    if out.cut:
+        render.say("note", f"{out.cut} of {skipped + results} inputs were longer than the model takes and were cut")
     if out.failed:
         raise MlxbertError(
             f"{out.failed} of {skipped + results} inputs failed; each says why in its place in the output"

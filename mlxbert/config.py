@@ -32,9 +32,9 @@ class EncoderConfig:
     Attributes:
         embedding_size: Width of the embedding tables; smaller than `hidden_size` where the model projects them up.
         layer_schedule: Which stored layer runs at each step; `(0, 1, 2)`, or `(0, 0, 0)` where layers are shared.
+        pad_token_id: What fills up shorter inputs of a batch; masked out.
         type_vocab_size: Number of segment types; 0 where the model has no segments.
         pooler: Whether a dense + tanh layer over the first token belongs to the model.
-        initializer_range: Standard deviation of freshly made weights.
     """
 
     vocab_size: int
@@ -52,7 +52,6 @@ class EncoderConfig:
     pooler: bool = True
     hidden_dropout: float = 0.0
     attention_dropout: float = 0.0
-    initializer_range: float = 0.02
 
     @property
     def num_stored_layers(self) -> int:

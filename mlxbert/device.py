@@ -142,13 +142,14 @@ def use(device: str = "auto") -> mx.Device:
         ArgumentError: `device` is none of the three.
         DeviceError: `gpu` was asked for and there is none.
     """
-    if device == "auto":
-        device = os.environ.get("MLXBERT_DEVICE", "auto")
+    named = "device"
+    if device == "auto" and os.environ.get("MLXBERT_DEVICE"):
+        named, device = "MLXBERT_DEVICE", os.environ["MLXBERT_DEVICE"]
     if device not in DEVICES:
-        raise ArgumentError(f"device is {device!r}, expected one of {', '.join(DEVICES)}")
+        raise ArgumentError(f"{named} is {device!r}, expected one of {', '.join(DEVICES)}")
     gpu = mx.is_available(mx.gpu)
     if device == "gpu" and not gpu:
-        raise DeviceError("device is 'gpu', but MLX finds no GPU here", hint="leave --device out, or give 'cpu'")
+        raise DeviceError(f"{named} is 'gpu', but MLX finds no GPU here", hint="'auto' takes what there is")
     mx.set_default_device(mx.Device(mx.gpu if gpu and device != "cpu" else mx.cpu))
     if gpu:
         # Left alone, MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mlxbert import device as devices
 from mlxbert.config import EncoderConfig
+from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, ThreadError
 from mlxbert.heads import Network
 from mlxbert.tokenizer import Tokenizer, load_tokenizer
@@ -34,6 +35,7 @@ class Model:
         config: The encoder's facts.
         tokenizer: Text to token ids.
         network: The network itself, an `mlx.nn.Module` that is differentiable and usable on its own.
+        device: Where its tasks compute.
         labels: Names of the classes of a classification head, in the order of its outputs; empty without one.
     """
 
@@ -43,21 +45,23 @@ class Model:
     tokenizer: Tokenizer
     network: Network
     labels: tuple[str, ...] = ()
-    _thread: int = field(default_factory=threading.get_ident, repr=False)
+    device: mx.Device = field(default_factory=mx.default_device)
+    _thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
 
     def require(self, task: str) -> None:
-        """Refuses a task whose parts the model lacks, and use from a thread that did not load it.
+        """Makes ready for a task: refuses one whose parts the model lacks, and use from a thread that did not load it.
 
         Raises:
             CheckpointError: A part is missing.
             ThreadError: This is another thread; MLX arrays and streams belong to the one that made them.
         """
-        if threading.get_ident() != self._thread:
+        if threading.current_thread() is not self._thread:
             raise ThreadError(
                 "the model was loaded on another thread; MLX work belongs to one",
                 hint="load the model on the thread that uses it, and feed that thread through a queue",
             )
         _check_parts(self.source, task, self._parts)
+        mx.set_default_device(self.device)  # another model may have been loaded since
 
     @property
     def _parts(self) -> tuple[str, ...]:

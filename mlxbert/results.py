@@ -1,7 +1,7 @@
 """What tasks return: frozen dataclasses, one per line of the JSON output.
 
 Offsets are `[start, end)` in code points of the text that was given. `position` counts tokens from the first special
-token on.
+token on, as if the model took a text of any length.
 """
 
 from dataclasses import asdict, dataclass

@@ -103,11 +103,6 @@ class Tokenizer:
         """How the vocabulary spells a masked word, if it can."""
         return self.special.get("mask")
 
-    @property
-    def pad_id(self) -> int:
-        """What fills up shorter inputs of a batch; masked out, so any id would do where a vocabulary has none."""
-        return self.token_id(self.special.get("pad", "")) or 0
-
     def token_id(self, token: str) -> int | None:
         """The id of a token, `None` if it is not in the vocabulary."""
         try:
@@ -115,6 +110,12 @@ class Tokenizer:
         except UnicodeEncodeError:  # half of a surrogate pair
             return None
         return number
+
+    def known_ids(self) -> list[int] | None:
+        """The ids that have a token, `None` if all rows of the embeddings have one; checkpoints round their rows up."""
+        if self.vocab_size == self._rows:
+            return None
+        return sorted(self._tokenizer.get_vocab(with_added_tokens=True).values())
 
     def token(self, number: int) -> str:
         """The token of an id."""
@@ -231,10 +232,10 @@ class Tokenizer:
         room = self._room(1)
         last = max(len(run) - room, 0)
         starts = [min(max(place - room // 2, 0), last) for place in places]
-        chosen = sorted(set(starts)) or [0]
+        chosen = {start: number for number, start in enumerate(sorted(set(starts)) or [0])}
         inputs = [self._assemble([run.cut(start, start + room)], truncated=last > 0) for start in chosen]
         before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
-        where = [(chosen.index(start), before + place - start) for start, place in zip(starts, places, strict=True)]
+        where = [(chosen[start], before + place - start) for start, place in zip(starts, places, strict=True)]
         return inputs, where
 
 

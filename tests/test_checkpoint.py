@@ -283,3 +283,11 @@ def test_the_way_back_gives_the_very_file(tmp_path: Path, heads: tuple[str, ...]
     assert all(name.startswith(("bert.", "cls.")) for name in tensors) == bool(heads)
     checkpoint = open_checkpoint(save(tmp_path, tensors))
     assert_same(to_theirs(checkpoint.family, checkpoint.config, arrays_of(load(tmp_path))), tensors)
+
+
+def test_a_decoder_that_is_said_not_to_be_tied_must_be_there(tmp_path: Path) -> None:
+    config = {**CONFIG, "tie_word_embeddings": False}
+    with pytest.raises(CheckpointError, match=r"decoder\.weight' is missing.*tie_word_embeddings is false"):
+        load(save(tmp_path / "without", TENSORS, config))
+    same = {**TENSORS, f"{DECODER}.weight": TENSORS[WORDS]}
+    assert "masked_lm" in load(save(tmp_path / "same", same, config)).heads

@@ -3,7 +3,7 @@
 import itertools
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 import mlxbert
 from mlxbert.batch import WINDOW
 from mlxbert.device import mx
-from tests.tiny import CONFIG, VOCAB, save
+from tests.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
 TOKYO = "Tokyo is the largest city in [MASK]."
 
@@ -155,13 +155,57 @@ def test_both_spellings_of_the_mask_are_understood(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_without_the_head_is_refused(tmp_path: Path) -> None:
-    from tests.tiny import random_network, tensors_of, tiny_config
-
     folder = save(tmp_path / "m", tensors_of(random_network(tiny_config(), heads=("next_sentence",))))
     with pytest.raises(mlxbert.CheckpointError, match="fill-mask needs masked_lm"):
         mlxbert.load(str(folder), task="fill-mask")
     with pytest.raises(mlxbert.CheckpointError, match="fill-mask needs masked_lm"):
         mlxbert.fill_mask(mlxbert.load(str(folder)), "[MASK]")
+
+
+def test_a_model_of_a_thread_that_has_ended_is_refused_too(tiny_folder: Path) -> None:
+    found: list[object] = []
+
+    def use(model: mlxbert.Model) -> None:
+        try:
+            found.append(mlxbert.fill_mask(model, "[MASK]"))
+        except mlxbert.ThreadError as problem:
+            found.append(problem)
+
+    def run(work: Callable[[], object]) -> None:  # thread ids are used again once a thread has ended
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    loaded: list[mlxbert.Model] = []
+    run(lambda: loaded.append(mlxbert.load(str(tiny_folder))))
+    run(lambda: use(loaded[0]))
+    assert isinstance(found[0], mlxbert.ThreadError)
+
+
+def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
+    tensors = tensors_of(random_network(tiny_config()))
+    tensors["cls.predictions.bias"] = mx.full(tensors["cls.predictions.bias"].shape, mx.nan)
+    tensors["cls.seq_relationship.bias"] = mx.full((2,), mx.nan)
+    model = mlxbert.load(str(save(tmp_path / "m", tensors)))
+    with pytest.raises(mlxbert.MlxbertError, match="no numbers"):
+        mlxbert.fill_mask(model, "the [MASK]")
+    with pytest.raises(mlxbert.MlxbertError, match="no numbers"):
+        mlxbert.next_sentence(model, ("the", "cat"))
+
+
+def test_rows_of_the_embeddings_without_a_token_are_no_words(tmp_path: Path) -> None:
+    config = {**CONFIG, "vocab_size": CONFIG["vocab_size"] + 13}
+    tensors = tensors_of(random_network(tiny_config(vocab_size=config["vocab_size"])))
+    tensors["cls.predictions.bias"][-13:] = 50.0  # each of them would win
+    model = mlxbert.load(str(save(tmp_path / "m", tensors, config)))
+    fills = mlxbert.fill_mask(model, "the [MASK]", top_k=len(VOCAB)).masks[0].fills
+    assert sorted(fill.token_id for fill in fills) == list(range(len(VOCAB)))
+    assert sum(fill.score for fill in fills) < 1e-6
+
+
+def test_one_text_raises_whatever_on_error_says(tiny: mlxbert.Model) -> None:
+    with pytest.raises(mlxbert.InputError):
+        mlxbert.fill_mask(tiny, "no mask", on_error="return")
 
 
 def test_another_thread_is_refused(tiny: mlxbert.Model) -> None:

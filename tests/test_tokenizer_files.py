@@ -250,3 +250,13 @@ def test_damaged_settings_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{", encoding="utf-8")
     with pytest.raises(TokenizerError, match=f"{name}: not valid JSON"):
         read_tokenizer(tmp_path)
+
+
+def test_a_tokenizer_json_without_special_tokens_around_texts_gets_those_of_bert(tmp_path: Path) -> None:
+    write(tmp_path, VOCAB)
+    tokenizer = read_tokenizer(tmp_path).tokenizer
+    saved = json.loads(tokenizer.to_str()) | {"post_processor": None}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved), encoding="utf-8")
+    found = opened(tmp_path).encode("the cat", "dog")
+    assert found.ids == [VOCAB.index(token) for token in ("[CLS]", "the", "cat", "[SEP]", "dog", "[SEP]")]
+    assert found.token_type_ids == [0, 0, 0, 0, 1, 1]

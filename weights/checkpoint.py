@@ -153,7 +153,10 @@ def _check_dtypes(checkpoint: Checkpoint, names: Iterable[str]) -> None:
 
 def _check_tied(checkpoint: Checkpoint, arrays: Mapping[str, mx.array]) -> None:
     """Refuses copies that differ from what they are tied to; the copy itself is not used."""
+    untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
     for copy, original in checkpoint.family.tied.items():
+        if untied and copy.endswith(".weight"):
+            _require(checkpoint, copy, ", and config.json says tie_word_embeddings is false")
         if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
             raise CheckpointError(
                 f"{checkpoint.folder}: {copy!r} differs from {original!r}: mlxbert runs models whose decoder is tied "

@@ -39,6 +39,7 @@ def _read_bert_config(config: ConfigJson) -> EncoderConfig:
     config.only("is_decoder", False, "mlxbert runs encoders, not decoders")
     config.only("add_cross_attention", False, "mlxbert runs encoders, without cross-attention")
     config.only("pruned_heads", {}, "mlxbert does not run models with pruned heads")
+    vocab_size = config.integer("vocab_size")
     hidden_size = config.integer("hidden_size")
     heads = config.integer("num_attention_heads")
     if hidden_size % heads:
@@ -46,7 +47,7 @@ def _read_bert_config(config: ConfigJson) -> EncoderConfig:
             f"{config.path}: num_attention_heads is {heads}, expected a divisor of hidden_size ({hidden_size})"
         )
     return EncoderConfig(
-        vocab_size=config.integer("vocab_size"),
+        vocab_size=vocab_size,
         hidden_size=hidden_size,
         embedding_size=hidden_size,
         layer_schedule=tuple(range(config.integer("num_hidden_layers", most=1000))),
@@ -55,11 +56,10 @@ def _read_bert_config(config: ConfigJson) -> EncoderConfig:
         hidden_act=config.choice("hidden_act", ACTIVATIONS),
         layer_norm_eps=config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-12),
         type_vocab_size=config.integer("type_vocab_size", default=2),
-        pad_token_id=config.integer("pad_token_id", least=0, default=0),
+        pad_token_id=config.integer("pad_token_id", least=0, most=vocab_size - 1, default=0),
         positions=Absolute(config.integer("max_position_embeddings")),
         hidden_dropout=config.number("hidden_dropout_prob", low=0.0, high=1.0, default=0.1),
         attention_dropout=config.number("attention_probs_dropout_prob", low=0.0, high=1.0, default=0.1),
-        initializer_range=config.number("initializer_range", low=0.0, high=10.0, default=0.02),
     )
 
 

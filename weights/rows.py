@@ -47,6 +47,6 @@ def expand(arrays: Mapping[str, mx.array], dtype: mx.Dtype) -> dict[str, mx.arra
             scale = arrays.get(name + _SUFFIX)
             if scale is None or scale.shape != array.shape[:1]:
                 raise CheckpointError(f"tensor {name!r} is stored in 8 bits, its scales {name + _SUFFIX!r} do not fit")
-            array = array.astype(dtype) * scale.astype(dtype)[:, None]
+            array = (array.astype(mx.float32) * scale[:, None]).astype(dtype)  # rounded once, not twice
         expanded[name] = array
     return expanded

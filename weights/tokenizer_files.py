@@ -132,6 +132,16 @@ def _add_tokens(tokenizer: Tokenizer, added: Mapping[int, AddedToken], folder: P
             )
 
 
+def _bert_template(tokenizer: Tokenizer, special: Mapping[str, str]) -> processors.TemplateProcessing:
+    """`[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, the second text in segment 1."""
+    cls, sep = special["cls"], special["sep"]
+    return processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
+    )
+
+
 def _from_vocab_txt(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
     kind = settings.get("tokenizer_class")
     if kind is not None and kind not in _WORDPIECE_CLASSES:
@@ -148,12 +158,7 @@ def _from_vocab_txt(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
     tokenizer.normalizer = _normalizer(folder, settings, vocab)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    cls, sep = special["cls"], special["sep"]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])],
-    )
+    tokenizer.post_processor = _bert_template(tokenizer, special)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special.values() if token in vocab])
     tokenizer.add_tokens(list(_never_split(folder, settings, vocab).values()))
     _add_tokens(tokenizer, _added(folder, settings), folder)
@@ -182,6 +187,10 @@ def _from_tokenizer_json(path: Path, settings: Mapping[str, Any]) -> Tokenizer:
             if value is not None:  # transformers lets these settings win over the file; so do we
                 setattr(normalizer, attribute, value)
         tokenizer.normalizer = normalizer
+    special = _special(settings)
+    known = all(tokenizer.token_to_id(special[role]) is not None for role in ("cls", "sep"))
+    if tokenizer.post_processor is None and isinstance(tokenizer.model, models.WordPiece) and known:
+        tokenizer.post_processor = _bert_template(tokenizer, special)  # as transformers does
     return tokenizer
 
 

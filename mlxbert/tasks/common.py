@@ -1,10 +1,11 @@
 """What all tasks share: one or many inputs, and inputs that cannot be used."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from mlxbert.batch import windows
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Failure
 
 Item = TypeVar("Item")
@@ -18,6 +19,17 @@ def check_on_error(on_error: str) -> None:
     """Refuses an `on_error` that is neither `raise` nor `return`."""
     if on_error not in ON_ERROR:
         raise ArgumentError(f"on_error is {on_error!r}, expected one of {', '.join(ON_ERROR)}")
+
+
+def check_finite(scores: list[float]) -> list[float]:
+    """Returns `scores`, or refuses them if one is no number.
+
+    Raises:
+        MlxbertError: A weight is no number, or a value left the range of the dtype.
+    """
+    if not all(map(math.isfinite, scores)):
+        raise MlxbertError("the model computed scores that are no numbers (NaN)", hint="try --dtype float32")
+    return scores
 
 
 def run(

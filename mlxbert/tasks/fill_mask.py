@@ -12,7 +12,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.heads import probabilities
 from mlxbert.model import Model
 from mlxbert.results import Failure, Fill, FillMask, Mask
-from mlxbert.tasks.common import check_on_error, run
+from mlxbert.tasks.common import check_finite, check_on_error, run
 from mlxbert.tokenizer import Encoding, Tokenizer
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
@@ -116,15 +116,17 @@ def fill_mask(
         raise ArgumentError(f"top_k is {top_k}, expected at least 1")
     if top_k is not None and chosen is None and top_k > most:
         raise ArgumentError(f"top_k is {top_k}, the vocabulary has {most} tokens")
+    candidates = model.tokenizer.known_ids() if chosen is None else chosen
     count = min(top_k or (DEFAULT_TOP_K if chosen is None else most), most)
 
     def compute(jobs: Sequence[_Job]) -> list[FillMask]:
         model.require("fill-mask")  # again: an iterator can be handed to another thread
-        return _fill(model, jobs, count, chosen, batch_tokens)
+        return _fill(model, jobs, count, candidates, batch_tokens)
 
+    one = isinstance(texts, str)
     many = [texts] if isinstance(texts, str) else texts
-    results = run(many, lambda text: _prepare(model.tokenizer, text, overflow), compute, on_error)
-    if isinstance(texts, str):
+    results = run(many, lambda text: _prepare(model.tokenizer, text, overflow), compute, "raise" if one else on_error)
+    if one:
         (result,) = results
         assert isinstance(result, FillMask)
         return result
@@ -203,11 +205,12 @@ def _shortened(text: str, limit: int = 60) -> str:
 def _fill(
     model: Model, jobs: Sequence[_Job], count: int, chosen: list[int] | None, batch_tokens: int | None
 ) -> list[FillMask]:
-    inputs = [
-        (encoding, [mask.token for mask in job.masks if mask.input == number])
-        for job in jobs
-        for number, encoding in enumerate(job.encodings)
-    ]
+    inputs: list[tuple[Encoding, list[int]]] = []
+    for job in jobs:
+        tokens: list[list[int]] = [[] for _ in job.encodings]
+        for mask in job.masks:
+            tokens[mask.input].append(mask.token)
+        inputs += zip(job.encodings, tokens, strict=True)
 
     def compute(group: list[int]) -> list[list[_Best]]:
         return _best_words(model, [inputs[number] for number in group], count, chosen)
@@ -226,7 +229,7 @@ def _best_words(
     model: Model, inputs: Sequence[tuple[Encoding, list[int]]], count: int, chosen: list[int] | None
 ) -> list[list[_Best]]:
     """For each input, for each of its masks: the `count` best words, the best first."""
-    batch = make_batch([encoding for encoding, _ in inputs], model.tokenizer.pad_id)
+    batch = make_batch([encoding for encoding, _ in inputs], model.config.pad_token_id)
     hidden = model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids).last_hidden_state
     rows = [row for row, (_, tokens) in enumerate(inputs) for _ in tokens]
     columns = [token for _, tokens in inputs for token in tokens]
@@ -237,6 +240,8 @@ def _best_words(
     best = mx.argpartition(-scores, kth=count - 1, axis=-1)[:, :count]
     numbers = cast(list[list[int]], best.tolist())
     values = cast(list[list[float]], mx.take_along_axis(scores, best, axis=-1).tolist())
+    for row in values:
+        check_finite(row)
     words = iter(
         [
             sorted(

@@ -8,7 +8,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.heads import probabilities
 from mlxbert.model import Model
 from mlxbert.results import Failure, NextSentence
-from mlxbert.tasks.common import check_on_error, run
+from mlxbert.tasks.common import check_finite, check_on_error, run
 from mlxbert.tokenizer import Encoding, Tokenizer
 
 Pair = tuple[str, str]
@@ -72,7 +72,9 @@ def next_sentence(
         return _score(model, jobs, batch_tokens)
 
     many: Iterable[Pair | InputError] = [pairs] if one else pairs  # type: ignore[list-item, assignment]
-    results = run(many, lambda pair: (pair, _encode(model.tokenizer, pair, overflow)), compute, on_error)
+    results = run(
+        many, lambda pair: (pair, _encode(model.tokenizer, pair, overflow)), compute, "raise" if one else on_error
+    )
     if one:
         (result,) = results
         assert isinstance(result, NextSentence)
@@ -90,11 +92,11 @@ def _score(model: Model, jobs: Sequence[tuple[Pair, Encoding]], batch_tokens: in
     encodings = [encoding for _, encoding in jobs]
 
     def compute(group: list[int]) -> list[float]:
-        batch = make_batch([encodings[number] for number in group], model.tokenizer.pad_id)
+        batch = make_batch([encodings[number] for number in group], model.config.pad_token_id)
         pooled = model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids).pooler_output
         assert pooled is not None  # required by the task
         scores = probabilities(model.network.next_sentence(pooled))
-        return cast(list[float], scores[:, 0].tolist())
+        return check_finite(cast(list[float], scores[:, 0].tolist()))
 
     scores = in_batches(encodings, compute, batch_tokens)
     return [

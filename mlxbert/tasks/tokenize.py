@@ -33,7 +33,8 @@ def tokenize(
 
     def prepare(text: str) -> Tokens:
         encoding = tokenizer.encode(text, pair, overflow=overflow)
-        columns = zip(encoding.ids, encoding.token_type_ids, encoding.positions, encoding.offsets, strict=True)
+        places = range(len(encoding))
+        columns = zip(encoding.ids, encoding.token_type_ids, places, encoding.offsets, strict=True)
         tokens = (
             Token(tokenizer.token(number), number, segment, place, *span) for number, segment, place, span in columns
         )
