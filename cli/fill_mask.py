@@ -7,6 +7,7 @@ import typer
 from mlxbert.cli import render, session
 from mlxbert.cli.inputs import open_input, single
 from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
+from mlxbert.errors import ArgumentError
 
 
 def fill_mask(
@@ -29,7 +30,7 @@ def fill_mask(
     loaded = session.load("fill-mask", model)
     from mlxbert.tasks.fill_mask import fill_mask as task
 
-    words = None if targets is None else [word.strip() for word in targets.split(",")]
+    words = None if targets is None else _split(targets)
     session.stream(
         opened,
         lambda records: task(
@@ -45,3 +46,10 @@ def fill_mask(
         out,
         task=session.Task("fill-mask", loaded, model, {"top_k": top_k, "targets": words, "overflow": overflow.value}),
     )
+
+
+def _split(targets: str) -> list[str]:
+    words = [word.strip() for word in targets.split(",")]
+    if not all(words):
+        raise ArgumentError(f"target '' is not in the vocabulary: --targets {targets!r} has an empty word")
+    return words

@@ -67,6 +67,9 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: Sequence[
     if arguments:
         if options.input is not None:
             raise ArgumentError("there are both arguments and --input", hint="give one of them")
+        for name in ("format", "field", "column"):
+            if getattr(options, name) is not None:
+                raise ArgumentError(f"there are arguments and --{name}, which goes with --input")
         records: Iterator[Values | InputError]
         records = iter([tuple(arguments)] if len(names) > 1 else [(text,) for text in arguments])
         alone = len(names) > 1 or len(arguments) == 1
@@ -166,7 +169,16 @@ class _Lines:
             return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as problem:
             offset = start + problem.start
-            raise InputError(f"{self.name}: byte 0x{raw[problem.start]:02x} at offset {offset} is not UTF-8") from None
+            raise InputError(
+                f"{self.name}: byte 0x{raw[problem.start]:02x} at offset {offset} is not UTF-8",
+                hint="turn Latin-1 into UTF-8 with: iconv -f ISO-8859-1 -t UTF-8",
+            ) from None
+
+
+def _json_kind(value: object) -> str:
+    """What JSON calls a value."""
+    kinds = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return kinds.get(type(value), "an object")
 
 
 def _pick(record: dict[str, object], names: Sequence[str]) -> Values | InputError:
@@ -174,7 +186,7 @@ def _pick(record: dict[str, object], names: Sequence[str]) -> Values | InputErro
         if name not in record:
             return InputError(f"no field {name!r}, the record has: {', '.join(record) or 'nothing'}")
         if not isinstance(record[name], str):
-            return InputError(f"field {name!r} is {type(record[name]).__name__}, expected a string")
+            return InputError(f"field {name!r} is {_json_kind(record[name])}, expected a string")
     return tuple(str(record[name]) for name in names)
 
 
@@ -184,7 +196,7 @@ def _from_json(line: str, names: Sequence[str]) -> Values | InputError:
     except (ValueError, RecursionError) as problem:
         return InputError(f"not valid JSON ({problem})")
     if not isinstance(record, dict):
-        return InputError(f"expected a JSON object, found {type(record).__name__}")
+        return InputError(f"expected a JSON object, found {_json_kind(record)}")
     return _pick(record, names)
 
 

@@ -24,5 +24,13 @@ def models_list(out: OutputOptions) -> None:
         "folder": found["folder"],
         "quality": session.BUILTIN_QUALITY,
     }
-    rows = [(key, ", ".join(value) if isinstance(value, list) else value) for key, value in model.items()]
+    rows = [(key, _shown(value)) for key, value in model.items()]
     session.show_object(model, lambda: render.facts(BUILTIN, rows[1:]), out)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, list):
+        return ", ".join(value)
+    if isinstance(value, dict):
+        return "; ".join(f"{task}: {quality}" for task, quality in value.items())
+    return f"{value:,}" if isinstance(value, int) else value

@@ -93,8 +93,8 @@ class FileOutput:
         stored = self.partial / "manifest.json"
         wanted = json.dumps(self.manifest, indent=1, sort_keys=True)
         found = stored.read_text(encoding="utf-8") if stored.is_file() else ""
-        # Without a manifest a run was killed before it did anything; without a file as its input it cannot go on.
-        useless = not found or json.loads(found)["input"] is None
+        # A run that was killed before it finished a part left nothing; one without a file as its input cannot go on.
+        useless = not found or not self._parts() or json.loads(found)["input"] is None
         if not useless and found != wanted:
             raise ArgumentError(
                 f"{self.partial}: holds the unfinished work of another input, model or command",

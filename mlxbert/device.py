@@ -120,6 +120,7 @@ __all__ = [
     "Blas",
     "choose_dtype",
     "describe",
+    "dtype_name",
     "lanes",
     "measure_gflops",
     "mx",
@@ -204,13 +205,18 @@ def choose_dtype(name: str = "auto") -> mx.Dtype:
     return dtype
 
 
+def dtype_name(dtype: mx.Dtype) -> str:
+    """`float32` and so on."""
+    return str(dtype).removeprefix("mlx.core.")
+
+
 def describe() -> dict[str, object]:
     """What `mlxbert doctor` shows of the device in use."""
     info = mx.device_info()
     return {
         "device": "gpu" if on_gpu() else "cpu",
         "chip": info.get("device_name", platform.processor()),
-        "dtype": str(choose_dtype()).removeprefix("mlx.core."),
+        "dtype": dtype_name(choose_dtype()),
         "cores": os.cpu_count(),
         "memory_gib": _memory_gib(),
         "blas": BLAS.name,

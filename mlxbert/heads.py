@@ -4,11 +4,13 @@ Shapes: B batch, L length, M masked places, D hidden size, E embedding size, V v
 """
 
 from collections.abc import Iterable
+from typing import cast
 
 from mlxbert.activations import activate, check_activation
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.encoder import Encoder, EncoderOutput
+from mlxbert.errors import InputError
 
 _BRANCHES = 16  # how many numbers are added up in order, in a sum that is a tree
 
@@ -78,7 +80,18 @@ class Network(nn.Module):
     def __call__(
         self, input_ids: mx.array, attention_mask: mx.array | None = None, token_type_ids: mx.array | None = None
     ) -> EncoderOutput:
-        """See `Encoder`."""
+        """See `Encoder`; ids are checked here, where they may come from anywhere.
+
+        Raises:
+            InputError: `input_ids` are no integers (B, L), or no rows of the vocabulary: MLX would read past the table.
+        """
+        whole = isinstance(input_ids, mx.array) and mx.issubdtype(input_ids.dtype, mx.integer) and input_ids.ndim == 2
+        if not whole or not input_ids.size:
+            raise InputError("input_ids are expected to be an array of integers (B, L), neither of them 0")
+        low, high = (cast(int, bound.item()) for bound in (input_ids.min(), input_ids.max()))
+        rows = self.encoder.config.vocab_size
+        if not 0 <= low <= high < rows:
+            raise InputError(f"input_ids are from {low} to {high}, the vocabulary has ids from 0 to {rows - 1}")
         return self.encoder(input_ids, attention_mask, token_type_ids)
 
     def masked_lm(self, hidden: mx.array) -> mx.array:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mlxbert import device as devices
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx
+from mlxbert.device import dtype_name, mx
 from mlxbert.errors import ArgumentError, CheckpointError, ThreadError
 from mlxbert.heads import Network
 from mlxbert.tokenizer import Tokenizer, load_tokenizer
@@ -87,7 +87,7 @@ def _open(source: str, task: str | None) -> tuple[Checkpoint, tuple[str, ...]]:
     return checkpoint, TASKS[task]
 
 
-def load(source: str, *, task: str | None = None, dtype: str = "auto", device: str = "auto") -> Model:
+def load(source: str | Path, *, task: str | None = None, dtype: str = "auto", device: str = "auto") -> Model:
     """Loads a model.
 
     Args:
@@ -100,11 +100,18 @@ def load(source: str, *, task: str | None = None, dtype: str = "auto", device: s
         MlxbertError: Of the kind that names what is wrong: ConfigError, CheckpointError, TokenizerError, ArgumentError,
             DeviceError.
     """
+    if not isinstance(source, str | Path):
+        raise ArgumentError(f"source is {source!r}, expected 'builtin' or the path of a folder")
+    source = str(source)
     devices.use(device)
     chosen = devices.choose_dtype(dtype)
     checkpoint, parts = _open(source, task)
     tokenizer = load_tokenizer(checkpoint.folder, checkpoint.config)
     network = build_network(checkpoint, parts, chosen)
+    _LOG.info(
+        "%s: %s in %s, computing in %s on %s (%s)",
+        source, checkpoint.family_name, checkpoint.folder, dtype_name(chosen), mx.default_device(), devices.BLAS.name,
+    )  # fmt: skip
     unused = [checkpoint.names[name] for name in checkpoint.ignored]
     if unused:
         _LOG.info("%s: not used: %s", source, ", ".join(unused))

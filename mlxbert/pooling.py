@@ -74,8 +74,12 @@ def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = Non
         ArgumentError: `mode` is unknown, or needs attentions that are not there.
     """
     if mode not in POOLINGS:
-        raise ArgumentError(f"pooling is {mode!r}, expected one of {', '.join(POOLINGS)}")
+        raise ArgumentError(f"pooling is {mode!r:.60}, expected one of {', '.join(POOLINGS)}")
+    if not isinstance(output, EncoderOutput):
+        raise ArgumentError(f"output is {type(output).__name__}, expected what the encoder gave, an EncoderOutput")
     hidden = output.last_hidden_state.astype(mx.float32)
+    if attention_mask is not None and attention_mask.shape != hidden.shape[:2]:
+        raise ArgumentError(f"attention_mask has shape {attention_mask.shape}, expected {hidden.shape[:2]}")
     if attention_mask is None:
         real = mx.ones((*hidden.shape[:2], 1))
     else:

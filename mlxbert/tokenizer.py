@@ -129,6 +129,8 @@ class Tokenizer:
         return self._split(text).ids
 
     def _split(self, text: str) -> _Pieces:
+        if not isinstance(text, str):
+            raise InputError(f"expected a text, found {type(text).__name__}")
         try:
             raw = self._tokenizer.encode(text, add_special_tokens=False)
         except TypeError:  # what the library says of a str that has no UTF-8
@@ -219,9 +221,10 @@ class Tokenizer:
         ]
 
     def around(self, text: str, number: int) -> tuple[list[Encoding], list[tuple[int, int]]]:
-        """Inputs around every token with the id `number`, each as far as possible in the middle of its own.
+        """Inputs around every token with the id `number`.
 
-        A text that fits gives one input for all of them.
+        A text that fits gives one input for all of them. Of a longer one, each input is made for one such token in its
+        middle, and serves those behind it that still have a quarter of it, or the text's end, on their right.
 
         Returns:
             The inputs, and for each such token, in the order of the text, which input it is to be read from and which
@@ -231,7 +234,12 @@ class Tokenizer:
         places = [place for place, found in enumerate(run.ids) if found == number]
         room = self._room(1)
         last = max(len(run) - room, 0)
-        starts = [min(max(place - room // 2, 0), last) for place in places]
+        starts: list[int] = []
+        for place in places:
+            if not starts or (starts[-1] < last and place >= starts[-1] + room - room // 4):
+                starts.append(min(max(place - room // 2, 0), last))
+            else:
+                starts.append(starts[-1])
         chosen = {start: number for number, start in enumerate(sorted(set(starts)) or [0])}
         inputs = [self._assemble([run.cut(start, start + room)], truncated=last > 0) for start in chosen]
         before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)

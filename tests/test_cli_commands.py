@@ -57,7 +57,7 @@ def test_fill_mask_prints_the_words_for_a_mask_as_one_json_line() -> None:
 
 def test_the_builtin_model_is_named_in_a_note_with_its_quality() -> None:
     outcome = call("fill-mask", PARIS)
-    assert outcome.err.startswith("note: built-in model (")
+    assert outcome.err.startswith("note: built-in model, small, English: ")
     assert "%" in outcome.err
     assert outcome.err.count("\n") == 1
 

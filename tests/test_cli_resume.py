@@ -62,6 +62,11 @@ def test_a_folder_without_a_manifest_is_begun_afresh(tmp_path: Path) -> None:
     assert finish(tmp_path / "x.jsonl", FILE, 3)[0] == 0
 
 
+def test_a_run_killed_before_its_first_part_is_in_nobodys_way(tmp_path: Path) -> None:
+    killed(tmp_path / "x.jsonl", FILE | {"input": "another"}, results=5)
+    assert finish(tmp_path / "x.jsonl", FILE, 3)[0] == 0
+
+
 def test_the_work_of_another_command_is_refused_and_kept(tmp_path: Path) -> None:
     killed(tmp_path / "x.jsonl", FILE)
     for other in (STDIN, FILE | {"input": "another"}):

@@ -202,3 +202,11 @@ def test_an_encoder_with_fresh_weights_runs() -> None:
     config: EncoderConfig = tiny_config(pooler=False)
     output = Encoder(config)(IDS)
     assert output.pooler_output is None and np.isfinite(np.array(output.last_hidden_state)).all()
+
+
+@pytest.mark.parametrize("ids", [[[2, 52]], [[2, 10**6]], [[-1, 2]], [[]], [2, 3]])
+def test_ids_that_are_no_rows_of_the_vocabulary_are_refused(ids: Any) -> None:
+    with pytest.raises(InputError, match="input_ids"):
+        random_network(tiny_config())(mx.array(ids, dtype=mx.int32))
+    with pytest.raises(InputError, match="array of integers"):
+        random_network(tiny_config())([[2, 3]])  # type: ignore[arg-type]

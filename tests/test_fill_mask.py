@@ -71,10 +71,23 @@ def test_a_target_that_is_no_token_is_refused(tiny: mlxbert.Model, targets: list
         mlxbert.fill_mask(tiny, "a [MASK] .", targets=targets)
 
 
-@pytest.mark.parametrize("top_k", [0, -1, len(VOCAB) + 1])
-def test_top_k_outside_the_vocabulary_is_refused(tiny: mlxbert.Model, top_k: int) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=f"top_k is {top_k}"):
+@pytest.mark.parametrize("top_k", [0, -1, len(VOCAB) + 1, "3", 2.5, True])
+def test_top_k_that_is_no_number_of_words_is_refused(tiny: mlxbert.Model, top_k: int) -> None:
+    with pytest.raises(mlxbert.ArgumentError, match=f"top_k is {top_k!r}"):
         mlxbert.fill_mask(tiny, "a [MASK] .", top_k=top_k)
+
+
+@pytest.mark.parametrize("texts", [5, None])
+def test_what_is_no_text_and_no_iterable_is_refused(tiny: mlxbert.Model, texts: str) -> None:
+    with pytest.raises(mlxbert.ArgumentError, match="expected one or an iterable"):
+        mlxbert.fill_mask(tiny, texts)
+    with pytest.raises(mlxbert.ArgumentError, match="expected 'builtin' or the path"):
+        mlxbert.load(texts)
+
+
+def test_many_masks_share_windows(builtin: mlxbert.Model) -> None:
+    result = mlxbert.fill_mask(builtin, "[MASK] " * 1200, top_k=1)
+    assert [mask.position for mask in result.masks] == list(range(1, 1201))
 
 
 def test_a_continuation_joins_the_word_before_it(tiny: mlxbert.Model) -> None:
@@ -129,7 +142,8 @@ def test_each_mask_of_a_long_text_is_seen_with_what_stands_around_it(tiny: mlxbe
     assert [mask.position for mask in result.masks] == [4, 61, 62, 120]
     assert all(text[mask.start : mask.end] == "[MASK]" for mask in result.masks)
     # 30 tokens fit between [CLS] and [SEP]; the window of a mask begins 15 before it, unless the text ends earlier.
-    for mask, start in zip(result.masks, (0, 45, 46, 90), strict=True):
+    # The mask next to another shares its window.
+    for mask, start in zip(result.masks, (0, 45, 45, 90), strict=True):
         alone = mlxbert.fill_mask(tiny, " ".join(words[start : start + 30]))
         same = next(found for found in alone.masks if found.position == mask.position - start)
         assert [fill.token for fill in same.fills] == [fill.token for fill in mask.fills]

@@ -70,9 +70,9 @@ def test_a_command_prints_what_the_readme_shows(command: str, printed: str) -> N
     shown, real = _words(printed), _words(found)
     assert len(shown) == len(real), found
     for one, other in zip(shown, real, strict=True):
-        number = re.fullmatch(r"(\d+\.\d+)%?", one)
+        number = re.fullmatch(r"(\d+\.\d+)(%?)", one)
         if number:
-            assert abs(float(number[1]) - float(other.rstrip("%"))) < 0.5
+            assert abs(float(number[1]) - float(other.rstrip("%"))) < (0.3 if number[2] else 0.001)
         else:
             assert one == other
 

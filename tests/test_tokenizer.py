@@ -208,7 +208,9 @@ def test_windows_refuse_a_stride_that_does_not_fit() -> None:
 
 @QUICK
 @given(SENTENCES, st.integers(6, 40))
-def test_every_mask_stands_in_the_middle_of_a_window_of_its_own(words: list[str], max_length: int) -> None:
+def test_every_mask_has_a_quarter_of_a_window_or_the_end_of_the_text_on_both_sides(
+    words: list[str], max_length: int
+) -> None:
     text, small = " ".join(words), tokenizer(max_length)
     whole, room = tokenizer().encode(text), max_length - 2
     masks = [place for place, number in enumerate(whole.ids) if number == MASK]
@@ -220,9 +222,15 @@ def test_every_mask_stands_in_the_middle_of_a_window_of_its_own(words: list[str]
         assert window.ids[0] == CLS and window.ids[-1] == SEP
         assert [whole.ids[window.positions[place]] for place in body(window)] == window.ids[1:-1]
         assert [whole.offsets[window.positions[place]] for place in body(window)] == window.offsets[1:-1]
-    for mask, (_, place) in zip(masks, where, strict=True):
-        if len(whole) > max_length and room // 2 <= mask - 1 <= len(whole) - 2 - room + room // 2:
-            assert place - 1 == room // 2
+    for number, place in where:
+        positions = inputs[number].positions
+        assert place - 1 >= room // 2 or positions[1] == 1
+        assert room - place >= room // 4 or positions[-2] == len(whole) - 2
+    for number, place in dict(reversed(where)).items():
+        if inputs[number].positions[1] > 1 and inputs[number].positions[-2] < len(whole) - 2:
+            assert place - 1 == room // 2  # the mask that the window was made for stands in its middle
+    if len(whole) > max_length:
+        assert len(inputs) <= 1 + len(whole) // max(1, room // 4)
     if len(whole) <= max_length or not masks:
         assert len(inputs) == 1
 

@@ -19,6 +19,8 @@ def find_folder(source: str) -> Path:
     Raises:
         CheckpointError: There is no such folder.
     """
+    if not source:
+        raise CheckpointError("model is '', expected a folder or 'builtin'")
     if source == BUILTIN:
         return builtin_folder()
     folder = Path(source).expanduser()
@@ -31,5 +33,7 @@ def find_folder(source: str) -> Path:
     if found:
         raise CheckpointError(f"{source}: is a file, expected a model folder", hint="give the folder that it lies in")
     raise CheckpointError(
-        f"{source}: no such folder", hint=f"give the folder of a checkpoint, or '{BUILTIN}' for the built-in model"
+        f"{source}: no such folder",
+        hint=f"give the folder of a checkpoint, or '{BUILTIN}' for the built-in model; "
+        "names from the Hugging Face hub are not read yet",
     )

@@ -47,6 +47,17 @@ def run(
         compute: From prepared inputs to as many results.
         on_error: `raise`, or `return` a Failure in the result's place.
     """
+    if not isinstance(items, Iterable):
+        raise ArgumentError(f"inputs are {items!r:.60}, expected one or an iterable of them")
+    return _run(items, prepare, compute, on_error)
+
+
+def _run(
+    items: Iterable[Item | InputError],
+    prepare: Callable[[Item], Job],
+    compute: Callable[[Sequence[Job]], Sequence[Result]],
+    on_error: str,
+) -> Iterator[Result | Failure]:
     index = 0
     for window in windows(items):
         jobs: list[Job] = []

@@ -112,8 +112,8 @@ def fill_mask(
         raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(OVERFLOWS)}")
     chosen = None if targets is None else target_ids(model.tokenizer, targets)
     most = model.tokenizer.vocab_size if chosen is None else len(chosen)
-    if top_k is not None and top_k < 1:
-        raise ArgumentError(f"top_k is {top_k}, expected at least 1")
+    if top_k is not None and (type(top_k) is not int or top_k < 1):
+        raise ArgumentError(f"top_k is {top_k!r}, expected a whole number of at least 1")
     if top_k is not None and chosen is None and top_k > most:
         raise ArgumentError(f"top_k is {top_k}, the vocabulary has {most} tokens")
     candidates = model.tokenizer.known_ids() if chosen is None else chosen

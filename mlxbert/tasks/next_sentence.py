@@ -84,7 +84,7 @@ def next_sentence(
 
 def _encode(tokenizer: Tokenizer, pair: Pair, overflow: str) -> Encoding:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-        raise InputError(f"expected a pair of texts, found {pair!r:.60}")
+        raise InputError(f"expected a pair of texts, found {pair!r:.60}", hint="one pair is a tuple: (a, b)")
     return tokenizer.encode(pair[0], pair[1], overflow=overflow)
 
 
