@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -107,6 +108,14 @@ def test_the_package_list_is_that_of_the_folders() -> None:
     for package in ("cli", "weights"):
         assert settings["package-dir"][f"mlxbert.{package}"] == package
         assert (ROOT / "mlxbert" / package).resolve() == ROOT / package
+
+
+def test_every_mutation_still_finds_its_line() -> None:
+    listed = runpy.run_path(str(ROOT / "scripts" / "mutations.py"))["MUTATIONS"]
+    assert len(listed) > 20
+    for mutation in listed:
+        assert mutation.old in (ROOT / mutation.file).read_text(encoding="utf-8"), mutation.name
+        assert (ROOT / mutation.tests).is_file(), mutation.name
 
 
 def test_the_project_speaks_of_itself_alone() -> None:
