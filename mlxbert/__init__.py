@@ -21,13 +21,14 @@ if TYPE_CHECKING:
         CheckpointError,
         ConfigError,
         DeviceError,
+        HubError,
         InputError,
         MlxbertError,
         ThreadError,
         TokenizerError,
     )
     from mlxbert.model import Model, load
-    from mlxbert.results import Failure, Fill, FillMask, Mask, NextSentence
+    from mlxbert.results import Embedding, Failure, Fill, FillMask, Mask, NextSentence, Similarity
     from mlxbert.tasks.fill_mask import fill_mask
     from mlxbert.tasks.next_sentence import next_sentence
 
@@ -37,13 +38,14 @@ _HOMES = {
         "CheckpointError",
         "ConfigError",
         "DeviceError",
+        "HubError",
         "InputError",
         "MlxbertError",
         "ThreadError",
         "TokenizerError",
     ),
     "mlxbert.model": ("Model", "load"),
-    "mlxbert.results": ("Failure", "Fill", "FillMask", "Mask", "NextSentence"),
+    "mlxbert.results": ("Embedding", "Failure", "Fill", "FillMask", "Mask", "NextSentence", "Similarity"),
     "mlxbert.tasks.fill_mask": ("fill_mask",),
     "mlxbert.tasks.next_sentence": ("next_sentence",),
 }
@@ -54,14 +56,17 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DeviceError",
+    "Embedding",
     "Failure",
     "Fill",
     "FillMask",
+    "HubError",
     "InputError",
     "Mask",
     "MlxbertError",
     "Model",
     "NextSentence",
+    "Similarity",
     "ThreadError",
     "TokenizerError",
     "__version__",

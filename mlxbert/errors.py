@@ -7,6 +7,7 @@ MlxbertError             everything below; has .message and .hint
 ├── TokenizerError       vocabulary files
 ├── InputError           a text or a record that cannot be used
 ├── ArgumentError        an argument outside what a function takes
+├── HubError             a name that the hub does not know, may not be read, cannot be reached, or is not cached
 ├── DeviceError          no such device, MLX not to be had on this platform
 └── ThreadError          a model used from another thread than the one that loaded it
 ```
@@ -45,6 +46,10 @@ class InputError(MlxbertError):
 
 class ArgumentError(MlxbertError):
     """An argument outside what the function takes."""
+
+
+class HubError(MlxbertError):
+    """A model of the hub that cannot be had: unknown, not permitted, not reachable, or not cached while offline."""
 
 
 class DeviceError(MlxbertError):

@@ -5,9 +5,13 @@ token on, as if the model took a text of any length.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import MlxbertError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,46 @@ class NextSentence(Result):
     b: str
     is_next: bool
     score: float
+    truncated: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding(Result):
+    """A text as a vector.
+
+    Attributes:
+        embedding: float32 (D,).
+        tokens: How many tokens the model took, special tokens included.
+        truncated: Whether the text was cut to fit into the model.
+    """
+
+    text: str
+    embedding: "NDArray[np.float32]"
+    tokens: int
+    truncated: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result with the shortest decimal numbers that are these float32 values."""
+        numbers = [float(number) for number in self.embedding.astype("U16")]
+        return {"text": self.text, "embedding": numbers, "tokens": self.tokens, "truncated": self.truncated}
+
+
+@dataclass(frozen=True)
+class Similarity(Result):
+    """How near a text is to a query.
+
+    Attributes:
+        rank: Place in the order of nearness, from 1.
+        index: Place of the text in the input, from 0.
+        score: Cosine of the two vectors, -1 to 1.
+        truncated: Whether the text was cut to fit into the model.
+    """
+
+    query: str
+    rank: int
+    index: int
+    score: float
+    text: str
     truncated: bool = False
 
 
