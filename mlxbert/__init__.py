@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     )
     from mlxbert.model import Model, load
     from mlxbert.results import Embedding, Failure, Fill, FillMask, Mask, NextSentence, Similarity
+    from mlxbert.tasks.embed import embed, embed_stream
     from mlxbert.tasks.fill_mask import fill_mask
     from mlxbert.tasks.next_sentence import next_sentence
+    from mlxbert.tasks.similarity import similarity
 
 _HOMES = {
     "mlxbert.errors": (
@@ -46,8 +48,10 @@ _HOMES = {
     ),
     "mlxbert.model": ("Model", "load"),
     "mlxbert.results": ("Embedding", "Failure", "Fill", "FillMask", "Mask", "NextSentence", "Similarity"),
+    "mlxbert.tasks.embed": ("embed", "embed_stream"),
     "mlxbert.tasks.fill_mask": ("fill_mask",),
     "mlxbert.tasks.next_sentence": ("next_sentence",),
+    "mlxbert.tasks.similarity": ("similarity",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -70,9 +74,12 @@ __all__ = [
     "ThreadError",
     "TokenizerError",
     "__version__",
+    "embed",
+    "embed_stream",
     "fill_mask",
     "load",
     "next_sentence",
+    "similarity",
 ]
 
 

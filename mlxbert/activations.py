@@ -39,6 +39,11 @@ def relu(x: mx.array) -> mx.array:
     return mx.maximum(x, 0)
 
 
+def linear(x: mx.array) -> mx.array:
+    """`x` as it is."""
+    return x
+
+
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": gelu,
     "gelu_python": gelu,
@@ -49,6 +54,9 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": relu,
     "silu": silu,
     "swish": silu,
+    "tanh": mx.tanh,
+    "sigmoid": mx.sigmoid,
+    "linear": linear,
 }
 
 

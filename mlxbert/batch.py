@@ -1,7 +1,8 @@
 """Inputs of any length to batches, and results back in the order of the inputs.
 
 Within a window of consecutive inputs batches are made of inputs of like length and of a bounded number of tokens;
-padding is on the right.
+padding is on the right. Batches depend on nothing but their window and the options, so that a second run computes the
+very same.
 """
 
 import itertools
@@ -9,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, on_gpu
+from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError
-from mlxbert.tokenizer import Encoding
 
-WINDOW = 256  # inputs sorted by length together; a constant, so that batches depend on nothing but the inputs
+WINDOW = 512  # inputs sorted by length together; a constant, so that batches depend on nothing but the inputs
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,9 +41,58 @@ def default_batch_tokens() -> int:
     return 16384 if on_gpu() else 2048
 
 
-def make_batch(encodings: Sequence[Encoding], pad_id: int) -> Batch:
-    """Pads inputs on the right to the longest of them."""
-    length = max(map(len, encodings))
+@dataclass
+class Usage:
+    """What was computed, counted as it goes on.
+
+    Attributes:
+        inputs: Inputs of the model: texts, or windows of them.
+        tokens: Tokens of these inputs, special tokens included.
+        slots: Places for tokens in the batches, padding included.
+        batches: Forward passes.
+    """
+
+    inputs: int = 0
+    tokens: int = 0
+    slots: int = 0
+    batches: int = 0
+
+    @property
+    def padding(self) -> float:
+        """The share of slots that held no token, 0 to 1."""
+        return 1 - self.tokens / self.slots if self.slots else 0.0
+
+    def add(self, lengths: Sequence[int], padded: int) -> None:
+        """Counts a batch of inputs of these lengths, padded to `padded` tokens each."""
+        self.inputs += len(lengths)
+        self.tokens += sum(lengths)
+        self.slots += padded * len(lengths)
+        self.batches += 1
+
+
+def padded_length(length: int, most: int) -> int:
+    """The length to which a batch is padded whose longest input has `length` tokens.
+
+    A CPU computes on exactly as much as there is. On a GPU kernels are chosen, and compiled, by shape: there lengths
+    come from a small fixed set.
+
+    Args:
+        length: Tokens of the longest input.
+        most: Tokens that the model takes.
+    """
+    return bucket(length, most) if on_gpu() else length
+
+
+def bucket(length: int, most: int) -> int:
+    """The next multiple of 16 up to 128, of 64 beyond; never more than `most`."""
+    step = 16 if length <= 128 else 64
+    return max(length, min(-(-length // step) * step, most))
+
+
+def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
+    """Pads inputs on the right to the length of the longest, or a little more (`padded_length`)."""
+    length = padded_length(max(map(len, encodings)), config.max_length)
+    pad_id = config.pad_token_id
     padded = any(len(encoding) < length for encoding in encodings)
     segments = any(any(encoding.token_type_ids) for encoding in encodings)
 
@@ -81,19 +132,28 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
 
 def in_batches(
-    encodings: Sequence[Encoding], compute: Callable[[list[int]], Sequence[R]], batch_tokens: int | None
+    encodings: Sequence[Encoding],
+    compute: Callable[[Batch, list[int]], Sequence[R]],
+    config: EncoderConfig,
+    batch_tokens: int | None,
+    usage: Usage | None = None,
 ) -> list[R]:
-    """Runs `compute` on groups of inputs and gives its results in the order of the inputs.
+    """Runs `compute` on batches of inputs and gives its results in the order of the inputs.
 
     Args:
         encodings: The inputs.
-        compute: From the numbers of a group's inputs to one result for each.
+        compute: From a batch and the numbers of its inputs to one result for each.
+        config: The encoder's facts: its longest input, its padding.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
+        usage: Counts what was computed.
     """
     results: dict[int, R] = {}
-    lengths = [len(encoding) for encoding in encodings]
+    lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
     for group in plan(lengths, default_batch_tokens() if batch_tokens is None else batch_tokens):
-        results.update(zip(group, compute(group), strict=True))
+        batch = make_batch([encodings[number] for number in group], config)
+        if usage is not None:
+            usage.add([len(encodings[number]) for number in group], batch.input_ids.shape[1])
+        results.update(zip(group, compute(batch, group), strict=True))
     return [results[number] for number in range(len(encodings))]
 
 

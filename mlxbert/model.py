@@ -3,23 +3,27 @@
 import logging
 import threading
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from mlxbert import device as devices
 from mlxbert.config import EncoderConfig
 from mlxbert.device import dtype_name, mx
+from mlxbert.embedder import Embedder
 from mlxbert.errors import ArgumentError, CheckpointError, ThreadError
 from mlxbert.heads import Network
 from mlxbert.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.checkpoint import Checkpoint, build_network, open_checkpoint
 from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families import family_of
+from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
 from mlxbert.weights.source import find_folder
 
 # The parts of a checkpoint that a task cannot do without.
 TASKS: dict[str, tuple[str, ...]] = {
     "fill-mask": ("masked_lm",),
     "next-sentence": ("pooler", "next_sentence"),
+    "embed": (),
 }
 
 _LOG = logging.getLogger("mlxbert")
@@ -47,6 +51,11 @@ class Model:
     labels: tuple[str, ...] = ()
     device: mx.Device = field(default_factory=mx.default_device)
     _thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """How the model makes one vector of a text; reads its sentence-transformers files, if it has any."""
+        return read_embedder(self.folder, self.config.hidden_size)
 
     def require(self, task: str) -> None:
         """Makes ready for a task: refuses one whose parts the model lacks, and use from a thread that did not load it.
@@ -77,10 +86,8 @@ def _check_parts(source: str, task: str, parts: tuple[str, ...]) -> None:
         )
 
 
-def _open(source: str, task: str | None) -> tuple[Checkpoint, tuple[str, ...]]:
-    if task is not None and task not in TASKS:
-        raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
-    checkpoint = open_checkpoint(find_folder(source))
+def _open(source: str, folder: Path, task: str | None) -> tuple[Checkpoint, tuple[str, ...]]:
+    checkpoint = open_checkpoint(transformer_folder(folder))
     if task is None:
         return checkpoint, checkpoint.parts
     _check_parts(source, task, checkpoint.parts)
@@ -102,10 +109,13 @@ def load(source: str | Path, *, task: str | None = None, dtype: str = "auto", de
     """
     if not isinstance(source, str | Path):
         raise ArgumentError(f"source is {source!r}, expected 'builtin' or the path of a folder")
+    if task is not None and task not in TASKS:
+        raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
     source = str(source)
     devices.use(device)
     chosen = devices.choose_dtype(dtype)
-    checkpoint, parts = _open(source, task)
+    folder = find_folder(source)
+    checkpoint, parts = _open(source, folder, task)
     tokenizer = load_tokenizer(checkpoint.folder, checkpoint.config)
     network = build_network(checkpoint, parts, chosen)
     _LOG.info(
@@ -115,12 +125,16 @@ def load(source: str | Path, *, task: str | None = None, dtype: str = "auto", de
     unused = [checkpoint.names[name] for name in checkpoint.ignored]
     if unused:
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
-    return Model(source, checkpoint.folder, network.encoder.config, tokenizer, network)
+    model = Model(source, folder, network.encoder.config, tokenizer, network)
+    if task == "embed":
+        _ = model.embedder  # what is wrong with its files is said now
+    return model
 
 
 def load_tokenizer_of(source: str) -> tuple[Path, Tokenizer]:
     """The folder that `source` means and its tokenizer, without the weights."""
     folder = find_folder(source)
-    config_json = read_config(folder)
+    inner = transformer_folder(folder)
+    config_json = read_config(inner)
     _, family = family_of(config_json)
-    return folder, load_tokenizer(folder, family.read_config(config_json))
+    return folder, load_tokenizer(inner, family.read_config(config_json))

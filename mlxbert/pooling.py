@@ -14,7 +14,8 @@ Pooling = Callable[[mx.array, mx.array, EncoderOutput], mx.array]
 
 
 def _cls(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    return hidden[:, 0]
+    first = real.argmax(axis=1)  # not 0 where a prompt is left out
+    return mx.take_along_axis(hidden, first[:, :, None], axis=1)[:, 0]
 
 
 def _mean(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
@@ -36,7 +37,7 @@ def _weighted_mean(hidden: mx.array, real: mx.array, output: EncoderOutput) -> m
 
 
 def _last_token(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    last = real.sum(axis=1).astype(mx.int32) - 1
+    last = (real * mx.arange(hidden.shape[1])[None, :, None]).argmax(axis=1)
     return mx.take_along_axis(hidden, last[:, :, None], axis=1)[:, 0]
 
 
@@ -45,7 +46,7 @@ def _attention(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.ar
     if output.attentions is None:
         raise ArgumentError("pooling 'attention' needs the encoder's attentions", hint="set output_attentions=True")
     weights = output.attentions[-1][:, :, 0].astype(mx.float32).mean(axis=1)
-    return (hidden * weights[:, :, None]).sum(axis=1)
+    return (hidden * weights[:, :, None] * real).sum(axis=1)
 
 
 POOLINGS: dict[str, Pooling] = {
@@ -59,13 +60,14 @@ POOLINGS: dict[str, Pooling] = {
 }
 
 
-def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = None) -> mx.array:
+def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = None, *, skip: int = 0) -> mx.array:
     """One vector per text; padding is left out.
 
     Args:
         mode: One of `POOLINGS`.
         output: What the encoder gave; with attentions for the mode `attention`.
         attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded.
+        skip: How many leading tokens are left out as well.
 
     Returns:
         float32 (B, D).
@@ -84,4 +86,6 @@ def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = Non
         real = mx.ones((*hidden.shape[:2], 1))
     else:
         real = (attention_mask != 0)[:, :, None].astype(mx.float32)
+    if skip:
+        real = real * (mx.arange(hidden.shape[1]) >= skip)[None, :, None]
     return POOLINGS[mode](hidden, real, output)

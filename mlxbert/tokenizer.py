@@ -4,58 +4,14 @@ The `tokenizers` library splits the text; what stands around the pieces is put t
 anywhere and each cut is a whole input again.
 """
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mlxbert.config import EncoderConfig
+from mlxbert.encoding import Encoding, Pieces
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
-from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """One input of the model; all lists have one item per token, special tokens included.
-
-    Attributes:
-        ids: Rows of the vocabulary.
-        token_type_ids: Segment of each token.
-        offsets: `[start, end)` in code points of the text the token is from; (0, 0) for special tokens.
-        word_ids: Number of the word within its text; `None` for special tokens.
-        sequence_ids: 0 for the first text, 1 for the second; `None` for special tokens.
-        positions: Where the token would stand in the input had nothing been cut; the token's own place otherwise.
-        truncated: Whether the text goes on beyond this input.
-    """
-
-    ids: list[int]
-    token_type_ids: list[int]
-    offsets: list[tuple[int, int]]
-    word_ids: list[int | None]
-    sequence_ids: list[int | None]
-    positions: list[int]
-    truncated: bool
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True)
-class _Pieces:
-    """A run of a text's tokens before anything stands around it: `before` it and `behind` it so many were cut off."""
-
-    ids: list[int]
-    offsets: list[tuple[int, int]]
-    words: list[int | None]
-    before: int = 0
-    behind: int = 0
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def cut(self, start: int, end: int) -> "_Pieces":
-        ids, offsets, words = self.ids[start:end], self.offsets[start:end], self.words[start:end]
-        return _Pieces(ids, offsets, words, self.before + start, self.behind + max(len(self) - end, 0))
-
+from mlxbert.weights.tokenizer_files import TokenizerFiles, lower_cased, read_tokenizer
 
 # A template: (id, segment) of each special token, (None, segment) where the next text goes.
 _Template = list[tuple[int | None, int]]
@@ -74,6 +30,7 @@ class Tokenizer:
         self._tokenizer = files.tokenizer
         self._rows = config.vocab_size
         self.special = files.special
+        self._limit = config.max_length
         self.max_length = min(config.max_length, files.max_length or config.max_length)
         self.vocab_size: int = files.tokenizer.get_vocab_size()
         if self.vocab_size > config.vocab_size:
@@ -97,6 +54,24 @@ class Tokenizer:
         if sum(special is None for special, _ in template) != 1 + pair:
             raise TokenizerError(f"the tokenizer turns {1 + pair} times {probe!r} into {' '.join(whole.tokens)}")
         return template
+
+    def adapted(self, *, max_length: int | None = None, lower_case: bool = False) -> "Tokenizer":
+        """The same tokenizer for an embedding model with settings of its own.
+
+        Args:
+            max_length: The longest input in tokens, as far as the model has positions; `None` changes nothing.
+            lower_case: Lower-cases texts before anything else, unless that is done already.
+        """
+        changed = copy.copy(self)
+        if max_length is not None:
+            changed.max_length = min(max_length, self._limit)
+            if changed.max_length < len(self._single):
+                raise TokenizerError(
+                    f"the longest input is {max_length} tokens, special tokens need {len(self._single) - 1}"
+                )
+        if lower_case:
+            changed._tokenizer = lower_cased(self._tokenizer)
+        return changed
 
     @property
     def mask_token(self) -> str | None:
@@ -128,7 +103,7 @@ class Tokenizer:
         """The ids of a text alone, without special tokens."""
         return self._split(text).ids
 
-    def _split(self, text: str) -> _Pieces:
+    def _split(self, text: str) -> Pieces:
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")
         try:
@@ -139,9 +114,9 @@ class Tokenizer:
         # A vocabulary with gaps can have ids beyond its size; MLX would read past the table without a word.
         if max(ids, default=0) >= self._rows:
             raise TokenizerError(f"token id {max(ids)} in {text!r:.60}, the model has {self._rows} word embeddings")
-        return _Pieces(ids, raw.offsets, raw.word_ids)
+        return Pieces(ids, raw.offsets, raw.word_ids)
 
-    def _assemble(self, texts: Sequence[_Pieces], *, truncated: bool) -> Encoding:
+    def _assemble(self, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:
         """Puts the special tokens around one or two runs of pieces."""
         ids: list[int] = []
         segments: list[int] = []
@@ -152,7 +127,7 @@ class Tokenizer:
         shift, number = 0, 0
         for special, segment in self._single if len(texts) == 1 else self._pair:
             if special is not None:
-                run, sequence = _Pieces([special], [(0, 0)], [None]), None
+                run, sequence = Pieces([special], [(0, 0)], [None]), None
             else:
                 run, sequence, number = texts[number], number, number + 1
             shift += run.before
@@ -195,13 +170,19 @@ class Tokenizer:
         first = shorter if len(texts[0]) <= len(texts[1]) else room - shorter
         return self._assemble([texts[0].cut(0, first), texts[1].cut(0, room - first)], truncated=True)
 
-    def windows(self, text: str, pair: str | None = None, *, stride: int) -> list[Encoding]:
+    def lead(self, prompt: str) -> int:
+        """How many tokens stand before the text when `prompt` is put before it, the first special token included."""
+        before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
+        return before + len(self._split(prompt))
+
+    def windows(self, text: str, pair: str | None = None, *, stride: int, prompt: str = "") -> list[Encoding]:
         """Inputs that together cover a text of any length.
 
         Args:
             text: The text; with a `pair` it is repeated whole in every window.
             pair: The text to be covered, if there are two.
             stride: How many tokens a window has in common with the one before.
+            prompt: Put before the text in every window; offsets count it as part of the text.
 
         Raises:
             InputError: The repeated text leaves too little room.
@@ -210,13 +191,15 @@ class Tokenizer:
         if stride < 0:
             raise ArgumentError(f"stride is {stride}, expected at least 0")
         fixed = [] if pair is None else [self._split(text)]
-        run = self._split(text if pair is None else pair)
-        room = self._room(1 + len(fixed)) - sum(map(len, fixed))
+        run = self._split(prompt + (text if pair is None else pair))
+        head = run.cut(0, len(self._split(prompt)) if prompt else 0)
+        run = run.cut(len(head), len(run))
+        room = self._room(1 + len(fixed)) - sum(map(len, fixed)) - len(head)
         if room <= stride:
             raise InputError(f"windows of {room} tokens cannot overlap by {stride}")
         starts = range(0, max(len(run) - stride, 1), room - stride)
         return [
-            self._assemble([*fixed, run.cut(start, start + room)], truncated=start + room < len(run))
+            self._assemble([*fixed, head.then(run.cut(start, start + room))], truncated=start + room < len(run))
             for start in starts
         ]
 

@@ -6,15 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxbert.batch import default_batch_tokens, in_batches, make_batch, plan, windows
+from mlxbert.batch import Batch, Usage, bucket, default_batch_tokens, in_batches, make_batch, plan, windows
+from mlxbert.config import Absolute
 from mlxbert.device import mx
+from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError
-from mlxbert.tokenizer import Encoding
+from tests.tiny import tiny_config
 
 QUICK = settings(deadline=None, max_examples=100)
 LENGTHS = st.lists(st.integers(1, 600), max_size=60)
 BUDGETS = st.integers(1, 2000)
 PAD = 7
+CONFIG = tiny_config(pad_token_id=PAD, vocab_size=1000, positions=Absolute(600))
 
 
 def encoding(ids: list[int], second: int = 0) -> Encoding:
@@ -66,7 +69,7 @@ def test_a_budget_below_one_token_is_refused(budget: int) -> None:
     with pytest.raises(ArgumentError, match=f"batch_tokens is {budget}, expected at least 1"):
         list(plan([3], budget))
     with pytest.raises(ArgumentError, match="batch_tokens"):
-        in_batches(of_lengths([3]), lambda group: group, budget)
+        in_batches(of_lengths([3]), lambda _, group: group, CONFIG, budget)
 
 
 @QUICK
@@ -74,17 +77,53 @@ def test_a_budget_below_one_token_is_refused(budget: int) -> None:
 def test_results_come_in_the_order_of_the_inputs(lengths: list[int], budget: int | None) -> None:
     calls: list[list[int]] = []
 
-    def compute(group: list[int]) -> list[tuple[int, int]]:
+    def compute(batch: Batch, group: list[int]) -> list[tuple[int, int]]:
         calls.append(group)
+        assert batch.input_ids.shape == (len(group), max(lengths[number] for number in group))
         return [(number, lengths[number]) for number in group]
 
-    assert in_batches(of_lengths(lengths), compute, budget) == list(enumerate(lengths))
+    assert in_batches(of_lengths(lengths), compute, CONFIG, budget) == list(enumerate(lengths))
     assert calls == list(plan(lengths, default_batch_tokens() if budget is None else budget))
 
 
 def test_a_computation_that_loses_a_result_is_noticed() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        in_batches(of_lengths([3, 4]), lambda group: group[:-1], 100)
+        in_batches(of_lengths([3, 4]), lambda _, group: group[:-1], CONFIG, 100)
+
+
+def test_what_is_computed_is_counted() -> None:
+    usage = Usage()
+    in_batches(of_lengths([3, 5, 4]), lambda _, group: group, CONFIG, 10, usage)
+    assert (usage.inputs, usage.tokens, usage.slots, usage.batches) == (3, 12, 4 * 2 + 5, 2)
+    assert usage.padding == pytest.approx(1 / 13)
+    assert Usage().padding == 0
+
+
+@given(st.integers(1, 600), st.integers(1, 600))
+def test_lengths_on_a_gpu_come_from_a_small_set(length: int, most: int) -> None:
+    found = bucket(length, most)
+    assert length <= found <= max(length, most)
+    assert found in {length, most, *range(16, 129, 16), *range(192, 641, 64)}
+    assert found < length + (16 if length <= 128 else 64)
+
+
+def test_a_gpu_gets_padded_lengths_and_no_dummy_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.batch.on_gpu", lambda: True)
+    shapes = []
+
+    def compute(batch: Batch, group: list[int]) -> list[int]:
+        shapes.append(batch.input_ids.shape)
+        assert batch.attention_mask is not None and batch.attention_mask.sum().item() == sum(map(len, batch_of(group)))
+        return group
+
+    inputs = of_lengths([3, 130, 17, 590])
+
+    def batch_of(group: list[int]) -> list[Encoding]:
+        return [inputs[number] for number in group]
+
+    assert in_batches(inputs, compute, CONFIG, 40) == [0, 1, 2, 3]
+    assert shapes == [(1, 16), (1, 32), (1, 192), (1, 600)]
+    assert in_batches(of_lengths([3, 5]), lambda _, group: group, CONFIG, 32) == [0, 1]
 
 
 def test_the_default_budget_is_a_sensible_number() -> None:
@@ -98,7 +137,7 @@ IDS = st.lists(st.integers(0, 99), min_size=1, max_size=12)
 @given(st.lists(st.tuples(IDS, st.integers(0, 12)), min_size=1, max_size=8))
 def test_inputs_are_padded_on_the_right(inputs: list[tuple[list[int], int]]) -> None:
     encodings = [encoding(ids, second) for ids, second in inputs]
-    batch, length = make_batch(encodings, PAD), max(len(ids) for ids, _ in inputs)
+    batch, length = make_batch(encodings, CONFIG), max(len(ids) for ids, _ in inputs)
     assert batch.input_ids.dtype == mx.int32 and batch.input_ids.shape == (len(inputs), length)
     assert batch.input_ids.tolist() == [ids + [PAD] * (length - len(ids)) for ids, _ in inputs]
 
@@ -114,7 +153,7 @@ def test_inputs_are_padded_on_the_right(inputs: list[tuple[list[int], int]]) -> 
 
 
 def test_the_pad_id_among_real_tokens_is_not_masked() -> None:
-    batch = make_batch([encoding([PAD, 1, PAD]), encoding([2])], PAD)
+    batch = make_batch([encoding([PAD, 1, PAD]), encoding([2])], CONFIG)
     assert batch.attention_mask is not None
     assert batch.attention_mask.tolist() == [[True, True, True], [True, False, False]]
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.batch import WINDOW
 from tests.cli_helpers import TIMEOUT, Outcome, call, command, environment, process, terminal, tiny_model
-
-WINDOW = 256
 
 
 @pytest.fixture(scope="module")
@@ -176,14 +175,16 @@ def test_results_arrive_while_the_input_goes_on(tiny: str, task: str) -> None:
         TIMEOUT / 12, running.kill
     )  # were the input read to its end first, this would wait for ever
     guard.start()
-    for start in (0, WINDOW):
-        texts = [f"w{number % 40} [MASK]" for number in range(start, start + WINDOW)]
-        running.stdin.write("".join(f"{text}\n" for text in texts).encode())
+    texts = [f"w{number % 40} [MASK]" for number in range(3 * WINDOW)]
+    for written in (1, 2, 3):  # what was read is computed as soon as as much again was read
+        running.stdin.write("".join(f"{text}\n" for text in texts[(written - 1) * WINDOW : written * WINDOW]).encode())
         running.stdin.flush()
-        assert [json.loads(running.stdout.readline())["text"] for _ in texts] == texts
+        for text in texts[(written - 2) * WINDOW : (written - 1) * WINDOW] if written > 1 else ():
+            assert json.loads(running.stdout.readline())["text"] == text
     guard.cancel()
     running.stdin.close()
-    assert (running.stdout.read(), running.wait(TIMEOUT)) == (b"", 0)
+    rest = [json.loads(line)["text"] for line in running.stdout.read().splitlines()]
+    assert (rest, running.wait(TIMEOUT)) == (texts[2 * WINDOW :], 0)
     running.stdout.close()
 
 

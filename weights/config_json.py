@@ -9,20 +9,32 @@ from typing import Any
 from mlxbert.errors import ConfigError, MlxbertError
 
 
+def _read(path: Path, error: type[MlxbertError]) -> Any:
+    try:
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as problem:
+        raise error(f"{path}: cannot be read ({problem.strerror})") from None
+    except (ValueError, RecursionError) as problem:
+        raise error(f"{path}: not valid JSON ({problem})") from None
+
+
 def read_json(path: Path, error: type[MlxbertError]) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
         MlxbertError: Of the kind `error`; the file cannot be read, is no JSON, or holds something else than an object.
     """
-    try:
-        value = json.loads(path.read_bytes().decode("utf-8-sig"))
-    except OSError as problem:
-        raise error(f"{path}: cannot be read ({problem.strerror})") from None
-    except (ValueError, RecursionError) as problem:
-        raise error(f"{path}: not valid JSON ({problem})") from None
+    value = _read(path, error)
     if not isinstance(value, dict):
         raise error(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def read_json_list(path: Path, error: type[MlxbertError]) -> list[Any]:
+    """The JSON list in a file; see `read_json`."""
+    value = _read(path, error)
+    if not isinstance(value, list):
+        raise error(f"{path}: expected a JSON list, found {type(value).__name__}")
     return value
 
 
@@ -58,6 +70,13 @@ class ConfigJson:
         if not isinstance(value, str):
             raise self._refuse(key, "a string")
         return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false; `null` means the default."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise self._refuse(key, "true or false")
+        return default if value is None else value
 
     def choice(self, key: str, known: Iterable[str]) -> str:
         """One of the known strings."""

@@ -10,6 +10,7 @@ from mlxbert.device import mx, nn
 from mlxbert.heads import HEADS, Network
 from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
+from mlxbert.weights.sentence_transformers import transformer_folder
 from mlxbert.weights.tokenizer_files import read_tokenizer
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -24,9 +25,9 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
     Raises:
         MlxbertError: The folder is no checkpoint that mlxbert reads.
     """
-    checkpoint = open_checkpoint(folder)
+    checkpoint = open_checkpoint(transformer_folder(folder))
     counts = _parameters(checkpoint)
-    files = read_tokenizer(folder)
+    files = read_tokenizer(checkpoint.folder)
     return {
         "folder": str(folder),
         "family": checkpoint.family_name,

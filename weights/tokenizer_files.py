@@ -194,6 +194,14 @@ def _from_tokenizer_json(path: Path, settings: Mapping[str, Any]) -> Tokenizer:
     return tokenizer
 
 
+def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that lower-cases texts before anything else, as sentence-transformers does for `do_lower_case`."""
+    changed = Tokenizer.from_str(tokenizer.to_str())
+    steps = [normalizers.Lowercase()] if changed.normalizer is None else [normalizers.Lowercase(), changed.normalizer]
+    changed.normalizer = normalizers.Sequence(steps)
+    return changed
+
+
 def read_tokenizer(folder: Path) -> TokenizerFiles:
     """The tokenizer of a model folder.
 

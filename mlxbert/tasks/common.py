@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from mlxbert.batch import windows
+from mlxbert.batch import WINDOW, windows
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Failure
 
@@ -38,7 +38,7 @@ def run(
     compute: Callable[[Sequence[Job]], Sequence[Result]],
     on_error: str,
 ) -> Iterator[Result | Failure]:
-    """Prepares and computes a window of items at a time.
+    """Prepares and computes a window of items at a time, in constant memory.
 
     Args:
         items: The inputs, as many as there are. An InputError among them, from whoever reads the inputs, fails like an
@@ -59,18 +59,52 @@ def _run(
     on_error: str,
 ) -> Iterator[Result | Failure]:
     index = 0
-    for window in windows(items):
-        jobs: list[Job] = []
-        failures: dict[int, Failure] = {}
-        for place, item in enumerate(window):
-            try:
-                if isinstance(item, InputError):
-                    raise item
-                jobs.append(prepare(item))
-            except InputError as problem:
-                if on_error == "raise":
-                    raise
-                failures[place] = Failure(index + place, problem)
+    for prepared in _ahead(items, prepare):
+        jobs = [job for job in prepared if not isinstance(job, InputError)]
+        bad = [problem for problem in prepared if isinstance(problem, InputError)]
+        if bad and on_error == "raise":
+            raise bad[0]
         results = iter(compute(jobs))
-        yield from (failures[place] if place in failures else next(results) for place in range(len(window)))
-        index += len(window)
+        for place, job in enumerate(prepared):
+            yield Failure(index + place, job) if isinstance(job, InputError) else next(results)
+        index += len(prepared)
+
+
+def _ahead(items: Iterable[Item | InputError], prepare: Callable[[Item], Job]) -> Iterator[list[Job | InputError]]:
+    """Windows of prepared items, each prepared on another thread while the one before is computed.
+
+    The items themselves are taken on this thread: whoever made the iterable may have reasons to stay on one.
+    """
+
+    def prepare_all(window: list[Item | InputError]) -> list[Job | InputError]:
+        return [_prepared(item, prepare) for item in window]
+
+    source = windows(items)
+    first = next(source, [])
+    if len(first) < WINDOW:  # all there is: no need of a thread
+        yield from filter(None, [prepare_all(first)])
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1, "mlxbert-tokenizing") as thread:
+        waiting = thread.submit(prepare_all, first)
+        while True:
+            try:
+                window = next(source, None)
+            except Exception:  # the source failed: what it gave before is not lost
+                yield waiting.result()
+                raise
+            following = None if window is None else thread.submit(prepare_all, window)
+            yield waiting.result()
+            if following is None:
+                return
+            waiting = following
+
+
+def _prepared(item: Item | InputError, prepare: Callable[[Item], Job]) -> Job | InputError:
+    if isinstance(item, InputError):
+        return item
+    try:
+        return prepare(item)
+    except InputError as problem:
+        return problem

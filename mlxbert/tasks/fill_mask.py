@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast, overload
 
-from mlxbert.batch import in_batches, make_batch
+from mlxbert.batch import Batch, in_batches
 from mlxbert.device import mx
+from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.heads import probabilities
 from mlxbert.model import Model
 from mlxbert.results import Failure, Fill, FillMask, Mask
 from mlxbert.tasks.common import check_finite, check_on_error, run
-from mlxbert.tokenizer import Encoding, Tokenizer
+from mlxbert.tokenizer import Tokenizer
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 OVERFLOWS = ("window", "truncate", "error")
@@ -212,10 +213,10 @@ def _fill(
             tokens[mask.input].append(mask.token)
         inputs += zip(job.encodings, tokens, strict=True)
 
-    def compute(group: list[int]) -> list[list[_Best]]:
-        return _best_words(model, [inputs[number] for number in group], count, chosen)
+    def compute(batch: Batch, group: list[int]) -> list[list[_Best]]:
+        return _best_words(model, batch, [inputs[number][1] for number in group], count, chosen)
 
-    best = iter(in_batches([encoding for encoding, _ in inputs], compute, batch_tokens))
+    best = iter(in_batches([encoding for encoding, _ in inputs], compute, model.config, batch_tokens))
     results = []
     for job in jobs:
         # Masks of one input stand in the order of the text, and so do the inputs.
@@ -226,13 +227,12 @@ def _fill(
 
 
 def _best_words(
-    model: Model, inputs: Sequence[tuple[Encoding, list[int]]], count: int, chosen: list[int] | None
+    model: Model, batch: Batch, masks: Sequence[list[int]], count: int, chosen: list[int] | None
 ) -> list[list[_Best]]:
-    """For each input, for each of its masks: the `count` best words, the best first."""
-    batch = make_batch([encoding for encoding, _ in inputs], model.config.pad_token_id)
+    """For each input of a batch, for each of its masked tokens: the `count` best words, the best first."""
     hidden = model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids).last_hidden_state
-    rows = [row for row, (_, tokens) in enumerate(inputs) for _ in tokens]
-    columns = [token for _, tokens in inputs for token in tokens]
+    rows = [row for row, tokens in enumerate(masks) for _ in tokens]
+    columns = [token for tokens in masks for token in tokens]
     # The product with the vocabulary is as dear as several layers: only masked places go through it.
     scores = probabilities(model.network.masked_lm(hidden[mx.array(rows), mx.array(columns)]))
     if chosen is not None:
@@ -251,7 +251,7 @@ def _best_words(
             for pair in zip(numbers, values, strict=True)
         ]
     )
-    return [[next(words) for _ in tokens] for _, tokens in inputs]
+    return [[next(words) for _ in tokens] for tokens in masks]
 
 
 def _result(tokenizer: Tokenizer, text: str, mask: _Place, words: _Best) -> Mask:

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, cast, overload
 
-from mlxbert.batch import in_batches, make_batch
+from mlxbert.batch import Batch, in_batches
+from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.heads import probabilities
 from mlxbert.model import Model
 from mlxbert.results import Failure, NextSentence
 from mlxbert.tasks.common import check_finite, check_on_error, run
-from mlxbert.tokenizer import Encoding, Tokenizer
+from mlxbert.tokenizer import Tokenizer
 
 Pair = tuple[str, str]
 OVERFLOWS = ("truncate", "error")
@@ -91,14 +92,13 @@ def _encode(tokenizer: Tokenizer, pair: Pair, overflow: str) -> Encoding:
 def _score(model: Model, jobs: Sequence[tuple[Pair, Encoding]], batch_tokens: int | None) -> list[NextSentence]:
     encodings = [encoding for _, encoding in jobs]
 
-    def compute(group: list[int]) -> list[float]:
-        batch = make_batch([encodings[number] for number in group], model.config.pad_token_id)
+    def compute(batch: Batch, group: list[int]) -> list[float]:
         pooled = model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids).pooler_output
         assert pooled is not None  # required by the task
         scores = probabilities(model.network.next_sentence(pooled))
         return check_finite(cast(list[float], scores[:, 0].tolist()))
 
-    scores = in_batches(encodings, compute, batch_tokens)
+    scores = in_batches(encodings, compute, model.config, batch_tokens)
     return [
         NextSentence(first, second, score > 0.5, score, encoding.truncated)
         for ((first, second), encoding), score in zip(jobs, scores, strict=True)

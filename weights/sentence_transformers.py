@@ -1,0 +1,225 @@
+"""What sentence-transformers writes beside a checkpoint: `modules.json` and the modules it names.
+
+Both dialects are read: that of version 6 (`pooling_mode`, `sentence_transformers.base.modules.…`) and the older one
+(`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). A module that is none of ours is refused by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mlxbert.activations import ACTIVATIONS
+from mlxbert.device import mx, nn
+from mlxbert.embedder import Dense, Embedder, EmbeddingConfig, Normalize
+from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
+from mlxbert.weights import safetensors
+from mlxbert.weights.config_json import ConfigJson, read_json, read_json_list
+
+MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
+# The first of these that is there describes the Transformer module.
+TRANSFORMER_SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_NAMESPACE = "sentence_transformers."
+_KNOWN = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
+# Our poolings by their names, in the order in which the older dialect puts several one after the other.
+_POOLINGS = {
+    "cls": ("cls", "pooling_mode_cls_token"),
+    "max": ("max", "pooling_mode_max_tokens"),
+    "mean": ("mean", "pooling_mode_mean_tokens"),
+    "mean_sqrt_len_tokens": ("mean_sqrt_len", "pooling_mode_mean_sqrt_len_tokens"),
+    "weightedmean": ("weighted_mean", "pooling_mode_weightedmean_tokens"),
+    "lasttoken": ("last_token", "pooling_mode_lasttoken"),
+}
+_ACTIVATIONS = {
+    "Tanh": "tanh", "Identity": "linear", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid",
+}  # fmt: skip
+_SENTENCE, _TOKENS = "sentence_embedding", "token_embeddings"
+_LAYER_NORM_EPS = 1e-5  # torch.nn.LayerNorm's own
+
+
+@dataclass(frozen=True)
+class Module:
+    """An entry of `modules.json`: the name of its class and the folder with its files."""
+
+    kind: str
+    folder: Path
+
+
+def read_modules(folder: Path) -> list[Module]:
+    """The modules of a folder in their order; none if it has no `modules.json`.
+
+    Raises:
+        ConfigError: The file is damaged, names a module mlxbert does not know, or points out of the folder.
+    """
+    path = folder / MODULES
+    if not path.is_file():
+        return []
+    modules = []
+    for entry in read_json_list(path, ConfigError):
+        match entry:
+            case {"type": str(kind), "path": str(place)}:
+                pass
+            case _:
+                raise ConfigError(f"{path}: expected a list of modules with type and path, found {entry!r:.80}")
+        name = kind.rpartition(".")[2]
+        if not kind.startswith(_NAMESPACE) or name not in _KNOWN:
+            raise ConfigError(
+                f"{path}: module {kind!r}, expected one of sentence-transformers' {', '.join(_KNOWN)}",
+                hint="models are data here: code that a model folder brings is never run",
+            )
+        inside = PurePosixPath(place)
+        if inside.is_absolute() or ".." in inside.parts or "\\" in place:
+            raise ConfigError(f"{path}: path {place!r}, expected one inside the model folder")
+        modules.append(Module(name, folder / inside))
+    kinds = [module.kind for module in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & {*kinds[2:]}:
+        raise ConfigError(
+            f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
+            "and behind them any of Dense, LayerNorm, Normalize"
+        )
+    return modules
+
+
+def transformer_folder(folder: Path) -> Path:
+    """Where the checkpoint itself lies: the folder, or where its `modules.json` puts the Transformer module.
+
+    A folder with a checkpoint of its own is taken as it is, whatever else its `modules.json` names.
+    """
+    if (folder / "config.json").is_file() or not (folder / MODULES).is_file():
+        return folder
+    return read_modules(folder)[0].folder
+
+
+def read_embedder(folder: Path, width: int) -> Embedder:
+    """How the model in `folder` makes vectors; mean pooling where nothing says it.
+
+    Args:
+        folder: The model folder.
+        width: Hidden size of its encoder.
+
+    Raises:
+        ConfigError: A file is damaged or says something that mlxbert does not compute.
+        CheckpointError: Weights of a module are missing or do not fit.
+    """
+    modules = read_modules(folder)
+    if not modules:
+        return Embedder(_with_prompts(EmbeddingConfig(), folder), width)
+    transformer, pooling, *rest = modules
+    config = _with_prompts(_with_pooling(_with_transformer(EmbeddingConfig(stated=True), transformer), pooling), folder)
+    try:
+        return Embedder(config, width, [_READERS[module.kind](module.folder) for module in rest])
+    except ArgumentError as problem:
+        raise ConfigError(f"{folder / MODULES}: {problem.message}") from None
+
+
+def _settings(path: Path) -> ConfigJson:
+    return ConfigJson(path, read_json(path, ConfigError) if path.is_file() else {})
+
+
+def _with_transformer(config: EmbeddingConfig, module: Module) -> EmbeddingConfig:
+    paths = [module.folder / f"sentence_{name}_config.json" for name in TRANSFORMER_SETTINGS]
+    settings = _settings(next((path for path in paths if path.is_file()), paths[0]))
+    settings.only("module_output_name", _TOKENS, f"mlxbert reads {_TOKENS!r} only")
+    settings.only("transformer_task", "feature-extraction", "mlxbert reads 'feature-extraction' only")
+    settings.only("query_expansion", None, "mlxbert does not expand queries")
+    limit = settings.values.get("max_seq_length")
+    return replace(
+        config,
+        max_length=None if limit is None else settings.integer("max_seq_length"),
+        lower_case=settings.flag("do_lower_case", default=False),
+    )
+
+
+def _with_pooling(config: EmbeddingConfig, module: Module) -> EmbeddingConfig:
+    path = module.folder / "config.json"
+    settings = ConfigJson(path, read_json(path, ConfigError))
+    if "pooling_mode" in settings.values:
+        named = settings.values["pooling_mode"]
+        modes = [named] if isinstance(named, str) else named
+        if not isinstance(modes, list) or not modes or not all(mode in _POOLINGS for mode in modes):
+            raise ConfigError(f"{path}: pooling_mode is {named!r:.80}, expected one or some of {', '.join(_POOLINGS)}")
+        poolings = tuple(_POOLINGS[mode][0] for mode in modes)
+    else:
+        known = {flag: name for name, flag in _POOLINGS.values()}
+        for key, value in settings.values.items():
+            if key.startswith("pooling_mode_") and key not in known and value:
+                raise ConfigError(f"{path}: {key} is {value!r}, expected one of {', '.join(known)}")
+        poolings = tuple(name for flag, name in known.items() if settings.flag(flag, default=False)) or ("mean",)
+    return replace(config, poolings=poolings, include_prompt=settings.flag("include_prompt", default=True))
+
+
+def _with_prompts(config: EmbeddingConfig, folder: Path) -> EmbeddingConfig:
+    settings = _settings(folder / SETTINGS)
+    raw = settings.values.get("prompts") or {}
+    if not isinstance(raw, Mapping) or not all(isinstance(text, str | None) for text in raw.values()):
+        raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected a table of names and texts")
+    prompts = {name: text or "" for name, text in raw.items()}
+    default = settings.values.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise ConfigError(f"{settings.path}: default_prompt_name is {default!r}, expected one of {', '.join(prompts)}")
+    cut = settings.values.get("truncate_dim")
+    dimensions = None if cut is None else settings.integer("truncate_dim")
+    return replace(config, prompts=prompts, default_prompt_name=default, dimensions=dimensions)
+
+
+def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, mx.array]:
+    """The tensors of a module's own weight file, in float32: exactly those expected."""
+    path = folder / safetensors.SINGLE
+    if not path.is_file():
+        old = (folder / "pytorch_model.bin").is_file()
+        hint = "pytorch_model.bin is not read: save the model anew with a current sentence-transformers"
+        raise CheckpointError(f"{folder}: no {safetensors.SINGLE} in this module's folder", hint=hint if old else None)
+    header = safetensors.read_header(path)
+    found = {name: info.shape for name, info in header.tensors.items()}
+    for name in sorted(found.keys() | expected.keys()):
+        if found.get(name) != expected.get(name):
+            raise CheckpointError(
+                f"{path}: tensor {name!r} has shape {found.get(name, 'none')}, expected {expected.get(name, 'none')}"
+            )
+    return {name: array.astype(mx.float32) for name, array in safetensors.load_arrays(path).items()}
+
+
+def _put(layer: nn.Module, arrays: Mapping[str, mx.array]) -> nn.Module:
+    layer.update(nn.utils.tree_unflatten(list(arrays.items())))
+    layer.eval()
+    mx.eval(layer.parameters())
+    return layer
+
+
+def _read_dense(folder: Path) -> nn.Module:
+    path = folder / "config.json"
+    config = ConfigJson(path, read_json(path, ConfigError))
+    config.only("module_input_name", _SENTENCE, f"mlxbert reads {_SENTENCE!r} only")
+    config.only("module_output_name", _SENTENCE, f"mlxbert writes {_SENTENCE!r} only")
+    width, out = config.integer("in_features"), config.integer("out_features")
+    bias, residual = config.flag("bias", default=True), config.flag("use_residual", default=False)
+    function = config.text("activation_function", default="torch.nn.modules.activation.Tanh")
+    name = function.rpartition(".")[2]
+    if not function.startswith("torch.") or name not in _ACTIVATIONS:
+        known = ", ".join(f"torch's {name}" for name in _ACTIVATIONS)
+        raise ConfigError(f"{path}: activation_function is {function!r}, expected one of {known}")
+    assert _ACTIVATIONS[name] in ACTIVATIONS
+    expected: dict[str, tuple[int, ...]] = {"linear.weight": (out, width)}
+    expected |= {"linear.bias": (out,)} if bias else {}
+    expected |= {"residual.weight": (out, width)} if residual and width != out else {}
+    layer = Dense(width, out, bias=bias, activation=_ACTIVATIONS[name], residual=residual)
+    return _put(layer, _weights(folder, expected))
+
+
+def _read_layer_norm(folder: Path) -> nn.Module:
+    path = folder / "config.json"
+    width = ConfigJson(path, read_json(path, ConfigError)).integer("dimension")
+    arrays = _weights(folder, {"norm.weight": (width,), "norm.bias": (width,)})
+    layer = nn.LayerNorm(width, eps=_LAYER_NORM_EPS)
+    return _put(layer, {name.removeprefix("norm."): array for name, array in arrays.items()})
+
+
+def _read_normalize(folder: Path) -> nn.Module:
+    config = _settings(folder / "config.json")
+    config.only("module_input_name", _SENTENCE, f"mlxbert reads {_SENTENCE!r} only")
+    config.only("module_output_name", _SENTENCE, f"mlxbert writes {_SENTENCE!r} only")
+    return Normalize()
+
+
+_READERS: dict[str, Any] = {"Dense": _read_dense, "LayerNorm": _read_layer_norm, "Normalize": _read_normalize}
