@@ -1,12 +1,13 @@
 """`mlxbert fill-mask`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mlxbert.cli import render, session
 from mlxbert.cli.inputs import open_input, single
 from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
+from mlxbert.cli.output import check_output
 from mlxbert.errors import ArgumentError
 
 
@@ -26,25 +27,25 @@ def fill_mask(
 
     Example: mlxbert fill-mask "Tokyo is the largest city in [MASK]." --top-k 3
     """
+    check_output(out.output, out.overwrite)
     opened = open_input(texts or (), source, ("text",))
     loaded = session.load("fill-mask", model)
     from mlxbert.tasks.fill_mask import fill_mask as task
 
     words = None if targets is None else _split(targets)
+    given: dict[str, Any] = {"top_k": top_k, "targets": words, "overflow": overflow.value}
     session.stream(
         opened,
         lambda records: task(
             loaded,
             single(records),
-            top_k=top_k,
-            targets=words,
-            overflow=overflow.value,
+            **given,
             batch_tokens=model.batch_tokens,
             on_error=opened.on_error,
         ),
         render.fill_mask,
         out,
-        task=session.Task("fill-mask", loaded, model, {"top_k": top_k, "targets": words, "overflow": overflow.value}),
+        task=session.Task("fill-mask", loaded, model, given),
     )
 
 

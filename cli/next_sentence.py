@@ -7,6 +7,7 @@ import typer
 from mlxbert.cli import render, session
 from mlxbert.cli.inputs import open_input, pairs
 from mlxbert.cli.options import Cut, FileOptions, InputOptions, ModelOptions
+from mlxbert.cli.output import check_output
 from mlxbert.errors import ArgumentError
 
 
@@ -25,6 +26,7 @@ def next_sentence(
     """
     if texts and len(texts) != 2:
         raise ArgumentError(f"there are {len(texts)} texts, expected two: A and B", hint="quote each text")
+    check_output(out.output, out.overwrite)
     opened = open_input(texts or (), source, ("a", "b"))
     loaded = session.load("next-sentence", model)
     from mlxbert.tasks.next_sentence import next_sentence as task

@@ -1,16 +1,16 @@
 """Results into a file: in parts that survive an interruption, assembled and moved into place at the end.
 
-`X` is made in the folder `X.partial/`: a manifest that says of what (hashes of input, model and options), and parts of
-`PART` results each, numbered, complete as soon as they have their name. The same command finds them and goes on behind
-the last one. `X` itself appears whole or not at all.
+`X` is made in the folder `X.partial/`: a manifest that says of what (hashes of input, model and options), and numbered
+parts of `PART` results each. Beside a part lies a small file that counts what is in it; it is written last, and a part
+counts as finished once it is there. The same command finds them and goes on behind the last one. `X` itself appears
+whole or not at all.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,13 +18,14 @@ from typing import IO, Any
 
 from mlxbert import __version__
 from mlxbert.cli import render
+from mlxbert.cli.file_format import OutputFormat
+from mlxbert.cli.formats import JSON_LINES, JsonLines, find
+from mlxbert.cli.parts import PART, Parts, complete, keep_names, take
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.results import Failure
 
-PART = (
-    4096  # results; a multiple of the window in which inputs are batched, so that a resumed run makes the same batches
-)
 _MODEL_FILES = (".json", ".txt", ".safetensors")
-_FAILED = '{"index": '  # how the line of a failure begins, and no other
+_WHOLE = "whole"
 
 
 def hash_file(path: Path) -> str:
@@ -34,12 +35,24 @@ def hash_file(path: Path) -> str:
 
 
 def hash_folder(folder: Path) -> str:
-    """A fingerprint of a model folder from names, sizes and times of its files: reading gigabytes would take longer."""
+    """A fingerprint of a model folder from names, sizes and times of its files: reading gigabytes would take longer.
+
+    Files in sub-folders count (sentence-transformers keeps the pooling in one), unfinished output and hidden folders do
+    not. Links are followed: a snapshot in the cache of the hub consists of them.
+    """
     found = hashlib.sha256()
-    for path in sorted(path for path in folder.iterdir() if path.suffix in _MODEL_FILES):
+    for path in sorted(_model_files(folder)):
         state = path.stat()
-        found.update(f"{path.name}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+        name = path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
+        found.update(b"%s\0%d\0%d\n" % (name, state.st_size, state.st_mtime_ns))
     return found.hexdigest()
+
+
+def _model_files(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and not name.endswith(".partial")]
+        paths = (Path(place, name) for name in names)
+        yield from (path for path in paths if path.suffix in _MODEL_FILES and path.is_file())
 
 
 @contextmanager
@@ -47,45 +60,73 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise MlxbertError(f"{path}: cannot be written ({problem.strerror})") from None
+        raise MlxbertError(f"{path}: cannot be written ({problem.strerror or problem})") from None
 
 
-class FileOutput:
-    """JSON lines into `path`, a context manager.
+def check_output(path: Path | None, overwrite: bool, allowed: Sequence[str] = JSON_LINES) -> None:
+    """Refuses an output file that could not be written in the end; a command calls it before it loads a model.
 
-    Attributes:
-        done: How many results finished parts hold: that many records of the input are not to be worked on again.
-        failed: How many of all results written are failures.
-        cut: How many of all results are of inputs that were cut.
+    Args:
+        path: The file; `None`, where results go to stdout, is always right.
+        overwrite: Whether it may be there already.
+        allowed: The endings that the command takes.
+
+    Raises:
+        ArgumentError: Another ending, a folder, or a file that is there already.
+        MlxbertError: There is no writing into its folder, or a library for the format is missing.
     """
-
-    def __init__(self, path: Path, manifest: dict[str, Any], *, overwrite: bool) -> None:
-        if path.suffix != ".jsonl":
-            raise ArgumentError(f"--output {path}: ending {path.suffix!r}, expected .jsonl")
+    if path is None:
+        return
+    kind = find(path, allowed)
+    with _writing(path):
         if path.is_dir():
             raise ArgumentError(f"--output {path}: is a folder")
         if path.exists() and not overwrite:
             raise ArgumentError(f"--output {path}: exists already", hint="--overwrite replaces it")
+        folder = next(parent for parent in path.parents if parent.exists())  # what is missing will be made
+        if not folder.is_dir():
+            raise NotADirectoryError(0, f"{folder} is no folder")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            fixed = os.statvfs(folder).f_flag & os.ST_RDONLY
+            raise PermissionError(0, "Read-only file system" if fixed else "Permission denied")
+    kind.check(path)
+
+
+class FileOutput:
+    """Results into `path`, a context manager.
+
+    Attributes:
+        done: How many results finished parts hold: that many records of the input are not to be worked on again.
+        failed: How many of them are failures.
+        cut: How many of them are of inputs that were cut.
+        tokens: How many tokens the model took for them, where results say that.
+    """
+
+    def __init__(
+        self, path: Path, manifest: dict[str, Any], *, overwrite: bool, format: OutputFormat | None = None
+    ) -> None:
+        self.format = format or JsonLines()
+        check_output(path, overwrite, (self.format.ending,))
         self.path = path
         self.partial = path.with_name(path.name + ".partial")
         self.manifest = manifest | {"version": __version__}
-        self.failed = self.done = self.cut = 0
-        self._lines: list[str] = []
-        self._lines_cut = 0
+        self.done = self.failed = self.cut = self.tokens = 0
+        self._parts = Parts(self.partial, self.format.part_ending)
+        self._results: list[Any] = []
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> "FileOutput":
-        with _writing(self.partial):
-            self.partial.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.partial / "lock").open("wb")
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ArgumentError(f"{self.partial}: another run is working on it") from None
-            self._take_over()
-        parts = self._parts()
-        self.done = len(parts) * PART
-        self.cut = sum(int(part.with_suffix(".cut").read_text()) for part in parts)
+        try:
+            with _writing(self.partial):
+                self.partial.mkdir(parents=True, exist_ok=True)
+                self._lock = (self.partial / "lock").open("wb")
+                take(self._lock, self.partial)
+                for counts in self._parts.find():
+                    self._count(counts)
+                self._take_over()
+        except BaseException:
+            self._release()
+            raise
         return self
 
     def _take_over(self) -> None:
@@ -94,88 +135,102 @@ class FileOutput:
         wanted = json.dumps(self.manifest, indent=1, sort_keys=True)
         found = stored.read_text(encoding="utf-8") if stored.is_file() else ""
         # A run that was killed before it finished a part left nothing; one without a file as its input cannot go on.
-        useless = not found or not self._parts() or json.loads(found)["input"] is None
+        useless = not found or not self._parts.count or '\n "input": null,' in found
         if not useless and found != wanted:
             raise ArgumentError(
                 f"{self.partial}: holds the unfinished work of another input, model or command",
                 hint="finish that one, or remove the folder",
             )
-        if useless:
-            for path in [stored, *self.partial.glob("part-*")]:
+        # What was being written when a run was killed only takes room.
+        for pattern in ("part-*", "manifest.json", f"{_WHOLE}*") if useless else ("*.unfinished", _WHOLE):
+            for path in self.partial.glob(pattern):
                 path.unlink(missing_ok=True)
-            _write_whole(stored, [wanted])
-
-    def _parts(self) -> list[Path]:
-        """The finished parts, as far as they are without a gap."""
-        found: list[Path] = []
-        while (path := self.partial / f"part-{len(found):06}.jsonl").is_file():
-            found.append(path)
-        return found
+        if useless:
+            self._parts.count = self.done = self.failed = self.cut = self.tokens = 0
+            with complete(stored) as file:
+                file.write(wanted.encode())
 
     def write(self, result: Any) -> None:
         """Takes one result; a full part is written to disk."""
-        self._lines.append(render.to_json(result.to_dict()) + "\n")
-        self._lines_cut += getattr(result, "truncated", False)
-        if len(self._lines) == PART:
+        if isinstance(result, Failure) and not self.format.holds_errors:
+            render.say("warning", f"input {result.index}: {result.error.message}")
+        self._results.append(result)
+        if len(self._results) == PART:
             self._flush()
 
     def _flush(self) -> None:
-        part = self.partial / f"part-{self.done // PART:06}.jsonl"
+        part = self._parts.path(self._parts.count)
+        counts = {
+            "results": len(self._results),
+            "failed": sum(isinstance(result, Failure) for result in self._results),
+            "cut": sum(getattr(result, "truncated", False) for result in self._results),
+            "tokens": sum(map(_tokens, self._results)),
+        }
         with _writing(self.partial):
-            _write_whole(part.with_suffix(".cut"), [str(self._lines_cut)])
-            _write_whole(part, self._lines)
-        self.done += len(self._lines)
-        self.cut += self._lines_cut
-        self._lines, self._lines_cut = [], 0
+            with complete(part) as file:
+                self.format.write_part(file, self._results)
+                counts["bytes"] = file.tell()
+            with complete(part.with_suffix(".json")) as file:
+                file.write(json.dumps(counts).encode())
+        self._parts.count += 1
+        self._count(counts)
+        self._results = []
+
+    def _count(self, counts: dict[str, int]) -> None:
+        self.done += counts["results"]
+        self.failed += counts["failed"]
+        self.cut += counts["cut"]
+        self.tokens += counts["tokens"]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None:
+            if error is not None:
+                self._keep(error)
+                return
+            try:
                 self._finish()
-            elif self.manifest["input"] is None or not self._parts():
-                shutil.rmtree(self.partial, ignore_errors=True)  # nothing in it to go on from
-            else:
-                render.say(
-                    "hint", f"{self.done} results are kept in {self.partial}: the same command goes on from there"
-                )
+            except BaseException as problem:
+                self._keep(problem)
+                raise
         finally:
-            if self._lock is not None:
-                self._lock.close()
+            self._release()
+
+    def _keep(self, problem: BaseException) -> None:
+        """Leaves what can be gone on from, and says so: as a hint with the error, where it has none of its own."""
+        if self.manifest["input"] is None or not self.done:
+            shutil.rmtree(self.partial, ignore_errors=True)
+            return
+        hint = f"{self.done} results are kept in {self.partial}: the same command goes on from there"
+        if isinstance(problem, MlxbertError) and problem.hint is None:
+            problem.hint = hint
+        else:
+            render.say("hint", hint)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
 
     def _finish(self) -> None:
-        if self._lines:
+        if self._results:
             self._flush()
-        whole = self.partial / "whole.jsonl"
+        whole = self.partial / _WHOLE
+        with _writing(self.partial), complete(whole) as file:
+            self.format.assemble(file, self._parts, self.done)
         with _writing(self.path):
-            with whole.open("wb") as file:
-                for part in self._parts():
-                    with part.open("rb") as lines:
-                        self.failed += _copy(lines, file)
-                _to_disk(file)
-            os.replace(whole, self.path)
-            shutil.rmtree(self.partial)
+            try:
+                os.replace(whole, self.path)
+            except OSError:
+                whole.unlink()
+                raise
+        keep_names(self.path.parent)
+        # The result is there. First of all nobody is to go on from the parts, then they go.
+        (self.partial / "manifest.json").unlink(missing_ok=True)
+        shutil.rmtree(self.partial, ignore_errors=True)
 
 
-def _copy(source: IO[bytes], target: IO[bytes]) -> int:
-    """Copies lines and counts the failures among them."""
-    failed = 0
-    for line in source:
-        failed += line.startswith(_FAILED.encode())
-        target.write(line)
-    return failed
-
-
-def _to_disk(file: IO[Any]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _write_whole(path: Path, lines: list[str]) -> None:
-    """A file that has its name only once it is complete."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    with unfinished.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(lines)
-        _to_disk(file)
-    os.replace(unfinished, path)
+def _tokens(result: Any) -> int:
+    """How many tokens a result says that the model took: it counts them, or lists them."""
+    found = getattr(result, "tokens", 0)
+    return found if isinstance(found, int) else len(found)

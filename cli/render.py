@@ -221,12 +221,15 @@ def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> "Re
 
 
 @contextmanager
-def progress(total: int | None, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
+def progress(
+    total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)
+) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr, if that is a terminal.
 
     Args:
         total: Bytes to read; `None` where that is not known.
         shown: Whether there is room for one: results go elsewhere.
+        before: Bytes and results that an earlier run is done with: the bar begins there, the rate counts the rest.
 
     Yields:
         A function of (bytes read, results so far).
@@ -238,10 +241,10 @@ def progress(total: int | None, *, shown: bool) -> Iterator[Callable[[int, int],
 
     columns: list[Any] = [BarColumn(), TextColumn("{task.fields[results]} done, {task.fields[rate]:.0f}/s")]
     with Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), transient=True) as drawn:
-        task = drawn.add_task("", total=total, results=0, rate=0.0)
+        task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0)
 
         def update(done: int, results: int) -> None:
             elapsed = drawn.tasks[0].elapsed or 1e-9
-            drawn.update(task, completed=done, results=results, rate=results / elapsed)
+            drawn.update(task, completed=done, results=results, rate=(results - before[1]) / elapsed)
 
         yield update

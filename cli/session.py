@@ -4,11 +4,13 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli import render
+from mlxbert.cli.file_format import OutputFormat
+from mlxbert.cli.formats import JsonLines
 from mlxbert.cli.inputs import ARGUMENTS, Source, Values
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output import FileOutput, hash_file, hash_folder
@@ -83,12 +85,13 @@ class Screen:
 
 @dataclass(frozen=True)
 class Task:
-    """What is done, as far as results depend on it."""
+    """What is done, as far as results depend on it, and what an output file is made of them."""
 
     name: str
     model: "Model | Path"
     computing: ModelOptions | None
     options: Mapping[str, object]
+    format: OutputFormat = field(default_factory=JsonLines)
 
     def manifest(self) -> dict[str, object]:
         """What another run must have in common to go on from this one's parts."""
@@ -117,25 +120,25 @@ def stream(source: Source, work: Work, show: Show, options: FileOptions, *, task
     sink = _file(source, options, task) if options.output is not None else nullcontext(Screen(show, options))
     skipped = results = 0
     long = source.name != ARGUMENTS and (options.output is not None or not render.at_terminal())
-    with sink as out, render.progress(source.size, shown=long) as update:
+    with sink as out:
         if isinstance(out, FileOutput):
             skipped = sum(1 for _ in itertools.islice(source.records, out.done))
-        for result in work(source.records):
-            if isinstance(result, Failure):
-                if source.strict:
-                    raise InputError(f"input {skipped + result.index}: {result.error.message}", hint=result.error.hint)
-                result = Failure(skipped + result.index, result.error)
-            results += 1
-            out.write(result)
-            update(source.done(), results)
+        with render.progress(source.size, shown=long, before=(source.done(), skipped)) as update:
+            for result in work(source.records):
+                if isinstance(result, Failure):
+                    index = skipped + result.index
+                    if source.strict:
+                        raise InputError(f"input {index}: {result.error.message}", hint=result.error.hint)
+                    result = Failure(index, result.error)
+                results += 1
+                out.write(result)
+                update(source.done(), skipped + results)
     if not skipped + results:
         render.say("note", "the input is empty")
     if out.cut:
         render.say("note", f"{out.cut} of {skipped + results} inputs were longer than the model takes and were cut")
     if out.failed:
-        raise MlxbertError(
-            f"{out.failed} of {skipped + results} inputs failed; each says why in its place in the output"
-        )
+        raise MlxbertError(f"{out.failed} of {skipped + results} inputs failed; {task.format.failures}")
 
 
 def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:
@@ -146,7 +149,7 @@ def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:
         "input": None if source.path is None else hash_file(source.path),
         "read_as": list(source.read_as),
     }
-    return FileOutput(options.output, manifest, overwrite=options.overwrite)
+    return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.format)
 
 
 def show_object(value: dict[str, Any], draw: Callable[[], Iterable["RenderableType"]], options: OutputOptions) -> None:

@@ -8,6 +8,7 @@ import typer
 from mlxbert.cli import render, session
 from mlxbert.cli.inputs import open_input, single
 from mlxbert.cli.options import Cut, FileOptions, InputOptions, ModelName
+from mlxbert.cli.output import check_output
 from mlxbert.errors import InputError
 from mlxbert.results import Failure, Tokens
 
@@ -24,6 +25,7 @@ def tokenize(
 
     Example: mlxbert tokenize "Hello, playwrights!" --pair "Goodbye."
     """
+    check_output(out.output, out.overwrite)
     opened = open_input(texts or (), source, ("text",))
     from mlxbert.model import load_tokenizer_of
     from mlxbert.tasks.tokenize import tokenize as task

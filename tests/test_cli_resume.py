@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.output import PART, FileOutput, hash_folder
+from mlxbert.cli.output import FileOutput, hash_folder
+from mlxbert.cli.parts import PART
 from mlxbert.errors import ArgumentError
 from mlxbert.results import NextSentence
 from tests.cli_helpers import call, command, environment, terminal, tiny_model
