@@ -14,7 +14,7 @@ from mlxbert.cli import render
 from mlxbert.cli.doctor import doctor
 from mlxbert.cli.fill_mask import fill_mask
 from mlxbert.cli.inspect import inspect
-from mlxbert.cli.models import models_list
+from mlxbert.cli.models import models_download, models_list, models_path, models_remove
 from mlxbert.cli.next_sentence import next_sentence
 from mlxbert.cli.options import flatten
 from mlxbert.cli.session import listen
@@ -28,12 +28,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-models = typer.Typer(help="The models on this machine.", no_args_is_help=True)
+models = typer.Typer(help="The models on this machine, and those of the Hugging Face hub.", no_args_is_help=True)
 app.add_typer(models, name="models")
 
 for command in (fill_mask, next_sentence, tokenize, inspect, doctor):
     app.command(command.__name__.replace("_", "-"))(flatten(command, listen))
-models.command("list")(flatten(models_list, listen))
+for listed in (models_list, models_download, models_path, models_remove):
+    models.command(listed.__name__.removeprefix("models_"))(flatten(listed, listen))
 
 
 def _version(wanted: bool) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlxbert.cli import render, session
-from mlxbert.cli.options import OutputOptions
+from mlxbert.cli import progress, render, session
+from mlxbert.cli.options import Offline, OutputOptions, Revision
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 def inspect(
     out: OutputOptions,
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", envvar="MLXBERT_MODEL", help="Folder of a checkpoint, or 'builtin'.")
+        str,
+        typer.Argument(metavar="MODEL", envvar="MLXBERT_MODEL", help="Hub name, folder of a checkpoint, or 'builtin'."),
     ] = "builtin",
+    revision: Revision = None,
+    offline: Offline = False,
     tensors: Annotated[
         bool, typer.Option("--tensors", help="Every tensor, instead of one line for all layers.")
     ] = False,
@@ -31,7 +34,9 @@ def inspect(
     from mlxbert.weights.inspect import inspect_folder
     from mlxbert.weights.source import find_folder
 
-    found = inspect_folder(find_folder(model))
+    with progress.download(model) as update:
+        folder = find_folder(model, revision=revision, offline=offline, on_progress=update)
+    found = inspect_folder(folder)
     session.show_object(found, lambda: _draw(found, whole=tensors), out)
 
 

@@ -58,6 +58,15 @@ class Cut(StrEnum):
     error = "error"
 
 
+Revision = Annotated[
+    str | None,
+    typer.Option("--revision", metavar="NAME", help="Branch, tag or commit of a hub model.", rich_help_panel="Model"),
+]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="Use what is in the cache; never ask the hub.", rich_help_panel="Model")
+]
+
+
 @dataclass(frozen=True)
 class ModelName:
     """Which model."""
@@ -68,10 +77,12 @@ class ModelName:
             "--model",
             "-m",
             envvar="MLXBERT_MODEL",
-            help="Folder of a checkpoint, or 'builtin'.",
+            help="Name on the Hugging Face hub, folder of a checkpoint, or 'builtin'.",
             rich_help_panel="Model",
         ),
     ] = "builtin"
+    revision: Revision = None
+    offline: Offline = False
 
 
 @dataclass(frozen=True)

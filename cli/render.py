@@ -220,6 +220,19 @@ def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> "Re
     return table
 
 
+def may_draw() -> bool:
+    """Whether there is a terminal on stderr to draw progress on, and nobody asked for silence."""
+    return not _quiet and sys.stderr is not None and sys.stderr.isatty()
+
+
+def size(count: int) -> str:
+    """A number of bytes for people, in powers of 1000: 90.9 MB."""
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} bytes"
+
+
 @contextmanager
 def progress(
     total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)
@@ -234,7 +247,7 @@ def progress(
     Yields:
         A function of (bytes read, results so far).
     """
-    if not shown or _quiet or sys.stderr is None or not sys.stderr.isatty():
+    if not shown or not may_draw():
         yield lambda done, results: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

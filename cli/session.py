@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.cli import render
+from mlxbert.cli import progress, render
 from mlxbert.cli.file_format import OutputFormat
 from mlxbert.cli.formats import JsonLines
 from mlxbert.cli.inputs import ARGUMENTS, Source, Values
@@ -54,7 +54,16 @@ def load(task: str, options: ModelOptions) -> "Model":
 
     if options.model == BUILTIN:
         render.say("note", f"built-in model, small, English: {BUILTIN_QUALITY[task]}")
-    return load_model(options.model, task=task, dtype=options.dtype.value, device=options.device.value)
+    with progress.download(options.model) as update:
+        return load_model(
+            options.model,
+            task=task,
+            dtype=options.dtype.value,
+            device=options.device.value,
+            revision=options.revision,
+            offline=options.offline,
+            on_progress=update,
+        )
 
 
 class Screen:

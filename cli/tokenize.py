@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mlxbert.cli import render, session
+from mlxbert.cli import progress, render, session
 from mlxbert.cli.inputs import open_input, single
 from mlxbert.cli.options import Cut, FileOptions, InputOptions, ModelName
 from mlxbert.cli.output import check_output
@@ -30,7 +30,8 @@ def tokenize(
     from mlxbert.model import load_tokenizer_of
     from mlxbert.tasks.tokenize import tokenize as task
 
-    folder, tokenizer = load_tokenizer_of(model.model)
+    with progress.download(model.model) as update:
+        folder, tokenizer = load_tokenizer_of(model.model, model.revision, model.offline, update)
 
     def work(records: Iterable[tuple[str, ...] | InputError]) -> Iterator[Tokens | Failure]:
         return task(tokenizer, single(records), pair=pair, overflow=overflow.value, on_error=opened.on_error)

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -94,27 +95,40 @@ def _open(source: str, folder: Path, task: str | None) -> tuple[Checkpoint, tupl
     return checkpoint, TASKS[task]
 
 
-def load(source: str | Path, *, task: str | None = None, dtype: str = "auto", device: str = "auto") -> Model:
+def load(
+    source: str | Path,
+    *,
+    task: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    revision: str | None = None,
+    offline: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Model:
     """Loads a model.
 
     Args:
-        source: `builtin`, or the folder of a checkpoint.
+        source: A name of the Hugging Face hub, the folder of a checkpoint, or `builtin`. What is in the hub's cache is
+            used as it is; what is not is downloaded.
         task: One of `TASKS`, to load only what it needs and to refuse a checkpoint that lacks it; `None` loads all.
         dtype: `float32`, `float16`, `bfloat16`, or `auto`: what suits the device.
         device: `gpu`, `cpu`, or `auto`: the GPU where there is one.
+        revision: Branch, tag or commit of a model of the hub; its main branch if `None`.
+        offline: Never ask the hub.
+        on_progress: Called with bytes done and bytes in all while files are downloaded.
 
     Raises:
         MlxbertError: Of the kind that names what is wrong: ConfigError, CheckpointError, TokenizerError, ArgumentError,
-            DeviceError.
+            HubError, DeviceError.
     """
     if not isinstance(source, str | Path):
-        raise ArgumentError(f"source is {source!r}, expected 'builtin' or the path of a folder")
+        raise ArgumentError(f"source is {source!r}, expected a name of the hub, the path of a folder, or 'builtin'")
     if task is not None and task not in TASKS:
         raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
     source = str(source)
     devices.use(device)
     chosen = devices.choose_dtype(dtype)
-    folder = find_folder(source)
+    folder = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
     checkpoint, parts = _open(source, folder, task)
     tokenizer = load_tokenizer(checkpoint.folder, checkpoint.config)
     network = build_network(checkpoint, parts, chosen)
@@ -131,9 +145,14 @@ def load(source: str | Path, *, task: str | None = None, dtype: str = "auto", de
     return model
 
 
-def load_tokenizer_of(source: str) -> tuple[Path, Tokenizer]:
-    """The folder that `source` means and its tokenizer, without the weights."""
-    folder = find_folder(source)
+def load_tokenizer_of(
+    source: str,
+    revision: str | None = None,
+    offline: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> tuple[Path, Tokenizer]:
+    """The folder that `source` means and its tokenizer, without the weights; see `load`."""
+    folder = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
     inner = transformer_folder(folder)
     config_json = read_config(inner)
     _, family = family_of(config_json)

@@ -23,7 +23,10 @@ from mlxbert.weights.families import FAMILIES
 from mlxbert.weights.source import builtin_folder
 
 PROGRAM = "from mlxbert.cli import main; main()"
-COMMANDS = (["fill-mask"], ["next-sentence"], ["tokenize"], ["inspect"], ["doctor"], ["models", "list"])
+COMMANDS = (
+    *(["fill-mask"], ["next-sentence"], ["tokenize"], ["inspect"], ["doctor"]),
+    *(["models", name] for name in ("list", "download", "path", "remove")),
+)
 TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
 # Root reads and writes whatever it likes; without its capabilities the permissions of files hold for it, too.
 WITHOUT_PRIVILEGES = """

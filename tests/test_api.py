@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_a_fill_mask_in_a_pipe_imports_neither_rich_nor_numpy_nor_the_hub() -> N
         ({"task": "translate"}, "task is 'translate', expected one of fill-mask, next-sentence"),
     ],
 )
-def test_load_refuses_arguments_by_name(arguments: dict[str, str], message: str) -> None:
+def test_load_refuses_arguments_by_name(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(mlxbert.ArgumentError, match=message):
         mlxbert.load("builtin", **arguments)
 

@@ -235,7 +235,8 @@ def test_tensors_of_other_tasks_are_listed_as_not_used(tmp_path: Path) -> None:
 
 
 def test_models_list_shows_the_builtin_model() -> None:
-    (found,) = call("models", "list").lines
+    (listed,) = call("models", "list").lines
+    found = listed["models"][0]
     assert found["name"] == "builtin"
     assert found["tasks"] == ["fill-mask", "next-sentence"]
     assert found["bytes"] > found["parameters"] > 1_000_000

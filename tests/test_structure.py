@@ -108,7 +108,10 @@ def test_files_and_functions_are_short(module: str) -> None:
             assert lines <= (MAX_COMMAND if command else MAX_FUNCTION), f"{node.name} has {lines} lines"
 
 
-COMMANDS = ("fill-mask", "next-sentence", "tokenize", "inspect", "doctor", "models-list")
+COMMANDS = (
+    *("fill-mask", "next-sentence", "tokenize", "inspect", "doctor"),
+    *("models-list", "models-download", "models-path", "models-remove"),
+)
 
 
 def test_the_package_list_is_that_of_the_folders() -> None:

@@ -1,11 +1,17 @@
 """From what a user calls a model to the folder that holds it."""
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
 
-from mlxbert.errors import CheckpointError
+from mlxbert.errors import ArgumentError, CheckpointError, HubError
+from mlxbert.weights import hub, hub_cache
+from mlxbert.weights.hub_cache import Snapshot
+from mlxbert.weights.hub_errors import UnknownRevisionError, UnreachableError
 
 BUILTIN = "builtin"
 _FOLDER = Path(__file__).parent / "builtin"
+_LOG = logging.getLogger("mlxbert")
 
 
 def builtin_folder() -> Path:
@@ -13,14 +19,50 @@ def builtin_folder() -> Path:
     return _FOLDER
 
 
-def find_folder(source: str) -> Path:
-    """The folder that `source` means: `builtin`, or the path of a model folder.
+def find_folder(
+    source: str,
+    *,
+    revision: str | None = None,
+    offline: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """The folder that `source` means: `builtin`, the path of a model folder, or a name that the hub knows.
+
+    A folder goes before a model of the hub with the same name. A model of the hub that is in the shared cache is used
+    as it is, without asking the hub for something newer; `mlxbert models download NAME` does that. Where the cache
+    does not say which files the model has on the hub, the hub is asked, once: a file that another program did not
+    need, `modules.json` say, would change what the model computes.
+
+    Args:
+        source: What the user calls the model.
+        revision: Branch, tag or commit of a model of the hub; its main branch if `None`.
+        offline: Never ask the hub. So do HF_HUB_OFFLINE=1 and TRANSFORMERS_OFFLINE=1 in the environment.
+        on_progress: Called with bytes done and bytes in all while files are downloaded.
 
     Raises:
-        CheckpointError: There is no such folder.
+        CheckpointError: There is no such folder, and the hub cannot know such a name.
+        HubError: The model of the hub cannot be had.
+        ArgumentError: There is a revision, but the model is none of the hub; or the revision is none.
+    """
+    folder = local_folder(source)
+    if folder is None:
+        return _hub_folder(source, revision, offline, on_progress)
+    if revision is not None:
+        raise ArgumentError(
+            f"revision is {revision!r}, but {source} is no name of the hub: a revision goes with a hub name",
+            hint="leave the revision out",
+        )
+    return folder
+
+
+def local_folder(source: str) -> Path | None:
+    """The folder that `source` means on this machine; `None` if it can be but a name of the hub.
+
+    Raises:
+        CheckpointError: There is no such folder, and the hub cannot know such a name.
     """
     if not source:
-        raise CheckpointError("model is '', expected a folder or 'builtin'")
+        raise CheckpointError("model is '', expected a name of the hub, a folder, or 'builtin'")
     if source == BUILTIN:
         return builtin_folder()
     folder = Path(source).expanduser()
@@ -32,8 +74,55 @@ def find_folder(source: str) -> Path:
         raise CheckpointError(f"{source}: cannot be read ({problem.strerror})") from None
     if found:
         raise CheckpointError(f"{source}: is a file, expected a model folder", hint="give the folder that it lies in")
+    if hub_cache.is_hub_name(source):
+        return None
     raise CheckpointError(
         f"{source}: no such folder",
-        hint=f"give the folder of a checkpoint, or '{BUILTIN}' for the built-in model; "
-        "names from the Hugging Face hub are not read yet",
+        hint=f"give the folder of a checkpoint, a name of the Hugging Face hub (ORG/NAME), "
+        f"or '{BUILTIN}' for the built-in model",
+    )
+
+
+def _hub_folder(name: str, revision: str | None, offline: bool, on_progress: Callable[[int, int], None] | None) -> Path:
+    snapshot = hub_cache.find_snapshot(name, revision)
+    if snapshot is not None and snapshot.is_complete():
+        return snapshot.folder
+    if offline or hub_cache.is_offline():
+        return _without_hub(name, revision, snapshot)
+    if snapshot is None or not snapshot.is_usable() or snapshot.listing() is not None:
+        return hub.download(name, revision, on_progress)
+    try:  # what is there may be all; the files of this commit that are not there, not those of a newer one
+        return hub.download(name, snapshot.commit, on_progress)
+    except UnknownRevisionError:  # the history on the hub was rewritten
+        return hub.download(name, revision, on_progress)
+    except UnreachableError as problem:
+        _LOG.warning("%s; %s", problem.message, _in_doubt(snapshot))
+        return snapshot.folder
+
+
+def _without_hub(name: str, revision: str | None, snapshot: Snapshot | None) -> Path:
+    """The folder in the cache, complete or not, as long as nothing is known to be missing."""
+    download = f"mlxbert models download {name}" + (f" --revision {revision}" if revision else "")
+    hint = f"`{download}` brings it, with a network"
+    if snapshot is None:
+        at = f" at revision {revision!r}" if revision else ""
+        raise HubError(f"{name}: not in the cache{at}, and the hub may not be asked (offline)", hint=hint)
+    lacking = snapshot.lacking()
+    if lacking:
+        raise HubError(
+            f"{name}: {lacking[0]} is not in the cache, and the hub may not be asked (offline)",
+            hint=hint,
+        )
+    if not snapshot.is_usable():
+        raise HubError(
+            f"{name}: the cache holds no configuration with weights, and the hub may not be asked (offline)", hint=hint
+        )
+    _LOG.warning("%s", _in_doubt(snapshot))
+    return snapshot.folder
+
+
+def _in_doubt(snapshot: Snapshot) -> str:
+    return (
+        f"{snapshot.name} is used as another program left it in the cache, which does not say whether all files are "
+        "there: without its modules.json a model may pool differently"
     )

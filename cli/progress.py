@@ -1,0 +1,45 @@
+"""The progress of a download: a bar on a terminal, one line elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from mlxbert.cli import render
+
+
+@contextmanager
+def download(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows on stderr how a model arrives, should it turn out that it has to be fetched.
+
+    Args:
+        name: The model.
+
+    Yields:
+        A function of (bytes done, bytes in all), to be called as they arrive.
+    """
+    with ExitStack() as drawn:
+        update: Callable[[int, int], None] | None = None
+
+        def show(done: int, total: int) -> None:
+            nonlocal update
+            if update is None:
+                update = drawn.enter_context(_bar(name, total))
+            update(done, total)
+            if done >= total:
+                drawn.close()  # what follows is no download
+
+        yield show
+
+
+@contextmanager
+def _bar(name: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    if not render.may_draw():
+        render.say("note", f"downloading {name} ({render.size(total)})")
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    console = render.console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(f"downloading {name}", total=total)
+        yield lambda done, total: bar.update(task, completed=done)

@@ -1,0 +1,193 @@
+"""A Hugging Face hub on this machine: what huggingface_hub asks of the real one, with switches for what goes wrong."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+Files = dict[str, bytes]
+
+
+def files_of(folder: Path) -> Files:
+    """The files of a folder, by their path in it."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@dataclass
+class Repository:
+    """A model on the fake hub.
+
+    Attributes:
+        commits: The files of every commit, by its hash.
+        references: Branches and tags.
+        listed: Names that the hub lists besides the files.
+        token: The token without which the repository is not shown.
+        gated: Whether files are refused.
+        dropped: After how many bytes the connection breaks, once, by the name of the file.
+        status: What every request is answered with, if not 200.
+    """
+
+    commits: dict[str, Files] = field(default_factory=dict)
+    references: dict[str, str] = field(default_factory=dict)
+    listed: tuple[str, ...] = ()
+    token: str | None = None
+    gated: bool = False
+    dropped: dict[str, int] = field(default_factory=dict)
+    status: int | None = None
+
+    def commit(self, files: Mapping[str, bytes], *references: str) -> str:
+        """Adds a commit and points references to it."""
+        told = "".join(f"{name}\0{hashlib.sha1(data).hexdigest()}" for name, data in sorted(files.items()))
+        commit = hashlib.sha1(told.encode()).hexdigest()
+        self.commits[commit] = dict(files)
+        self.references |= dict.fromkeys(references or ("main",), commit)
+        return commit
+
+
+@dataclass
+class FakeHub:
+    """The hub: its models, and the requests that it got.
+
+    Attributes:
+        url: What HF_ENDPOINT is to be.
+        requests: `METHOD path` of every request, in their order.
+        headers: The headers of every request.
+    """
+
+    url: str = ""
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, name: str, files: Mapping[str, bytes]) -> Repository:
+        """Adds a model with one commit on its main branch."""
+        repository = self.repositories[name] = Repository()
+        repository.commit(files)
+        return repository
+
+    def fetched(self) -> set[str]:
+        """The files whose content was asked for."""
+        paths = [request.removeprefix("GET ") for request in self.requests if request.startswith("GET /")]
+        return {"/".join(path.split("/")[5:]) for path in paths if "/resolve/" in path}
+
+    def forget(self) -> None:
+        """Forgets the requests."""
+        self.requests.clear()
+        self.headers.clear()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: FakeHub
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        if path == "/api/agent-harnesses":  # asked for once a day, for the name of who asks
+            return self._json({})
+        with self.hub.lock:
+            self.hub.requests.append(f"{self.command} {path}")
+            self.hub.headers.append({key.lower(): value for key, value in self.headers.items()})
+        parts = path.strip("/").split("/")
+        if parts[:2] == ["api", "models"]:
+            name, kind, rest = "/".join(parts[2:4]), (parts[4:5] or ["revision"])[0], parts[5:] or ["main"]
+        else:
+            name, kind, rest = "/".join(parts[:2]), "resolve", parts[3:]
+        repository = self.hub.repositories.get(name)
+        if repository is None or (repository.token and self.headers["authorization"] != f"Bearer {repository.token}"):
+            return self._refuse(401 if repository else 404, "RepoNotFound")
+        if repository.status is not None:
+            return self._refuse(repository.status, None)
+        wanted = rest[0] if kind == "resolve" else "/".join(rest)
+        commit = repository.references.get(wanted, wanted)
+        if commit not in repository.commits:
+            return self._refuse(404, "RevisionNotFound")
+        if kind == "resolve":
+            return self._file(repository, commit, "/".join(rest[1:]))
+        self._list(name, kind, repository, commit)
+
+    def _list(self, name: str, kind: str, repository: Repository, commit: str) -> None:
+        sizes = {file: len(data) for file, data in repository.commits[commit].items()}
+        sizes |= dict.fromkeys(repository.listed, 7)
+        if kind == "tree":
+            self._json([{"type": "file", "path": file, "size": size, "oid": "0"} for file, size in sizes.items()])
+        else:
+            listed = [{"rfilename": file, "size": size} for file, size in sizes.items()]
+            self._json({"id": name, "sha": commit, "siblings": listed, "private": False})
+
+    def _file(self, repository: Repository, commit: str, file: str) -> None:
+        if repository.gated:
+            return self._refuse(403, "GatedRepo")
+        data = repository.commits[commit].get(file)
+        if data is None:
+            return self._refuse(404, "EntryNotFound", {"X-Repo-Commit": commit})
+        start = int((self.headers["range"] or "bytes=0-").removeprefix("bytes=").split("-")[0])
+        self.send_response(206 if start else 200)
+        self.send_header("X-Repo-Commit", commit)
+        self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
+        self.send_header("X-Linked-Size", str(len(data)))
+        self.send_header("Accept-Ranges", "bytes")
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(data) - start))
+        self.end_headers()
+        if self.command == "GET":
+            end = repository.dropped.pop(file, None)
+            self.wfile.write(data[start:end])
+            self.close_connection = end is not None
+
+    def _json(self, value: object) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _refuse(self, status: int, code: str | None, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        for key, value in {
+            **({"X-Error-Code": code} if code else {}),
+            **(headers or {}),
+            "Content-Length": "0",
+        }.items():
+            self.send_header(key, value)
+        self.end_headers()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing: clients of these tests are killed in the middle of an answer."""
+
+
+@contextmanager
+def serve() -> Iterator[FakeHub]:
+    """A fake hub on a free port of the loopback device."""
+    hub = FakeHub()
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
+    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
