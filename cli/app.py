@@ -12,12 +12,14 @@ import typer
 from mlxbert import __version__
 from mlxbert.cli import render
 from mlxbert.cli.doctor import doctor
+from mlxbert.cli.embed import embed
 from mlxbert.cli.fill_mask import fill_mask
 from mlxbert.cli.inspect import inspect
 from mlxbert.cli.models import models_download, models_list, models_path, models_remove
 from mlxbert.cli.next_sentence import next_sentence
 from mlxbert.cli.options import flatten
 from mlxbert.cli.session import listen
+from mlxbert.cli.similarity import similarity
 from mlxbert.cli.tokenize import tokenize
 from mlxbert.errors import ArgumentError, MlxbertError
 
@@ -31,7 +33,7 @@ app = typer.Typer(
 models = typer.Typer(help="The models on this machine, and those of the Hugging Face hub.", no_args_is_help=True)
 app.add_typer(models, name="models")
 
-for command in (fill_mask, next_sentence, tokenize, inspect, doctor):
+for command in (fill_mask, embed, similarity, next_sentence, tokenize, inspect, doctor):
     app.command(command.__name__.replace("_", "-"))(flatten(command, listen))
 for listed in (models_list, models_download, models_path, models_remove):
     models.command(listed.__name__.removeprefix("models_"))(flatten(listed, listen))

@@ -43,7 +43,7 @@ def fill_mask(
             batch_tokens=model.batch_tokens,
             on_error=opened.on_error,
         ),
-        render.fill_mask,
+        session.View(render.fill_mask),
         out,
         task=session.Task("fill-mask", loaded, model, given),
     )

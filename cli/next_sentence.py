@@ -40,7 +40,7 @@ def next_sentence(
             batch_tokens=model.batch_tokens,
             on_error=opened.on_error,
         ),
-        render.next_sentence,
+        session.View(render.next_sentence),
         out,
         task=session.Task("next-sentence", loaded, model, {"overflow": overflow.value}),
     )

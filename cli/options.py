@@ -51,6 +51,14 @@ class Window(StrEnum):
     error = "error"
 
 
+class Overflow(StrEnum):
+    """What happens to a text too long for the model, where one vector is made of it."""
+
+    truncate = "truncate"
+    window = "window"
+    error = "error"
+
+
 class Cut(StrEnum):
     """What happens to a text too long for the model, where it has to fit."""
 
@@ -99,6 +107,37 @@ class ModelOptions(ModelName):
         int | None,
         typer.Option(min=1, metavar="N", help="Tokens per batch, padding included.", rich_help_panel="Model"),
     ] = None
+
+
+@dataclass(frozen=True)
+class VectorOptions:
+    """How texts become vectors; what is not given is done as the model's own files say."""
+
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="cls, mean, max, mean_sqrt_len, weighted_mean, last_token or attention; several joined by +.",
+            rich_help_panel="Vectors",
+        ),
+    ] = None
+    dimensions: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Keep only the first N values (Matryoshka).", rich_help_panel="Vectors"),
+    ] = None
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Put before each text.", rich_help_panel="Vectors")
+    ] = None
+    prompt_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="One of the model's own prompts.", rich_help_panel="Vectors")
+    ] = None
+    overflow: Annotated[
+        Overflow, typer.Option(help="What to do with a text too long for the model.", rich_help_panel="Vectors")
+    ] = Overflow.truncate
+
+    def given(self) -> dict[str, Any]:
+        """The options as the library takes them."""
+        return vars(self) | {"overflow": self.overflow.value}
 
 
 @dataclass(frozen=True)
@@ -154,7 +193,11 @@ class FileOptions(OutputOptions):
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Write results to a .jsonl file.", rich_help_panel="Output"
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write results to a file.",
+            rich_help_panel="Output",
         ),
     ] = None
     overwrite: Annotated[

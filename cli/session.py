@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -21,15 +22,32 @@ from mlxbert.weights.source import BUILTIN
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from mlxbert.batch import Usage
     from mlxbert.model import Model
 
 BUILTIN_QUALITY = {
     "fill-mask": "its first word is right for 36 % of the masked words of Wikipedia paragraphs",
+    "embed": "Spearman 81.9 on the test pairs of STS-B",
     "next-sentence": "right for 96 % of the pairs of Wikipedia articles, for less elsewhere",
 }
 
 Work = Callable[[Iterable[Values | InputError]], Iterator[Any]]
 Show = Callable[[Any], Iterable["RenderableType"]]
+
+
+@dataclass(frozen=True)
+class View:
+    """How results look at a terminal.
+
+    Attributes:
+        each: One of them.
+        gap: Whether an empty line stands between them.
+        last: What follows when all are shown.
+    """
+
+    each: Show
+    gap: bool = True
+    last: Callable[[], Iterable["RenderableType"]] = tuple
 
 
 class _Talk(logging.Handler):
@@ -69,8 +87,8 @@ def load(task: str, options: ModelOptions) -> "Model":
 class Screen:
     """Results on stdout: drawn at a terminal, JSON lines for a pipe or with `--json`."""
 
-    def __init__(self, show: Show, options: OutputOptions) -> None:
-        self.show = show
+    def __init__(self, view: View, options: OutputOptions) -> None:
+        self.view = view
         self.drawn = render.at_terminal() and not options.json
         self.console = render.console() if self.drawn else None
         self.first = True
@@ -85,11 +103,17 @@ class Screen:
         elif isinstance(result, Failure):
             render.say("error", f"input {result.index}: {result.error.message}")
         else:
-            if not self.first:
+            if self.view.gap and not self.first:
                 self.console.print()
-            for part in self.show(result):
+            for part in self.view.each(result):
                 self.console.print(part)
         self.first = False
+
+    def finish(self) -> None:
+        """Shows what follows the last result."""
+        if self.console is not None:
+            for part in self.view.last():
+                self.console.print(part)
 
 
 @dataclass(frozen=True)
@@ -113,41 +137,78 @@ class Task:
         return {"task": self.name, "model": hash_folder(self.model.folder), "options": {**self.options, **chosen}}
 
 
-def stream(source: Source, work: Work, show: Show, options: FileOptions, *, task: Task) -> None:
+def stream(
+    source: Source, work: Work, view: View, options: FileOptions, *, task: Task, usage: "Usage | None" = None
+) -> None:
     """Works through an input and writes the results.
 
     Args:
         source: The records.
         work: From records to as many results; an `InputError` among the records becomes a `Failure`.
-        show: How a result is drawn at a terminal.
+        view: How results are drawn at a terminal.
         options: Where results go.
         task: What is done with which model, for the manifest of an output file.
+        usage: What the work counts; a summary of it is said at the end of a file.
 
     Raises:
         MlxbertError: The input or output cannot be used; or, after everything else was done, some records failed.
     """
-    sink = _file(source, options, task) if options.output is not None else nullcontext(Screen(show, options))
+    sink = _file(source, options, task) if options.output is not None else nullcontext(Screen(view, options))
     skipped = results = 0
     long = source.name != ARGUMENTS and (options.output is not None or not render.at_terminal())
+    start = time.perf_counter()
     with sink as out:
         if isinstance(out, FileOutput):
             skipped = sum(1 for _ in itertools.islice(source.records, out.done))
         with render.progress(source.size, shown=long, before=(source.done(), skipped)) as update:
-            for result in work(source.records):
-                if isinstance(result, Failure):
-                    index = skipped + result.index
-                    if source.strict:
-                        raise InputError(f"input {index}: {result.error.message}", hint=result.error.hint)
-                    result = Failure(index, result.error)
+            for result in numbered(work(source.records), skipped, strict=source.strict):
                 results += 1
                 out.write(result)
                 update(source.done(), skipped + results)
-    if not skipped + results:
+        if isinstance(out, Screen):
+            out.finish()
+    if usage is not None and source.name != ARGUMENTS:
+        _summarize(usage, results, skipped, time.perf_counter() - start)
+    report(skipped + results, out.cut, out.failed, task.format.failures)
+
+
+def numbered(results: Iterable[Any], before: int, *, strict: bool) -> Iterator[Any]:
+    """Results whose failures count from the beginning of the input; with `strict` the first of them is raised."""
+    for result in results:
+        if isinstance(result, Failure):
+            result = Failure(before + result.index, result.error)
+            if strict:
+                raise InputError(f"input {result.index}: {result.error.message}", hint=result.error.hint)
+        yield result
+
+
+def report(results: int, cut: int, failed: int, failures: str) -> None:
+    """Says what has to be known of a finished run.
+
+    Args:
+        results: How many there are in all.
+        cut: How many of them are of inputs that were cut.
+        failed: How many of them are failures.
+        failures: Where to find them.
+
+    Raises:
+        MlxbertError: Some failed.
+    """
+    if not results:
         render.say("note", "the input is empty")
-    if out.cut:
-        render.say("note", f"{out.cut} of {skipped + results} inputs were longer than the model takes and were cut")
-    if out.failed:
-        raise MlxbertError(f"{out.failed} of {skipped + results} inputs failed; {task.format.failures}")
+    if cut:
+        render.say("note", f"{cut:,} of {results:,} inputs were longer than the model takes and were cut")
+    if failed:
+        raise MlxbertError(f"{failed} of {results} inputs failed; {failures}")
+
+
+def _summarize(usage: "Usage", results: int, before: int, seconds: float) -> None:
+    earlier = f", behind {before:,} of an earlier run" if before else ""
+    render.say(
+        "note",
+        f"{results:,} texts{earlier}, {usage.tokens:,} tokens in {seconds:.1f} s: {results / seconds:,.1f} texts/s, "
+        f"{usage.tokens / seconds:,.0f} tokens/s, {usage.padding:.1%} padding",
+    )
 
 
 def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.batch import WINDOW
 from mlxbert.device import mx
 from tests.cli_helpers import (
     TIMEOUT,
@@ -334,7 +335,7 @@ def test_an_interrupt_ends_long_work_with_130_and_no_traceback(tiny: str) -> Non
     )
     assert running.stdin is not None
     assert running.stdout is not None
-    running.stdin.write(b"the cat sat on [MASK]\n" * 300)  # and it waits for more
+    running.stdin.write(b"the cat sat on [MASK]\n" * (2 * WINDOW + 1))  # and it waits for more
     running.stdin.flush()
     running.stdout.readline()
     running.send_signal(signal.SIGINT)
