@@ -1,13 +1,18 @@
 """What a later run finds in `X.partial`, and what it makes of it."""
 
 import os
+import re
 import subprocess
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from mlxbert.batch import WINDOW
 from mlxbert.cli.output import FileOutput, hash_folder
 from mlxbert.cli.parts import PART
 from mlxbert.errors import ArgumentError
@@ -122,6 +127,42 @@ def test_long_work_into_a_file_shows_a_bar_at_a_terminal(tmp_path: Path) -> None
     assert outcome.status == 0 and "600 done" in shown
     _, shown = terminal(*arguments, "--overwrite", "--quiet", on=("stdout", "stderr"))
     assert shown == ""
+
+
+def test_the_bar_of_a_resumed_run_begins_where_it_stopped(tmp_path: Path) -> None:
+    model, texts, target = tiny_model(tmp_path / "model"), tmp_path / "in.txt", tmp_path / "x.jsonl"
+    texts.write_text("the cat\n" * (PART + 900))
+    arguments = ["tokenize", "--input", str(texts), "--model", str(model), "--output", str(target)]
+    with mock.patch("mlxbert.cli.render.progress", side_effect=interrupted_after(PART + 500)):
+        outcome = call(*arguments)
+    assert (outcome.status, outcome.err) == (
+        130,
+        f"hint: {PART} results are kept in {target}.partial: the same command goes on from there\n",
+    )
+    _, shown = terminal(*arguments, on=("stdout", "stderr"))
+    counts = [int(count) for count in re.findall(r"(\d+) done", shown)]
+    assert (counts[0], counts[-1]) == (PART, PART + 900)
+    assert f"{PART} done, 0/s" in shown
+    filled = shown.split("━ ")[0].split("\x1b[0m")[0].count("━")  # of a bar of 40, up to the first change of colour
+    assert filled == 40 * PART // (PART + 900)
+
+
+def interrupted_after(results: int) -> Callable[..., Any]:
+    """A bar during which the user presses Ctrl-C."""
+
+    @contextmanager
+    def progress(*arguments: object, **options: object) -> Iterator[Callable[[int, int], None]]:
+        def update(done: int, count: int) -> None:
+            if count == results:
+                raise KeyboardInterrupt
+
+        yield update
+
+    return progress
+
+
+def test_a_part_is_made_of_whole_windows() -> None:
+    assert PART % WINDOW == 0
 
 
 def test_a_folder_whose_name_is_no_text_is_named_all_the_same() -> None:
