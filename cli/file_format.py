@@ -64,11 +64,11 @@ class OutputFormat(ABC):
         """
 
 
-def stack(results: Sequence[Embedding | Failure], width: int, *, fill: float) -> "NDArray[np.float32]":
-    """float32 (len(results), D); `fill` where one failed."""
+def stack(results: Sequence[Embedding | Failure], width: int) -> "NDArray[np.float32]":
+    """float32 (len(results), D); NaN where one failed."""
     import numpy as np
 
-    found = np.full((len(results), width), fill, dtype="<f4")
+    found = np.full((len(results), width), np.nan, dtype="<f4")
     for row, result in enumerate(results):
         if not isinstance(result, Failure):
             assert result.embedding.shape == (width,), f"a vector of {result.embedding.shape}, expected ({width},)"

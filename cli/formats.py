@@ -77,9 +77,7 @@ class Npy(_Columns):
 
     def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
         """The vectors, little-endian."""
-        import numpy as np
-
-        file.write(stack(results, self.width, fill=np.nan).tobytes())
+        file.write(stack(results, self.width).tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         """A header by numpy itself, and the vectors."""
@@ -108,7 +106,7 @@ class Safetensors(_Columns):
         """The three columns, little-endian."""
         import numpy as np
 
-        file.write(stack(results, self.width, fill=np.nan).tobytes())
+        file.write(stack(results, self.width).tobytes())
         for result in results:
             failed = isinstance(result, Failure)
             file.write(bytes(_HASH) if failed else hashlib.sha256(utf8(result.text)).digest())

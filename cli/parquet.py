@@ -12,7 +12,12 @@ from mlxbert.results import Failure
 
 
 class Parquet(OutputFormat):
-    """`.parquet`: columns text, embedding, tokens, truncated, error; of a failed input everything but error is null."""
+    """`.parquet`: columns text, embedding, tokens, truncated, error.
+
+    Of a failed input everything but error is null, except that its embedding is NaN: pyarrow up to 23 neither writes
+    nor reads lists of a fixed size with nulls among them ("Lists with non-zero length null components are not
+    supported"), and one failure would make the whole file unreadable to it.
+    """
 
     ending = ".parquet"
     part_ending = ".arrow"
@@ -38,17 +43,13 @@ class Parquet(OutputFormat):
 
     def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
         """An Arrow file: it is read back exactly and fast."""
-        import numpy as np
         import pyarrow as pa
 
         schema = self._schema()
         good = [None if isinstance(result, Failure) else result for result in results]
         with _arrow_errors():
-            vectors = pa.FixedSizeListArray.from_arrays(
-                pa.array(stack(results, self.width, fill=0).reshape(-1)),
-                type=schema.field("embedding").type,
-                mask=pa.array(np.array([result is None for result in good])),
-            )
+            numbers = pa.array(stack(results, self.width).reshape(-1))
+            vectors = pa.FixedSizeListArray.from_arrays(numbers, type=schema.field("embedding").type)
             texts = [result and utf8(result.text).decode() for result in good]
             tokens = [result and result.tokens for result in good]
             truncated = [result and result.truncated for result in good]
