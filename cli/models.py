@@ -106,7 +106,9 @@ def _agreed(facts: dict[str, Any]) -> bool:
     console = render.console(stderr=True)
     for part in render.facts(f"{facts['name']}, in the cache that other programs share", _rows(facts)):
         console.print(part)
-    return typer.confirm("remove it?", err=True)
+    # typer's own question would write to stdout, which is data only, when that is no terminal.
+    print("remove it? [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _put_path(folder: Path) -> None:

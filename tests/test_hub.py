@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Machine:
         return self.folder / "snapshots" / self.repository.references["main"]
 
     def run(self, *arguments: str, prelude: str = "", **variables: str) -> Outcome:
-        return process(*arguments, prelude=prelude, **self.variables | variables)
+        return process(*arguments, prelude=prelude, **{**self.variables, **variables})  # type: ignore[arg-type]
 
     def forget_listing(self) -> None:
         """Leaves the cache as programs do that fetch single files."""
@@ -292,7 +293,7 @@ def test_modules_are_fetched_with_their_folders(machine: Machine, files: Files) 
     ]
     wanted = {f"0_Transformer/{file}": files[file] for file in NEEDED}
     wanted |= {"modules.json": json.dumps(modules).encode(), "0_Transformer/sentence_bert_config.json": b"{}"}
-    wanted |= {"1_Pooling/config.json": b"{}", "2_Dense/config.json": b"{}", "2_Dense/model.safetensors": b"x"}
+    wanted |= {"1_Pooling/config.json": b"{ }", "2_Dense/config.json": b"{  }", "2_Dense/model.safetensors": b"x"}
     never = {f"{folder}/{file}": b"never" for folder in ("0_Transformer", "2_Dense", "4_x") for file in NEVER}
     machine.repository.commit(wanted | never)
     outcome = machine.run("models", "download", NAME)
@@ -335,7 +336,8 @@ def test_a_cache_that_cannot_be_written_is_named(machine: Machine) -> None:
 def test_a_full_disk_is_named(machine: Machine) -> None:
     full = (
         "import errno, huggingface_hub.file_download as d\n"
-        "def http_get(*rest, **options): raise OSError(errno.ENOSPC, 'No space left on device')\nd.http_get = http_get\n"
+        "def http_get(*rest, **options): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "d.http_get = http_get\n"
     )
     machine.run(*FILL, prelude=full).fails(1, "cannot be written (No space left on device)", "hint: HF_HOME")
 
@@ -399,15 +401,21 @@ def test_paths_that_leave_a_folder_are_known(path: str) -> None:
 
 
 def test_paths_inside_a_folder_are_let_through() -> None:
-    assert not any(map(leaves_folder, ["a", "a/b", "..a", "a..b", ".gitattributes", "a:b" * 3]))
+    assert not any(map(leaves_folder, ["a", "a/b", "..a", "a..b", ".gitattributes", "ab:c"]))
 
 
 def test_a_damaged_steering_file_is_an_error(tmp_path: Path) -> None:
     listed = ["config.json", "model.safetensors", "modules.json"]
-    for modules in ({}, [1], [{"path": 3}], [{"path": "/"}]):
+    damaged: list[Any] = [{}, [1], [{"path": 3}], [{"path": "/"}]]
+    for modules in damaged:
         with pytest.raises(mlxbert.HubError, match=r"modules\.json"):
-            needed_files(NAME, listed, lambda file, value=modules: value)  # type: ignore[misc]
+            needed_files(NAME, listed, partial(_constant, modules))
     index = ["config.json", "model.safetensors.index.json"]
-    for value in ([], {}, {"weight_map": {}}, {"weight_map": {"a": "none.safetensors"}}):
+    damaged = [[], {}, {"weight_map": {}}, {"weight_map": {"a": "none.safetensors"}}]
+    for value in damaged:
         with pytest.raises(mlxbert.HubError, match=r"index\.json"):
-            needed_files(NAME, index, lambda file, value=value: value)  # type: ignore[misc]
+            needed_files(NAME, index, partial(_constant, value))
+
+
+def _constant(value: Any, file: str) -> Any:
+    return value
