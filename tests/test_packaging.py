@@ -26,7 +26,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("no checkout")
     folder = tmp_path_factory.mktemp("packaging")
-    shutil.copytree(ROOT, folder / "source", symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv", "*cache*"))
+    ignored = shutil.ignore_patterns(".git", ".venv", ".*cache", "__pycache__")
+    shutil.copytree(ROOT, folder / "source", symlinks=True, ignore=ignored)
     build = "import sys; from setuptools import build_meta as b; print(getattr(b, 'build_' + sys.argv[1])(sys.argv[2]))"
     _run(sys.executable, "-c", build, "sdist", str(folder), cwd=folder / "source")
     (sdist,) = folder.glob("*.tar.gz")
