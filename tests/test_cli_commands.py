@@ -238,7 +238,7 @@ def test_models_list_shows_the_builtin_model() -> None:
     (listed,) = call("models", "list").lines
     found = listed["models"][0]
     assert found["name"] == "builtin"
-    assert found["tasks"] == ["fill-mask", "next-sentence"]
+    assert found["tasks"] == ["fill-mask", "next-sentence", "embed"]
     assert found["bytes"] > found["parameters"] > 1_000_000
 
 

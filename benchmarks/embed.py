@@ -1,0 +1,204 @@
+"""Texts per second of embedding beside sentence-transformers and mlx-embeddings, with padding and peak memory.
+
+`python benchmarks/embed.py MODEL TEXTS [--rounds 3] [--few 200] [--mlx-embeddings PYTHON]` needs sentence-transformers
+(requirements-parity.txt). MODEL is the folder of a sentence-transformers model, TEXTS a .jsonl with the field text;
+PYTHON is the interpreter of an environment that has mlx-embeddings. Every contestant is a process of its own that is
+given all texts at once, in turn, so that all of them meet the same noise. Slow ones (the BLAS of MLX's wheel) get the
+first `--few` texts, and so does everybody else in a second table. Medians are printed, and ratios to
+sentence-transformers; the vectors of all are compared with its vectors.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+# From texts to (vectors, tokens, places for tokens in the batches).
+Embed = Callable[[list[str]], tuple[Vectors, int, int]]
+BATCH = 32  # sentence-transformers' default
+LIMIT = 256  # tokens; all-MiniLM's own
+REFERENCE = "sentence-transformers"
+
+
+def mlxbert(folder: str, dtype: str) -> Embed:
+    """This project."""
+    import mlxbert
+    from mlxbert.batch import Usage
+
+    model = mlxbert.load(folder, task="embed", dtype=dtype)
+
+    def embed(texts: list[str]) -> tuple[Vectors, int, int]:
+        usage = Usage()
+        found = [result.embedding for result in mlxbert.embed_stream(model, texts, usage=usage)]
+        return np.stack(found), usage.tokens, usage.slots
+
+    return embed
+
+
+def sentence_transformers(folder: str, dtype: str) -> Embed:
+    """The reference, on torch."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    name = "float32" if dtype == "auto" and device == "cpu" else "bfloat16" if dtype == "auto" else dtype
+    model = SentenceTransformer(folder, device=device, model_kwargs={"dtype": getattr(torch, name)})
+    counted = [0, 0]
+
+    def count(module: Any, inputs: Any) -> None:
+        mask = inputs[0]["attention_mask"]
+        counted[0] += int(mask.sum())
+        counted[1] += mask.numel()
+
+    model[0].register_forward_pre_hook(count)
+
+    def embed(texts: list[str]) -> tuple[Vectors, int, int]:
+        counted[:] = [0, 0]
+        vectors = model.encode(texts, batch_size=BATCH, show_progress_bar=False)
+        return vectors, counted[0], counted[1]
+
+    return embed
+
+
+def mlx_embeddings(folder: str, dtype: str) -> Embed:
+    """The other MLX library, in batches of the same size in the order of the texts, as its `generate` takes them."""
+    from mlx_embeddings import generate, load
+
+    model, tokenizer = load(folder)
+
+    def embed(texts: list[str]) -> tuple[Vectors, int, int]:
+        found, tokens, slots = [], 0, 0
+        for start in range(0, len(texts), BATCH):
+            batch = texts[start : start + BATCH]
+            found.append(np.array(generate(model, tokenizer, batch, max_length=LIMIT).text_embeds))
+            lengths = [len(ids) for ids in tokenizer._tokenizer(batch, max_length=LIMIT, truncation=True)["input_ids"]]
+            tokens, slots = tokens + sum(lengths), slots + max(lengths) * len(lengths)
+        return np.concatenate(found), tokens, slots
+
+    return embed
+
+
+# Name: the function, whether the BLAS under MLX is a fast one, whether it is so slow that it gets few texts.
+CONTESTANTS: dict[str, tuple[Callable[[str, str], Embed], bool, bool]] = {
+    "mlxbert": (mlxbert, True, False),
+    REFERENCE: (sentence_transformers, True, False),
+    "mlxbert, wheel's BLAS": (mlxbert, False, True),
+    "mlx-embeddings, fast BLAS": (mlx_embeddings, True, True),
+    "mlx-embeddings": (mlx_embeddings, False, True),
+}
+
+
+def serve(name: str, arguments: argparse.Namespace) -> None:
+    """Answers requests on stdin: how many texts to take, and where to put their vectors."""
+    make, fast, _ = CONTESTANTS[name]
+    if make is mlx_embeddings and fast:
+        ctypes.CDLL("libopenblas.so.0", mode=ctypes.RTLD_GLOBAL)
+    texts = read(arguments.texts)
+    embed = make(arguments.model, arguments.dtype)
+    embed(texts[:64])
+    print("ready", flush=True)
+    for line in sys.stdin:
+        count, path = json.loads(line)
+        start = time.perf_counter()
+        vectors, tokens, slots = embed(texts[:count])
+        seconds = time.perf_counter() - start
+        np.save(path, vectors)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps([seconds, tokens, slots, peak]), flush=True)
+
+
+def read(path: str) -> list[str]:
+    """The texts of a .jsonl."""
+    return [json.loads(line)["text"] for line in Path(path).read_text(encoding="utf-8").split("\n") if line]
+
+
+class Contestant:
+    """A process that embeds on demand."""
+
+    def __init__(self, name: str, arguments: argparse.Namespace, folder: Path) -> None:
+        make, fast, self.slow = CONTESTANTS[name]
+        python = arguments.mlx_embeddings if make is mlx_embeddings else sys.executable
+        command = [python, __file__, arguments.model, arguments.texts, "--serve", name, "--dtype", arguments.dtype]
+        environment = os.environ | ({} if fast else {"MLXBERT_BLAS": "off"})
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.path = folder / f"{len(list(folder.iterdir()))}.npy"
+        self.path.touch()
+        while (line := self.process.stdout.readline()) != "ready\n":
+            assert line, f"{name} did not start"
+
+    def run(self, count: int) -> list[float]:
+        """Seconds, tokens, slots, and bytes of memory at their peak."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        print(json.dumps([count, str(self.path)]), file=self.process.stdin, flush=True)
+        found: list[float] = json.loads(self.process.stdout.readline())
+        return found
+
+
+def compare(contestants: dict[str, Contestant], count: int, rounds: int) -> None:
+    """Prints a row for each contestant."""
+    found: dict[str, list[list[float]]] = {name: [] for name in contestants}
+    for number in range(rounds):
+        for name, contestant in contestants.items():
+            if number == 0 or not contestant.slow:
+                found[name].append(contestant.run(count))
+    reference = np.load(contestants[REFERENCE].path)
+    print(f"\n{count} texts{'texts/s':>27}{'min to max':>17}{'ratio':>7}{'tokens/s':>10}{'padding':>9}"
+          f"{'peak MB':>9}{'cosine, lowest':>16}")  # fmt: skip
+    base = statistics.median(row[0] for row in found[REFERENCE])
+    for name, rows in found.items():
+        seconds = sorted(row[0] for row in rows)
+        median, (_, tokens, slots, peak) = statistics.median(seconds), rows[-1]
+        vectors = np.load(contestants[name].path)
+        norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(reference, axis=1)
+        cosine = ((vectors * reference).sum(axis=1) / norms).min()
+        spread = f"{count / seconds[-1]:.1f} to {count / seconds[0]:.1f}"
+        print(f"{name:26}{count / median:9.1f}{spread:>17}{base / median:7.2f}{tokens / median:10.0f}"
+              f"{1 - tokens / slots:9.1%}{peak / 1e6:9.0f}{cosine:16.6f}", flush=True)  # fmt: skip
+
+
+def main() -> None:
+    """Prints two tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("texts")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--few", type=int, default=200, help="texts for slow contestants")
+    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "float16", "bfloat16"))
+    parser.add_argument("--mlx-embeddings", metavar="PYTHON", help="an interpreter that has it")
+    parser.add_argument("--without", action="append", default=[], choices=list(CONTESTANTS), help="leave one out")
+    parser.add_argument("--serve", choices=list(CONTESTANTS), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        return serve(arguments.serve, arguments)
+    names = [name for name in CONTESTANTS if name not in arguments.without]
+    names = [name for name in names if arguments.mlx_embeddings or CONTESTANTS[name][0] is not mlx_embeddings]
+    with tempfile.TemporaryDirectory() as folder:
+        contestants = {name: Contestant(name, arguments, Path(folder)) for name in names}
+        fast = {name: contestant for name, contestant in contestants.items() if not contestant.slow}
+        compare(fast, len(read(arguments.texts)), arguments.rounds)
+        if len(fast) < len(contestants):
+            compare(contestants, arguments.few, arguments.rounds)
+        for contestant in contestants.values():
+            contestant.process.terminate()
+    return None
+
+
+if __name__ == "__main__":
+    main()
