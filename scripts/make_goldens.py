@@ -70,7 +70,17 @@ def main() -> None:
         save_file(frozen, folder / "outputs.safetensors")
         print(f"{name}: {len(frozen)} arrays, {sum(array.nbytes for array in frozen.values()) / 1e3:.0f} kB")
     x = torch.cat([torch.linspace(-12, 12, 2001), torch.tensor([-100.0, 0.0, 100.0])])
-    names = ("gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu", "relu", "silu", "swish")
+    names: tuple[str, ...] = (
+        "gelu",
+        "gelu_python",
+        "gelu_new",
+        "gelu_pytorch_tanh",
+        "gelu_fast",
+        "quick_gelu",
+        "relu",
+        "silu",
+        "swish",
+    )
     names += ("tanh", "sigmoid", "linear")
     activations = {name: transformers.activations.ACT2FN[name](x).numpy() for name in names}
     save_file({"x": x.numpy(), **activations}, GOLDENS / "activations.safetensors")
