@@ -84,9 +84,12 @@ def read_modules(folder: Path) -> list[Module]:
 def transformer_folder(folder: Path) -> Path:
     """Where the checkpoint itself lies: the folder, or where its `modules.json` puts the Transformer module.
 
-    A folder with a checkpoint of its own is taken as it is, whatever else its `modules.json` names.
+    A folder with a checkpoint of its own is taken as it is, whatever else its `modules.json` names. A `config.json` of
+    sentence-transformers before version 2 describes no checkpoint: it says which version wrote it.
     """
-    if (folder / "config.json").is_file() or not (folder / MODULES).is_file():
+    config = folder / "config.json"
+    own = config.is_file() and read_json(config, ConfigError).keys() != {"__version__"}
+    if own or not (folder / MODULES).is_file():
         return folder
     return read_modules(folder)[0].folder
 
