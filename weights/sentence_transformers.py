@@ -106,14 +106,14 @@ def read_embedder(folder: Path, width: int) -> Embedder:
         CheckpointError: Weights of a module are missing or do not fit.
     """
     modules = read_modules(folder)
-    if not modules:
-        return Embedder(_with_prompts(EmbeddingConfig(), folder), width)
-    transformer, pooling, *rest = modules
-    config = _with_prompts(_with_pooling(_with_transformer(EmbeddingConfig(stated=True), transformer), pooling), folder)
+    config = EmbeddingConfig(stated=bool(modules))
+    if modules:
+        config = _with_pooling(_with_transformer(config, modules[0]), modules[1])
+    config = _with_prompts(config, folder)
     try:
-        return Embedder(config, width, [_READERS[module.kind](module.folder) for module in rest])
+        return Embedder(config, width, [_READERS[module.kind](module.folder) for module in modules[2:]])
     except ArgumentError as problem:
-        raise ConfigError(f"{folder / MODULES}: {problem.message}") from None
+        raise ConfigError(f"{folder / (MODULES if modules else SETTINGS)}: {problem.message}") from None
 
 
 def _settings(path: Path) -> ConfigJson:
@@ -140,7 +140,7 @@ def _with_pooling(config: EmbeddingConfig, module: Module) -> EmbeddingConfig:
     if "pooling_mode" in settings.values:
         named = settings.values["pooling_mode"]
         modes = [named] if isinstance(named, str) else named
-        if not isinstance(modes, list) or not modes or not all(mode in _POOLINGS for mode in modes):
+        if not isinstance(modes, list) or not modes or not all(mode in list(_POOLINGS) for mode in modes):
             raise ConfigError(f"{path}: pooling_mode is {named!r:.80}, expected one or some of {', '.join(_POOLINGS)}")
         poolings = tuple(_POOLINGS[mode][0] for mode in modes)
     else:
@@ -154,12 +154,13 @@ def _with_pooling(config: EmbeddingConfig, module: Module) -> EmbeddingConfig:
 
 def _with_prompts(config: EmbeddingConfig, folder: Path) -> EmbeddingConfig:
     settings = _settings(folder / SETTINGS)
-    raw = settings.values.get("prompts") or {}
+    raw = settings.values.get("prompts")
+    raw = {} if raw is None else raw
     if not isinstance(raw, Mapping) or not all(isinstance(text, str | None) for text in raw.values()):
         raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected a table of names and texts")
     prompts = {name: text or "" for name, text in raw.items()}
     default = settings.values.get("default_prompt_name")
-    if default is not None and default not in prompts:
+    if default is not None and default not in list(prompts):  # a list: what the file says may have no hash
         raise ConfigError(f"{settings.path}: default_prompt_name is {default!r}, expected one of {', '.join(prompts)}")
     cut = settings.values.get("truncate_dim")
     dimensions = None if cut is None else settings.integer("truncate_dim")
