@@ -117,10 +117,10 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         Numbers of inputs; each input is in exactly one group.
 
     Raises:
-        ArgumentError: `batch_tokens` is less than 1.
+        ArgumentError: `batch_tokens` is less than 1, or no whole number.
     """
-    if batch_tokens < 1:
-        raise ArgumentError(f"batch_tokens is {batch_tokens}, expected at least 1")
+    if type(batch_tokens) is not int or batch_tokens < 1:
+        raise ArgumentError(f"batch_tokens is {batch_tokens!r:.60}, expected at least 1")
     group: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):
         if group and lengths[number] * (len(group) + 1) > batch_tokens:

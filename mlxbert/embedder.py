@@ -85,8 +85,8 @@ class Embedder(nn.Module):
         self.config, self.width = config, width
         self.layers = list(layers)
         full = self._check_widths()
-        if config.dimensions is not None and not 1 <= config.dimensions <= full:
-            raise ArgumentError(f"dimensions is {config.dimensions}, the model's vectors have {full}")
+        if config.dimensions is not None and (type(config.dimensions) is not int or not 1 <= config.dimensions <= full):
+            raise ArgumentError(f"dimensions is {config.dimensions!r:.60}, the model's vectors have {full}")
         self.size = config.dimensions or full
 
     def _check_widths(self) -> int:

@@ -190,7 +190,7 @@ def _choose_prompt(prompts: Mapping[str, str], default: str | None, prompt: str 
         if not isinstance(prompt, str):
             raise ArgumentError(f"prompt is {prompt!r:.60}, expected a text")
         return prompt
-    if name is not None and name not in prompts:
+    if name is not None and name not in list(prompts):  # a list: what was given may have no hash
         known = ", ".join(map(repr, prompts)) or "no prompts"
         raise ArgumentError(f"prompt_name is {name!r:.60}, the model has {known}")
     name = default if name is None else name
