@@ -1,13 +1,17 @@
 """The public face: names, laziness, errors, what `load` refuses."""
 
+import dataclasses
 import importlib
+import json
 import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mlxbert
@@ -90,6 +94,73 @@ def test_only_what_a_task_needs_is_loaded(tiny_folder: Path) -> None:
     assert set(whole.network.heads) == {"masked_lm", "next_sentence"} and whole.config.pooler
     assert whole.source == str(tiny_folder) and whole.labels == () and whole.folder == tiny_folder
     assert not whole.network.training
+
+
+def test_embed_takes_one_or_a_sequence_and_gives_numpy(tiny: mlxbert.Model) -> None:
+    vectors = mlxbert.embed(tiny, ["a", "b"])
+    assert type(vectors) is np.ndarray and vectors.dtype == np.float32 and vectors.shape == (2, 24)
+    vector = mlxbert.embed(tiny, "a")
+    assert vector.dtype == np.float32 and vector.shape == (24,)
+
+
+def test_embed_stream_gives_an_iterator_of_embeddings_in_order(tiny: mlxbert.Model) -> None:
+    stream = mlxbert.embed_stream(tiny, iter(["a", "the cat", "b"]))
+    assert iter(stream) is stream
+    found = list(stream)
+    assert [type(result) for result in found] == [mlxbert.Embedding] * 3
+    assert [result.text for result in found] == ["a", "the cat", "b"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found[0].text = "c"  # type: ignore[misc]
+
+
+def test_an_embedding_is_a_line_of_json_that_gives_the_same_numbers_back(tiny: mlxbert.Model) -> None:
+    (result,) = mlxbert.embed_stream(tiny, ["the cat"])
+    line = json.loads(json.dumps(result.to_dict()))
+    assert {key: line[key] for key in line if key != "embedding"} == {
+        "text": "the cat",
+        "tokens": 4,
+        "truncated": False,
+    }
+    assert (np.array(line["embedding"], dtype=np.float32) == result.embedding).all()
+    assert all(len(str(number)) <= 14 for number in line["embedding"])  # no digits beyond those of a float32
+
+
+def test_similarity_gives_a_ranked_list(tiny: mlxbert.Model) -> None:
+    found = mlxbert.similarity(tiny, "the cat", ["a dog", "the cat", "milk"])
+    assert [type(result) for result in found] == [mlxbert.Similarity] * 3
+    scores = [result.score for result in found if isinstance(result, mlxbert.Similarity)]
+    assert scores == sorted(scores, reverse=True)
+    assert isinstance(found[0], mlxbert.Similarity) and (found[0].index, found[0].rank) == (1, 1)
+
+
+def test_what_is_wrong_for_embed_is_said_before_anything_is_computed(tiny: mlxbert.Model) -> None:
+    def texts() -> Iterator[str]:
+        raise AssertionError("read")
+        yield ""
+
+    for options in ({"pooling": "median"}, {"dimensions": 25}, {"prompt_name": "query"}, {"overflow": "cut"}):
+        with pytest.raises(mlxbert.ArgumentError):
+            mlxbert.embed_stream(tiny, texts(), **options)
+        with pytest.raises(mlxbert.ArgumentError):
+            mlxbert.similarity(tiny, "a", texts(), **options)
+
+
+def test_a_model_has_what_it_computes_with_and_no_tasks(tiny: mlxbert.Model) -> None:
+    for name in ("tokenizer", "network", "labels", "config", "source", "embedder"):
+        assert hasattr(tiny, name)
+    for name in ("embed", "embed_stream", "similarity", "fill_mask", "encode"):
+        assert not hasattr(tiny, name)
+
+
+def test_embed_prints_nothing_and_imports_no_torch(tiny_folder: Path) -> None:
+    code = (
+        "import sys, mlxbert\n"
+        f"model = mlxbert.load({str(tiny_folder)!r}, task='embed')\n"
+        "mlxbert.embed(model, ['a', 'b' * 500]); mlxbert.similarity(model, 'a', ['b'])\n"
+        "assert not {'torch', 'transformers', 'sentence_transformers', 'rich', 'huggingface_hub'} & set(sys.modules)"
+    )
+    found = _python(code)
+    assert (found.returncode, found.stdout) == (0, ""), found.stderr
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the choice of a BLAS is Linux's")

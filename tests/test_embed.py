@@ -34,13 +34,14 @@ def hidden_states(model: mlxbert.Model, ids: list[int]) -> tuple[Vector, Vector]
 
 def test_a_text_gives_a_vector_and_many_give_rows(tiny: mlxbert.Model) -> None:
     one = mlxbert.embed(tiny, TEXTS[0])
-    assert type(one) is np.ndarray and (one.shape, one.dtype) == ((D,), np.float32)
+    assert type(one) is np.ndarray and one.shape == (D,) and one.dtype == np.float32
     rows = mlxbert.embed(tiny, TEXTS)
-    assert (rows.shape, rows.dtype) == ((len(TEXTS), D), np.float32) and near(rows[0], one)
+    assert rows.shape == (len(TEXTS), D) and rows.dtype == np.float32 and near(rows[0], one)
     assert (mlxbert.embed(tiny, tuple(TEXTS)) == rows).all() and (mlxbert.embed(tiny, iter(TEXTS)) == rows).all()
-    for nothing in ([], (), iter([])):
+    nothings: list[Any] = [[], (), iter([])]
+    for nothing in nothings:
         none = mlxbert.embed(tiny, nothing)
-        assert (none.shape, none.dtype) == ((0, D), np.float32)
+        assert none.shape == (0, D) and none.dtype == np.float32
     assert mlxbert.embed(tiny, [], dimensions=5).shape == (0, 5)
     assert mlxbert.embed(tiny, [], pooling="cls+max").shape == (0, 2 * D)
 
