@@ -141,7 +141,7 @@ def load(
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
     model = Model(source, folder, network.encoder.config, tokenizer, network)
     if task == "embed":
-        _ = model.embedder  # what is wrong with its files is said now
+        tokenizer.adapted(max_length=model.embedder.config.max_length)  # what is wrong with its files is said now
     return model
 
 
