@@ -15,7 +15,7 @@ from tests.tiny import VOCAB
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
-st = pytest.importorskip("sentence_transformers", reason="live parity needs sentence-transformers")
+st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live parity needs sentence-transformers")
 from sentence_transformers.base.modules import Dense, Normalize, Transformer  # noqa: E402
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling  # noqa: E402
 
@@ -160,9 +160,9 @@ def _apart(found: Array, expected: Array) -> float:
 
 def _check(folder: Path, theirs: dict[str, Any] | None = None, **ours: Any) -> Array:
     """Both read the same folder and give the same vectors; returns them."""
-    reference = st.SentenceTransformer(str(folder), device="cpu")
+    reference = st.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     expected = reference.encode(TEXTS, batch_size=5, show_progress_bar=False, **(theirs or {}))
-    found = mlxbert.embed(mlxbert.load(folder, task="embed", dtype="float32", device="cpu"), TEXTS, **ours)
+    found = mlxbert.embed(mlxbert.load(folder, task="embed", dtype="float32"), TEXTS, **ours)
     assert _apart(found, expected) <= BOUND
     return found
 
@@ -254,7 +254,7 @@ def test_texts_are_lower_cased_where_the_model_says_so(lower: bool, dialect: str
     folder = _save(tmp_path / "model", cased, [Pooling(D, "mean")], {"do_lower_case": lower}, dialect)
     # Not read from the folder: what transformers 5 reads is no longer lower-cased when version 6 has saved it.
     saved = st.SentenceTransformer(modules=[Transformer(str(cased), do_lower_case=lower), Pooling(D)], device="cpu")
-    found = mlxbert.embed(mlxbert.load(folder, dtype="float32", device="cpu"), TEXTS)
+    found = mlxbert.embed(mlxbert.load(folder, dtype="float32"), TEXTS)
     assert _apart(found, saved.encode(TEXTS)) <= BOUND
     if dialect != "version 6":
         _check(folder)
@@ -268,6 +268,6 @@ def test_a_bare_checkpoint_is_mean_pooled(bert: Path) -> None:
 def test_halves_point_the_same_way(dtype: str, least: float, bert: Path, tmp_path: Path) -> None:
     folder = _save(tmp_path / "model", bert, STACKS["Dense, LayerNorm, Normalize"](), {}, "version 6")
     expected = _check(folder)
-    found = mlxbert.embed(mlxbert.load(folder, dtype=dtype, device="cpu"), TEXTS)
+    found = mlxbert.embed(mlxbert.load(folder, dtype=dtype), TEXTS)
     cosines = (found * expected).sum(axis=1)
     assert least <= cosines.min() and np.abs(found - expected).max() > 1e-5
