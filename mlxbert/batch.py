@@ -16,6 +16,7 @@ from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError
 
 WINDOW = 512  # inputs sorted by length together; a constant, so that batches depend on nothing but the inputs
+MOST_PADDING = 1 / 16  # of the tokens of a batch
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,7 +39,7 @@ class Batch:
 
 def default_batch_tokens() -> int:
     """Tokens per batch: what keeps a GPU busy, or what stays in a CPU's caches."""
-    return 16384 if on_gpu() else 2048
+    return 16384 if on_gpu() else 1024
 
 
 @dataclass
@@ -109,6 +110,9 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
 def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Groups inputs of like length so that no group exceeds `batch_tokens`, padding included.
 
+    A group also ends where padding would take more than a small share of the bound: what another batch costs by itself
+    is about as much as computing so many tokens.
+
     Args:
         lengths: Tokens of each input.
         batch_tokens: The bound; an input longer than it gets a group of its own.
@@ -122,11 +126,15 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     if type(batch_tokens) is not int or batch_tokens < 1:
         raise ArgumentError(f"batch_tokens is {batch_tokens!r:.60}, expected at least 1")
     group: list[int] = []
+    tokens = 0
     for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):
-        if group and lengths[number] * (len(group) + 1) > batch_tokens:
+        longest = lengths[number]
+        padding = longest * len(group) - tokens
+        if group and (longest * (len(group) + 1) > batch_tokens or padding > batch_tokens * MOST_PADDING):
             yield group
-            group = []
+            group, tokens = [], 0
         group.append(number)
+        tokens += longest
     if group:
         yield group
 

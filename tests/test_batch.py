@@ -52,8 +52,16 @@ def test_groups_hold_inputs_of_like_length_and_no_fewer_than_fit(lengths: list[i
     groups = list(plan(lengths, budget))
     order = [number for group in groups for number in group]
     assert [lengths[number] for number in order] == sorted(lengths)
+    for group in groups:
+        assert padding(group, lengths) <= budget / 16
     for group, following in pairwise(groups):
-        assert lengths[following[0]] * (len(group) + 1) > budget
+        longer = [*group, following[0]]
+        assert lengths[following[0]] * len(longer) > budget or padding(longer, lengths) > budget / 16
+
+
+def padding(group: list[int], lengths: list[int]) -> int:
+    """How many places of a group hold no token."""
+    return max(lengths[number] for number in group) * len(group) - sum(lengths[number] for number in group)
 
 
 @QUICK
@@ -93,9 +101,9 @@ def test_a_computation_that_loses_a_result_is_noticed() -> None:
 
 def test_what_is_computed_is_counted() -> None:
     usage = Usage()
-    in_batches(of_lengths([3, 5, 4]), lambda _, group: group, CONFIG, 10, usage)
-    assert (usage.inputs, usage.tokens, usage.slots, usage.batches) == (3, 12, 4 * 2 + 5, 2)
-    assert usage.padding == pytest.approx(1 / 13)
+    in_batches(of_lengths([30, 50, 31]), lambda _, group: group, CONFIG, 80, usage)
+    assert (usage.inputs, usage.tokens, usage.slots, usage.batches) == (3, 111, 31 * 2 + 50, 2)
+    assert usage.padding == pytest.approx(1 / 112)
     assert Usage().padding == 0
 
 

@@ -212,3 +212,35 @@ def test_missing_files_are_refused_by_name(name: str, tmp_path: Path) -> None:
     with pytest.raises(mlxbert.ConfigError, match="cannot be read") as caught:
         read_embedder(folder, D)
     assert str(folder / name) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder': mlxbert reads 'SentenceTransformer' only"),
+        ({"model_type": "SentenceTransformer"}, None),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(settings: dict[str, Any], said: str | None, tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("mean"))
+    write_json(folder / "config_sentence_transformers.json", settings)
+    if said is None:
+        read_embedder(folder, D)
+        return
+    with pytest.raises(mlxbert.ConfigError, match=said):
+        read_embedder(folder, D)
+
+
+def test_an_encoder_that_gives_something_else_than_tokens_is_refused(tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("mean"))
+    modality = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
+    write_json(folder / "sentence_bert_config.json", {"modality_config": modality})
+    with pytest.raises(mlxbert.ConfigError, match=r"modality_config is .*pooler_output.*expected text"):
+        read_embedder(folder, D)
+
+
+def test_an_adapter_beside_the_weights_is_refused(tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("mean"))
+    write_json(folder / "adapter_config.json", {})
+    with pytest.raises(mlxbert.CheckpointError, match=r"has an adapter_config\.json"):
+        mlxbert.load(folder)

@@ -19,6 +19,7 @@ from mlxbert.weights.families import Family, family_of
 from mlxbert.weights.safetensors import TensorInfo
 
 FLOATS = ("F32", "F16", "BF16")
+ADAPTER = "adapter_config.json"
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,11 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: The weights are missing or damaged, or hold a tensor that the family does not know.
     """
     config_json = read_config(folder)
+    if (folder / ADAPTER).is_file():
+        raise CheckpointError(
+            f"{folder}: has an {ADAPTER}: weights that an adapter changes are not read",
+            hint="merge the adapter into the model and save it (peft: merge_and_unload)",
+        )
     family_name, family = family_of(config_json)
     config = family.read_config(config_json)
     tensors, storage = _read_headers(folder)

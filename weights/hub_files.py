@@ -15,6 +15,7 @@ CONFIG, MODULES = "config.json", "modules.json"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _SMALL = (
     CONFIG,
+    "adapter_config.json",  # nobody uses it here, but its weights must not be forgotten silently
     MODULES,
     "config_sentence_transformers.json",
     "sentence_bert_config.json",

@@ -126,6 +126,11 @@ def _with_transformer(config: EmbeddingConfig, module: Module) -> EmbeddingConfi
     settings.only("module_output_name", _TOKENS, f"mlxbert reads {_TOKENS!r} only")
     settings.only("transformer_task", "feature-extraction", "mlxbert reads 'feature-extraction' only")
     settings.only("query_expansion", None, "mlxbert does not expand queries")
+    match settings.values.get("modality_config"):
+        case None | {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}:
+            pass
+        case other:
+            raise ConfigError(f"{settings.path}: modality_config is {other!r:.120}, expected text by last_hidden_state")
     limit = settings.values.get("max_seq_length")
     return replace(
         config,
@@ -154,6 +159,7 @@ def _with_pooling(config: EmbeddingConfig, module: Module) -> EmbeddingConfig:
 
 def _with_prompts(config: EmbeddingConfig, folder: Path) -> EmbeddingConfig:
     settings = _settings(folder / SETTINGS)
+    settings.only("model_type", "SentenceTransformer", "mlxbert reads 'SentenceTransformer' only")
     raw = settings.values.get("prompts")
     raw = {} if raw is None else raw
     if not isinstance(raw, Mapping) or not all(isinstance(text, str | None) for text in raw.values()):
