@@ -65,7 +65,7 @@ def _format(model: "Model", path: "Path | None", given: dict[str, Any]) -> Outpu
     """The format of the output, told how wide vectors will be; what goes without saying in the options is said."""
     embedder = model.embedder.variant(**{name: given[name] for name in ("pooling", "normalize", "dimensions")})
     say_assumed(model, given["pooling"])
-    if given["dimensions"] is not None and model.embedder.unit and not embedder.unit:
+    if given["normalize"] is None and model.embedder.unit and not embedder.unit:
         render.say("note", "cut vectors are no longer of length 1; --normalize makes them so")
     about = {"model": model.source, "options": json.dumps(given, sort_keys=True)}
     return choose(path, VECTORS, width=embedder.size, metadata=about)

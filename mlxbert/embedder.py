@@ -88,6 +88,7 @@ class Embedder(nn.Module):
         if config.dimensions is not None and (type(config.dimensions) is not int or not 1 <= config.dimensions <= full):
             raise ArgumentError(f"dimensions is {config.dimensions!r:.60}, the model's vectors have {full}")
         self.size = config.dimensions or full
+        self._cut = self.size < full
 
     def _check_widths(self) -> int:
         """The width after all layers, each of which fits the one before."""
@@ -108,7 +109,7 @@ class Embedder(nn.Module):
     def unit(self) -> bool:
         """Whether vectors come out with length 1."""
         ends = bool(self.layers) and isinstance(self.layers[-1], Normalize)
-        return self.config.normalize or (ends and self.config.dimensions is None)
+        return self.config.normalize or (ends and not self._cut)
 
     def variant(
         self, *, pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None
