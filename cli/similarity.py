@@ -1,12 +1,14 @@
 """`mlxbert similarity`."""
 
+import itertools
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
 from mlxbert.cli import session, vectors
 from mlxbert.cli.embed import say_assumed
-from mlxbert.cli.inputs import open_input, single
+from mlxbert.cli.inputs import Source, open_input, single
 from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, VectorOptions
 from mlxbert.errors import ArgumentError, InputError
 
@@ -32,10 +34,7 @@ def similarity(
     from mlxbert.tasks.similarity import similarity as task
 
     say_assumed(loaded, vector.pooling)
-    others = single(records.records)
-    query = next(others, InputError(f"{records.name}: there is no text"))
-    if isinstance(query, InputError):
-        raise query
+    query, others = _split(records)
     found = task(
         loaded, query, others, top_k=top_k, batch_tokens=model.batch_tokens, on_error="return", **vector.given()
     )
@@ -43,3 +42,16 @@ def similarity(
     for result in session.numbered(found, 0, strict=records.strict):
         screen.write(result)
     session.report(len(found), screen.cut, screen.failed, "each says why behind the others")
+
+
+def _split(source: Source) -> tuple[str, Iterator[str | InputError]]:
+    """The first text and those it is compared with, of which there is at least one."""
+    texts = single(source.records)
+    query, first = next(texts, None), next(texts, None)
+    if query is None:
+        raise InputError(f"{source.name}: there is no text")
+    if isinstance(query, InputError):
+        raise InputError(f"{source.name}: input 0, which the others are compared with: {query.message}")
+    if first is None:
+        raise InputError(f"{source.name}: there is one text, expected two or more")
+    return query, itertools.chain([first], texts)

@@ -100,11 +100,12 @@ def similarity(result: Similarity) -> Iterator["RenderableType"]:
     """A line: rank, cosine, bar, the text."""
     from rich.text import Text
 
-    room = max(render.console().width - render.BAR_WIDTH - 16, 20)
-    yield Text.assemble(
+    width = render.console().width
+    line = Text.assemble(
         (f"{result.rank:>3}  ", "dim"),
         f"{result.score:6.3f}  ",
         (render.bar(max(result.score, 0.0)), "green"),
-        f"  {label(result.text, room)}",
-        no_wrap=True,
+        f"  {label(result.text, width)}",
     )
+    line.truncate(width, overflow="ellipsis")  # in columns, of which a wide character takes two
+    yield line
