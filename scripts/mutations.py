@@ -244,7 +244,7 @@ MUTATIONS = (
     Mutation(
         "cut vectors taken for unit vectors",
         "mlxbert/embedder.py",
-        "(ends and self.config.dimensions is None)",
+        "(ends and not self._cut)",
         "ends",
         _EMBED,
     ),
