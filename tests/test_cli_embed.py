@@ -116,7 +116,7 @@ def test_options_that_change_vectors_change_them(embed: Callable[..., Outcome]) 
     nearly = (["--normalize"], ["--batch-tokens", "1"])
     assert all(np.allclose(vectors(embed(*TEXTS, *given)), vectors(embed(*TEXTS)), atol=1e-6) for given in nearly)
     others = [given for given, _ in OPTIONS if given not in same + nearly]
-    assert len(others) == 12
+    assert len(others) == 13
     assert [given for given in others if embed(*TEXTS, *given).out == own] == []
 
 

@@ -70,7 +70,7 @@ def test_bad_records_keep_their_place_in_a_file(
         assert np.allclose(found[[0, 2, 4]], [line["embedding"] for line in good], atol=1e-6)
 
 
-def _tensors(path: Path) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def _tensors(path: Path) -> dict[str, np.ndarray]:
     from mlxbert.device import mx
 
     found = mx.load(str(path))
