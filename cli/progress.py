@@ -40,6 +40,6 @@ def _bar(name: str, total: int) -> Iterator[Callable[[int, int], None]]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = render.console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(f"downloading {name}", total=total)
         yield lambda done, total: bar.update(task, completed=done)

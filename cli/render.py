@@ -253,7 +253,10 @@ def progress(
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns: list[Any] = [BarColumn(), TextColumn("{task.fields[results]} done, {task.fields[rate]:.0f}/s")]
-    with Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), transient=True) as drawn:
+    drawing = Progress(
+        *columns, TimeRemainingColumn(), console=console(stderr=True), transient=True, redirect_stdout=False
+    )
+    with drawing as drawn:  # stdout is left alone: rich would send what is written there to the console, too
         task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0)
 
         def update(done: int, results: int) -> None:
