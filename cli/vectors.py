@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 MOST_COMPARED = 20  # texts in a heat map
 _HEIGHTS = "▁▂▃▄▅▆▇█"
-_LABEL = 40  # characters of a text beside its row
+_LABEL, _SHORTEST = 45, 16  # columns of a text beside its row, at most and where there is little room
+_CELL = 7  # columns of a cosine
 _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
@@ -80,14 +81,24 @@ def heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
     stacked = np.stack([result.embedding for result in results])
     stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
     cosines = stacked @ stacked.T
-    table = Table(box=None, pad_edge=False, padding=(0, 0), header_style="dim", title="cosines", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for number in range(len(results)):
-        table.add_column(f"{number + 1}", justify="center", min_width=7, no_wrap=True)
-    for number, (result, row) in enumerate(zip(results, cosines, strict=True), 1):
-        cells = [Text(f" {value:5.2f} ", style=f"white on {_colour(float(value))}") for value in row]
-        table.add_row(Text(f"{number} {label(result.text, _LABEL)}  "), *cells)
-    yield table
+    width = render.console().width
+    room = min(_LABEL, max(width - _CELL * len(results), _SHORTEST))
+    across = max((width - room) // _CELL, 1)
+    for start in range(0, len(results), across):  # side by side as far as there is room, then below
+        title = "cosines" if start == 0 else ""
+        table = Table(box=None, pad_edge=False, padding=(0, 0), header_style="dim", title=title, title_justify="left")
+        table.add_column("", no_wrap=True)
+        for number in range(start, min(start + across, len(results))):
+            table.add_column(f"{number + 1}", justify="center", min_width=_CELL, no_wrap=True)
+        for number, (result, row) in enumerate(zip(results, cosines, strict=True), 1):
+            name = Text(f"{number} {label(result.text, _LABEL)}")
+            name.truncate(room - 2, overflow="ellipsis")
+            cells = [
+                Text(f" {value:5.2f} ", style=f"white on {_colour(float(value))}")
+                for value in row[start : start + across]
+            ]
+            table.add_row(name.append("  "), *cells)
+        yield table
 
 
 def _colour(cosine: float) -> str:
