@@ -25,7 +25,7 @@ from mlxbert.errors import ArgumentError, MlxbertError
 
 app = typer.Typer(
     name="mlxbert",
-    help="BERT encoders on Apple's MLX: fill-mask, next-sentence prediction, and a look inside.",
+    help="BERT encoders on Apple's MLX: embeddings, fill-mask, next-sentence prediction, and a look inside.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -51,7 +51,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """BERT encoders on Apple's MLX: fill-mask, next-sentence prediction, and a look inside."""
+    """BERT encoders on Apple's MLX: embeddings, fill-mask, next-sentence prediction, and a look inside."""
 
 
 def run(arguments: list[str] | None = None) -> int:

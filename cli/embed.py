@@ -41,7 +41,7 @@ def embed(
 
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip
-    check_output(out.output, out.overwrite, VECTORS)
+    check_output(out.output, out.overwrite, VECTORS, source.input)
     opened = open_input(texts or (), source, ("text",))
     loaded = session.load("embed", model)
     from mlxbert.batch import Usage

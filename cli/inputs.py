@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from mlxbert.cli import render
 from mlxbert.cli.options import Format, InputOptions
 from mlxbert.errors import ArgumentError, InputError
 
@@ -65,17 +66,7 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: Sequence[
         InputError: The file cannot be opened.
     """
     if arguments:
-        if options.input is not None:
-            raise ArgumentError("there are both arguments and --input", hint="give one of them")
-        for name in ("format", "field", "column"):
-            if getattr(options, name) is not None:
-                raise ArgumentError(f"there are arguments and --{name}, which goes with --input")
-        records: Iterator[Values | InputError]
-        records = iter([tuple(arguments)] if len(names) > 1 else [(text,) for text in arguments])
-        alone = len(names) > 1 or len(arguments) == 1
-        return Source(
-            ARGUMENTS, None, (ARGUMENTS,), records, None, lambda: 0, "raise" if alone else "return", options.strict
-        )
+        return _from_arguments(arguments, options, names)
     if options.input is None and sys.stdin is not None and not sys.stdin.isatty():
         return _from_file(STDIN, sys.stdin.buffer, options, names)
     if options.input is None:
@@ -89,6 +80,23 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: Sequence[
     except OSError as problem:
         raise InputError(f"{options.input}: cannot be read ({problem.strerror})") from None
     return _from_file(options.input, file, options, names)
+
+
+def _from_arguments(arguments: Sequence[str], options: InputOptions, names: Sequence[str]) -> Source:
+    if options.input is not None:
+        raise ArgumentError("there are both arguments and --input", hint="give one of them")
+    for name in ("format", "field", "column"):
+        if getattr(options, name) is not None:
+            raise ArgumentError(f"there are arguments and --{name}, which goes with --input")
+    for argument in arguments:
+        if argument.endswith(tuple(_ENDINGS)) and len(argument) < 256 and Path(argument).is_file():
+            render.say("hint", f"{argument} is taken as a text; --input {argument} reads the file")
+    records: Iterator[Values | InputError]
+    records = iter([tuple(arguments)] if len(names) > 1 else [(text,) for text in arguments])
+    alone = len(names) > 1 or len(arguments) == 1
+    return Source(
+        ARGUMENTS, None, (ARGUMENTS,), records, None, lambda: 0, "raise" if alone else "return", options.strict
+    )
 
 
 def _from_file(name: str, file: BinaryIO, options: InputOptions, names: Sequence[str]) -> Source:
@@ -184,7 +192,9 @@ def _json_kind(value: object) -> str:
 def _pick(record: dict[str, object], names: Sequence[str]) -> Values | InputError:
     for name in names:
         if name not in record:
-            return InputError(f"no field {name!r}, the record has: {', '.join(record) or 'nothing'}")
+            return InputError(
+                f"no field {name!r}, the record has: {', '.join(record) or 'nothing'}", hint="name it with --field"
+            )
         if not isinstance(record[name], str):
             return InputError(f"field {name!r} is {_json_kind(record[name])}, expected a string")
     return tuple(str(record[name]) for name in names)
@@ -200,6 +210,20 @@ def _from_json(line: str, names: Sequence[str]) -> Values | InputError:
     return _pick(record, names)
 
 
+def _check_header(source: str, header: list[str] | None, names: Sequence[str]) -> list[str]:
+    if header is None:
+        raise InputError(f"{source}: empty, expected a header line")
+    for name in names:
+        if header.count(name) != 1:
+            found = "twice" if name in header else "not"
+            columns = ", ".join(header)
+            hint = "name it with --column"
+            if len(header) == 1 and ";" in columns:
+                hint = "columns are separated by semicolons: save it with commas, or as .tsv"
+            raise InputError(f"{source}: column {name!r} is {found} in the header: {columns}", hint=hint)
+    return header
+
+
 def _from_table(source: str, lines: _Lines, names: Sequence[str], kind: Format) -> Iterator[Values | InputError]:
     csv.field_size_limit(2**31 - 1)  # the library's own limit is 128 KB, less than a long article
     text = (line + "\n" for line in lines)  # quoted fields may run over lines
@@ -213,15 +237,7 @@ def _from_table(source: str, lines: _Lines, names: Sequence[str], kind: Format) 
         header = next(rows, None)
     except csv.Error as problem:
         raise InputError(f"{source}: no header line of {kind.value} ({problem})") from None
-    if header is None:
-        raise InputError(f"{source}: empty, expected a header line")
-    for name in names:
-        if header.count(name) != 1:
-            found = "twice" if name in header else "not"
-            columns = ", ".join(header)
-            raise InputError(
-                f"{source}: column {name!r} is {found} in the header: {columns}", hint="name it with --column"
-            )
+    header = _check_header(source, header, names)
     while True:
         try:
             row = next(rows)

@@ -26,7 +26,7 @@ def next_sentence(
     """
     if texts and len(texts) != 2:
         raise ArgumentError(f"there are {len(texts)} texts, expected two: A and B", hint="quote each text")
-    check_output(out.output, out.overwrite)
+    check_output(out.output, out.overwrite, source=source.input)
     opened = open_input(texts or (), source, ("a", "b"))
     loaded = session.load("next-sentence", model)
     from mlxbert.tasks.next_sentence import next_sentence as task

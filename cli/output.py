@@ -6,9 +6,9 @@ counts as finished once it is there. The same command finds them and goes on beh
 whole or not at all.
 """
 
-import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,40 +19,15 @@ from typing import IO, Any
 from mlxbert import __version__
 from mlxbert.cli import render
 from mlxbert.cli.file_format import OutputFormat
+from mlxbert.cli.fingerprint import differences
 from mlxbert.cli.formats import JSON_LINES, JsonLines, find
 from mlxbert.cli.parts import PART, Parts, complete, keep_names, take
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.results import Failure
 
-_MODEL_FILES = (".json", ".txt", ".safetensors")
 _WHOLE = "whole"
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def hash_folder(folder: Path) -> str:
-    """A fingerprint of a model folder from names, sizes and times of its files: reading gigabytes would take longer.
-
-    Files in sub-folders count (sentence-transformers keeps the pooling in one), unfinished output and hidden folders do
-    not. Links are followed: a snapshot in the cache of the hub consists of them.
-    """
-    found = hashlib.sha256()
-    for path in sorted(_model_files(folder)):
-        state = path.stat()
-        name = path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
-        found.update(b"%s\0%d\0%d\n" % (name, state.st_size, state.st_mtime_ns))
-    return found.hexdigest()
-
-
-def _model_files(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".") and not name.endswith(".partial")]
-        paths = (Path(place, name) for name in names)
-        yield from (path for path in paths if path.suffix in _MODEL_FILES and path.is_file())
+_MOST_TOLD = 20  # failures said on stderr
+_OURS = re.compile(rf"(lock|manifest\.json|{_WHOLE}|part-\d+\.\w+)(\.unfinished)?")  # in the folder of parts
 
 
 @contextmanager
@@ -63,16 +38,19 @@ def _writing(path: Path) -> Iterator[None]:
         raise MlxbertError(f"{path}: cannot be written ({problem.strerror or problem})") from None
 
 
-def check_output(path: Path | None, overwrite: bool, allowed: Sequence[str] = JSON_LINES) -> None:
+def check_output(
+    path: Path | None, overwrite: bool, allowed: Sequence[str] = JSON_LINES, source: str | None = None
+) -> None:
     """Refuses an output file that could not be written in the end; a command calls it before it loads a model.
 
     Args:
         path: The file; `None`, where results go to stdout, is always right.
         overwrite: Whether it may be there already.
         allowed: The endings that the command takes.
+        source: The input, which must be another file.
 
     Raises:
-        ArgumentError: Another ending, a folder, or a file that is there already.
+        ArgumentError: Another ending, something that is no file, a file that is there already, or the input.
         MlxbertError: There is no writing into its folder, or a library for the format is missing.
     """
     if path is None:
@@ -81,8 +59,11 @@ def check_output(path: Path | None, overwrite: bool, allowed: Sequence[str] = JS
     with _writing(path):
         if path.is_dir():
             raise ArgumentError(f"--output {path}: is a folder")
-        if path.exists() and not overwrite:
-            raise ArgumentError(f"--output {path}: exists already", hint="--overwrite replaces it")
+        if path.exists() and not path.is_file():
+            raise ArgumentError(f"--output {path}: is no ordinary file", hint="without --output results go to stdout")
+        if path.exists() and source is not None and Path(source).exists() and path.samefile(source):
+            raise ArgumentError(f"--output {path}: is the input")
+        _refuse_existing(path, overwrite)
         folder = next(parent for parent in path.parents if parent.exists())  # what is missing will be made
         if not folder.is_dir():
             raise NotADirectoryError(0, f"{folder} is no folder")
@@ -90,6 +71,11 @@ def check_output(path: Path | None, overwrite: bool, allowed: Sequence[str] = JS
             fixed = os.statvfs(folder).f_flag & os.ST_RDONLY
             raise PermissionError(0, "Read-only file system" if fixed else "Permission denied")
     kind.check(path)
+
+
+def _refuse_existing(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise ArgumentError(f"--output {path}: exists already", hint="--overwrite replaces it")
 
 
 class FileOutput:
@@ -107,18 +93,21 @@ class FileOutput:
     ) -> None:
         self.format = format or JsonLines()
         check_output(path, overwrite, (self.format.ending,))
-        self.path = path
-        self.partial = path.with_name(path.name + ".partial")
+        self.path = path.resolve()  # a link stays one, and what it leads to is written
+        self.overwrite = overwrite
+        self.partial = self.path.with_name(self.path.name + ".partial")
         self.manifest = manifest | {"version": __version__}
         self.done = self.failed = self.cut = self.tokens = 0
         self._parts = Parts(self.partial, self.format.part_ending)
         self._results: list[Any] = []
+        self._told = 0
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> "FileOutput":
         try:
             with _writing(self.partial):
                 self.partial.mkdir(parents=True, exist_ok=True)
+                self._refuse_foreign()
                 self._lock = (self.partial / "lock").open("wb")
                 take(self._lock, self.partial)
                 for counts in self._parts.find():
@@ -129,17 +118,26 @@ class FileOutput:
             raise
         return self
 
+    def _refuse_foreign(self) -> None:
+        """Refuses a folder of this name that holds somebody's own files: it would be removed at the end."""
+        for path in self.partial.iterdir():
+            if not _OURS.fullmatch(path.name):
+                raise ArgumentError(
+                    f"{self.partial}: holds {path.name}, which is none of mlxbert's files",
+                    hint="move that file, or write to another output",
+                )
+
     def _take_over(self) -> None:
         """Goes on from what is in the folder, clears away what nobody can go on from, and refuses the rest."""
         stored = self.partial / "manifest.json"
         wanted = json.dumps(self.manifest, indent=1, sort_keys=True)
-        found = stored.read_text(encoding="utf-8") if stored.is_file() else ""
+        found = stored.read_text(encoding="utf-8", errors="replace") if stored.is_file() else ""
         # A run that was killed before it finished a part left nothing; one without a file as its input cannot go on.
         useless = not found or not self._parts.count or '\n "input": null,' in found
         if not useless and found != wanted:
             raise ArgumentError(
-                f"{self.partial}: holds the unfinished work of another input, model or command",
-                hint="finish that one, or remove the folder",
+                f"{self.partial}: holds the unfinished work of another run: {differences(found, self.manifest)}",
+                hint="finish that one with its own input, model and options, or remove the folder",
             )
         # What was being written when a run was killed only takes room.
         for pattern in ("part-*", "manifest.json", f"{_WHOLE}*") if useless else ("*.unfinished", _WHOLE):
@@ -153,10 +151,20 @@ class FileOutput:
     def write(self, result: Any) -> None:
         """Takes one result; a full part is written to disk."""
         if isinstance(result, Failure) and not self.format.holds_errors:
-            render.say("warning", f"input {result.index}: {result.error.message}")
+            self._tell(result)
         self._results.append(result)
         if len(self._results) == PART:
             self._flush()
+
+    def _tell(self, failure: Failure) -> None:
+        """Says why an input failed, where the file has no place for it; of many, the first ones."""
+        self._told += 1
+        if self._told <= _MOST_TOLD:
+            render.say("error", f"input {failure.index}: {failure.error.message}")
+            if self._told == 1 and failure.error.hint:
+                render.say("hint", failure.error.hint)
+        elif self._told == _MOST_TOLD + 1:
+            render.say("note", "more inputs fail; .jsonl and .parquet hold the reason of each")
 
     def _flush(self) -> None:
         part = self._parts.path(self._parts.count)
@@ -199,7 +207,7 @@ class FileOutput:
 
     def _keep(self, problem: BaseException) -> None:
         """Leaves what can be gone on from, and says so: as a hint with the error, where it has none of its own."""
-        if self.manifest["input"] is None or not self.done:
+        if self.manifest["input"] is None or self.done == self.failed:
             shutil.rmtree(self.partial, ignore_errors=True)
             return
         hint = f"{self.done} results are kept in {self.partial}: the same command goes on from there"
@@ -215,13 +223,16 @@ class FileOutput:
     def _finish(self) -> None:
         if self._results:
             self._flush()
+        if self.done and self.failed == self.done and not self.format.holds_errors:
+            raise MlxbertError(f"all {self.done} inputs failed: {self.path} is not written")
         whole = self.partial / _WHOLE
         with _writing(self.partial), complete(whole) as file:
             self.format.assemble(file, self._parts, self.done)
         with _writing(self.path):
             try:
+                _refuse_existing(self.path, self.overwrite)  # it may have come since the run began
                 os.replace(whole, self.path)
-            except OSError:
+            except (OSError, ArgumentError):
                 whole.unlink()
                 raise
         keep_names(self.path.parent)

@@ -11,7 +11,8 @@ from typing import IO
 from mlxbert.errors import ArgumentError
 
 # Results; a multiple of the window in which inputs are batched, so that a resumed run makes the same batches.
-PART = 1024
+PART = 512
+_COUNTED = ("results", "failed", "cut", "tokens", "bytes")
 
 
 class Parts:
@@ -29,16 +30,21 @@ class Parts:
 
     def find(self) -> Iterator[dict[str, int]]:
         """Takes over finished parts as far as they are without a gap; gives what each of them counts."""
-        with suppress(FileNotFoundError, ValueError, KeyError):
+        with suppress(FileNotFoundError, ValueError):
             while True:
                 path = self.path(self.count)
                 counts = json.loads(path.with_suffix(".json").read_bytes())
-                if path.stat().st_size != counts["bytes"]:
+                if not _is_whole(counts) or path.stat().st_size != counts["bytes"]:
                     return
                 self.count += 1
                 yield counts
                 if counts["results"] < PART:  # the last one of the input
                     return
+
+
+def _is_whole(counts: object) -> bool:
+    """Whether what lies beside a part says all that it has to say."""
+    return isinstance(counts, dict) and all(type(counts.get(name)) is int for name in _COUNTED)
 
 
 def take(lock: IO[bytes], folder: Path) -> None:
@@ -49,7 +55,9 @@ def take(lock: IO[bytes], folder: Path) -> None:
     except BlockingIOError:
         gone = True
     if gone:
-        raise ArgumentError(f"{folder}: another run is working on it")
+        raise ArgumentError(
+            f"{folder}: another run is working on it", hint="wait until it is done, or write to another file"
+        )
 
 
 def keep_names(folder: Path) -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli import progress, render
 from mlxbert.cli.file_format import OutputFormat
+from mlxbert.cli.fingerprint import hash_file, hash_folder
 from mlxbert.cli.formats import JsonLines
 from mlxbert.cli.inputs import ARGUMENTS, Source, Values
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
-from mlxbert.cli.output import FileOutput, hash_file, hash_folder
+from mlxbert.cli.output import FileOutput
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.results import Failure
 from mlxbert.weights.source import BUILTIN
@@ -133,7 +134,7 @@ class Task:
         network = self.model.network
         chosen = {"dtype": str(network.encoder.embeddings.word.weight.dtype)}
         if self.computing is not None:
-            chosen |= {"device": self.computing.device.value, "batch_tokens": str(self.computing.batch_tokens)}
+            chosen |= {"device": str(self.model.device), "batch_tokens": str(self.computing.batch_tokens)}
         return {"task": self.name, "model": hash_folder(self.model.folder), "options": {**self.options, **chosen}}
 
 
@@ -167,7 +168,7 @@ def stream(
                 update(source.done(), skipped + results)
         if isinstance(out, Screen):
             out.finish()
-    if usage is not None and source.name != ARGUMENTS:
+    if usage is not None and results and source.name != ARGUMENTS:
         _summarize(usage, results, skipped, time.perf_counter() - start)
     report(skipped + results, out.cut, out.failed, task.format.failures)
 
@@ -197,7 +198,10 @@ def report(results: int, cut: int, failed: int, failures: str) -> None:
     if not results:
         render.say("note", "the input is empty")
     if cut:
-        render.say("note", f"{cut:,} of {results:,} inputs were longer than the model takes and were cut")
+        render.say(
+            "note",
+            f"{cut:,} of {results:,} inputs were longer than the model takes and were cut; --overflow says what to do",
+        )
     if failed:
         raise MlxbertError(f"{failed} of {results} inputs failed; {failures}")
 
@@ -213,7 +217,7 @@ def _summarize(usage: "Usage", results: int, before: int, seconds: float) -> Non
 
 def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:
     assert options.output is not None
-    if source.path is None:
+    if source.path is None and source.name != ARGUMENTS:
         render.say("note", f"input is {source.name}: should this run be interrupted, it cannot go on where it stopped")
     manifest = task.manifest() | {
         "input": None if source.path is None else hash_file(source.path),

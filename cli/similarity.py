@@ -1,7 +1,7 @@
 """`mlxbert similarity`."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -23,25 +23,39 @@ def similarity(
 ) -> None:
     """Rank texts by how near they are in meaning to the first one: the cosine of their vectors, from -1 to 1.
 
-    From a file, too, the first text is compared with all others. A prompt is put before each text.
+    The others may come from a file or a pipe; without A on the command line, its first text is A. The index in the
+    output counts the others, from 0. A prompt is put before each text.
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """
-    if texts and len(texts) < 2:
-        raise ArgumentError("there is one text, expected two or more: A and those it is compared with")
-    records = open_input(texts or (), source, ("text",))
+    alone = len(texts or ()) == 1  # those it is compared with come from --input or a pipe
+    records = _open(() if alone else texts or (), source, alone=alone)
     loaded = session.load("embed", model)
+    from mlxbert.batch import Usage
     from mlxbert.tasks.similarity import similarity as task
 
     say_assumed(loaded, vector.pooling)
-    query, others = _split(records)
-    found = task(
-        loaded, query, others, top_k=top_k, batch_tokens=model.batch_tokens, on_error="return", **vector.given()
-    )
+    query, others = (texts[0], single(records.records)) if texts and alone else _split(records)
+    usage = Usage()
+    given = vector.given() | {"top_k": top_k, "batch_tokens": model.batch_tokens, "usage": usage}
+    found = task(loaded, query, others, on_error="raise" if records.strict else "return", **given)
+    if not found:
+        raise InputError(f"{records.name}: there is no text to compare with")
     screen = session.Screen(session.View(vectors.similarity, gap=False), out)
-    for result in session.numbered(found, 0, strict=records.strict):
+    for result in found:
         screen.write(result)
-    session.report(len(found), screen.cut, screen.failed, "each says why behind the others")
+    session.report(usage.texts + screen.failed, usage.cut, screen.failed, "each says why behind the others")
+
+
+def _open(texts: Sequence[str], source: InputOptions, *, alone: bool) -> Source:
+    try:
+        return open_input(texts, source, ("text",))
+    except ArgumentError as problem:
+        if alone and source.input is None:
+            raise ArgumentError(
+                "there is one text, expected two or more: A and those it is compared with", hint=problem.hint
+            ) from None
+        raise
 
 
 def _split(source: Source) -> tuple[str, Iterator[str | InputError]]:

@@ -1,4 +1,4 @@
-"""BERT encoders on Apple's MLX: fill-mask, next-sentence prediction, and the numbers of `transformers`.
+"""BERT encoders on Apple's MLX: embeddings, fill-mask, next-sentence prediction, and the numbers of `transformers`.
 
 ```python
 import mlxbert
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from mlxbert.batch import Usage
     from mlxbert.errors import (
         ArgumentError,
         CheckpointError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mlxbert.tasks.similarity import similarity
 
 _HOMES = {
+    "mlxbert.batch": ("Usage",),
     "mlxbert.errors": (
         "ArgumentError",
         "CheckpointError",
@@ -73,6 +75,7 @@ __all__ = [
     "Similarity",
     "ThreadError",
     "TokenizerError",
+    "Usage",
     "__version__",
     "embed",
     "embed_stream",

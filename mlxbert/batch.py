@@ -51,12 +51,16 @@ class Usage:
         tokens: Tokens of these inputs, special tokens included.
         slots: Places for tokens in the batches, padding included.
         batches: Forward passes.
+        texts: Texts that became vectors.
+        cut: How many of them were longer than the model takes and were cut.
     """
 
     inputs: int = 0
     tokens: int = 0
     slots: int = 0
     batches: int = 0
+    texts: int = 0
+    cut: int = 0
 
     @property
     def padding(self) -> float:
@@ -107,6 +111,12 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
     )
 
 
+def check_batch_tokens(batch_tokens: int) -> None:
+    """Refuses a number of tokens per batch that is none."""
+    if type(batch_tokens) is not int or batch_tokens < 1:
+        raise ArgumentError(f"batch_tokens is {batch_tokens!r:.60}, expected at least 1")
+
+
 def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Groups inputs of like length so that no group exceeds `batch_tokens`, padding included.
 
@@ -123,8 +133,7 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     Raises:
         ArgumentError: `batch_tokens` is less than 1, or no whole number.
     """
-    if type(batch_tokens) is not int or batch_tokens < 1:
-        raise ArgumentError(f"batch_tokens is {batch_tokens!r:.60}, expected at least 1")
+    check_batch_tokens(batch_tokens)
     group: list[int] = []
     tokens = 0
     for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):

@@ -12,7 +12,7 @@ from mlxbert.encoder import EncoderOutput
 from mlxbert.errors import ArgumentError
 from mlxbert.pooling import POOLINGS, pool
 
-_SMALLEST_NORM = 1e-12  # torch.nn.functional.normalize
+SMALLEST_NORM = 1e-12  # torch.nn.functional.normalize
 _JOIN = "+"
 
 
@@ -40,7 +40,7 @@ class Normalize(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, W) → (B, W)."""
-        return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), _SMALLEST_NORM)
+        return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), SMALLEST_NORM)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from mlxbert import device as devices
 from mlxbert.config import EncoderConfig
 from mlxbert.device import dtype_name, mx
 from mlxbert.embedder import Embedder
-from mlxbert.errors import ArgumentError, CheckpointError, ThreadError
+from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadError
 from mlxbert.heads import Network
 from mlxbert.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.checkpoint import Checkpoint, build_network, open_checkpoint
@@ -53,10 +53,25 @@ class Model:
     device: mx.Device = field(default_factory=mx.default_device)
     _thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
 
-    @cached_property
+    _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
+
+    @property
     def embedder(self) -> Embedder:
-        """How the model makes one vector of a text; reads its sentence-transformers files, if it has any."""
-        return read_embedder(self.folder, self.config.hidden_size)
+        """How the model makes one vector of a text, as its sentence-transformers files say.
+
+        Raises:
+            MlxbertError: These files cannot be used, or the model was loaded for another task.
+        """
+        if isinstance(self._embedder, Embedder):
+            return self._embedder
+        raise self._embedder or CheckpointError(
+            f"{self.source}: was loaded for another task", hint="load it with task='embed', or without a task"
+        )
+
+    @cached_property
+    def embed_tokenizer(self) -> Tokenizer:
+        """The tokenizer as vectors need it: embedding models may have a limit and lower-casing of their own."""
+        return _embed_tokenizer(self.tokenizer, self.embedder)
 
     def require(self, task: str) -> None:
         """Makes ready for a task: refuses one whose parts the model lacks, and use from a thread that did not load it.
@@ -139,10 +154,28 @@ def load(
     unused = [checkpoint.names[name] for name in checkpoint.ignored]
     if unused:
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
-    model = Model(source, folder, network.encoder.config, tokenizer, network)
-    if task == "embed":
-        tokenizer.adapted(max_length=model.embedder.config.max_length)  # what is wrong with its files is said now
-    return model
+    embedder = _embedder_of(folder, network.encoder.config, tokenizer, task)
+    return Model(source, folder, network.encoder.config, tokenizer, network, _embedder=embedder)
+
+
+def _embed_tokenizer(tokenizer: Tokenizer, embedder: Embedder) -> Tokenizer:
+    return tokenizer.adapted(max_length=embedder.config.max_length, lower_case=embedder.config.lower_case)
+
+
+def _embedder_of(
+    folder: Path, config: EncoderConfig, tokenizer: Tokenizer, task: str | None
+) -> Embedder | MlxbertError | None:
+    """Read now, whatever becomes of the folder later; what is wrong with it is said when vectors are wanted."""
+    if task not in (None, "embed"):
+        return None
+    try:
+        embedder = read_embedder(folder, config.hidden_size)
+        _embed_tokenizer(tokenizer, embedder)
+    except MlxbertError as problem:
+        if task == "embed":
+            raise
+        return problem
+    return embedder
 
 
 def load_tokenizer_of(

@@ -280,7 +280,7 @@ MUTATIONS = (
     Mutation(
         "Normalize forgotten",
         "mlxbert/embedder.py",
-        "return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), _SMALLEST_NORM)",
+        "return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), SMALLEST_NORM)",
         "return x",
         _FOLDERS,
     ),
@@ -348,7 +348,7 @@ MUTATIONS = (
         "name = None if name is None else name",
         _OPTIONS,
     ),
-    Mutation("max_seq_length ignored", "mlxbert/tasks/embed.py", "max_length=config.max_length, ", "", _OPTIONS),
+    Mutation("max_seq_length ignored", "mlxbert/model.py", "max_length=embedder.config.max_length, ", "", _OPTIONS),
     Mutation(
         "max_seq_length beyond the positions",
         "mlxbert/tokenizer.py",
@@ -356,7 +356,7 @@ MUTATIONS = (
         "max_length",
         _OPTIONS,
     ),
-    Mutation("do_lower_case ignored", "mlxbert/tasks/embed.py", ", lower_case=config.lower_case", "", _OPTIONS),
+    Mutation("do_lower_case ignored", "mlxbert/model.py", ", lower_case=embedder.config.lower_case", "", _OPTIONS),
     Mutation(
         "a config.json that holds a version alone taken for a checkpoint",
         "weights/sentence_transformers.py",
@@ -364,9 +364,7 @@ MUTATIONS = (
         ".keys() != set()",
         _FOLDERS,
     ),
-    Mutation(
-        "modules outside the folder", "weights/sentence_transformers.py", '".." in inside.parts', "False", _FOLDERS
-    ),
+    Mutation("modules outside the folder", "weights/hub_files.py", '".." in path.split("/")', "False", _FOLDERS),
     Mutation(
         "modules of anybody",
         "weights/sentence_transformers.py",
@@ -413,8 +411,8 @@ MUTATIONS = (
     Mutation(
         "of texts equally near the last",
         "mlxbert/tasks/similarity.py",
-        "(score, -index, found)",
-        "(score, index, found)",
+        "(score, -index, found.text",
+        "(score, index, found.text",
         "tests/test_similarity.py",
     ),
     Mutation(

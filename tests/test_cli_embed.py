@@ -177,7 +177,9 @@ def test_cut_vectors_of_a_model_of_unit_vectors_are_noted(embed: Callable[..., O
 
 
 def test_how_many_texts_were_cut_is_said(embed: Callable[..., Outcome]) -> None:
-    assert notes(embed(*TEXTS)) == ["1 of 5 inputs were longer than the model takes and were cut"]
+    assert notes(embed(*TEXTS)) == [
+        "1 of 5 inputs were longer than the model takes and were cut; --overflow says what to do"
+    ]
     assert notes(embed(*TEXTS, "--overflow", "window")) == []
 
 

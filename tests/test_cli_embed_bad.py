@@ -47,11 +47,11 @@ def test_bad_records_keep_their_place_in_a_file(
     outcome = embed("--input", mixed, "--overflow", "error", "--output", str(path))
     told = {".jsonl": "says why in its place in the output", ".parquet": "says why in its place in the output"}
     outcome.fails(1, f"error: 2 of 5 inputs failed; each {told.get(ending, 'is a row of NaN in the output')}\n")
-    warnings = [line for line in outcome.err.splitlines() if line.startswith("warning: ")]
+    warnings = [line for line in outcome.err.splitlines() if line.startswith("error: input ")]
     if ending in told:
         assert warnings == []
     else:
-        assert warnings == [f"warning: input 1: {NO_TEXT}", f"warning: input 3: {TOO_LONG}"]
+        assert warnings == [f"error: input 1: {NO_TEXT}", f"error: input 3: {TOO_LONG}"]
     good = embed("the cat", "", "a dog").lines
     if ending == ".jsonl":
         assert path.read_text() == embed("--input", mixed, "--overflow", "error").out
@@ -78,11 +78,23 @@ def _tensors(path: Path) -> dict[str, np.ndarray]:
     return {name: np.array(array) for name, array in found.items()}
 
 
-def test_quiet_leaves_out_warnings_and_keeps_the_error(
+def test_quiet_leaves_out_notes_and_hints_and_keeps_errors(
     mixed: str, embed: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     outcome = embed("--input", mixed, "--output", str(tmp_path / "x.npy"), "--quiet")
-    assert (outcome.status, outcome.err) == (1, "error: 1 of 5 inputs failed; each is a row of NaN in the output\n")
+    said = f"error: input 1: {NO_TEXT}\nerror: 1 of 5 inputs failed; each is a row of NaN in the output\n"
+    assert (outcome.status, outcome.err) == (1, said)
+
+
+@pytest.mark.parametrize("ending", [".npy", ".safetensors"])
+def test_a_file_of_which_all_inputs_failed_is_not_written(
+    ending: str, embed: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text('{"body": "the cat"}\n' * 30)
+    outcome = embed("--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / f"x{ending}"))
+    outcome.fails(1, f"error: all 30 inputs failed: {tmp_path}/x{ending} is not written", "hint: name it with --field")
+    assert outcome.err.count("error: input ") == 20 and "note: more inputs fail" in outcome.err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def test_strict_stops_at_the_first_bad_record(mixed: str, embed: Callable[..., Outcome], tmp_path: Path) -> None:

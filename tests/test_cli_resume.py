@@ -13,7 +13,8 @@ from unittest import mock
 import pytest
 
 from mlxbert.batch import WINDOW
-from mlxbert.cli.output import FileOutput, hash_folder
+from mlxbert.cli.fingerprint import hash_folder
+from mlxbert.cli.output import FileOutput
 from mlxbert.cli.parts import PART
 from mlxbert.errors import ArgumentError
 from mlxbert.results import NextSentence

@@ -1,5 +1,6 @@
 """`similarity`: its lines and their order, texts from files, what is bad, and how it looks at a terminal."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_an_option_does_what_it_does_in_the_library(
     given: list[str], options: dict[str, str], similarity: Callable[..., Outcome], unit: mlxbert.Model
 ) -> None:
     texts = [*TEXTS, "cat " * 40]
-    expected = [found.to_dict() for found in mlxbert.similarity(unit, QUERY, texts, **options)]  # type: ignore[arg-type]
+    expected = [found.to_dict() for found in mlxbert.similarity(unit, QUERY, texts, **options)]  # type: ignore[call-overload]
     assert similarity(QUERY, *texts, *given).lines == expected
 
 
@@ -78,9 +79,11 @@ def test_the_first_text_of_a_file_is_compared_with_the_others(
 
 
 def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> None:
-    said = "note: 1 of 2 inputs were longer than the model takes and were cut\n"
+    said = "note: 1 of 3 inputs were longer than the model takes and were cut; --overflow says what to do\n"
     assert similarity(QUERY, "a dog", "cat " * 40).err == said
     assert similarity(QUERY, "a dog", "cat " * 40, "--quiet").err == ""
+    assert similarity("cat " * 40, "a dog", "a cat").err == said  # the first text is one of them
+    assert similarity(QUERY, QUERY, "cat " * 40, "--top-k", "1").err == said  # shown or not
 
 
 def test_a_pooling_that_nobody_named_is_said_to_be_assumed(tiny_folder: Path) -> None:
@@ -90,7 +93,9 @@ def test_a_pooling_that_nobody_named_is_said_to_be_assumed(tiny_folder: Path) ->
 
 
 def test_one_text_alone_is_refused(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
-    similarity(QUERY).fails(2, "there is one text, expected two or more")
+    similarity(QUERY).fails(1, "stdin: there is no text to compare with")
+    outcome, shown = terminal("similarity", QUERY, on=("stdin", "stderr"))
+    assert outcome.status == 2 and "there is one text, expected two or more" in shown
     (tmp_path / "in.txt").write_text(f"{QUERY}\n")
     similarity("--input", str(tmp_path / "in.txt")).fails(1, f"{tmp_path}/in.txt: there is one text, expected two")
 
@@ -106,12 +111,28 @@ def test_bad_records_come_behind_the_others(similarity: Callable[..., Outcome], 
     (tmp_path / "in.jsonl").write_text("\n".join(records))
     given = ["--input", str(tmp_path / "in.jsonl")]
     outcome = similarity(*given)
-    outcome.fails(1, "error: 2 of 4 inputs failed; each says why behind the others\n")
+    outcome.fails(1, "error: 2 of 5 inputs failed; each says why behind the others\n")
     assert [line["index"] for line in outcome.lines[2:]] == [0, 2]
     assert "no field 'text'" in outcome.lines[2]["error"] and "not valid JSON" in outcome.lines[3]["error"]
     assert [line["rank"] for line in outcome.lines[:2]] == [1, 2]
     assert {line["index"]: line["text"] for line in outcome.lines[:2]} == {1: "a dog", 3: "cat"}
-    similarity(*given, "--strict").fails(1, "no field 'text'")
+    strict = similarity(*given, "--strict")
+    strict.fails(1, "input 0: no field 'text'")
+    assert strict.out == ""
+
+
+def test_one_text_is_compared_with_those_of_a_file_or_a_pipe(
+    similarity: Callable[..., Outcome], unit_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_text("a dog\ncat\n")
+    expected = similarity(QUERY, "a dog", "cat").out
+    assert similarity(QUERY, "--input", str(tmp_path / "in.txt")).out == expected
+    piped = process("similarity", QUERY, "--model", str(unit_folder), stdin=b"a dog\ncat\n")
+    assert (piped.status, [line["text"] for line in piped.lines]) == (
+        0,
+        [one["text"] for one in map(json.loads, expected.splitlines())],
+    )
+    similarity(QUERY, "a dog", "--input", str(tmp_path / "in.txt")).fails(2, "both arguments and --input")
 
 
 def test_a_bad_first_text_is_the_error(similarity: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ import pytest
 
 from mlxbert.cli import formats
 from mlxbert.cli.file_format import OutputFormat
-from mlxbert.cli.output import FileOutput, check_output, hash_folder
+from mlxbert.cli.fingerprint import hash_folder
+from mlxbert.cli.output import FileOutput, check_output
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Embedding, Failure
 from tests.cli_helpers import TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model
@@ -173,7 +174,7 @@ def test_failures_that_the_file_cannot_tell_are_told_when_they_happen(
     ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finish(tmp_path / f"x{ending}", 18)
-    assert capsys.readouterr().err == "warning: input 7: no text\nwarning: input 17: no text\n"
+    assert capsys.readouterr().err == "error: input 7: no text\nerror: input 17: no text\n"
 
 
 def test_failures_that_the_file_tells_are_not_told_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,8 @@ def check_revision(revision: str | None) -> None:
     """
     if revision is None:
         return
+    if not isinstance(revision, str):
+        raise ArgumentError(f"revision is {revision!r:.60}, expected a branch, a tag or a commit")
     parts = revision.split("/")
     if hub_files.leaves_folder(revision) or not all(parts) or "." in parts or not revision.isprintable():
         raise ArgumentError(f"revision is {revision!r}, expected a branch, a tag or a commit")
@@ -89,7 +91,8 @@ class Snapshot:
         path = self.folder.parents[1] / "trees" / f"{self.commit}.json"
         try:
             tree = json.loads(path.read_bytes())
-            return list(tree["files"]) if tree["format_version"] == _TREE_FORMAT else None
+            known = tree["format_version"] == _TREE_FORMAT and isinstance(tree["files"], dict)
+            return list(tree["files"]) if known else None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None  # as huggingface_hub does: a list that cannot be read is none
 

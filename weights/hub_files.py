@@ -13,15 +13,17 @@ from mlxbert.errors import HubError
 
 CONFIG, MODULES = "config.json", "modules.json"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+# What describes the Transformer module of a sentence-transformers model: the first of these that is there.
+TRANSFORMER_SETTINGS = tuple(
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
 _SMALL = (
     CONFIG,
     "adapter_config.json",  # nobody uses it here, but its weights must not be forgotten silently
     MODULES,
     "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-    # Spellings of sentence_bert_config.json in old sentence-transformers folders.
-    *(f"sentence_{family}_config.json" for family in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta")),
-    "sentence_xlnet_config.json",
+    *TRANSFORMER_SETTINGS,
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",

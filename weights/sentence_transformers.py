@@ -6,7 +6,7 @@ Both dialects are read: that of version 6 (`pooling_mode`, `sentence_transformer
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from mlxbert.activations import ACTIVATIONS
@@ -14,12 +14,11 @@ from mlxbert.device import mx, nn
 from mlxbert.embedder import Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.weights import safetensors
+from mlxbert.weights.checkpoint import FLOATS
 from mlxbert.weights.config_json import ConfigJson, read_json, read_json_list
+from mlxbert.weights.hub_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
 
-MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
-# The first of these that is there describes the Transformer module.
-TRANSFORMER_SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _NAMESPACE = "sentence_transformers."
 _KNOWN = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
 # Our poolings by their names, in the order in which the older dialect puts several one after the other.
@@ -68,10 +67,9 @@ def read_modules(folder: Path) -> list[Module]:
                 f"{path}: module {kind!r}, expected one of sentence-transformers' {', '.join(_KNOWN)}",
                 hint="models are data here: code that a model folder brings is never run",
             )
-        inside = PurePosixPath(place)
-        if inside.is_absolute() or ".." in inside.parts or "\\" in place:
+        if leaves_folder(place):
             raise ConfigError(f"{path}: path {place!r}, expected one inside the model folder")
-        modules.append(Module(name, folder / inside))
+        modules.append(Module(name, folder / place))
     kinds = [module.kind for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & {*kinds[2:]}:
         raise ConfigError(
@@ -84,14 +82,27 @@ def read_modules(folder: Path) -> list[Module]:
 def transformer_folder(folder: Path) -> Path:
     """Where the checkpoint itself lies: the folder, or where its `modules.json` puts the Transformer module.
 
-    A folder with a checkpoint of its own is taken as it is, whatever else its `modules.json` names. A `config.json` of
-    sentence-transformers before version 2 describes no checkpoint: it says which version wrote it.
+    A `config.json` of sentence-transformers before version 2 describes no checkpoint: it says which version wrote it.
+
+    Raises:
+        ConfigError: Both places hold a checkpoint, and they need not be the same.
     """
-    config = folder / "config.json"
+    config = folder / CONFIG
     own = config.is_file() and read_json(config, ConfigError).keys() != {"__version__"}
-    if own or not (folder / MODULES).is_file():
+    if not (folder / MODULES).is_file():
         return folder
-    return read_modules(folder)[0].folder
+    try:
+        inner = read_modules(folder)[0].folder
+    except ConfigError:
+        if own:  # there is more to a checkpoint than vectors
+            return folder
+        raise
+    if own and inner != folder and (inner / CONFIG).is_file():
+        raise ConfigError(
+            f"{folder}: holds a checkpoint, and {MODULES} names another in {inner}",
+            hint="give the folder of one of them",
+        )
+    return folder if own else inner
 
 
 def read_embedder(folder: Path, width: int) -> Embedder:
@@ -108,7 +119,7 @@ def read_embedder(folder: Path, width: int) -> Embedder:
     modules = read_modules(folder)
     config = EmbeddingConfig(stated=bool(modules))
     if modules:
-        config = _with_pooling(_with_transformer(config, modules[0]), modules[1])
+        config = _with_pooling(_with_transformer(config, modules[0]), modules[1], width)
     config = _with_prompts(config, folder)
     try:
         return Embedder(config, width, [_READERS[module.kind](module.folder) for module in modules[2:]])
@@ -121,7 +132,7 @@ def _settings(path: Path) -> ConfigJson:
 
 
 def _with_transformer(config: EmbeddingConfig, module: Module) -> EmbeddingConfig:
-    paths = [module.folder / f"sentence_{name}_config.json" for name in TRANSFORMER_SETTINGS]
+    paths = [module.folder / name for name in TRANSFORMER_SETTINGS]
     settings = _settings(next((path for path in paths if path.is_file()), paths[0]))
     settings.only("module_output_name", _TOKENS, f"mlxbert reads {_TOKENS!r} only")
     settings.only("transformer_task", "feature-extraction", "mlxbert reads 'feature-extraction' only")
@@ -139,9 +150,11 @@ def _with_transformer(config: EmbeddingConfig, module: Module) -> EmbeddingConfi
     )
 
 
-def _with_pooling(config: EmbeddingConfig, module: Module) -> EmbeddingConfig:
+def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> EmbeddingConfig:
     path = module.folder / "config.json"
     settings = ConfigJson(path, read_json(path, ConfigError))
+    for key in ("embedding_dimension", "word_embedding_dimension"):
+        settings.only(key, width, f"the encoder gives {width} values a token")
     if "pooling_mode" in settings.values:
         named = settings.values["pooling_mode"]
         modes = [named] if isinstance(named, str) else named
@@ -181,6 +194,11 @@ def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str,
         hint = "pytorch_model.bin is not read: save the model anew with a current sentence-transformers"
         raise CheckpointError(f"{folder}: no {safetensors.SINGLE} in this module's folder", hint=hint if old else None)
     header = safetensors.read_header(path)
+    for name, info in header.tensors.items():
+        if info.dtype not in FLOATS:
+            raise CheckpointError(
+                f"{path}: tensor {name!r} has dtype {info.dtype}, expected one of {', '.join(FLOATS)}"
+            )
     found = {name: info.shape for name, info in header.tensors.items()}
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):

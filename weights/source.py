@@ -65,13 +65,15 @@ def local_folder(source: str) -> Path | None:
         raise CheckpointError("model is '', expected a name of the hub, a folder, or 'builtin'")
     if source == BUILTIN:
         return builtin_folder()
-    folder = Path(source).expanduser()
     try:
+        folder = Path(source).expanduser()
         if folder.is_dir():
             return folder
         found = folder.exists()
     except OSError as problem:
         raise CheckpointError(f"{source}: cannot be read ({problem.strerror})") from None
+    except RuntimeError as problem:  # ~ of a user that there is not
+        raise CheckpointError(f"{source}: {problem}") from None
     if found:
         raise CheckpointError(f"{source}: is a file, expected a model folder", hint="give the folder that it lies in")
     if hub_cache.is_hub_name(source):

@@ -45,7 +45,8 @@ def run(
             input that cannot be used: it keeps its place, so that batches do not depend on what could be read.
         prepare: From an input to what is computed; raises InputError for one that cannot be used.
         compute: From prepared inputs to as many results.
-        on_error: `raise`, or `return` a Failure in the result's place.
+        on_error: `raise` (an error that says which input it is, where there are several), or `return` a Failure in the
+            result's place.
     """
     if not isinstance(items, Iterable):
         raise ArgumentError(f"inputs are {items!r:.60}, expected one or an iterable of them")
@@ -60,13 +61,18 @@ def _run(
 ) -> Iterator[Result | Failure]:
     index = 0
     for prepared in _ahead(items, prepare):
-        jobs = [job for job in prepared if not isinstance(job, InputError)]
-        bad = [problem for problem in prepared if isinstance(problem, InputError)]
-        if bad and on_error == "raise":
-            raise bad[0]
-        results = iter(compute(jobs))
-        for place, job in enumerate(prepared):
-            yield Failure(index + place, job) if isinstance(job, InputError) else next(results)
+        alone = index == 0 and len(prepared) == 1
+        if on_error == "raise":  # nothing behind the first bad input will be asked for
+            bad = next((place for place, job in enumerate(prepared) if isinstance(job, InputError)), len(prepared) - 1)
+            prepared = prepared[: bad + 1]
+        results = iter(compute([job for job in prepared if not isinstance(job, InputError)]))
+        for place, job in enumerate(prepared, index):
+            if not isinstance(job, InputError):
+                yield next(results)
+            elif on_error == "raise":
+                raise job if alone else InputError(f"input {place}: {job.message}", hint=job.hint)
+            else:
+                yield Failure(place, job)
         index += len(prepared)
 
 

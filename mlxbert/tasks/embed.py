@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast, overload
 
-from mlxbert.batch import Batch, Usage, in_batches
-from mlxbert.embedder import Embedder
+from mlxbert.batch import Batch, Usage, check_batch_tokens, in_batches
+from mlxbert.embedder import SMALLEST_NORM, Embedder
 from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import Model
@@ -72,6 +72,8 @@ class _Plan:
         if self.overflow == "window":
             return _Job(text, self.tokenizer.windows(text, stride=0, prompt=self.prompt), False)
         encoding = self.tokenizer.encode(self.prompt + text, overflow=self.overflow)
+        if self.prompt and len(encoding) <= self.lead:
+            raise InputError(f"the prompt and {text!r:.60} are fewer tokens together than the prompt alone")
         return _Job(text, [encoding], encoding.truncated)
 
 
@@ -101,7 +103,7 @@ def embed(
 
     one = isinstance(texts, str)
     many = [texts] if isinstance(texts, str) else list(_iterable(texts))
-    plan = _plan(model, **options)
+    plan = _plan(model, **_known(options))
     vectors = np.empty((len(many), plan.embedder.size), np.float32)
     for number, result in enumerate(_embed(model, plan, many, None, "raise")):
         vectors[number] = cast(Embedding, result).embedding
@@ -150,11 +152,19 @@ def embed_stream(
         InputError: A text that cannot be used.
     """
     check_on_error(on_error)
-    return _embed(model, _plan(model, **options), _iterable(texts), usage, on_error)
+    return _embed(model, _plan(model, **_known(options)), _iterable(texts), usage, on_error)
+
+
+def _known(options: EmbedOptions) -> EmbedOptions:
+    unknown = options.keys() - EmbedOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown option {min(unknown)!r}, expected some of {', '.join(EmbedOptions.__annotations__)}")
+    return options
 
 
 def _iterable(texts: Iterable[str | InputError]) -> Iterable[str | InputError]:
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
+    # A table would give the names of its columns, bytes would give numbers.
+    if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
         raise ArgumentError(f"texts is {texts!r:.60}, expected an iterable of texts")
     return texts
 
@@ -170,12 +180,18 @@ def _plan(
     overflow: str = "truncate",
     batch_tokens: int | None = None,
 ) -> _Plan:
+    if not isinstance(model, Model):
+        raise ArgumentError(f"model is {model!r:.60}, expected what mlxbert.load gave")
     model.require("embed")
     if overflow not in OVERFLOWS:
         raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(OVERFLOWS)}")
+    if not isinstance(normalize, bool | None):
+        raise ArgumentError(f"normalize is {normalize!r:.60}, expected True, False or None")
+    if batch_tokens is not None:
+        check_batch_tokens(batch_tokens)
     embedder = model.embedder.variant(pooling=pooling, normalize=normalize, dimensions=dimensions)
     config = embedder.config
-    tokenizer = model.tokenizer.adapted(max_length=config.max_length, lower_case=config.lower_case)
+    tokenizer = model.embed_tokenizer
     chosen = _choose_prompt(config.prompts, config.default_prompt_name, prompt, prompt_name)
     lead = tokenizer.lead(chosen)
     if chosen and lead >= tokenizer.max_length - 1:
@@ -218,6 +234,9 @@ def _results(model: Model, plan: _Plan, jobs: Sequence[_Job], usage: Usage | Non
         parts = [next(vectors) for _ in job.encodings]
         vector = parts[0] if len(parts) == 1 else _mean(parts, job.encodings, plan)
         results.append(Embedding(job.text, vector, sum(map(len, job.encodings)), job.truncated))
+        if usage is not None:
+            usage.texts += 1
+            usage.cut += job.truncated
     return results
 
 
@@ -242,5 +261,5 @@ def _mean(parts: list["Vector"], windows: Sequence[Encoding], plan: _Plan) -> "V
     around = plan.lead + 1  # a special token ends each window
     mean = np.average(np.stack(parts), axis=0, weights=[len(window) - around for window in windows])
     if plan.embedder.unit:
-        mean = mean / np.linalg.norm(mean)
+        mean = mean / max(float(np.linalg.norm(mean)), SMALLEST_NORM)
     return mean.astype(np.float32)

@@ -2,24 +2,48 @@
 
 import heapq
 from collections.abc import Iterable
-from typing import Unpack
+from typing import Literal, Unpack, cast, overload
 
+from mlxbert.batch import Usage
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
-from mlxbert.results import Embedding, Failure, Similarity
+from mlxbert.results import Failure, Similarity
 from mlxbert.tasks.common import check_on_error
 from mlxbert.tasks.embed import EmbedOptions, embed_stream
 
 
+@overload
 def similarity(
     model: Model,
     query: str,
     texts: Iterable[str | InputError],
     *,
     top_k: int | None = None,
+    usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise",
+    **options: Unpack[EmbedOptions],
+) -> list[Similarity]: ...
+@overload
+def similarity(
+    model: Model,
+    query: str,
+    texts: Iterable[str | InputError],
+    *,
+    top_k: int | None = None,
+    usage: Usage | None = None,
+    on_error: str,
+    **options: Unpack[EmbedOptions],
+) -> list[Similarity | Failure]: ...
+def similarity(
+    model: Model,
+    query: str,
+    texts: Iterable[str | InputError],
+    *,
+    top_k: int | None = None,
+    usage: Usage | None = None,
     on_error: str = "raise",
     **options: Unpack[EmbedOptions],
-) -> list[Similarity | Failure]:
+) -> list[Similarity] | list[Similarity | Failure]:
     """Ranks texts by the cosine of their vectors with that of a query.
 
     Args:
@@ -27,6 +51,7 @@ def similarity(
         query: What the others are compared with. A prompt is put before it as before the others.
         texts: The others, any number.
         top_k: Keep only so many of the nearest, in memory too; `None` keeps all.
+        usage: Counts tokens, padding, and texts that were cut, the query among them.
         on_error: `raise`, or `return` a Failure for each text that cannot be used, behind all others.
         **options: See `EmbedOptions`. Cosines do not depend on `normalize`.
 
@@ -45,22 +70,22 @@ def similarity(
     if not isinstance(query, str):
         raise InputError(f"expected a text as query, found {type(query).__name__}")
     options["normalize"] = True
-    (asked,) = embed_stream(model, [query], **options)
+    (asked,) = embed_stream(model, [query], usage=usage, **options)
     failures: list[Failure] = []
-    best: list[tuple[float, int, Embedding]] = []
-    for index, found in enumerate(embed_stream(model, texts, on_error=on_error, **options)):
+    best: list[tuple[float, int, str, bool]] = []
+    for index, found in enumerate(embed_stream(model, texts, usage=usage, on_error=on_error, **options)):
         if isinstance(found, Failure):
             failures.append(found)
             continue
         score = float(np.clip(np.dot(asked.embedding, found.embedding), -1, 1))
-        entry = (score, -index, found)
+        entry = (score, -index, found.text, found.truncated)  # not the vector: there may be many
         if top_k is None or len(best) < top_k:
             heapq.heappush(best, entry)
         else:
             heapq.heappushpop(best, entry)
     best.sort(reverse=True)
     ranked = [
-        Similarity(query, rank, -place, score, found.text, found.truncated)
-        for rank, (score, place, found) in enumerate(best, 1)
+        Similarity(query, rank, -place, score, text, truncated)
+        for rank, (score, place, text, truncated) in enumerate(best, 1)
     ]
-    return [*ranked, *failures]
+    return cast(list[Similarity | Failure], ranked) + failures

@@ -1,0 +1,54 @@
+"""What a run computes and of what, told in a manifest, so that another run knows whether it may go on from it."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_MODEL_FILES = (".json", ".txt", ".safetensors")
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_folder(folder: Path) -> str:
+    """A fingerprint of a model folder: names and content of its small files, names, sizes and times of its weights.
+
+    Reading gigabytes of weights would take longer than some runs. Files in sub-folders count (sentence-transformers
+    keeps the pooling in one), unfinished output and hidden folders do not. Links are followed: a snapshot in the cache
+    of the hub consists of them.
+    """
+    found = hashlib.sha256()
+    for path in sorted(_model_files(folder, frozenset())):
+        state = path.stat()
+        name = path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
+        if path.suffix == ".safetensors":
+            found.update(b"%s\0%d\0%d\n" % (name, state.st_size, state.st_mtime_ns))
+        else:
+            found.update(b"%s\0%s\n" % (name, hash_file(path).encode()))
+    return found.hexdigest()
+
+
+def _model_files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
+    above |= {folder.resolve()}
+    for path in folder.iterdir():
+        if path.is_dir() and not path.name.startswith(".") and path.suffix != ".partial":
+            if path.resolve() not in above:  # a link that leads back up
+                yield from _model_files(path, above)
+        elif path.suffix in _MODEL_FILES and path.is_file():
+            yield path
+
+
+def differences(found: str, wanted: dict[str, Any]) -> str:
+    """What a stored manifest says otherwise."""
+    try:
+        stored = json.loads(found)
+        there, here = ({**manifest, **manifest["options"]} for manifest in (stored, wanted))
+        names = [name for name in here if name != "options" and there.get(name) != here[name]]
+    except (ValueError, KeyError, TypeError):
+        names = []
+    return "another " + ", another ".join(names or ["command"]).replace("_", "-")
