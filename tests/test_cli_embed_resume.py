@@ -14,7 +14,7 @@ from mlxbert.cli.parts import PART
 from tests.cli_helpers import TIMEOUT, WITHOUT_PRIVILEGES, Outcome, call, command, environment, process, tiny_model
 from tests.test_output_survives import finished_parts
 
-PARTS = 6
+PARTS = 14
 TOTAL = PARTS * PART - 300  # the last part is not full
 ENDINGS = pytest.mark.parametrize("ending", [".npy", ".jsonl"])
 
@@ -72,16 +72,16 @@ def test_a_command_killed_at_ten_moments_goes_on_each_time_and_ends_the_same(
     path = tmp_path / f"x{ending}"
     arguments = embed(model, texts, path)
     kept: dict[str, tuple[int, int]] = {}
-    moments = [0, 0, 1, 1, 2, 3, 3, 4, 5, PARTS - 1]
+    moments = [0, 0, 1, 2, 3, 5, 6, 8, 9, 10]
     killed = 0
     for parts in moments:  # as many parts are there, from this run and those before
-        killed += kill(arguments, path, parts, chance.uniform(0, 0.03 if parts else 1))
+        killed += kill(arguments, path, parts, chance.uniform(0, 0.01 if parts else 0.3))
         if path.exists():
             break
         assert same(kept, path)
         kept = finished_parts(path)
         assert len(kept) >= 2 * parts
-    assert killed >= 8  # the last one or two may come too late
+    assert killed >= 6  # on a fast machine the last ones may come too late
     if not path.exists():
         assert process(*arguments).status == 0
         assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
@@ -206,14 +206,14 @@ def test_a_full_disk_keeps_what_is_finished_until_there_is_room(
         return kept
 
     kept = fails(process(*arguments))
-    assert len(kept) == 4  # two parts of 64 kB
+    assert 0 < len(kept) < 2 * PARTS
     assert fails(process(*arguments)) == kept
     enlarged = ["mount", "-o", "remount,size=2m", str(small_disk)]
     subprocess.run(enlarged, check=True)
     with Watch(path, kept) as watch:
         outcome = call(*arguments)
     assert (outcome.status, watch.seen) == (0, True)
-    assert f"behind {2 * PART:,} of an earlier run" in outcome.err
+    assert f"behind {len(kept) // 2 * PART:,} of an earlier run" in outcome.err
     assert path.read_bytes() == wholes[".npy"]
 
 

@@ -181,7 +181,7 @@ def test_a_failed_run_leaves_nothing_where_nothing_is_to_go_on_from(mixed: str, 
 @pytest.fixture(scope="module")
 def long_input(tmp_path_factory: pytest.TempPathFactory) -> str:
     """More than three parts, with a bad record in each."""
-    lines = (f"w{number % 42} w{number % 13}" + " [MASK]" * (number % 750 != 7) for number in range(3 * PART + 100))
+    lines = (f"w{number % 42} w{number % 13}" + " [MASK]" * (number % 350 != 7) for number in range(3 * PART + 100))
     return write_lines(tmp_path_factory.mktemp("inputs") / "long.txt", lines)
 
 
