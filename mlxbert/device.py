@@ -51,6 +51,30 @@ def _mkl_of_this_environment() -> list[str]:
     return [str(path) for path in sorted(Path(sys.prefix, "lib").glob("libmkl_rt.so*"))]
 
 
+def openblas_core(cpuinfo: str) -> str | None:
+    """The kernels that OpenBLAS should take on a processor that it may be too old to know.
+
+    Older releases (0.3.21, Debian 12's) take AMD's Zen 4 and 5 for a Zen, whose kernels work on 256 bits; those for
+    SkylakeX work on 512, and run there. With them embedding by a MiniLM was some 7 % faster.
+
+    Args:
+        cpuinfo: What Linux says of the processor, `/proc/cpuinfo`.
+    """
+    flags = next((line.split() for line in cpuinfo.split("\n") if line.startswith("flags")), [])
+    wide = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"} <= set(flags)
+    return "SKYLAKEX" if wide and "AuthenticAMD" in cpuinfo else None
+
+
+def _prepare_openblas() -> None:
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            core = openblas_core(file.read(8192))  # the first processor
+    except OSError:
+        return
+    if core is not None:
+        os.environ.setdefault("OPENBLAS_CORETYPE", core)
+
+
 def _load_blas() -> Blas:
     """Loads a fast BLAS into the global symbol scope, where MLX's own calls then find it.
 
@@ -67,6 +91,7 @@ def _load_blas() -> Blas:
     candidates = [(wanted, wanted)] if wanted else [("mkl", path) for path in _mkl_of_this_environment()]
     if not wanted:
         candidates.append(("openblas", "libopenblas.so.0"))
+    _prepare_openblas()
     for name, path in candidates:
         try:
             library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
