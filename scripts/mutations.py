@@ -460,7 +460,7 @@ def main() -> int:
     missed = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "copy"
-        ignored = shutil.ignore_patterns(".git", ".venv", "*cache*", "build", "*.egg-info")
+        ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "build", "*.egg-info")
         shutil.copytree(ROOT, folder, symlinks=True, ignore=ignored)
         for mutation in MUTATIONS:
             if not names or mutation.name in names:

@@ -180,8 +180,8 @@ def test_a_failed_run_leaves_nothing_where_nothing_is_to_go_on_from(mixed: str, 
 
 @pytest.fixture(scope="module")
 def long_input(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """More than three parts, with a bad record in each."""
-    lines = (f"w{number % 42} w{number % 13}" + " [MASK]" * (number % 350 != 7) for number in range(3 * PART + 100))
+    """More than eight parts, with a bad record in each."""
+    lines = (f"w{number % 42} w{number % 13}" + " [MASK]" * (number % 350 != 7) for number in range(8 * PART + 100))
     return write_lines(tmp_path_factory.mktemp("inputs") / "long.txt", lines)
 
 
@@ -214,7 +214,7 @@ def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
     target, other = Path(killed[-1]), tmp_path / "other.jsonl"
     shutil.copytree(f"{target}.partial", f"{other}.partial")
     outcome = call(*killed)
-    outcome.fails(1, f"5 of {3 * PART + 100} inputs failed")  # the bad records
+    outcome.fails(1, f"12 of {8 * PART + 100} inputs failed")  # the bad records
     whole = tmp_path / "whole.jsonl"
     call(*killed[:-1], str(whole))
     assert target.read_bytes() == whole.read_bytes()
