@@ -207,10 +207,13 @@ class FileOutput:
 
     def _keep(self, problem: BaseException) -> None:
         """Leaves what can be gone on from, and says so: as a hint with the error, where it has none of its own."""
-        if self.manifest["input"] is None or self.done == self.failed:
+        # Asked of the disk: an interrupt may come when a part is finished and not counted yet.
+        finished = list(Parts(self.partial, self.format.part_ending).find())
+        done, failed = (sum(counts[name] for counts in finished) for name in ("results", "failed"))
+        if self.manifest["input"] is None or done == failed:
             shutil.rmtree(self.partial, ignore_errors=True)
             return
-        hint = f"{self.done} results are kept in {self.partial}: the same command goes on from there"
+        hint = f"{done} results are kept in {self.partial}: the same command goes on from there"
         if isinstance(problem, MlxbertError) and problem.hint is None:
             problem.hint = hint
         else:
