@@ -81,7 +81,7 @@ def test_a_command_killed_at_ten_moments_goes_on_each_time_and_ends_the_same(
         assert same(kept, path)
         kept = finished_parts(path)
         assert len(kept) >= 2 * parts
-    assert killed >= 6  # on a fast machine the last ones may come too late
+    assert killed >= 8  # the last one or two may come too late
     if not path.exists():
         assert process(*arguments).status == 0
         assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
@@ -206,7 +206,7 @@ def test_a_full_disk_keeps_what_is_finished_until_there_is_room(
         return kept
 
     kept = fails(process(*arguments))
-    assert 0 < len(kept) < 2 * PARTS
+    assert len(kept) == 8  # four parts of 32 kB
     assert fails(process(*arguments)) == kept
     enlarged = ["mount", "-o", "remount,size=2m", str(small_disk)]
     subprocess.run(enlarged, check=True)

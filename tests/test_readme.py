@@ -72,7 +72,7 @@ def test_a_command_prints_what_the_readme_shows(command: str, printed: str) -> N
     for one, other in zip(shown, real, strict=True):
         number = re.fullmatch(r"(\d+\.\d+)(%?)", one)
         if number:
-            assert abs(float(number[1]) - float(other.rstrip("%"))) < (0.3 if number[2] else 0.0015)
+            assert abs(float(number[1]) - float(other.rstrip("%"))) < (0.3 if number[2] else 0.001)
         else:
             assert one == other
 
