@@ -1,97 +1,49 @@
-"""The layers of an encoder: attention, feed-forward, and how a block puts them together.
+"""The layers of an encoder: feed-forward, and how a block puts attention and feed-forward together.
 
-Shapes: B batch, L length, D hidden size, H heads, I intermediate size.
+Shapes: B batch, L length, D hidden size, I intermediate size.
 """
 
-import math
-from dataclasses import dataclass
 from typing import assert_never
 
-from mlxbert import kernels
 from mlxbert.activations import activate, check_activation
-from mlxbert.config import EncoderConfig, PostNorm
-from mlxbert.device import mx, nn, on_gpu
+from mlxbert.attention import build_attention
+from mlxbert.config import Convolution, EncoderConfig, PostNorm, PreNorm
+from mlxbert.device import mx, nn
+from mlxbert.positions import Context
 
 
-@dataclass(frozen=True)
-class Context:
-    """What all layers share in one forward pass.
-
-    Attributes:
-        mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded. Bool, so that it can neither
-            promote a half-precision model to float32 nor overflow in it.
-        output_attentions: Whether layers also give their attention weights.
-    """
-
-    mask: mx.array | None
-    output_attentions: bool = False
-
-
-class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself, with the output projection."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        width = config.hidden_size
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.output = nn.Linear(width, width)
-        self.num_heads = config.num_attention_heads
-        self.scale = 1 / math.sqrt(config.head_size)
-        self.dropout = nn.Dropout(config.attention_dropout)
-        self.drops = config.attention_dropout > 0
-
-    def _split(self, x: mx.array) -> mx.array:
-        return x.reshape(*x.shape[:2], self.num_heads, -1).transpose(0, 2, 1, 3)
-
-    def _weights(self, q: mx.array, k: mx.array, mask: mx.array | None) -> mx.array:
-        scores = (q * self.scale) @ k.swapaxes(-1, -2)
-        if mask is not None:
-            scores = mx.where(mask, scores, mx.finfo(scores.dtype).min)
-        return mx.softmax(scores, axis=-1, precise=True)
-
-    def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
-        """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if asked for.
-
-        The weights are a lazy array beside the fused kernel: who asks for them but does not use them pays nothing.
-        """
-        q, k, v = (self._split(project(x)) for project in (self.query, self.key, self.value))
-        drops = self.training and self.drops
-        weights = self._weights(q, k, context.mask) if drops or context.output_attentions else None
-        if drops and weights is not None:  # the fused kernel knows no dropout
-            mixed = self.dropout(weights) @ v
-        elif on_gpu():
-            mixed = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=context.mask)
-        else:
-            mixed = kernels.attention(q, k, v, self.scale, context.mask)
-        merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
-        return self.output(merged), weights if context.output_attentions else None
+def layer_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm:
+    """A norm as the blocks of the model have it, as wide as the model or `width`."""
+    return nn.LayerNorm(width or config.hidden_size, eps=config.layer_norm_eps, bias=config.biases.norm)
 
 
 class FeedForward(nn.Module):
-    """Two dense layers with an activation between them."""
+    """Two dense layers with an activation between them, which may gate a third."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.down = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.up = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.biases.up)
+        if config.gated:
+            self.gate = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.biases.up)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.biases.down)
         self.activation = check_activation(config.hidden_act)
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, L, D)."""
+        if "gate" in self:
+            return self.down(activate(self.activation, self.gate(x)) * self.up(x))
         return self.down(activate(self.activation, self.up(x)))
 
 
 class PostNormBlock(nn.Module):
     """Attention, add, norm, feed-forward, add, norm."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, layer: int) -> None:
         super().__init__()
-        self.attention = SelfAttention(config)
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention = build_attention(config, layer)
+        self.attention_norm = layer_norm(config)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward_norm = layer_norm(config)
         self.dropout = nn.Dropout(config.hidden_dropout)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
@@ -101,10 +53,49 @@ class PostNormBlock(nn.Module):
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), weights
 
 
-def build_block(config: EncoderConfig) -> PostNormBlock:
-    """The layer that `config.block` names."""
+class PreNormBlock(nn.Module):
+    """Norm, attention, add, norm, feed-forward, add; what comes first is normed by the embeddings already."""
+
+    def __init__(self, config: EncoderConfig, layer: int) -> None:
+        super().__init__()
+        if layer:
+            self.attention_norm = layer_norm(config)
+        self.attention = build_attention(config, layer)
+        self.feed_forward_norm = layer_norm(config)
+        self.feed_forward = FeedForward(config)
+        self.dropout = nn.Dropout(config.hidden_dropout)
+
+    def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
+        """(B, L, D) → (B, L, D), and the attention weights if asked for."""
+        attended, weights = self.attention(self.attention_norm(x) if "attention_norm" in self else x, context)
+        x = x + self.dropout(attended)
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), weights
+
+
+class EmbeddingConvolution(nn.Module):
+    """What neighbouring embeddings add to the output of the first layer."""
+
+    def __init__(self, config: EncoderConfig, convolution: Convolution) -> None:
+        super().__init__()
+        width, kernel = config.hidden_size, convolution.kernel_size
+        self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=convolution.groups)
+        self.norm = layer_norm(config)
+        self.activation = check_activation(convolution.activation)
+        self.dropout = nn.Dropout(config.hidden_dropout)
+
+    def __call__(self, embedded: mx.array, x: mx.array, mask: mx.array | None) -> mx.array:
+        """Embeddings and the output of the first layer, both (B, L, D) → (B, L, D)."""
+        if mask is not None:  # nothing of the padding may come in from the side
+            embedded = mx.where(mask[:, 0, 0, :, None], embedded, 0)
+        return self.norm(x + activate(self.activation, self.dropout(self.conv(embedded))))
+
+
+def build_block(config: EncoderConfig, layer: int) -> PostNormBlock | PreNormBlock:
+    """The stored layer number `layer`, of the kind that `config.block` names."""
     match config.block:
         case PostNorm():
-            return PostNormBlock(config)
+            return PostNormBlock(config, layer)
+        case PreNorm():
+            return PreNormBlock(config, layer)
         case _:
             assert_never(config.block)

@@ -6,10 +6,11 @@ Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored la
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mlxbert.blocks import Context, build_block
-from mlxbert.config import EncoderConfig
+from mlxbert.blocks import EmbeddingConvolution, build_block, layer_norm
+from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.device import lanes, mx, nn
 from mlxbert.errors import InputError
+from mlxbert.positions import build_positions
 
 
 @dataclass(frozen=True)
@@ -31,29 +32,42 @@ class EncoderOutput:
 
 
 class Embeddings(nn.Module):
-    """Word, position and segment vectors added up, normed, and projected where they are narrower than the model."""
+    """Word, position and segment vectors added up and normed, and projected where they are narrower than the model."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        width = config.embedding_size
+        width, projection = config.embedding_size, config.projection
         self.word = nn.Embedding(config.vocab_size, width)
-        self.position = nn.Embedding(config.positions.max_position_embeddings, width)
+        if table := config.positions.table:
+            self.position = nn.Embedding(table.max_position_embeddings, width)
+            self.first_position = table.first_position
         if config.type_vocab_size:
             self.token_type = nn.Embedding(config.type_vocab_size, width)
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        if width != config.hidden_size:
-            self.projection = nn.Linear(width, config.hidden_size)
+        if projection is not None:
+            self.projection = nn.Linear(width, config.hidden_size, bias=projection.bias)
+        self.projects_first = projection is not None and projection.before_norm
+        self.norm = layer_norm(config, config.hidden_size if self.projects_first else width)
         self.dropout = nn.Dropout(config.hidden_dropout)
-        self.first_position = config.positions.first_position
+
+    def _positions(self, input_ids: mx.array) -> mx.array:
+        """The vectors of the positions, (L, E) or (B, L, E)."""
+        if not self.first_position:
+            return self.position.weight[: input_ids.shape[1]]
+        # RoBERTa and its kin count the tokens that are no padding; padding itself has the row before the first.
+        pad = self.first_position - 1
+        real = (input_ids != pad).astype(mx.int32)
+        return self.position(pad + mx.cumsum(real, axis=1) * real)
 
     def __call__(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
         """(B, L) → (B, L, D)."""
-        length = input_ids.shape[1]
-        # Inputs are padded on the right, so that RoBERTa's running count of real tokens is a plain range here.
-        x = self.word(input_ids) + self.position.weight[self.first_position : self.first_position + length]
+        x = self.word(input_ids)
+        if "position" in self:
+            x = x + self._positions(input_ids)
         if "token_type" in self:
             # Segment 0 has a vector too: it is added even when no segment ids are given.
             x = x + (self.token_type.weight[0] if token_type_ids is None else self.token_type(token_type_ids))
+        if self.projects_first:
+            return self.dropout(self.norm(self.projection(x)))
         x = self.dropout(self.norm(x))
         return self.projection(x) if "projection" in self else x
 
@@ -76,7 +90,12 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.embeddings = Embeddings(config)
-        self.layers = [build_block(config) for _ in range(config.num_stored_layers)]
+        self.positions = build_positions(config)
+        self.layers = [build_block(config, layer) for layer in range(config.num_stored_layers)]
+        if config.convolution is not None:
+            self.convolution = EmbeddingConvolution(config, config.convolution)
+        if isinstance(config.block, PreNorm):
+            self.final_norm = layer_norm(config)
         if config.pooler:
             self.pooler = Pooler(config)
         self.config = config
@@ -93,7 +112,7 @@ class Encoder(nn.Module):
         """Runs the encoder.
 
         Args:
-            input_ids: Integers (B, L), padded on the right.
+            input_ids: Integers (B, L), padded on the right with the pad token.
             attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded, which is faster.
             token_type_ids: Integers (B, L); `None` means segment 0 everywhere.
             output_hidden_states: Whether to give the hidden states of all layers.
@@ -125,14 +144,18 @@ class Encoder(nn.Module):
         output_attentions: bool,
     ) -> EncoderOutput:
         mask = None if attention_mask is None else (attention_mask != 0)[:, None, None, :]
-        context = Context(mask, output_attentions)
-        x = self.embeddings(input_ids, token_type_ids)
+        x = embedded = self.embeddings(input_ids, token_type_ids)
+        context = self.positions(input_ids.shape[1], x.dtype, mask, output_attentions)
         hidden_states = [x]
         attentions: list[mx.array] = []
-        for stored in self.config.layer_schedule:
+        for step, stored in enumerate(self.config.layer_schedule):
             x, weights = self.layers[stored](x, context)
+            if step == 0 and "convolution" in self:
+                x = self.convolution(embedded, x, mask)
             hidden_states.append(x)
             attentions += [] if weights is None else [weights]
+        if "final_norm" in self:
+            x = hidden_states[-1] = self.final_norm(x)
         return EncoderOutput(
             last_hidden_state=x,
             pooler_output=self.pooler(x) if "pooler" in self else None,

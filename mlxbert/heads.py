@@ -4,15 +4,35 @@ Shapes: B batch, L length, M masked places, D hidden size, E embedding size, V v
 """
 
 from collections.abc import Iterable
-from typing import cast
+from typing import TypeVar, cast
 
 from mlxbert.activations import activate, check_activation
-from mlxbert.config import EncoderConfig
+from mlxbert.blocks import layer_norm
+from mlxbert.config import EncoderConfig, Transform
 from mlxbert.device import mx, nn
 from mlxbert.encoder import Encoder, EncoderOutput
-from mlxbert.errors import InputError
+from mlxbert.errors import CheckpointError, InputError
+from mlxbert.pooling import pool
+
+H = TypeVar("H", bound=nn.Module)
 
 _BRANCHES = 16  # how many numbers are added up in order, in a sum that is a tree
+
+
+class DenseTransform(nn.Module):
+    """Dense, activation, perhaps a norm."""
+
+    def __init__(self, config: EncoderConfig, transform: Transform, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, width, bias=transform.bias)
+        if transform.norm:
+            self.norm = layer_norm(config, width)
+        self.activation = check_activation(transform.activation)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """(…, D) → (…, width)."""
+        x = activate(self.activation, self.dense(x))
+        return self.norm(x) if "norm" in self else x
 
 
 class MaskedLM(nn.Module):
@@ -20,10 +40,9 @@ class MaskedLM(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
-        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
-        self.bias = mx.zeros(config.vocab_size)
-        self.activation = check_activation(config.hidden_act)
+        self.transform = DenseTransform(config, config.heads.masked_lm, config.embedding_size)
+        if config.heads.masked_lm_bias:
+            self.bias = mx.zeros(config.vocab_size)
 
     def __call__(self, hidden: mx.array, word_embeddings: mx.array) -> mx.array:
         """Scores words.
@@ -35,12 +54,12 @@ class MaskedLM(nn.Module):
         Returns:
             Logits (…, V).
         """
-        x = self.norm(activate(self.activation, self.dense(hidden)))
-        return mx.addmm(self.bias, x, word_embeddings.T)
+        x = self.transform(hidden)
+        return mx.addmm(self.bias, x, word_embeddings.T) if "bias" in self else x @ word_embeddings.T
 
 
-class NextSentence(nn.Module):
-    """Whether the second text follows the first: class 0 says that it does."""
+class SentenceOrder(nn.Module):
+    """How two texts belong together: class 0 says that the second follows the first."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -49,6 +68,67 @@ class NextSentence(nn.Module):
     def __call__(self, pooled: mx.array) -> mx.array:
         """(B, D), the pooler's output → logits (B, 2)."""
         return self.dense(pooled)
+
+
+class SequenceClassifier(nn.Module):
+    """Scores of the classes of a whole input."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        heads = config.heads
+        if heads.classifier is not None:
+            self.transform = DenseTransform(config, heads.classifier, config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, len(heads.labels))
+        self.pooling = heads.classifier_pooling
+
+    def __call__(self, output: EncoderOutput, attention_mask: mx.array | None = None) -> mx.array:
+        """What the encoder gave, and (B, L), nonzero at real tokens → logits (B, classes)."""
+        if "transform" not in self:
+            assert output.pooler_output is not None  # checked when the head was loaded
+            return self.out(output.pooler_output)
+        pooled = pool(self.pooling, output, attention_mask).astype(output.last_hidden_state.dtype)
+        return self.out(self.transform(pooled))
+
+
+class TokenHead(nn.Module):
+    """Scores of every token: of its classes, or of being the first and the last of an answer."""
+
+    def __init__(self, config: EncoderConfig, classes: int) -> None:
+        super().__init__()
+        if config.heads.token is not None:
+            self.transform = DenseTransform(config, config.heads.token, config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, classes)
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        """(…, D) → logits (…, classes)."""
+        return self.out(self.transform(hidden) if "transform" in self else hidden)
+
+
+class TokenClassifier(TokenHead):
+    """Scores of the classes of every token."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config, len(config.heads.labels))
+
+
+class QuestionAnswering(TokenHead):
+    """Scores of every token as the first and as the last of the answer."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config, 2)
+
+
+class Discriminator(nn.Module):
+    """Whether each token was put in the place of another (ELECTRA, arXiv:2003.10555)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.transform = DenseTransform(config, Transform(config.hidden_act), config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, 1)
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        """(…, D) → logits (…), positive for a replaced token."""
+        return self.out(self.transform(hidden)).squeeze(-1)
 
 
 def probabilities(logits: mx.array) -> mx.array:
@@ -66,7 +146,16 @@ def probabilities(logits: mx.array) -> mx.array:
     return shares / total
 
 
-HEADS: dict[str, type[MaskedLM] | type[NextSentence]] = {"masked_lm": MaskedLM, "next_sentence": NextSentence}
+Head = MaskedLM | SentenceOrder | SequenceClassifier | TokenClassifier | QuestionAnswering | Discriminator
+HEADS: dict[str, type[Head]] = {
+    "masked_lm": MaskedLM,
+    "next_sentence": SentenceOrder,
+    "sentence_order": SentenceOrder,
+    "sequence_classifier": SequenceClassifier,
+    "token_classifier": TokenClassifier,
+    "question_answering": QuestionAnswering,
+    "discriminator": Discriminator,
+}
 
 
 class Network(nn.Module):
@@ -75,7 +164,7 @@ class Network(nn.Module):
     def __init__(self, config: EncoderConfig, heads: Iterable[str] = ()) -> None:
         super().__init__()
         self.encoder = Encoder(config)
-        self.heads: dict[str, MaskedLM | NextSentence] = {name: HEADS[name](config) for name in heads}
+        self.heads: dict[str, Head] = {name: HEADS[name](config) for name in heads}
 
     def __call__(
         self, input_ids: mx.array, attention_mask: mx.array | None = None, token_type_ids: mx.array | None = None
@@ -96,12 +185,36 @@ class Network(nn.Module):
 
     def masked_lm(self, hidden: mx.array) -> mx.array:
         """Word logits (…, V) of hidden states (…, D)."""
-        head = self.heads["masked_lm"]
-        assert isinstance(head, MaskedLM)
-        return head(hidden, self.encoder.embeddings.word.weight)
+        return self._head("masked_lm", MaskedLM)(hidden, self.encoder.embeddings.word.weight)
 
     def next_sentence(self, pooled: mx.array) -> mx.array:
-        """Logits (B, 2) of the pooler's output (B, D)."""
-        head = self.heads["next_sentence"]
-        assert isinstance(head, NextSentence)
-        return head(pooled)
+        """Logits (B, 2) of the pooler's output (B, D); class 0: the second text follows the first."""
+        return self._head("next_sentence", SentenceOrder)(pooled)
+
+    def sentence_order(self, pooled: mx.array) -> mx.array:
+        """Logits (B, 2) of the pooler's output (B, D); class 0: the texts stand in their order."""
+        return self._head("sentence_order", SentenceOrder)(pooled)
+
+    def sequence_classifier(self, output: EncoderOutput, attention_mask: mx.array | None = None) -> mx.array:
+        """Logits (B, classes) of what the encoder gave; `attention_mask` (B, L) as the encoder had it."""
+        return self._head("sequence_classifier", SequenceClassifier)(output, attention_mask)
+
+    def token_classifier(self, hidden: mx.array) -> mx.array:
+        """Logits (…, classes) of hidden states (…, D)."""
+        return self._head("token_classifier", TokenClassifier)(hidden)
+
+    def question_answering(self, hidden: mx.array) -> mx.array:
+        """Logits (…, 2) of hidden states (…, D): of being the first and the last token of the answer."""
+        return self._head("question_answering", QuestionAnswering)(hidden)
+
+    def discriminator(self, hidden: mx.array) -> mx.array:
+        """Logits (…) of hidden states (…, D), positive for a replaced token."""
+        return self._head("discriminator", Discriminator)(hidden)
+
+    def _head(self, name: str, kind: type[H]) -> H:
+        head = self.heads.get(name)
+        if not isinstance(head, kind):
+            raise CheckpointError(
+                f"the network has no head {name!r}", hint=f"it has: {', '.join(self.heads) or 'none'}"
+            )
+        return head

@@ -62,7 +62,9 @@ def gelu(x: mx.array) -> mx.array:
     return (wide * mx.maximum(phi, 0.0)).astype(x.dtype)
 
 
-def attention(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None) -> mx.array:
+def attention(
+    q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, bias: mx.array | None = None
+) -> mx.array:
     """Scaled dot-product attention.
 
     Args:
@@ -71,11 +73,14 @@ def attention(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.arra
         v: See q.
         scale: What the products are multiplied with.
         mask: bool, broadcast to (B, H, L, L), true where a token may be seen.
+        bias: Added to the products, broadcast to (B, H, L, L).
 
     Returns:
         (B, H, L, head size). A row that may see nothing gives the mean of all values.
     """
     scores = ((q * (scale / math.log(2))) @ k.swapaxes(-1, -2)).astype(mx.float32)
+    if bias is not None:
+        scores = scores + bias.astype(mx.float32) * (1 / math.log(2))
     if mask is not None:
         scores = mx.where(mask, scores, mx.finfo(mx.float32).min)
     weights = cast(mx.array, exp2(scores - mx.stop_gradient(mx.max(scores, axis=-1, keepdims=True))))

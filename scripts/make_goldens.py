@@ -1,89 +1,79 @@
 """Freezes what transformers computes: `python scripts/make_goldens.py` writes tests/goldens.
 
-Tiny random models in which every number stands far from its default (eps, widths, pad id, norms), so that a forgotten
-one shows. Needs torch and transformers (requirements-parity.txt); the tests that read the goldens do not.
+Every family and head of tests/families.py; what is far from its default there makes a forgotten fact show. The heads of
+a family stand on one encoder, which is stored once. Needs torch and transformers (requirements-parity.txt); the tests
+that read the goldens do not.
 """
 
+import json
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.parity import make_cases, reference_outputs
+from tests.families import FROZEN, Compared, make_model
+from tests.frozen import GOLDENS, file_name
+from tests.parity import reference_outputs
 
-GOLDENS = Path(__file__).parents[1] / "tests" / "goldens"
-SEED = 20
-
-MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
-    # name: (class, what differs from FACTS)
-    "bert-pretraining": (transformers.BertForPreTraining, {}),
-    "bert-masked-lm": (transformers.BertForMaskedLM, {"hidden_act": "gelu_new", "num_hidden_layers": 2}),
-    "bert-bare": (transformers.BertModel, {"hidden_act": "relu", "num_hidden_layers": 1, "type_vocab_size": 2}),
-}
-FACTS: dict[str, Any] = {
-    "vocab_size": 61,
-    "hidden_size": 36,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 3,
-    "intermediate_size": 50,
-    "hidden_act": "gelu",
-    "layer_norm_eps": 0.01,
-    "max_position_embeddings": 29,
-    "type_vocab_size": 3,
-    "pad_token_id": 7,
-    "initializer_range": 0.2,
-    "attn_implementation": "eager",
-}
+ACTIVATIONS = (
+    *("gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu"),
+    *("relu", "silu", "swish", "tanh", "sigmoid", "linear"),
+)
 
 
-def shake(model: torch.nn.Module) -> None:
-    """Moves every bias and norm away from 0 and 1, where it would go unnoticed."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.ndim == 1:
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-            elif "word_embeddings" in name:
-                parameter[FACTS["pad_token_id"]] = torch.randn(parameter.shape[1]) * 0.2
+def _saved(model: Any) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        return config, load_file(Path(folder) / "model.safetensors")
+
+
+def _freeze(compared: Compared, folder: Path) -> None:
+    encoder = make_model(compared, "Model")
+    _, shared = _saved(encoder)
+    save_file(shared, folder / "encoder.safetensors")
+    frozen = {}
+    for head in compared.heads:
+        model = make_model(compared, head)
+        if head != "Model":
+            getattr(model, model.base_model_prefix).load_state_dict(encoder.state_dict(), strict=False)
+        config, tensors = _saved(model)
+        words = next(name for name in tensors if name.endswith(("word_embeddings.weight", "tok_embeddings.weight")))
+        prefix = words[: words.index("embeddings.")]
+        from_encoder = {name for name in shared if prefix + name in tensors}
+        own = {name: array for name, array in tensors.items() if name.removeprefix(prefix) not in from_encoder}
+        golden = {"config": config, "prefix": prefix, "without": sorted(shared.keys() - from_encoder)}
+        (folder / f"{head}.json").write_text(json.dumps(golden), encoding="utf-8")
+        if own:
+            save_file(own, folder / f"{head}.safetensors")
+        for case_name, case in compared.cases.items():
+            for output, array in reference_outputs(model, case).items():
+                inside = output.startswith(("hidden", "attention"))  # large: of one input and one head
+                if not (inside or output == "last hidden") or (
+                    head == "Model" and (case_name == "pairs" or not inside)
+                ):
+                    frozen[f"{head}/{case_name}/{output}"] = np.ascontiguousarray(array)
+    save_file(frozen, folder / "outputs.safetensors")
 
 
 def main() -> None:
-    """Writes a folder per model and a file of activations."""
-    for name, (kind, changes) in MODELS.items():
-        torch.manual_seed(SEED)
-        facts = FACTS | changes
-        model = kind(transformers.BertConfig(**facts)).eval()
-        shake(model)
-        folder = GOLDENS / name
-        model.save_pretrained(folder)
-        cases = make_cases(
-            facts["vocab_size"], facts["max_position_embeddings"], facts["pad_token_id"], facts["type_vocab_size"]
-        )
-        frozen = {}
-        for case_name, case in cases.items():
-            for output, array in reference_outputs(model, case).items():
-                frozen[f"{case_name}/{output}"] = np.ascontiguousarray(array)
-        save_file(frozen, folder / "outputs.safetensors")
-        print(f"{name}: {len(frozen)} arrays, {sum(array.nbytes for array in frozen.values()) / 1e3:.0f} kB")
+    """Writes a folder per family and a file of activations."""
+    shutil.rmtree(GOLDENS)
+    for family, compared in FROZEN.items():
+        folder = GOLDENS / file_name(family)
+        folder.mkdir(parents=True)
+        _freeze(compared, folder)
+        print(f"{family}: {sum(path.stat().st_size for path in folder.iterdir()) / 1e3:.0f} kB")
     x = torch.cat([torch.linspace(-12, 12, 2001), torch.tensor([-100.0, 0.0, 100.0])])
-    names: tuple[str, ...] = (
-        "gelu",
-        "gelu_python",
-        "gelu_new",
-        "gelu_pytorch_tanh",
-        "gelu_fast",
-        "quick_gelu",
-        "relu",
-        "silu",
-        "swish",
-    )
-    names += ("tanh", "sigmoid", "linear")
-    activations = {name: transformers.activations.ACT2FN[name](x).numpy() for name in names}
-    save_file({"x": x.numpy(), **activations}, GOLDENS / "activations.safetensors")
+    found = {name: transformers.activations.ACT2FN[name](x).numpy() for name in ACTIVATIONS}
+    save_file({"x": x.numpy(), **found}, GOLDENS / "activations.safetensors")
 
 
 if __name__ == "__main__":

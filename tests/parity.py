@@ -3,15 +3,27 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.device import choose_dtype, mx
+from mlxbert.encoder import EncoderOutput
 from mlxbert.heads import Network
 from mlxbert.weights.checkpoint import build_network, open_checkpoint
 
 Array = NDArray[np.float32]
+
+# How the names of transformers' classes end, and the part that such a checkpoint holds.
+PARTS = {
+    "ForMaskedLM": "masked_lm",
+    "ForPreTraining": "discriminator",  # of ELECTRA; BERT and ALBERT have two heads in such a class
+    "ForNextSentencePrediction": "next_sentence",
+    "ForSequenceClassification": "sequence_classifier",
+    "ForTokenClassification": "token_classifier",
+    "ForQuestionAnswering": "question_answering",
+}
 
 # Largest difference allowed, as a share of max(1, largest reference value).
 BOUNDS = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
@@ -32,11 +44,12 @@ class Case:
 
 
 def make_cases(vocab_size: int, max_length: int, pad_id: int, segments: int) -> dict[str, Case]:
-    """The inputs every model is compared on."""
+    """The inputs every model is compared on; padding stands nowhere but at the end."""
     generator = np.random.default_rng(7)
 
     def ids(batch: int, length: int) -> NDArray[np.int32]:
-        return generator.integers(0, vocab_size, (batch, length), dtype=np.int32)
+        found = generator.integers(0, vocab_size - 1, (batch, length), dtype=np.int32)
+        return (found + (found >= pad_id)).astype(np.int32)
 
     lengths = np.array([[5], [max_length // 2], [1], [max_length // 2 - 3]])
     mask = (np.arange(max_length // 2)[None] < lengths).astype(np.int32)
@@ -75,17 +88,22 @@ def outputs(network: Network, case: Case) -> dict[str, Array]:
     arrays["last hidden"] = found.last_hidden_state
     if found.pooler_output is not None:
         arrays["pooler"] = found.pooler_output
-        if "next_sentence" in network.heads:
-            arrays["next sentence"] = network.next_sentence(found.pooler_output)
-    if "masked_lm" in network.heads:
-        arrays["masked words"] = network.masked_lm(found.last_hidden_state)
+    arrays |= {name: _head_output(network, name, found, _array(case.mask)) for name in network.heads}
     return {name: _real(np.array(array.astype(mx.float32)), case) for name, array in arrays.items()}
+
+
+def _head_output(network: Network, name: str, found: EncoderOutput, mask: mx.array | None) -> mx.array:
+    head = getattr(network, name)
+    if name == "sequence_classifier":
+        return cast(mx.array, head(found, mask))
+    over_texts = name in ("next_sentence", "sentence_order")
+    return cast(mx.array, head(found.pooler_output if over_texts else found.last_hidden_state))
 
 
 def _real(array: Array, case: Case) -> Array:
     """The array with what belongs to padding set to 0."""
-    if array.ndim == 3:
-        return array * case.real[:, :, None]
+    if array.shape[:2] == case.real.shape:
+        return array * case.real.reshape(*case.real.shape, *(1,) * (array.ndim - 2))
     if array.ndim == 4:  # attention weights: of real tokens
         return array * case.real[:, None, :, None]
     return array
@@ -98,27 +116,33 @@ def reference_outputs(model: object, case: Case) -> dict[str, Array]:
     def tensor(values: NDArray[np.int32] | None) -> object:
         return None if values is None else torch.tensor(values, dtype=torch.int64)
 
+    given = {"attention_mask": tensor(case.mask)} | (
+        {"token_type_ids": tensor(case.segments)} if case.segments is not None and case.segments.any() else {}
+    )
     with torch.no_grad():
-        found = model(  # type: ignore[operator]
-            tensor(case.input_ids),
-            attention_mask=tensor(case.mask),
-            token_type_ids=tensor(case.segments),
-            output_hidden_states=True,
-            output_attentions=True,
-        )
+        found = model(tensor(case.input_ids), **given, output_hidden_states=True, output_attentions=True)  # type: ignore[operator]
     arrays = {f"hidden {layer}": array for layer, array in enumerate(found.hidden_states)}
     arrays |= {f"attention {layer}": array for layer, array in enumerate(found.attentions)}
     arrays["last hidden"] = found.hidden_states[-1]
-    kind = type(model).__name__
-    if "MaskedLM" in kind:
-        arrays["masked words"] = found.logits
-    elif "NextSentence" in kind:
-        arrays["next sentence"] = found.logits
-    elif "PreTraining" in kind:
-        arrays["masked words"], arrays["next sentence"] = found.prediction_logits, found.seq_relationship_logits
-    elif found.pooler_output is not None:
-        arrays["pooler"] = found.pooler_output
+    arrays |= _reference_heads(type(model).__name__, found)
     return {name: _real(array.float().numpy(), case) for name, array in arrays.items()}
+
+
+def _reference_heads(kind: str, found: Any) -> dict[str, Any]:
+    """What the head of a transformers class gives, by the part that it is here."""
+    if kind.endswith("Model"):
+        pooled = getattr(found, "pooler_output", None)
+        return {} if pooled is None else {"pooler": pooled}
+    if kind.endswith("ForQuestionAnswering"):
+        import torch
+
+        return {"question_answering": torch.stack([found.start_logits, found.end_logits], dim=-1)}
+    if kind == "BertForPreTraining":
+        return {"masked_lm": found.prediction_logits, "next_sentence": found.seq_relationship_logits}
+    if kind == "AlbertForPreTraining":
+        return {"masked_lm": found.prediction_logits, "sentence_order": found.sop_logits}
+    (part,) = (part for ending, part in PARTS.items() if kind.endswith(ending))
+    return {part: found.logits}
 
 
 def difference(ours: Array, reference: Array) -> float:
@@ -128,10 +152,13 @@ def difference(ours: Array, reference: Array) -> float:
     return float(np.abs(ours - reference).max() / max(1.0, np.abs(reference).max()))
 
 
-def assert_equal(ours: Mapping[str, Array], reference: Mapping[str, Array], dtype: str = "float32") -> None:
-    """Every output of the reference is there and within the bound of the dtype."""
+def assert_equal(
+    ours: Mapping[str, Array], reference: Mapping[str, Array], dtype: str = "float32", bound: float | None = None
+) -> None:
+    """Every output of the reference is there and within `bound`, or that of the dtype."""
+    bound = BOUNDS[dtype] if bound is None else bound
     missing = reference.keys() - ours.keys()
     assert not missing, f"outputs missing: {missing}"
     far = {name: difference(ours[name], array) for name, array in reference.items()}
     worst = max(far, key=lambda name: far[name])
-    assert far[worst] <= BOUNDS[dtype], f"{worst} differs by {far[worst]:.2e}, allowed {BOUNDS[dtype]:.0e} ({far})"
+    assert far[worst] <= bound, f"{worst} differs by {far[worst]:.2e}, allowed {bound:.0e} ({far})"

@@ -154,8 +154,9 @@ def test_a_refusal_names_the_file(tmp_path: Path, key: str) -> None:
 
 
 def test_an_unknown_family_or_activation_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="known: bert"):
+    with pytest.raises(ConfigError, match="model_type is 'llama', a family") as caught:
         parse(write(tmp_path, model_type="llama"))
+    assert "bert, roberta, xlm-roberta" in str(caught.value.hint)
     with pytest.raises(ConfigError, match=r"gelu_new.*silu"):
         parse(write(tmp_path, hidden_act="mish"))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mlxbert import device
-from mlxbert.config import Absolute, EncoderConfig
+from mlxbert.config import Absolute, EncoderConfig, Projection
 from mlxbert.device import mx, nn
 from mlxbert.encoder import Encoder
 from mlxbert.errors import ConfigError, InputError
@@ -62,7 +62,7 @@ def test_segment_zero_is_added_without_segment_ids_and_absent_without_segment_ty
 
 
 def test_narrow_embeddings_are_projected() -> None:
-    network = random_network(tiny_config(embedding_size=10))
+    network = random_network(tiny_config(embedding_size=10, projection=Projection()))
     embeddings = network.encoder.embeddings
     assert embeddings.word.weight.shape[1] == 10
     hidden = network.encoder(IDS, output_hidden_states=True).hidden_states

@@ -1,82 +1,51 @@
-"""The numbers of transformers, live: freshly made random models of every class it has for BERT."""
+"""The numbers of transformers, live: freshly made random models of every family and head."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.parity import BOUNDS, assert_equal, load_network, make_cases, outputs, reference_outputs
+from tests.families import CELLS, FAMILIES, Compared, make_model
+from tests.parity import BOUNDS, assert_equal, difference, load_network, outputs, reference_outputs
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
-transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
+pytest.importorskip("transformers", reason="live parity needs transformers")
 
-CLASSES = ("BertModel", "BertForMaskedLM", "BertForNextSentencePrediction", "BertForPreTraining")
-FACTS: dict[str, Any] = {
-    "layer_norm_eps": 0.01,
-    "pad_token_id": 5,
-    "initializer_range": 0.2,
-    "attn_implementation": "eager",
+# Heads wide enough for the fused kernels of GPUs, and a stack deeper than any golden.
+_WIDE = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 100, "initializer_range": 0.08}
+SIZES = {
+    "bert, heads of 64": Compared("Bert", _WIDE | {"hidden_act": "quick_gelu"}),
+    "bert, one head": Compared("Bert", {"num_attention_heads": 1, "num_hidden_layers": 5, "hidden_act": "silu"}),
+    "deberta-v3, heads of 64": Compared("DebertaV2", FAMILIES["deberta-v3"].changes | _WIDE),
+    "modernbert, heads of 64": Compared("ModernBert", FAMILIES["modernbert"].changes | _WIDE),
 }
-SIZES: dict[str, dict[str, Any]] = {
-    "odd": {
-        "vocab_size": 53,
-        "hidden_size": 33,
-        "num_attention_heads": 3,
-        "num_hidden_layers": 2,
-        "intermediate_size": 47,
-        "max_position_embeddings": 31,
-        "type_vocab_size": 3,
-        "hidden_act": "gelu",
-    },
-    "one head, many layers": {
-        "vocab_size": 40,
-        "hidden_size": 20,
-        "num_attention_heads": 1,
-        "num_hidden_layers": 5,
-        "intermediate_size": 24,
-        "max_position_embeddings": 18,
-        "type_vocab_size": 2,
-        "hidden_act": "silu",
-    },
-    "heads of 64": {
-        "vocab_size": 70,
-        "hidden_size": 128,
-        "num_attention_heads": 2,
-        "num_hidden_layers": 2,
-        "intermediate_size": 100,
-        "max_position_embeddings": 40,
-        "type_vocab_size": 2,
-        "hidden_act": "quick_gelu",
-        "initializer_range": 0.08,  # wide enough that 0.2 would saturate every softmax
-    },
-}
+ALL = FAMILIES | SIZES
 
 
-def _shake(model: Any) -> None:
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-
-
-@pytest.fixture(scope="module", params=[(kind, size) for kind in CLASSES for size in SIZES], ids=str)
-def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, dict[str, Any]]:
+@pytest.fixture(scope="module", params=[*CELLS, *((size, "ForMaskedLM") for size in SIZES)], ids=" ".join)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Compared]:
     """A random model, saved by transformers."""
-    kind, size = request.param
-    facts = FACTS | SIZES[size]
-    torch.manual_seed(len(kind) + len(size))
-    model = getattr(transformers, kind)(transformers.BertConfig(**facts)).eval()
-    _shake(model)
+    family, head = request.param
+    model = make_model(ALL[family], head)
     folder = tmp_path_factory.mktemp("saved")
     model.save_pretrained(folder)
-    return folder, model, facts
+    return folder, model, ALL[family]
 
 
-@pytest.mark.parametrize("dtype", BOUNDS)
-@pytest.mark.parametrize("case", ["padding", "pairs", "full length", "one token"])
-def test_outputs_equal_those_of_transformers(saved: tuple[Path, Any, dict[str, Any]], case: str, dtype: str) -> None:
-    folder, model, facts = saved
-    cases = make_cases(
-        facts["vocab_size"], facts["max_position_embeddings"], facts["pad_token_id"], facts["type_vocab_size"]
-    )
-    assert_equal(outputs(load_network(folder, dtype), cases[case]), reference_outputs(model, cases[case]), dtype)
+def test_outputs_equal_those_of_transformers(saved: tuple[Path, Any, Compared]) -> None:
+    folder, model, compared = saved
+    network = load_network(folder)
+    for case in compared.cases.values():
+        assert_equal(outputs(network, case), reference_outputs(model, case))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_as_near_as_that_of_transformers(saved: tuple[Path, Any, Compared], dtype: str) -> None:
+    folder, model, compared = saved
+    network = load_network(folder, dtype)
+    half = copy.deepcopy(model).to(getattr(torch, dtype))
+    for case in compared.cases.values():
+        exact, rounded = reference_outputs(model, case), reference_outputs(half, case)
+        own = max(difference(rounded[name], array) for name, array in exact.items())
+        assert_equal(outputs(network, case), exact, dtype, bound=max(BOUNDS[dtype], 2 * own))

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlxbert.config import Absolute, EncoderConfig
 from mlxbert.device import mx, nn
-from mlxbert.heads import HEADS, Network
+from mlxbert.heads import Network
 from mlxbert.weights.checkpoint import to_theirs
 from mlxbert.weights.families import FAMILIES
 
@@ -49,7 +49,10 @@ def tiny_config(**changes: Any) -> EncoderConfig:
     return EncoderConfig(**facts | changes)
 
 
-def random_network(config: EncoderConfig, heads: tuple[str, ...] = tuple(HEADS), seed: int = 3) -> Network:
+HEADS = ("masked_lm", "next_sentence")  # those of the class that BERT was published as
+
+
+def random_network(config: EncoderConfig, heads: tuple[str, ...] = HEADS, seed: int = 3) -> Network:
     """A network whose every weight is random and far from 0 and 1."""
     mx.random.seed(seed)
     network = Network(config, heads)

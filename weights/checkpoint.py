@@ -15,11 +15,13 @@ from mlxbert.errors import CheckpointError
 from mlxbert.heads import HEADS, Network
 from mlxbert.weights import keymap, rows, safetensors
 from mlxbert.weights.config_json import ConfigJson, read_config
-from mlxbert.weights.families import Family, family_of
+from mlxbert.weights.families import family_of
+from mlxbert.weights.family import CLASSES, Family
 from mlxbert.weights.safetensors import TensorInfo
 
 FLOATS = ("F32", "F16", "BF16")
 ADAPTER = "adapter_config.json"
+_CLASSIFIERS = ("sequence_classifier", "token_classifier")
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,12 @@ class Checkpoint:
 
 
 def _plain(name: str, family: Family) -> str:
-    name = name.removeprefix(family.prefix)
+    for prefix in family.prefixes:
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            break
     for old, new in family.old_spellings.items():
-        if name.endswith(old):
-            name = name.removesuffix(old) + new
+        name = re.sub(old, new, name)
     return name
 
 
@@ -104,6 +108,38 @@ def _names_of_parts(family: Family, config: EncoderConfig) -> dict[str, set[str]
     }
 
 
+def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[str, str]:
+    """The name in the file of every tensor, by its plain name."""
+    names: dict[str, str] = {}
+    for name in tensors:
+        plain = _plain(name, family)
+        if plain in names:
+            raise CheckpointError(f"{folder}: {names[plain]!r} and {name!r} are two spellings of one tensor")
+        names[plain] = name
+    for copy, original in family.tied.items():  # of two tied tensors a file may hold either
+        if copy in names and original not in names:
+            names[original] = names.pop(copy)
+    return names
+
+
+def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mapping[str, str]) -> tuple[str, ...]:
+    """Which parts the weights hold.
+
+    Tensors tell, unless a part shares all that are there with another: then the class does that the model was saved as.
+    """
+    classes = config_json.texts("architectures")
+    if any(name.endswith("ForMultipleChoice") for name in classes):  # its classifier goes by the others' names
+        known = {part: wanted for part, wanted in known.items() if part not in _CLASSIFIERS}
+    found = []
+    for part, wanted in known.items():
+        others = set().union(*(tensors for other, tensors in known.items() if other != part))
+        named = part in CLASSES and any(name.endswith(CLASSES[part]) for name in classes)
+        there = wanted & names.keys()
+        if there - others or (there and named):
+            found.append(part)
+    return tuple(part for part in found if part != "encoder")
+
+
 def open_checkpoint(folder: Path) -> Checkpoint:
     """Opens a model folder and accounts for every tensor in it.
 
@@ -120,18 +156,13 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     family_name, family = family_of(config_json)
     config = family.read_config(config_json)
     tensors, storage = _read_headers(folder)
-    names: dict[str, str] = {}
-    for name in tensors:
-        plain = _plain(name, family)
-        if plain in names:
-            raise CheckpointError(f"{folder}: {names[plain]!r} and {name!r} are two spellings of one tensor")
-        names[plain] = name
+    names = _plain_names(folder, tensors, family)
     known = _names_of_parts(family, config)
-    parts = tuple(part for part in family.parts if not known[part].isdisjoint(names))
-    ignored = tuple(name for name in names if any(re.fullmatch(pattern, name) for pattern in family.ignored))
-    ours = set().union(*known.values(), ignored, family.tied)
+    parts = _parts(config_json, known, names)
+    ours = set().union(known["encoder"], *(known[part] for part in parts), family.tied)
+    ignored = tuple(name for name in names if name not in ours and _is_ignored(name, family, known))
     for plain, name in names.items():
-        if plain not in ours:
+        if plain not in ours and plain not in ignored:
             raise CheckpointError(
                 f"{tensors[name].file}: unknown tensor {name!r}: no weight of a {family_name} model "
                 f"of {config.num_stored_layers} layers",
@@ -139,6 +170,12 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             )
     config = replace(config, pooler="pooler" in parts)
     return Checkpoint(folder, family_name, family, config_json, config, names, tensors, ignored, parts, storage)
+
+
+def _is_ignored(name: str, family: Family, known: Mapping[str, set[str]]) -> bool:
+    """Whether a tensor is no weight of ours, or one of a head of which nothing says what it is for."""
+    listed = any(re.fullmatch(pattern, name) for pattern in family.ignored)
+    return listed or any(name in tensors for tensors in known.values())
 
 
 def _require(checkpoint: Checkpoint, plain: str, why: str) -> None:
@@ -182,6 +219,8 @@ def build_network(checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype)
         CheckpointError: A tensor is missing, has another shape or dtype than expected, or is tied and differs.
     """
     parts = tuple(parts)
+    if "sequence_classifier" in parts and checkpoint.config.heads.classifier is None and "pooler" not in parts:
+        raise CheckpointError(f"{checkpoint.folder}: sequence_classifier needs the pooler, which is not there")
     config = replace(checkpoint.config, pooler="pooler" in parts)
     network = Network(config, [part for part in parts if part in HEADS])
     ours: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
@@ -213,7 +252,7 @@ def to_theirs(family: Family, config: EncoderConfig, arrays: Mapping[str, mx.arr
     The prefix is written when a head lies beside the encoder, as the family's own files have it.
     """
     table = family.encoder + tuple(entry for part in family.parts.values() for entry in part)
-    prefix = family.prefix if any(name.startswith("heads.") for name in arrays) else ""
+    prefix = family.prefixes[0] if any(name.startswith("heads.") for name in arrays) else ""
     theirs: dict[str, mx.array] = {}
     for entry in keymap.pairs(table, config.num_stored_layers, arrays):
         inside = prefix if entry.ours[0].startswith("encoder.") else ""

@@ -1,8 +1,8 @@
 """Reading `config.json`: typed look-ups whose errors name the key, the value and what was expected."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,55 +40,83 @@ def read_json_list(path: Path, error: type[MlxbertError]) -> list[Any]:
 
 @dataclass(frozen=True)
 class ConfigJson:
-    """A `config.json` and where it came from."""
+    """A `config.json` and where it came from.
+
+    Attributes:
+        spelled: What this family calls a key, by its usual name; look-ups take the usual name, errors tell the one
+            that the file has.
+    """
 
     path: Path
     values: dict[str, Any]
+    spelled: Mapping[str, str] = field(default_factory=dict)
 
-    def _refuse(self, key: str, expected: str) -> ConfigError:
-        if key not in self.values:
-            return ConfigError(f"{self.path}: {key} is missing, expected {expected}")
-        return ConfigError(f"{self.path}: {key} is {self.values[key]!r}, expected {expected}")
+    def respelled(self, spelled: Mapping[str, str]) -> "ConfigJson":
+        """The same with other names for keys."""
+        return replace(self, spelled=spelled)
+
+    def _key(self, key: str) -> str:
+        own = self.spelled.get(key, key)
+        return own if own in self.values or key not in self.values else key
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key as it is; the default where there is none, or `null`."""
+        value = self.values.get(self._key(key))
+        return default if value is None else value
+
+    def refuse(self, key: str, expected: str) -> ConfigError:
+        """The error for a value that is not as expected."""
+        own = self._key(key)
+        if own not in self.values:
+            return ConfigError(f"{self.path}: {own} is missing, expected {expected}")
+        return ConfigError(f"{self.path}: {own} is {self.values[own]!r:.200}, expected {expected}")
 
     def integer(self, key: str, *, least: int = 1, most: int = 2**31 - 1, default: int | None = None) -> int:
         """A whole number from `least` to `most`."""
-        value = self.values.get(key, default)
+        value = self.values.get(self._key(key), default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise self._refuse(key, f"a whole number from {least} to {most}")
+            raise self.refuse(key, f"a whole number from {least} to {most}")
         return value
 
     def number(self, key: str, *, low: float, high: float, default: float) -> float:
         """A number between `low` and `high`."""
-        value = self.values.get(key, default)
+        value = self.values.get(self._key(key), default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise self._refuse(key, f"a number from {low:g} to {high:g}")
+            raise self.refuse(key, f"a number from {low:g} to {high:g}")
         return float(value)
 
     def text(self, key: str, *, default: str | None = None) -> str:
         """A string."""
-        value = self.values.get(key, default)
+        value = self.values.get(self._key(key), default)
         if not isinstance(value, str):
-            raise self._refuse(key, "a string")
+            raise self.refuse(key, "a string")
         return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of strings; empty where there is none."""
+        value = self.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.refuse(key, "a list of strings")
+        return tuple(value)
 
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false; `null` means the default."""
-        value = self.values.get(key)
+        value = self.get(key)
         if value is not None and not isinstance(value, bool):
-            raise self._refuse(key, "true or false")
+            raise self.refuse(key, "true or false")
         return default if value is None else value
 
-    def choice(self, key: str, known: Iterable[str]) -> str:
+    def choice(self, key: str, known: Iterable[str], default: str | None = None) -> str:
         """One of the known strings."""
-        value = self.values.get(key)
+        value = self.values.get(self._key(key), default)
         if value not in tuple(known):
-            raise self._refuse(key, f"one of {', '.join(known)}")
+            raise self.refuse(key, f"one of {', '.join(known)}")
         return str(value)
 
     def only(self, key: str, allowed: Any, why: str) -> None:
         """Refuses any value of `key` but `allowed`, which is also what its absence means."""
-        if self.values.get(key, allowed) not in (allowed, None):
-            raise ConfigError(f"{self.path}: {key} is {self.values[key]!r}: {why}")
+        if self.get(key, allowed) != allowed:
+            raise ConfigError(f"{self.path}: {self._key(key)} is {self.get(key)!r:.200}: {why}")
 
 
 def read_config(folder: Path) -> ConfigJson:

@@ -43,10 +43,15 @@ def _glue(arrays: list[mx.array], count: int) -> list[mx.array]:
     return [mx.concatenate(arrays, axis=0)]
 
 
+def _channels_last(arrays: list[mx.array], count: int) -> list[mx.array]:
+    return [array.swapaxes(1, 2) if array.ndim == 3 else array for array in arrays]
+
+
 SAME = Operation("same", _keep, _keep)
 TRANSPOSE = Operation("transpose", _turn, _turn)
 SPLIT = Operation("split", _cut, _glue)
 JOIN = Operation("join", _glue, _cut)
+CHANNELS_LAST = Operation("channels last", _channels_last, _channels_last)
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,11 @@ def same(ours: str, theirs: str) -> Entry:
 def transpose(ours: str, theirs: str) -> Entry:
     """The same matrix with its axes swapped, as TensorFlow stores kernels."""
     return Entry((ours,), (theirs,), TRANSPOSE)
+
+
+def channels_last(ours: str, theirs: str) -> Entry:
+    """The same convolution with the channels behind the kernel, as MLX has them; torch has them before it."""
+    return Entry((ours,), (theirs,), CHANNELS_LAST)
 
 
 def split(ours: tuple[str, ...], theirs: str) -> Entry:

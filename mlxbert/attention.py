@@ -1,0 +1,169 @@
+"""Attention of a sequence to itself, one class for each way of minding positions.
+
+Shapes: B batch, L length, D hidden size, H heads, d head size.
+"""
+
+import math
+from typing import assert_never
+
+from mlxbert import kernels
+from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
+from mlxbert.device import mx, nn, on_gpu
+from mlxbert.positions import Context, Distances
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention of a sequence to itself, with the output projection."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width, bias = config.hidden_size, config.biases.attention
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(width, width, bias=bias)
+        self.value = nn.Linear(width, width, bias=bias)
+        self.output = nn.Linear(width, width, bias=bias)
+        self.num_heads = config.num_attention_heads
+        self.scale = 1 / math.sqrt(config.head_size)
+        self.dropout = nn.Dropout(config.attention_dropout)
+        self.drops = config.attention_dropout > 0
+
+    def split(self, x: mx.array) -> mx.array:
+        """(B, L, D) → (B, H, L, d)."""
+        return x.reshape(*x.shape[:2], self.num_heads, -1).transpose(0, 2, 1, 3)
+
+    def place(
+        self, q: mx.array, k: mx.array, context: Context
+    ) -> tuple[mx.array, mx.array, mx.array | None, mx.array | None]:
+        """Minds positions.
+
+        Returns:
+            Queries and keys (B, H, L, d), what is added to their products, and what may be seen; both of the latter
+            broadcast to (B, H, L, L), and `None` for nothing and all.
+        """
+        return q, k, context.bias, context.mask
+
+    def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
+        """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if asked for.
+
+        The weights are a lazy array beside the fused kernel: who asks for them but does not use them pays nothing.
+        """
+        q, k, v = (self.split(project(x)) for project in (self.query, self.key, self.value))
+        q, k, bias, mask = self.place(q, k, context)
+        drops = self.training and self.drops
+        weights = _weights(q, k, self.scale, bias, mask) if drops or context.output_attentions else None
+        if drops and weights is not None:  # the fused kernel knows no dropout
+            mixed = self.dropout(weights) @ v
+        elif on_gpu():
+            seen = mask if bias is None else _additive(bias, mask)
+            mixed = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=seen)
+        else:
+            mixed = kernels.attention(q, k, v, self.scale, mask, bias)
+        merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
+        return self.output(merged), weights if context.output_attentions else None
+
+
+def _additive(bias: mx.array, mask: mx.array | None) -> mx.array:
+    return bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min)
+
+
+def _weights(q: mx.array, k: mx.array, scale: float, bias: mx.array | None, mask: mx.array | None) -> mx.array:
+    scores = (q * scale) @ k.swapaxes(-1, -2)
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        scores = mx.where(mask, scores, mx.finfo(scores.dtype).min)
+    return mx.softmax(scores, axis=-1, precise=True)
+
+
+class RotaryAttention(SelfAttention):
+    """Queries and keys are rotated by their positions; a layer may see near tokens only."""
+
+    def __init__(self, config: EncoderConfig, rotation: Rotation) -> None:
+        super().__init__(config)
+        self.rotation = rotation
+
+    def place(
+        self, q: mx.array, k: mx.array, context: Context
+    ) -> tuple[mx.array, mx.array, mx.array | None, mx.array | None]:
+        """See `SelfAttention.place`."""
+        cosines, sines, mask = context.rotated[self.rotation]
+        return _rotate(q, cosines, sines), _rotate(k, cosines, sines), None, mask
+
+
+def _rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
+    first, second = mx.split(x, 2, axis=-1)
+    return mx.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+
+
+class DisentangledAttention(SelfAttention):
+    """Queries also look at distances, and distances at keys; the scores of all three kinds are added up."""
+
+    def __init__(self, config: EncoderConfig, positions: Disentangled) -> None:
+        super().__init__(config)
+        width = config.hidden_size
+        self.content_to_position = positions.content_to_position
+        self.position_to_content = positions.position_to_content
+        if not positions.shared_projections:
+            if positions.content_to_position:
+                self.position_key = nn.Linear(width, width)
+            if positions.position_to_content:
+                self.position_query = nn.Linear(width, width)
+        kinds = 1 + positions.content_to_position + positions.position_to_content
+        self.scale = 1 / math.sqrt(config.head_size * kinds)
+
+    def place(
+        self, q: mx.array, k: mx.array, context: Context
+    ) -> tuple[mx.array, mx.array, mx.array | None, mx.array | None]:
+        """See `SelfAttention.place`."""
+        assert context.distances is not None
+        bias = None
+        if self.content_to_position:
+            project = self.position_key if "position_key" in self else self.key
+            bias = _by_distance(q * self.scale, self._of_distances(project, context.distances, ahead=False))
+        if self.position_to_content:
+            project = self.position_query if "position_query" in self else self.query
+            turned = _by_distance(k * self.scale, self._of_distances(project, context.distances, ahead=True))
+            bias = turned.swapaxes(-1, -2) if bias is None else bias + turned.swapaxes(-1, -2)
+        return q, k, bias, context.mask
+
+    def _of_distances(self, project: nn.Linear, distances: Distances, *, ahead: bool) -> mx.array:
+        """The projected vectors of the distances between a token and those at -(L - 1) … L from it, (H, 2 L, d).
+
+        A distance is that of the query from the key: from a query to what lies `ahead` of it, it is negative.
+        """
+        vectors, rows = distances
+        rows = rows if ahead else mx.concatenate([rows[-2::-1], rows[-1:]])
+        # Whichever is less to project.
+        found = project(vectors[rows]) if rows.size < vectors.shape[0] else project(vectors)[rows]
+        return self.split(found[None])[0]
+
+
+def _by_distance(x: mx.array, vectors: mx.array) -> mx.array:
+    """Products of every token with the vector of its distance to every other.
+
+    Args:
+        x: (B, H, L, d).
+        vectors: (H, 2 L, d), those of the distances -(L - 1) … L.
+
+    Returns:
+        (B, H, L, L).
+    """
+    products = mx.contiguous(x @ vectors.swapaxes(-1, -2))  # (B, H, L, 2 L)
+    batch, heads, length = x.shape[:3]
+    # Token i meets token j at column j - i + L - 1: one step to the left in every row, so a view of the same numbers.
+    row = 2 * length
+    strides = (heads * length * row, length * row, row - 1, 1)
+    return mx.as_strided(products, (batch, heads, length, length), strides, offset=length - 1)
+
+
+def build_attention(config: EncoderConfig, layer: int) -> SelfAttention:
+    """The attention of a stored layer, for the kind of `config.positions`."""
+    match config.positions:
+        case Absolute() | RelativeBias():
+            return SelfAttention(config)
+        case Rotary(rotations=rotations):
+            return RotaryAttention(config, rotations[layer])
+        case Disentangled():
+            return DisentangledAttention(config, config.positions)
+        case _:
+            assert_never(config.positions)

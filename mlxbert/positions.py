@@ -1,0 +1,160 @@
+"""What the layers of an encoder need to know of positions in one forward pass, made once for all of them.
+
+Shapes: B batch, L length, D hidden size, H heads, R rows of the table of distances.
+"""
+
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple, assert_never
+
+from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
+from mlxbert.device import mx, nn
+
+
+class Rotated(NamedTuple):
+    """The rotation of every position, cosines and sines (L, head size / 2), and the mask of layers that rotate so."""
+
+    cosines: mx.array
+    sines: mx.array
+    mask: mx.array | None
+
+
+class Distances(NamedTuple):
+    """Vectors of the distances -(L - 1) … L, as rows of a table.
+
+    Attributes:
+        vectors: (R, D), the table.
+        rows: int32 (2 L), the row of each distance.
+    """
+
+    vectors: mx.array
+    rows: mx.array
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all layers share in one forward pass.
+
+    Attributes:
+        mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded. Bool, so that it can neither
+            promote a half-precision model to float32 nor overflow in it.
+        output_attentions: Whether layers also give their attention weights.
+        bias: (1, H, L, L), added to the scores of every layer; `None` for none.
+        rotated: What layers that rotate need, by their rotation.
+        distances: What layers that look at distances need.
+    """
+
+    mask: mx.array | None
+    output_attentions: bool = False
+    bias: mx.array | None = None
+    rotated: dict[Rotation, Rotated] = field(default_factory=dict)
+    distances: Distances | None = None
+
+
+class Plain(nn.Module):
+    """Positions that are in the embeddings and nowhere else."""
+
+    def __call__(self, length: int, dtype: mx.Dtype, mask: mx.array | None, output_attentions: bool) -> Context:
+        """The context of a forward pass over inputs of `length` tokens."""
+        return Context(mask, output_attentions)
+
+
+class BiasTable(nn.Module):
+    """A number for every head and distance."""
+
+    def __init__(self, positions: RelativeBias, num_heads: int) -> None:
+        super().__init__()
+        self.weight = mx.zeros((positions.num_buckets, num_heads))
+        self.num_buckets = positions.num_buckets
+        self.max_distance = positions.max_distance
+
+    def __call__(self, length: int, dtype: mx.Dtype, mask: mx.array | None, output_attentions: bool) -> Context:
+        """The context of a forward pass over inputs of `length` tokens."""
+        distances = range(1 - length, length)
+        rows = [_bias_row(distance, self.num_buckets, self.max_distance) for distance in distances]
+        of_distance = self.weight[mx.array(rows)].T  # (H, 2 L - 1)
+        places = mx.arange(length)
+        bias = of_distance[:, places[None, :] - places[:, None] + (length - 1)]
+        return Context(mask, output_attentions, bias=bias[None])
+
+
+@functools.cache
+def _bias_row(distance: int, num_buckets: int, max_distance: int) -> int:
+    """The bucket of a distance, keys on the right being positive: exact when near, logarithmic when far (T5)."""
+    half = num_buckets // 2
+    first = half if distance > 0 else 0
+    far, exact = abs(distance), half // 2
+    if far < exact:
+        return first + far
+    steps = math.log(far / exact) / math.log(max_distance / exact) * (half - exact)
+    return first + min(exact + int(steps), half - 1)
+
+
+class RotaryTables(nn.Module):
+    """Cosines and sines for each kind of layer; nothing of it is learned."""
+
+    def __init__(self, positions: Rotary, head_size: int) -> None:
+        super().__init__()
+        self.kinds = tuple(dict.fromkeys(positions.rotations))
+        self.head_size = head_size
+
+    def __call__(self, length: int, dtype: mx.Dtype, mask: mx.array | None, output_attentions: bool) -> Context:
+        """The context of a forward pass over inputs of `length` tokens."""
+        places = mx.arange(length)
+        rotated = {}
+        for kind in self.kinds:
+            powers = [2 * number / self.head_size for number in range(self.head_size // 2)]
+            speeds = mx.array([kind.theta**-power / kind.stretch for power in powers])
+            angles = places[:, None] * speeds
+            seen = mask
+            if kind.window is not None and kind.window < length - 1:
+                near = (mx.abs(places[:, None] - places) <= kind.window)[None, None]
+                seen = near if mask is None else mx.logical_and(near, mask)
+            rotated[kind] = Rotated(mx.cos(angles).astype(dtype), mx.sin(angles).astype(dtype), seen)
+        return Context(mask, output_attentions, rotated=rotated)
+
+
+class DistanceTable(nn.Module):
+    """A vector for every distance, near ones each their own, far ones in buckets."""
+
+    def __init__(self, positions: Disentangled, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = mx.zeros((positions.rows, width))
+        if positions.norm:
+            self.norm = nn.LayerNorm(width, eps=eps)
+        self.buckets = positions.buckets
+        self.reach = positions.reach
+
+    def __call__(self, length: int, dtype: mx.Dtype, mask: mx.array | None, output_attentions: bool) -> Context:
+        """The context of a forward pass over inputs of `length` tokens."""
+        vectors = self.norm(self.weight) if "norm" in self else self.weight
+        rows = [_distance_row(distance, self.buckets, self.reach) for distance in range(1 - length, length + 1)]
+        return Context(mask, output_attentions, distances=Distances(vectors, mx.array(rows)))
+
+
+@functools.cache
+def _distance_row(distance: int, buckets: int, reach: int) -> int:
+    """The row of a distance; with buckets far ones are counted logarithmically up to `reach`."""
+    middle = buckets // 2
+    far = abs(distance)
+    if buckets and far > middle:
+        steps = math.ceil(math.log(far / middle) / math.log((reach - 1) / middle) * (middle - 1))
+        distance = int(math.copysign(steps + middle, distance))
+    side = buckets or reach
+    return min(max(distance + side, 0), 2 * side - 1)
+
+
+def build_positions(config: EncoderConfig) -> Plain | BiasTable | RotaryTables | DistanceTable:
+    """What makes the context of a forward pass, for the kind of `config.positions`."""
+    match config.positions:
+        case Absolute():
+            return Plain()
+        case RelativeBias():
+            return BiasTable(config.positions, config.num_attention_heads)
+        case Rotary():
+            return RotaryTables(config.positions, config.head_size)
+        case Disentangled():
+            return DistanceTable(config.positions, config.hidden_size, config.layer_norm_eps)
+        case _:
+            assert_never(config.positions)

@@ -1,0 +1,55 @@
+"""The largest relative difference to transformers, family by head: `python scripts/parity_table.py [--dtype float32]`.
+
+Random models of `tests/families.py` over all inputs of `tests/parity.py`, hidden states and attentions included. Needs
+torch and transformers (requirements-parity.txt).
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.families import FAMILIES, make_model
+from tests.parity import BOUNDS, difference, load_network, outputs, reference_outputs
+
+
+def worst(family: str, head: str, dtype: str) -> float:
+    """The largest difference of any output for any input."""
+    compared = FAMILIES[family]
+    model = make_model(compared, head)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        network = load_network(Path(folder), dtype)
+    found = 0.0
+    for case in compared.cases.values():
+        ours = outputs(network, case)
+        reference = reference_outputs(model, case)
+        found = max(found, *(difference(ours[name], array) for name, array in reference.items()))
+    return found
+
+
+def main() -> int:
+    """Prints the table; the exit status is the number of cells beyond the bound."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dtype", default="float32", choices=list(BOUNDS))
+    dtype = parser.parse_args().dtype
+    heads = tuple(dict.fromkeys(head for compared in FAMILIES.values() for head in compared.heads))
+    print(
+        f"{dtype}, allowed {BOUNDS[dtype]:.0e}\n| family | "
+        + " | ".join(heads)
+        + " |\n"
+        + "|---" * (len(heads) + 1)
+        + "|"
+    )
+    beyond = 0
+    for family, compared in FAMILIES.items():
+        cells = {head: worst(family, head, dtype) for head in compared.heads}
+        beyond += sum(cell > BOUNDS[dtype] for cell in cells.values())
+        print(f"| {family} | " + " | ".join(f"{cells[head]:.1e}" if head in cells else "-" for head in heads) + " |")
+        sys.stdout.flush()
+    return beyond
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Frozen models and outputs of transformers: where they lie, and how a model folder is made of them."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from mlxbert.device import mx
+from tests.parity import Array
+
+GOLDENS = Path(__file__).parent / "goldens"
+
+
+def file_name(family: str) -> str:
+    """A family's name as that of its folder."""
+    return re.sub(r"[^a-z0-9]+", "-", family)
+
+
+def arrays(path: Path) -> dict[str, mx.array]:
+    """What a safetensors file holds; nothing where there is none."""
+    if not path.is_file():
+        return {}
+    found = mx.load(str(path))
+    assert isinstance(found, dict)
+    return found
+
+
+def frozen_outputs(family: str, head: str, case: str) -> dict[str, Array]:
+    """What transformers gave."""
+    start = f"{head}/{case}/"
+    found = arrays(GOLDENS / file_name(family) / "outputs.safetensors")
+    return {name.removeprefix(start): np.array(array) for name, array in found.items() if name.startswith(start)}
+
+
+def write_model(family: str, head: str, folder: Path) -> Path:
+    """Writes the model as transformers saved it; returns the folder."""
+    source = GOLDENS / file_name(family)
+    golden = json.loads((source / f"{head}.json").read_text(encoding="utf-8"))
+    encoder = arrays(source / "encoder.safetensors")
+    shared = {golden["prefix"] + name: array for name, array in encoder.items() if name not in golden["without"]}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(golden["config"]), encoding="utf-8")
+    mx.save_safetensors(str(folder / "model.safetensors"), shared | arrays(source / f"{head}.safetensors"))
+    return folder

@@ -1,0 +1,141 @@
+"""What a model family is, and what all families have in common."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlxbert.activations import ACTIVATIONS
+from mlxbert.config import EncoderConfig, HeadConfig, Positions
+from mlxbert.errors import ConfigError
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.keymap import Table
+
+PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+# How the names of transformers' classes end that have a part; of parts that share tensors they tell which is meant.
+CLASSES = {
+    "masked_lm": "ForMaskedLM",
+    "next_sentence": "ForNextSentencePrediction",
+    "sequence_classifier": "ForSequenceClassification",
+    "token_classifier": "ForTokenClassification",
+    "question_answering": "ForQuestionAnswering",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """What has to be known of a family to read and write its checkpoints.
+
+    Attributes:
+        read_config: Its `config.json` as facts.
+        prefixes: What stands before the encoder's tensors when a head lies beside them, and only then. All are read,
+            the first is written.
+        encoder: The tensors every checkpoint of the family has.
+        parts: Those it may have: the pooler, and heads. A part is there when a tensor is that no other part has, or
+            when `architectures` names its class (see `CLASSES`).
+        old_spellings: Patterns (regular expressions) in names of old files and what is written today; read only.
+        ignored: Patterns (whole names without prefix) of tensors that are no weights of ours: buffers and heads of
+            other tasks. `inspect` lists them.
+        tied: Copies that must equal the tensor they are tied to (their names without prefix).
+    """
+
+    read_config: Callable[[ConfigJson], EncoderConfig]
+    prefixes: tuple[str, ...]
+    encoder: Table
+    parts: Mapping[str, Table]
+    old_spellings: Mapping[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    tied: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, **facts: Any) -> EncoderConfig:
+    """The facts that all families spell alike, or nearly; `facts` are the family's own and win.
+
+    Raises:
+        ConfigError: A value is missing, or is none that mlxbert computes with.
+    """
+    config.only("is_decoder", False, "mlxbert runs encoders, not decoders")
+    config.only("add_cross_attention", False, "mlxbert runs encoders, without cross-attention")
+    config.only("pruned_heads", {}, "mlxbert does not run models with pruned heads")
+    vocab_size = config.integer("vocab_size")
+    hidden_size = config.integer("hidden_size")
+    num_heads = config.integer("num_attention_heads")
+    if hidden_size % num_heads:
+        raise config.refuse("num_attention_heads", f"a divisor of the hidden size ({hidden_size})")
+    common: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "hidden_size": hidden_size,
+        "embedding_size": hidden_size,
+        "layer_schedule": tuple(range(config.integer("num_hidden_layers", most=1000))),
+        "num_attention_heads": num_heads,
+        "intermediate_size": config.integer("intermediate_size"),
+        "hidden_act": config.choice("hidden_act", ACTIVATIONS),
+        "layer_norm_eps": config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-12),
+        "pad_token_id": read_pad(config, 0),
+        "hidden_dropout": config.number("hidden_dropout_prob", low=0.0, high=1.0, default=0.1),
+        "attention_dropout": config.number("attention_probs_dropout_prob", low=0.0, high=1.0, default=0.1),
+    }
+    return EncoderConfig(**common | facts, positions=positions, heads=heads)
+
+
+def read_pad(config: ConfigJson, default: int) -> int:
+    """The id of the pad token."""
+    return config.integer("pad_token_id", least=0, most=config.integer("vocab_size") - 1, default=default)
+
+
+def read_segments(config: ConfigJson, default: int = 2, least: int = 1) -> int:
+    """The number of segment types."""
+    return config.integer("type_vocab_size", least=least, default=default)
+
+
+def read_activation(config: ConfigJson, key: str, default: str) -> str:
+    """The name of an activation."""
+    return config.choice(key, ACTIVATIONS, default)
+
+
+def read_heads(config: ConfigJson, **facts: Any) -> HeadConfig:
+    """Labels and the kind of problem, as all families spell them, with the family's own facts."""
+    problem = config.get("problem_type")
+    if problem is not None and problem not in PROBLEMS:
+        raise config.refuse("problem_type", f"one of {', '.join(PROBLEMS)}")
+    return HeadConfig(labels=_labels(config), problem=problem, **facts)
+
+
+def _labels(config: ConfigJson) -> tuple[str, ...]:
+    named = config.get("id2label")
+    if named is None:
+        return tuple(f"LABEL_{number}" for number in range(config.integer("num_labels", most=10**6, default=2)))
+    if not isinstance(named, dict) or set(named) != {str(number) for number in range(len(named))} or not named:
+        raise config.refuse("id2label", "a table of the labels 0, 1, 2 and so on")
+    labels = tuple(named[str(number)] for number in range(len(named)))
+    if not all(isinstance(label, str) for label in labels):
+        raise config.refuse("id2label", "a table of strings")
+    return labels
+
+
+# Models that look like one of ours and are not: run as one, they would give wrong numbers.
+_LOOK_ALIKES = {
+    "ernie": "a BERT with task ids",
+    "ernie_m": "a BERT with other position ids",
+    "megatron-bert": "a BERT with its norms before the layers",
+    "roberta-prelayernorm": "a RoBERTa with its norms before the layers",
+    "xlm-roberta-xl": "an XLM-RoBERTa with its norms before the layers",
+    "nezha": "a BERT with relative positions",
+    "roformer": "a BERT with rotary positions of its own",
+    "deberta": "version 1, with another attention than versions 2 and 3",
+    "jina_embeddings_v3": "an XLM-RoBERTa with rotary positions and adapters",
+    "convbert": "an ELECTRA with convolutions in its attention",
+    "rembert": "a BERT with other embeddings for input and output",
+    "mobilebert": "a BERT with bottlenecks",
+    "squeezebert": "a BERT with grouped convolutions",
+    "ibert": "a RoBERTa in whole numbers",
+    "eurobert": "a Llama with attention to both sides",
+}
+
+
+def unknown_family(config: ConfigJson, name: str, known: tuple[str, ...]) -> ConfigError:
+    """The error for a `model_type` that mlxbert does not run."""
+    alike = f" ({_LOOK_ALIKES[name]})" if name in _LOOK_ALIKES else ""
+    return ConfigError(
+        f"{config.path}: model_type is {name!r}{alike}, a family mlxbert does not run",
+        hint=f"families it runs: {', '.join(known)}",
+    )

@@ -1,0 +1,268 @@
+"""The families that rotate queries and keys: ModernBERT, NomicBERT, GTE "new"."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from mlxbert.config import Biases, EncoderConfig, PreNorm, Rotary, Rotation, Transform
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.family import Family, read_activation, read_facts, read_heads, read_segments
+from mlxbert.weights.keymap import Table, same, split
+from mlxbert.weights.post_norm import (
+    BUFFERS,
+    POOLER,
+    TOKEN_CLASSIFIER,
+    WORDS,
+    classifier_table,
+    encoder_table,
+    masked_lm_table,
+)
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_GATES = {"swiglu": "silu", "geglu": "gelu", "glu": "sigmoid"}
+
+
+def _theta(config: ConfigJson, key: str, rope: Mapping[str, Any], default: float) -> float:
+    if rope.get("rope_type", "default") != "default":
+        raise config.refuse(key, "rope_type 'default'")
+    theta = rope.get("rope_theta", default)
+    if isinstance(theta, bool) or not isinstance(theta, int | float) or not theta > 0:
+        raise config.refuse(key, "a positive rope_theta")
+    return float(theta)
+
+
+def _table(config: ConfigJson, key: str, values: Any) -> Mapping[str, Any]:
+    if not isinstance(values, dict):
+        raise config.refuse(key, "a table")
+    return values
+
+
+def _modernbert_rotations(config: ConfigJson) -> tuple[Rotation, ...]:
+    """Layers that see all and layers that see near tokens; two dialects of configurations say which."""
+    layers = config.integer("num_hidden_layers", most=1000)
+    every = config.integer("global_attn_every_n_layers", default=3)
+    kinds = config.texts("layer_types") or tuple(_SLIDING if layer % every else _FULL for layer in range(layers))
+    if len(kinds) != layers or not set(kinds) <= {_FULL, _SLIDING}:
+        raise config.refuse("layer_types", f"{layers} times {_FULL!r} or {_SLIDING!r}")
+    config.only("rope_scaling", None, "mlxbert computes ModernBERT's rotation without scaling")
+    rope = _table(config, "rope_parameters", config.get("rope_parameters", {}))
+    thetas = {
+        kind: _theta(
+            config,
+            "rope_parameters",
+            _table(config, "rope_parameters", rope.get(kind) or {}),
+            config.number(f"{old}_rope_theta", low=1.0, high=1e12, default=default),
+        )
+        for kind, old, default in ((_FULL, "global", 160_000.0), (_SLIDING, "local", 10_000.0))
+    }
+    window = config.integer("local_attention", default=128) // 2
+    return tuple(Rotation(thetas[kind], window if kind == _SLIDING else None) for kind in kinds)
+
+
+def _read_modernbert(config: ConfigJson) -> EncoderConfig:
+    config = config.respelled(
+        {
+            "hidden_act": "hidden_activation",
+            "layer_norm_eps": "norm_eps",
+            "hidden_dropout_prob": "mlp_dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+        }
+    )
+    before = Transform(
+        read_activation(config, "classifier_activation", "gelu"),
+        norm=True,
+        bias=config.flag("classifier_bias", default=False),
+    )
+    heads = read_heads(
+        config,
+        masked_lm=before,
+        masked_lm_bias=config.flag("decoder_bias", default=True),
+        classifier=before,
+        classifier_pooling=config.choice("classifier_pooling", ("cls", "mean"), "cls"),
+        token=before,
+    )
+    mlp_bias = config.flag("mlp_bias", default=False)
+    return read_facts(
+        config,
+        positions=Rotary(config.integer("max_position_embeddings"), _modernbert_rotations(config)),
+        heads=heads,
+        type_vocab_size=0,
+        layer_norm_eps=config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-5),
+        block=PreNorm(),
+        gated=True,
+        biases=Biases(
+            attention=config.flag("attention_bias", default=False),
+            up=mlp_bias,
+            down=mlp_bias,
+            norm=config.flag("norm_bias", default=False),
+        ),
+    )
+
+
+def _rotary(config: ConfigJson, rotation: Rotation) -> Rotary:
+    layers = config.integer("num_hidden_layers", most=1000)
+    return Rotary(config.integer("max_position_embeddings"), (rotation,) * layers)
+
+
+def _read_nomic(config: ConfigJson) -> EncoderConfig:
+    """Two dialects: the one of its authors, and that of transformers."""
+    config = config.respelled(
+        {
+            "hidden_size": "n_embd",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "intermediate_size": "n_inner",
+            "max_position_embeddings": "n_positions",
+            "layer_norm_eps": "layer_norm_epsilon",
+            "hidden_dropout_prob": "resid_pdrop",
+            "attention_probs_dropout_prob": "attn_pdrop",
+        }
+    )
+    for key in ("prenorm", "parallel_block", "use_rms_norm", "causal", "rotary_emb_interleaved"):
+        config.only(key, False, "mlxbert runs NomicBERT without it")
+    for key in ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"):
+        config.only(key, False, "mlxbert runs NomicBERT without biases")
+    for key, allowed in (("rotary_emb_fraction", 1), ("rotary_emb_scale_base", None), ("rotary_scaling_factor", None)):
+        config.only(key, allowed, f"mlxbert runs NomicBERT with {allowed} there")
+    for key in ("num_experts", "moe_every_n_layers"):
+        config.only(key, 0, "mlxbert does not run mixtures of experts")
+    size = config.integer("hidden_size") // config.integer("num_attention_heads")
+    config.only("head_dim", size, f"expected hidden size by heads, {size}")
+    if "activation_function" in config.values:
+        activation = _GATES[config.choice("activation_function", _GATES)]
+    else:
+        activation = read_activation(config, "hidden_act", "silu")
+    theta = config.number("rotary_emb_base", low=1.0, high=1e12, default=1000.0)
+    rope = _table(config, "rope_parameters", config.get("rope_parameters", {}))
+    return read_facts(
+        config,
+        positions=_rotary(config, Rotation(_theta(config, "rope_parameters", rope, theta))),
+        heads=read_heads(config, masked_lm=Transform(activation, norm=True)),
+        type_vocab_size=read_segments(config),
+        hidden_act=activation,
+        gated=True,
+        biases=Biases(attention=False, up=False, down=False),
+    )
+
+
+def _gte_rotation(config: ConfigJson) -> Rotation:
+    """Its authors' dialect knows `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
+    theta = config.number("rope_theta", low=1.0, high=1e12, default=160_000.0)
+    if "rope_parameters" in config.values:
+        rope = _table(config, "rope_parameters", config.get("rope_parameters", {}))
+        return Rotation(_theta(config, "rope_parameters", rope, theta))
+    scaling = config.get("rope_scaling")
+    if scaling is None:
+        return Rotation(theta)
+    factor = scaling.get("factor") if isinstance(scaling, dict) and scaling.get("type") == "ntk" else None
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 1 or scaling.get("mixed_b"):
+        raise config.refuse("rope_scaling", "type 'ntk' with a factor of at least 1, without mixed_b")
+    size = config.integer("hidden_size") // config.integer("num_attention_heads")
+    return Rotation(theta * factor, stretch=factor ** (2 / size))
+
+
+def _read_gte(config: ConfigJson) -> EncoderConfig:
+    for key, allowed in (("layer_norm_type", "layer_norm"), ("position_embedding_type", "rope"), ("pack_qkv", True)):
+        config.only(key, allowed, f"mlxbert runs GTE with {allowed!r} there")
+    for key in ("logn_attention_scale", "logn_attention_clip1"):
+        config.only(key, False, "mlxbert runs GTE without it")
+    return read_facts(
+        config,
+        positions=_rotary(config, _gte_rotation(config)),
+        heads=read_heads(config, masked_lm=Transform("gelu", norm=True)),
+        type_vocab_size=read_segments(config, 1, least=0),
+        gated=True,
+        biases=Biases(up=False),
+    )
+
+
+_QKV = ("attention.query", "attention.key", "attention.value")
+_MODERNBERT_EMBEDDINGS: Table = (
+    same("embeddings.word", "embeddings.tok_embeddings"),
+    same("embeddings.norm", "embeddings.norm"),
+)
+_MODERNBERT_LAYER: Table = (
+    same("attention_norm", "attn_norm"),
+    split(_QKV, "attn.Wqkv"),
+    same("attention.output", "attn.Wo"),
+    same("feed_forward_norm", "mlp_norm"),
+    split(("feed_forward.gate", "feed_forward.up"), "mlp.Wi"),
+    same("feed_forward.down", "mlp.Wo"),
+)
+_NOMIC_LAYER: Table = (
+    split(_QKV, "attn.Wqkv"),
+    same("attention.output", "attn.out_proj"),
+    same("attention_norm", "norm1"),
+    same("feed_forward.up", "mlp.fc11"),
+    same("feed_forward.gate", "mlp.fc12"),
+    same("feed_forward.down", "mlp.fc2"),
+    same("feed_forward_norm", "norm2"),
+)
+_GTE_LAYER: Table = (
+    split(_QKV, "attention.qkv_proj"),
+    same("attention.output", "attention.o_proj"),
+    same("attention_norm", "attn_ln"),
+    split(("feed_forward.up", "feed_forward.gate"), "mlp.up_gate_proj"),
+    same("feed_forward.down", "mlp.down_proj"),
+    same("feed_forward_norm", "mlp_ln"),
+)
+
+
+def _embeddings(norm: str) -> Table:
+    return (
+        same("embeddings.word", "embeddings.word_embeddings"),
+        same("embeddings.token_type", "embeddings.token_type_embeddings"),
+        same("embeddings.norm", norm),
+    )
+
+
+def _with_head(part: str, out: str) -> Table:
+    """ModernBERT's heads have what stands before the last layer under one name."""
+    return (
+        same(f"heads.{part}", out) if part == "masked_lm" else same(f"heads.{part}.out", out),
+        same(f"heads.{part}.transform.dense", "head.dense"),
+        same(f"heads.{part}.transform.norm", "head.norm"),
+    )
+
+
+_FREQUENCIES = r".*(inv_freq|rotary_emb\..*)"  # buffers
+
+MODERNBERT = Family(
+    read_config=_read_modernbert,
+    prefixes=("model.",),
+    encoder=encoder_table(_MODERNBERT_EMBEDDINGS, _MODERNBERT_LAYER, "layers.{}.", (same("final_norm", "final_norm"),)),
+    parts={
+        "masked_lm": _with_head("masked_lm", "decoder"),
+        "sequence_classifier": _with_head("sequence_classifier", "classifier"),
+        "token_classifier": _with_head("token_classifier", "classifier"),
+        "question_answering": _with_head("question_answering", "classifier"),
+    },
+    ignored=(_FREQUENCIES,),
+    tied={"decoder.weight": "embeddings.tok_embeddings.weight"},
+)
+NOMIC = Family(
+    read_config=_read_nomic,
+    prefixes=("nomic_bert.", "bert."),
+    encoder=encoder_table(_embeddings("emb_ln"), _NOMIC_LAYER, "encoder.layers.{}."),
+    parts={
+        "pooler": POOLER,
+        "masked_lm": masked_lm_table(
+            "cls.predictions.transform.dense", "cls.predictions.transform.layer_norm", "cls.predictions"
+        ),
+        "sequence_classifier": classifier_table("classifier"),
+        "token_classifier": TOKEN_CLASSIFIER,
+    },
+    ignored=(*BUFFERS, _FREQUENCIES),
+    tied={"cls.predictions.decoder.weight": WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+)
+GTE = replace(
+    NOMIC,
+    read_config=_read_gte,
+    prefixes=("gte.", "new."),
+    encoder=encoder_table(_embeddings("embeddings.LayerNorm"), _GTE_LAYER, "encoder.layer.{}."),
+    parts={
+        **NOMIC.parts,
+        "masked_lm": masked_lm_table("lm_head.dense", "lm_head.norm", "lm_head.decoder"),
+    },
+    tied={"lm_head.decoder.weight": WORDS},
+)
