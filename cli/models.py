@@ -56,10 +56,10 @@ def models_path(talk: TalkOptions, name: Name, revision: Revision = None) -> Non
 
     Example: mlxbert models path google-bert/bert-base-uncased
     """
-    from mlxbert.weights.source import find_folder
+    from mlxbert.weights.source import find_cached
 
     _check_name(name)
-    _put_path(find_folder(name, revision=revision, offline=True))
+    _put_path(find_cached(name, revision))
 
 
 def models_remove(

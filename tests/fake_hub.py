@@ -31,6 +31,7 @@ class Repository:
         gated: Whether files are refused.
         dropped: After how many bytes the connection breaks, once, by the name of the file.
         status: What every request is answered with, if not 200.
+        whole: Whether a request for a part of a file is answered with all of it.
     """
 
     commits: dict[str, Files] = field(default_factory=dict)
@@ -40,6 +41,7 @@ class Repository:
     gated: bool = False
     dropped: dict[str, int] = field(default_factory=dict)
     status: int | None = None
+    whole: bool = False
 
     def commit(self, files: Mapping[str, bytes], *references: str) -> str:
         """Adds a commit and points references to it."""
@@ -58,12 +60,14 @@ class FakeHub:
         url: What HF_ENDPOINT is to be.
         requests: `METHOD path` of every request, in their order.
         headers: The headers of every request.
+        served: Which bytes of files were sent, in their order: the file, the first of them, the one behind the last.
     """
 
     url: str = ""
     repositories: dict[str, Repository] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    served: list[tuple[str, int, int]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, files: Mapping[str, bytes]) -> Repository:
@@ -81,6 +85,7 @@ class FakeHub:
         """Forgets the requests."""
         self.requests.clear()
         self.headers.clear()
+        self.served.clear()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -136,20 +141,25 @@ class _Handler(BaseHTTPRequestHandler):
         data = repository.commits[commit].get(file)
         if data is None:
             return self._refuse(404, "EntryNotFound", {"X-Repo-Commit": commit})
-        start = int((self.headers["range"] or "bytes=0-").removeprefix("bytes=").split("-")[0])
-        self.send_response(206 if start else 200)
+        asked = None if repository.whole else self.headers["range"]
+        first, _, last = (asked or "bytes=0-").removeprefix("bytes=").partition("-")
+        start, end = int(first), min(int(last or len(data)) + bool(last), len(data))
+        self.send_response(206 if asked else 200)
         self.send_header("X-Repo-Commit", commit)
         self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
         self.send_header("X-Linked-Size", str(len(data)))
         self.send_header("Accept-Ranges", "bytes")
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        self.send_header("Content-Length", str(len(data) - start))
+        if asked:
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
+        self.send_header("Content-Length", str(end - start))
         self.end_headers()
         if self.command == "GET":
-            end = repository.dropped.pop(file, None)
-            self.wfile.write(data[start:end])
-            self.close_connection = end is not None
+            broken = repository.dropped.pop(file, None)
+            sent = end if broken is None else min(broken, end)
+            with self.hub.lock:
+                self.hub.served.append((file, start, sent))
+            self.wfile.write(data[start:sent])
+            self.close_connection = broken is not None
 
     def _json(self, value: object) -> None:
         body = json.dumps(value).encode()

@@ -17,7 +17,7 @@ from mlxbert.weights import keymap, rows, safetensors
 from mlxbert.weights.config_json import ConfigJson, read_config
 from mlxbert.weights.families import family_of
 from mlxbert.weights.family import CLASSES, Family
-from mlxbert.weights.safetensors import TensorInfo
+from mlxbert.weights.safetensors import Header, TensorInfo
 
 FLOATS = ("F32", "F16", "BF16")
 ADAPTER = "adapter_config.json"
@@ -76,11 +76,10 @@ def _plain(name: str, family: Family) -> str:
     return name
 
 
-def _read_headers(folder: Path) -> tuple[dict[str, TensorInfo], str | None]:
+def _read_headers(folder: Path, headers: Mapping[Path, Header] | None) -> tuple[dict[str, TensorInfo], str | None]:
     tensors: dict[str, TensorInfo] = {}
     storage = None
-    for path in safetensors.find_files(folder):
-        header = safetensors.read_header(path)
+    for path, header in safetensors.read_headers(folder, headers).items():
         twice = tensors.keys() & header.tensors.keys()
         if twice:
             raise CheckpointError(f"{path}: tensor {min(twice)!r} is in {tensors[min(twice)].file.name} too")
@@ -140,8 +139,12 @@ def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mappin
     return tuple(part for part in found if part != "encoder")
 
 
-def open_checkpoint(folder: Path) -> Checkpoint:
+def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) -> Checkpoint:
     """Opens a model folder and accounts for every tensor in it.
+
+    Args:
+        folder: The folder.
+        headers: Those of weights that are not in it but elsewhere, by where they would lie.
 
     Raises:
         ConfigError: `config.json` is missing or describes something mlxbert does not compute.
@@ -155,7 +158,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         )
     family_name, family = family_of(config_json)
     config = family.read_config(config_json)
-    tensors, storage = _read_headers(folder)
+    tensors, storage = _read_headers(folder, headers)
     names = _plain_names(folder, tensors, family)
     known = _names_of_parts(family, config)
     parts = _parts(config_json, known, names)

@@ -7,7 +7,7 @@ ends the work at once: the pool of threads of `snapshot_download` would first fi
 import glob
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from mlxbert.weights import hub_cache
 from mlxbert.weights.hub_errors import explain
 from mlxbert.weights.hub_files import leaves_folder, needed_files, parse_json
 
-_TIMEOUT = 10.0  # seconds for the first answer, as huggingface_hub gives the other requests
+TIMEOUT = 10.0  # seconds for the first answer, as huggingface_hub gives the other requests
 _LOG = logging.getLogger("mlxbert")
 
 OnProgress = Callable[[int, int], None]
@@ -102,6 +102,45 @@ def _files(name: str, info: Any) -> dict[str, int]:
     return sizes
 
 
+class Commit:
+    """A commit of a model on the hub, and the files of it that the model needs.
+
+    Attributes:
+        hash: Its hash.
+        folder: Where the cache keeps its files.
+        sizes: The bytes of every file on the hub.
+        needed: The files that the model needs, small ones first; those that steer the choice are in the cache now.
+    """
+
+    def __init__(self, hub: Any, name: str, revision: str | None) -> None:
+        """Asks the hub what the revision means now.
+
+        Args:
+            hub: The module huggingface_hub, as `library` gives it.
+            name: `ORG/NAME`.
+            revision: Branch, tag or commit; the main branch if `None`.
+        """
+        info = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=TIMEOUT)
+        self.sizes = _files(name, info)
+        self.hash: str = info.sha
+        self.folder = hub_cache.repository_folder(name) / "snapshots" / self.hash
+        self._hub, self._name = hub, name
+        self.needed = needed_files(name, self.sizes, lambda file: parse_json(name, self._fetch(file)))
+
+    def _fetch(self, file: str, count: Callable[[int], None] = lambda count: None) -> Path:
+        options = {"revision": self.hash, "cache_dir": hub_cache.cache_folder(), "tqdm_class": _counter(count)}
+        return Path(self._hub.hf_hub_download(self._name, file, **options))
+
+    def fetch(self, files: Iterable[str], on_progress: OnProgress | None) -> None:
+        """Brings files into the cache, those that are not there yet."""
+        missing = [file for file in files if not (self.folder / file).is_file()]
+        if missing:
+            progress = _Progress(sum(self.sizes[file] for file in missing), on_progress)
+            for file in missing:
+                self._fetch(file, progress.add)
+            progress.add(progress.total)
+
+
 def download(name: str, revision: str | None = None, on_progress: OnProgress | None = None) -> Path:
     """Brings the files of a model that are needed into the shared cache, those that are not there yet.
 
@@ -121,34 +160,20 @@ def download(name: str, revision: str | None = None, on_progress: OnProgress | N
     """
     hub_cache.check_revision(revision)
     with library(name, revision) as hub:
-        cache = hub_cache.cache_folder()
-        info = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT)
-        sizes = _files(name, info)
-
-        def fetch(file: str, count: Callable[[int], None] = lambda count: None) -> Path:
-            options = {"revision": info.sha, "cache_dir": cache, "tqdm_class": _counter(count)}
-            return Path(hub.hf_hub_download(name, file, **options))
-
-        needed = needed_files(name, sizes, lambda file: parse_json(name, fetch(file)))
-        snapshot = hub_cache.repository_folder(name) / "snapshots" / info.sha
-        missing = [file for file in needed if not (snapshot / file).is_file()]
-        if missing:
-            progress = _Progress(sum(sizes[file] for file in missing), on_progress)
-            for file in missing:
-                fetch(file, progress.add)
-            progress.add(progress.total)
+        commit = Commit(hub, name, revision)
+        commit.fetch(commit.needed, on_progress)
         # All files are there: this writes down what the revision means, and the list of files that the commit has.
         folder = Path(
             hub.snapshot_download(
                 name,
                 revision=revision,
-                cache_dir=cache,
-                allow_patterns=[glob.escape(file) for file in needed],
+                cache_dir=hub_cache.cache_folder(),
+                allow_patterns=[glob.escape(file) for file in commit.needed],
                 tqdm_class=_counter(lambda count: None),
             )
         )
     # A branch may have moved in between; the commit that it moved to cannot.
-    return folder if folder.name == info.sha else download(name, folder.name, on_progress)
+    return folder if folder.name == commit.hash else download(name, folder.name, on_progress)
 
 
 class Removal:

@@ -7,6 +7,7 @@ in words and nothing of a damaged file is used. Format: https://huggingface.co/d
 import json
 import math
 import struct
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +33,11 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Header:
-    """The header of one file: its tensors, and the free text beside them."""
+    """The header of one file: its tensors, the free text beside them, and how many bytes the whole file has."""
 
     tensors: dict[str, TensorInfo]
     metadata: dict[str, str]
+    size: int
 
 
 def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo, int, int]:
@@ -67,13 +69,29 @@ def read_header(path: Path) -> Header:
     try:
         total = path.stat().st_size
         with path.open("rb") as file:
-            start = file.read(8)
-            length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-            if not 2 <= length <= min(MAX_HEADER, total - 8):
-                raise CheckpointError(f"{path}: truncated or no safetensors file: {total} bytes, header of {length}")
-            raw = json.loads(file.read(length).decode("utf-8"))
+            return parse_header(path, total, file.read)
     except OSError as problem:
         raise CheckpointError(f"{path}: cannot be read ({problem.strerror})") from None
+
+
+def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header:
+    """Checks the header of a safetensors file, wherever that lies.
+
+    Args:
+        path: What the file is called, for messages.
+        total: How many bytes it has.
+        read: Gives so many bytes more of it; called twice, and for the header alone.
+
+    Raises:
+        CheckpointError: The file is truncated, or its header is damaged.
+    """
+    start = read(8) if total >= 8 else b""
+    length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+    if not 2 <= length <= min(MAX_HEADER, total - 8):
+        raise CheckpointError(f"{path}: truncated or no safetensors file: {total} bytes, header of {length}")
+    text = read(length)
+    try:
+        raw = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as problem:
         raise CheckpointError(f"{path}: damaged header: not valid JSON ({problem})") from None
     if not isinstance(raw, dict):
@@ -92,16 +110,20 @@ def read_header(path: Path) -> Header:
         place = end
     if place != total - 8 - length:
         raise CheckpointError(f"{path}: {total - 8 - length - place} bytes behind the last tensor: damaged")
-    return Header(tensors, metadata)
+    return Header(tensors, metadata, total)
 
 
-def find_files(folder: Path) -> list[Path]:
+def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
     """The safetensors files of a model folder: the single one, or the shards that the index names.
+
+    Args:
+        folder: The model folder.
+        elsewhere: Files that count as if they were there.
 
     Raises:
         CheckpointError: There are none, one is missing, or the index is damaged or points out of the folder.
     """
-    if (folder / SINGLE).is_file():
+    if folder / SINGLE in elsewhere or (folder / SINGLE).is_file():
         return [folder / SINGLE]
     if not (folder / INDEX).is_file():
         others = sorted(path.name for path in folder.glob("*.bin")) + sorted(path.name for path in folder.glob("*.h5"))
@@ -115,10 +137,16 @@ def find_files(folder: Path) -> list[Path]:
     for shard in dict.fromkeys(str(value) for value in weight_map.values()):
         if Path(shard).name != shard:
             raise CheckpointError(f"{index}: shard {shard!r}, expected a plain file name")
-        if not (folder / shard).is_file():
+        if folder / shard not in elsewhere and not (folder / shard).is_file():
             raise CheckpointError(f"{index}: shard {shard!r} is not in the folder", hint="download the model again")
         shards.append(folder / shard)
     return shards
+
+
+def read_headers(folder: Path, elsewhere: Mapping[Path, Header] | None = None) -> dict[Path, Header]:
+    """The headers of a model folder's weights; see `find_files` and `read_header`."""
+    elsewhere = elsewhere or {}
+    return {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)}
 
 
 def load_arrays(path: Path) -> dict[str, mx.array]:

@@ -17,6 +17,7 @@ from mlxbert.weights import safetensors
 from mlxbert.weights.checkpoint import FLOATS
 from mlxbert.weights.config_json import ConfigJson, read_json, read_json_list
 from mlxbert.weights.hub_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
+from mlxbert.weights.safetensors import Header
 
 SETTINGS = "config_sentence_transformers.json"
 _NAMESPACE = "sentence_transformers."
@@ -35,6 +36,7 @@ _ACTIVATIONS = {
 }  # fmt: skip
 _SENTENCE, _TOKENS = "sentence_embedding", "token_embeddings"
 _LAYER_NORM_EPS = 1e-5  # torch.nn.LayerNorm's own
+_Headers = Mapping[Path, Header] | None
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,14 @@ def transformer_folder(folder: Path) -> Path:
     return folder if own else inner
 
 
-def read_embedder(folder: Path, width: int) -> Embedder:
+def read_embedder(folder: Path, width: int, headers: _Headers = None) -> Embedder:
     """How the model in `folder` makes vectors; mean pooling where nothing says it.
 
     Args:
         folder: The model folder.
         width: Hidden size of its encoder.
+        headers: To learn what its layers are without reading their weights, which are 0 then: those of weights that
+            are not in the folder but elsewhere, by where they would lie.
 
     Raises:
         ConfigError: A file is damaged or says something that mlxbert does not compute.
@@ -122,7 +126,7 @@ def read_embedder(folder: Path, width: int) -> Embedder:
         config = _with_pooling(_with_transformer(config, modules[0]), modules[1], width)
     config = _with_prompts(config, folder)
     try:
-        return Embedder(config, width, [_READERS[module.kind](module.folder) for module in modules[2:]])
+        return Embedder(config, width, [_READERS[module.kind](module.folder, headers) for module in modules[2:]])
     except ArgumentError as problem:
         raise ConfigError(f"{folder / (MODULES if modules else SETTINGS)}: {problem.message}") from None
 
@@ -186,14 +190,15 @@ def _with_prompts(config: EmbeddingConfig, folder: Path) -> EmbeddingConfig:
     return replace(config, prompts=prompts, default_prompt_name=default, dimensions=dimensions)
 
 
-def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, mx.array]:
+def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]], headers: _Headers) -> dict[str, mx.array]:
     """The tensors of a module's own weight file, in float32: exactly those expected."""
     path = folder / safetensors.SINGLE
-    if not path.is_file():
+    elsewhere = (headers or {}).get(path)
+    if elsewhere is None and not path.is_file():
         old = (folder / "pytorch_model.bin").is_file()
         hint = "pytorch_model.bin is not read: save the model anew with a current sentence-transformers"
         raise CheckpointError(f"{folder}: no {safetensors.SINGLE} in this module's folder", hint=hint if old else None)
-    header = safetensors.read_header(path)
+    header = elsewhere or safetensors.read_header(path)
     for name, info in header.tensors.items():
         if info.dtype not in FLOATS:
             raise CheckpointError(
@@ -205,6 +210,8 @@ def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str,
             raise CheckpointError(
                 f"{path}: tensor {name!r} has shape {found.get(name, 'none')}, expected {expected.get(name, 'none')}"
             )
+    if headers is not None:
+        return {name: mx.zeros(shape) for name, shape in expected.items()}
     return {name: array.astype(mx.float32) for name, array in safetensors.load_arrays(path).items()}
 
 
@@ -215,7 +222,7 @@ def _put(layer: nn.Module, arrays: Mapping[str, mx.array]) -> nn.Module:
     return layer
 
 
-def _read_dense(folder: Path) -> nn.Module:
+def _read_dense(folder: Path, headers: _Headers) -> nn.Module:
     path = folder / "config.json"
     config = ConfigJson(path, read_json(path, ConfigError))
     config.only("module_input_name", _SENTENCE, f"mlxbert reads {_SENTENCE!r} only")
@@ -232,18 +239,18 @@ def _read_dense(folder: Path) -> nn.Module:
     expected |= {"linear.bias": (out,)} if bias else {}
     expected |= {"residual.weight": (out, width)} if residual and width != out else {}
     layer = Dense(width, out, bias=bias, activation=_ACTIVATIONS[name], residual=residual)
-    return _put(layer, _weights(folder, expected))
+    return _put(layer, _weights(folder, expected, headers))
 
 
-def _read_layer_norm(folder: Path) -> nn.Module:
+def _read_layer_norm(folder: Path, headers: _Headers) -> nn.Module:
     path = folder / "config.json"
     width = ConfigJson(path, read_json(path, ConfigError)).integer("dimension")
-    arrays = _weights(folder, {"norm.weight": (width,), "norm.bias": (width,)})
+    arrays = _weights(folder, {"norm.weight": (width,), "norm.bias": (width,)}, headers)
     layer = nn.LayerNorm(width, eps=_LAYER_NORM_EPS)
     return _put(layer, {name.removeprefix("norm."): array for name, array in arrays.items()})
 
 
-def _read_normalize(folder: Path) -> nn.Module:
+def _read_normalize(folder: Path, headers: _Headers) -> nn.Module:
     config = _settings(folder / "config.json")
     config.only("module_input_name", _SENTENCE, f"mlxbert reads {_SENTENCE!r} only")
     config.only("module_output_name", _SENTENCE, f"mlxbert writes {_SENTENCE!r} only")

@@ -3,12 +3,17 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
 from mlxbert.weights import hub, hub_cache
 from mlxbert.weights.hub_cache import Snapshot
 from mlxbert.weights.hub_errors import UnknownRevisionError, UnreachableError
 
+if TYPE_CHECKING:
+    from mlxbert.weights.safetensors import Header
+
+_Ask = Callable[[str, str | None], Path]  # (name, revision) → folder of what the hub has
 BUILTIN = "builtin"
 _FOLDER = Path(__file__).parent / "builtin"
 _LOG = logging.getLogger("mlxbert")
@@ -44,9 +49,47 @@ def find_folder(
         HubError: The model of the hub cannot be had.
         ArgumentError: There is a revision, but the model is none of the hub; or the revision is none.
     """
+    return _find(source, revision, offline, lambda name, revision: hub.download(name, revision, on_progress))
+
+
+def find_headers(
+    source: str,
+    *,
+    revision: str | None = None,
+    offline: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> tuple[Path, dict[Path, "Header"]]:
+    """Like `find_folder`, but of weights that are on the hub and not in the cache only the headers are fetched.
+
+    Returns:
+        The folder, and the headers of the weights that are not in it, by where they would lie.
+    """
+    from mlxbert.weights import hub_headers
+
+    headers: dict[Path, Header] = {}
+
+    def look(name: str, revision: str | None) -> Path:
+        folder, found = hub_headers.look(name, revision, on_progress)
+        headers.update(found)
+        return folder
+
+    return _find(source, revision, offline, look), headers
+
+
+def find_cached(name: str, revision: str | None = None) -> Path:
+    """The folder of a model of the hub that is in the cache; the hub is not asked.
+
+    Raises:
+        HubError: It is not there, or something of it is missing.
+    """
+    snapshot = hub_cache.find_snapshot(name, revision)
+    return _from_cache(name, revision, snapshot, "")
+
+
+def _find(source: str, revision: str | None, offline: bool, ask: _Ask) -> Path:
     folder = local_folder(source)
     if folder is None:
-        return _hub_folder(source, revision, offline, on_progress)
+        return _hub_folder(source, revision, offline, ask)
     if revision is not None:
         raise ArgumentError(
             f"revision is {revision!r}, but {source} is no name of the hub: a revision goes with a hub name",
@@ -85,40 +128,37 @@ def local_folder(source: str) -> Path | None:
     )
 
 
-def _hub_folder(name: str, revision: str | None, offline: bool, on_progress: Callable[[int, int], None] | None) -> Path:
+def _hub_folder(name: str, revision: str | None, offline: bool, ask: _Ask) -> Path:
     snapshot = hub_cache.find_snapshot(name, revision)
     if snapshot is not None and snapshot.is_complete():
         return snapshot.folder
     if offline or hub_cache.is_offline():
-        return _without_hub(name, revision, snapshot)
+        return _from_cache(name, revision, snapshot, ", and the hub may not be asked (offline)")
     if snapshot is None or not snapshot.is_usable() or snapshot.listing() is not None:
-        return hub.download(name, revision, on_progress)
+        return ask(name, revision)
     try:  # what is there may be all; the files of this commit that are not there, not those of a newer one
-        return hub.download(name, snapshot.commit, on_progress)
+        return ask(name, snapshot.commit)
     except UnknownRevisionError:  # the history on the hub was rewritten
-        return hub.download(name, revision, on_progress)
+        return ask(name, revision)
     except UnreachableError as problem:
         _LOG.warning("%s; %s", problem.message, _in_doubt(snapshot))
         return snapshot.folder
 
 
-def _without_hub(name: str, revision: str | None, snapshot: Snapshot | None) -> Path:
-    """The folder in the cache, complete or not, as long as nothing is known to be missing."""
+def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why: str) -> Path:
+    """The folder in the cache, complete or not, as long as nothing is known to be missing; `why` nothing is fetched."""
+    if snapshot is not None and snapshot.is_complete():
+        return snapshot.folder
     download = f"mlxbert models download {name}" + (f" --revision {revision}" if revision else "")
     hint = f"`{download}` brings it, with a network"
     if snapshot is None:
         at = f" at revision {revision!r}" if revision else ""
-        raise HubError(f"{name}: not in the cache{at}, and the hub may not be asked (offline)", hint=hint)
+        raise HubError(f"{name}: not in the cache{at}{why}", hint=hint)
     lacking = snapshot.lacking()
     if lacking:
-        raise HubError(
-            f"{name}: {lacking[0]} is not in the cache, and the hub may not be asked (offline)",
-            hint=hint,
-        )
+        raise HubError(f"{name}: {lacking[0]} is not in the cache{why}", hint=hint)
     if not snapshot.is_usable():
-        raise HubError(
-            f"{name}: the cache holds no configuration with weights, and the hub may not be asked (offline)", hint=hint
-        )
+        raise HubError(f"{name}: the cache holds no configuration with weights{why}", hint=hint)
     _LOG.warning("%s", _in_doubt(snapshot))
     return snapshot.folder
 

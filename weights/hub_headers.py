@@ -1,0 +1,78 @@
+"""What a model on the hub is made of, told without fetching its weights: of them only the headers are read.
+
+huggingface_hub has a function for that, `parse_safetensors_file_metadata`. It fetches 100 kB of every file, weights
+among them, and keeps to itself how long the header was, without which nobody can tell whether the file is whole.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from mlxbert.errors import HubError
+from mlxbert.weights import hub_cache
+from mlxbert.weights.hub import TIMEOUT, Commit, OnProgress, library
+from mlxbert.weights.safetensors import Header, parse_header
+
+_PARTIAL = 206  # the status of an answer with the part that was asked for
+
+
+def look(
+    name: str, revision: str | None = None, on_progress: OnProgress | None = None
+) -> tuple[Path, dict[Path, Header]]:
+    """Brings the small files of a model into the cache, and reads the headers of the weights that are not in it.
+
+    What the revision means is not written down in the cache: nothing there says that the model is whole.
+
+    Args:
+        name: `ORG/NAME`.
+        revision: Branch, tag or commit; the main branch if `None`.
+        on_progress: Called with bytes done and bytes in all as small files arrive.
+
+    Returns:
+        The folder of the snapshot, and the headers by where the cache would keep the files.
+
+    Raises:
+        HubError: The model cannot be had; see `explain` for the kinds.
+        CheckpointError: Weights are damaged.
+        ArgumentError: The revision is none.
+    """
+    hub_cache.check_revision(revision)
+    with library(name, revision) as hub:
+        commit = Commit(hub, name, revision)
+        commit.fetch((file for file in commit.needed if not _holds_weights(file)), on_progress)
+        absent = [file for file in commit.needed if _holds_weights(file) and not (commit.folder / file).is_file()]
+        return commit.folder, {commit.folder / file: _read_header(hub, name, commit, file) for file in absent}
+
+
+def _holds_weights(file: str) -> bool:
+    return file.endswith(".safetensors")
+
+
+def _read_header(hub: Any, name: str, commit: Commit, file: str) -> Header:
+    place = 0
+
+    def read(count: int) -> bytes:
+        nonlocal place
+        first, place = place, place + count
+        return _read_bytes(hub, name, commit, file, first, count)
+
+    return parse_header(Path(name) / file, commit.sizes[file], read)
+
+
+def _read_bytes(hub: Any, name: str, commit: Commit, file: str, first: int, count: int) -> bytes:
+    url = hub.hf_hub_url(name, file, revision=commit.hash)
+    headers = hub.utils.build_hf_headers() | {
+        "Range": f"bytes={first}-{first + count - 1}",
+        "Accept-Encoding": "identity",  # places in the file itself, not in something made of it
+    }
+    # As a stream: what answers with the whole file instead is left before gigabytes have come.
+    with hub.utils.get_session().stream("GET", url, headers=headers, timeout=TIMEOUT) as response:
+        hub.utils.hf_raise_for_status(response)
+        if response.status_code != _PARTIAL:
+            raise HubError(
+                f"{name}: asked for {count} bytes of {file}, the hub sends all of it (status {response.status_code})",
+                hint=f"`mlxbert models download {name}` brings the whole model, which can be inspected then",
+            )
+        data: bytes = response.read()
+    if len(data) != count:
+        raise HubError(f"{name}: asked for {count} bytes of {file}, {len(data)} came", hint="try again")
+    return data
