@@ -114,7 +114,9 @@ def test_a_terminal_shows_a_bar_while_a_model_arrives(variables: dict[str, str])
 
 def test_path_never_downloads(variables: dict[str, str], hub: FakeHub) -> None:
     hub.forget()
-    run(variables, "path", NAME).fails(1, f"{NAME}: not in the cache", f"hint: `mlxbert models download {NAME}`")
+    outcome = run(variables, "path", NAME)
+    outcome.fails(1, f"{NAME}: not in the cache\n", f"hint: `mlxbert models download {NAME}`")
+    assert "offline" not in outcome.err
     run(variables, "path", NAME, "--revision", "v2").fails(1, "--revision v2`")
     assert hub.requests == []
     assert run(variables, "download", NAME).status == 0

@@ -214,9 +214,10 @@ def test_what_cannot_be_had_is_refused_before_it_is_fetched(
     machine.hub.add("org/absolute", files).listed = ("/etc/x",)
     machine.hub.add("org/shards", rest | index)
     machine.hub.add("org/modules", files | {"modules.json": b'[{"path": "../up", "type": "Pooling"}]'})
-    outcome = machine.run("inspect", name, *options)
-    outcome.fails(1, *said)
-    assert outcome.out == ""
+    for words in (["inspect"], ["models", "download"]):
+        outcome = machine.run(*words, name, *options)
+        outcome.fails(1, *said)
+        assert outcome.out == ""
     assert machine.hub.fetched() <= {"modules.json", "model.safetensors.index.json", "config.json"}
     assert not list(machine.home.rglob("model.safetensors"))
 

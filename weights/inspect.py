@@ -1,92 +1,167 @@
 """What is in a model folder, told from its configuration and the headers of its weights alone."""
 
-import math
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx, nn
-from mlxbert.heads import HEADS, Network
-from mlxbert.weights import keymap
+from mlxbert.device import nn
+from mlxbert.embedder import Embedder
+from mlxbert.errors import MlxbertError
+from mlxbert.weights import inspect_parts, safetensors
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
-from mlxbert.weights.sentence_transformers import transformer_folder
-from mlxbert.weights.tokenizer_files import read_tokenizer
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.inspect_parts import to_json
+from mlxbert.weights.safetensors import Header
+from mlxbert.weights.sentence_transformers import (
+    SETTINGS,
+    read_embedder,
+    read_modules,
+    read_settings,
+    transformer_folder,
+)
+from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
-def inspect_folder(folder: Path) -> dict[str, Any]:
-    """Everything `mlxbert inspect` shows of a model folder, as plain values.
+def inspect_folder(folder: Path, headers: Mapping[Path, Header] | None = None) -> dict[str, Any]:
+    """Everything that a model folder says of its model, as plain values; no weight is read.
 
-    Keys: `folder`, `family`, `config` (the encoder's facts), `max_length`, `parts`, `parameters` per part and in total,
-    `memory` in bytes per dtype, `storage`, `tensors` (name in the file, dtype, shape, what it becomes), `tokenizer`.
+    Keys:
+        folder: The folder.
+        family, because: What kind of model it is, and what says so.
+        architectures: The classes that `config.json` names.
+        config: The encoder's facts and what follows from them; what is a kind of its own has a `type`.
+        max_length, limited_by, limits: The longest input in tokens, which of the places that name one decides it, and
+            what each of them says.
+        parts: Of the encoder and of each part behind it: how its tensors are called in the file and in the network,
+            their number, the number of parameters, and the `problem`, should it be impossible to load.
+        unused: Tensors that become nothing, and why.
+        parameters: Their number per part, and in total.
+        memory: Bytes that the parameters take, by dtype.
+        weights: How they are stored, in how many bytes, in which files, and whether these are on this machine.
+        tokenizer: Its kind, vocabulary, special tokens, whether it lower-cases.
+        embedding: How vectors are made: the fields of `EmbeddingConfig`, `size`, `unit` (whether they have length 1),
+            the `modules` behind the pooling, `similarity` (what the model's authors compare vectors with) and
+            `max_length`; or only the `problem`, should they be impossible.
+        labels: Names of the classes by their numbers, as `config.json` has them.
+        tensors: Of every tensor its name in the file, dtype, shape, and what it becomes.
+
+    Args:
+        folder: The model folder.
+        headers: Those of weights that are not in it but elsewhere, by where they would lie.
 
     Raises:
-        MlxbertError: The folder is no checkpoint that mlxbert reads.
+        MlxbertError: The folder is no checkpoint that mlxbert reads, or its encoder cannot be loaded.
     """
-    checkpoint = open_checkpoint(transformer_folder(folder))
-    counts = _parameters(checkpoint)
+    checkpoint = open_checkpoint(transformer_folder(folder), headers)
     files = read_tokenizer(checkpoint.folder)
+    embedding = _embedding(folder, checkpoint, headers or {})
+    parts = inspect_parts.describe(checkpoint)
+    counts, modules = inspect_parts.parameters(checkpoint), _module_parameters(embedding)
+    values = checkpoint.config_json.values
     return {
         "folder": str(folder),
         "family": checkpoint.family_name,
+        "because": f"{checkpoint.config_json.path.name} says model_type {values.get('model_type')!r}",
+        "architectures": values.get("architectures"),
         "config": _facts(checkpoint.config),
-        "max_length": min(checkpoint.config.max_length, files.max_length or checkpoint.config.max_length),
-        "parts": ["encoder", *checkpoint.parts],
-        "parameters": counts,
-        "memory": {dtype: size * counts["total"] for dtype, size in _BYTES.items()},
-        "storage": checkpoint.storage or ", ".join(sorted({info.dtype for info in checkpoint.tensors.values()})),
-        "tensors": _tensors(checkpoint),
-        "tokenizer": {
-            "vocab_size": files.tokenizer.get_vocab_size(),
-            "special": files.special,
-            "model_max_length": files.max_length,
-        },
+        **_limits(checkpoint.config, files, embedding),
+        "parts": parts,
+        "unused": inspect_parts.unused(checkpoint),
+        "parameters": counts | modules | {"total": sum(counts.values()) + sum(modules.values())},
+        # What stands behind the pooling computes in float32 always.
+        "memory": {dtype: size * sum(counts.values()) + 4 * sum(modules.values()) for dtype, size in _BYTES.items()},
+        "weights": _weights(folder, checkpoint, embedding, headers or {}),
+        "tokenizer": _tokenizer(checkpoint.config, files),
+        "embedding": embedding,
+        "labels": to_json(values.get("id2label")),
+        "tensors": inspect_parts.tensors(checkpoint),
     }
 
 
 def _facts(config: EncoderConfig) -> dict[str, Any]:
-    facts = asdict(config)
-    facts["positions"] = {"type": type(config.positions).__name__, **facts["positions"]}
-    facts["block"] = {"type": type(config.block).__name__, **facts["block"]}
-    facts["layer_schedule"] = list(config.layer_schedule)
-    return facts
+    """The fields of a configuration, and the properties that follow from them."""
+    facts: dict[str, Any] = to_json(config)
+    facts.pop("type")
+    properties = [name for name, value in vars(type(config)).items() if isinstance(value, property)]
+    return facts | {name: to_json(getattr(config, name)) for name in properties}
 
 
-def _arrays(checkpoint: Checkpoint) -> dict[str, mx.array]:
-    """The parameters of the network that the checkpoint is for; random and lazy, only names and shapes count."""
-    network = Network(checkpoint.config, [part for part in checkpoint.parts if part in HEADS])
-    return dict(nn.utils.tree_flatten(network.parameters()))
+def _limits(config: EncoderConfig, files: TokenizerFiles, embedding: dict[str, Any]) -> dict[str, Any]:
+    """How long an input may be, and who says so; completes what is said of vectors."""
+    limits = {"config": config.max_length, "tokenizer": files.max_length}
+    longest = min(limit for limit in limits.values() if limit is not None)
+    own = embedding.get("max_length")  # goes before that of the tokenizer, as in `Tokenizer.adapted`
+    if "problem" not in embedding:
+        embedding["max_length"] = longest if own is None else min(own, config.max_length)
+    return {
+        "max_length": longest,
+        "limited_by": [name for name, limit in limits.items() if limit == longest],
+        "limits": limits | {"sentence_transformers": own},
+    }
 
 
-def _parameters(checkpoint: Checkpoint) -> dict[str, int]:
-    """Number of parameters of each part, by the shapes that the configuration asks for."""
-    counts: dict[str, int] = {}
-    for name, array in _arrays(checkpoint).items():
-        first, second = name.split(".")[:2]
-        part = second if first in ("encoder", "heads") else first
-        counts[part] = counts.get(part, 0) + math.prod(array.shape)
-    return counts | {"total": sum(counts.values())}
+def _tokenizer(config: EncoderConfig, files: TokenizerFiles) -> dict[str, Any]:
+    normalizer = files.tokenizer.normalizer
+    return {
+        "kind": type(files.tokenizer.model).__name__,
+        "vocab_size": files.tokenizer.get_vocab_size(),
+        "word_embeddings": config.vocab_size,
+        "special": files.special,
+        "lower_case": normalizer is not None and "A" not in normalizer.normalize_str("A"),
+        "model_max_length": files.max_length,
+    }
 
 
-def _tensors(checkpoint: Checkpoint) -> list[dict[str, Any]]:
-    """Every tensor of the files: what it becomes here, or why it becomes nothing."""
-    ours = {}
-    layers = checkpoint.config.num_stored_layers
-    for entry in keymap.pairs(checkpoint.table, layers, _arrays(checkpoint)):
-        for name in entry.theirs:
-            ours[name] = ", ".join(entry.ours) + (
-                "" if entry.operation is keymap.SAME else f" ({entry.operation.name})"
-            )
-    rows = []
-    for plain, name in checkpoint.names.items():
-        if plain in checkpoint.family.tied:
-            use = f"a copy of {checkpoint.family.tied[plain]}"
-        elif plain in checkpoint.ignored:
-            use = "not used"
-        else:
-            use = ours[plain]
-        info = checkpoint.tensors[name]
-        rows.append({"name": name, "dtype": info.dtype, "shape": list(info.shape), "becomes": use})
-    return rows
+def _embedding(folder: Path, checkpoint: Checkpoint, headers: Mapping[Path, Header]) -> dict[str, Any]:
+    try:
+        embedder = read_embedder(folder, checkpoint.config.hidden_size, headers)
+        settings = read_settings(folder / SETTINGS)
+    except MlxbertError as problem:  # there is more to a model than vectors
+        return {"problem": problem.message}
+    facts: dict[str, Any] = to_json(embedder.config)
+    facts.pop("type")
+    return facts | {
+        "size": embedder.size,
+        "unit": embedder.unit,
+        "modules": _modules(folder, embedder),
+        "similarity": _similarity(settings),
+    }
+
+
+def _modules(folder: Path, embedder: Embedder) -> list[dict[str, Any]]:
+    found = []
+    for module, layer in zip(read_modules(folder)[2:], embedder.layers, strict=True):
+        arrays = dict(nn.utils.tree_flatten(layer.parameters()))
+        shapes = {name: list(array.shape) for name, array in arrays.items()}
+        count = sum(array.size for array in arrays.values())
+        place = module.folder.relative_to(folder).as_posix()
+        found.append({"kind": module.kind, "folder": place, "shapes": shapes, "parameters": count})
+    return found
+
+
+def _similarity(settings: ConfigJson) -> str | None:
+    name = settings.values.get("similarity_fn_name")
+    return name if isinstance(name, str) else None
+
+
+def _module_parameters(embedding: dict[str, Any]) -> dict[str, int]:
+    modules = embedding.get("modules", ())
+    return {module["folder"]: module["parameters"] for module in modules if module["parameters"]}
+
+
+def _weights(
+    folder: Path, checkpoint: Checkpoint, embedding: dict[str, Any], headers: Mapping[Path, Header]
+) -> dict[str, Any]:
+    paths = safetensors.find_files(checkpoint.folder, headers)
+    paths += [folder / module / safetensors.SINGLE for module in _module_parameters(embedding)]
+    sizes = {path: headers[path].size if path in headers else path.stat().st_size for path in paths}
+    plain = ", ".join(sorted({info.dtype for info in checkpoint.tensors.values()}))
+    return {
+        "storage": checkpoint.storage or plain,
+        "bytes": sum(sizes.values()),
+        "files": {path.relative_to(folder).as_posix(): size for path, size in sizes.items()},
+        "here": headers.keys().isdisjoint(paths),
+    }

@@ -131,13 +131,14 @@ def read_embedder(folder: Path, width: int, headers: _Headers = None) -> Embedde
         raise ConfigError(f"{folder / (MODULES if modules else SETTINGS)}: {problem.message}") from None
 
 
-def _settings(path: Path) -> ConfigJson:
+def read_settings(path: Path) -> ConfigJson:
+    """What a file of settings says; nothing where there is none."""
     return ConfigJson(path, read_json(path, ConfigError) if path.is_file() else {})
 
 
 def _with_transformer(config: EmbeddingConfig, module: Module) -> EmbeddingConfig:
     paths = [module.folder / name for name in TRANSFORMER_SETTINGS]
-    settings = _settings(next((path for path in paths if path.is_file()), paths[0]))
+    settings = read_settings(next((path for path in paths if path.is_file()), paths[0]))
     settings.only("module_output_name", _TOKENS, f"mlxbert reads {_TOKENS!r} only")
     settings.only("transformer_task", "feature-extraction", "mlxbert reads 'feature-extraction' only")
     settings.only("query_expansion", None, "mlxbert does not expand queries")
@@ -175,7 +176,7 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
 
 
 def _with_prompts(config: EmbeddingConfig, folder: Path) -> EmbeddingConfig:
-    settings = _settings(folder / SETTINGS)
+    settings = read_settings(folder / SETTINGS)
     settings.only("model_type", "SentenceTransformer", "mlxbert reads 'SentenceTransformer' only")
     raw = settings.values.get("prompts")
     raw = {} if raw is None else raw
@@ -251,7 +252,7 @@ def _read_layer_norm(folder: Path, headers: _Headers) -> nn.Module:
 
 
 def _read_normalize(folder: Path, headers: _Headers) -> nn.Module:
-    config = _settings(folder / "config.json")
+    config = read_settings(folder / "config.json")
     config.only("module_input_name", _SENTENCE, f"mlxbert reads {_SENTENCE!r} only")
     config.only("module_output_name", _SENTENCE, f"mlxbert writes {_SENTENCE!r} only")
     return Normalize()
