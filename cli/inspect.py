@@ -125,7 +125,7 @@ def _config_rows(config: dict[str, Any]) -> _Rows:
 def _tokenizer_rows(tokenizer: dict[str, Any]) -> _Rows:
     yield "kind", tokenizer["kind"]
     yield "vocabulary", f"{tokenizer['vocab_size']} tokens for {tokenizer['word_embeddings']} word embeddings"
-    yield "special", " ".join(tokenizer["special"].values())
+    yield "special", _shown(tokenizer["special"])
     yield "lower-cases", _shown(tokenizer["lower_case"])
 
 

@@ -30,6 +30,7 @@ class Mutation:
 _PARITY = "tests/test_parity_goldens.py"
 _EMBED, _OPTIONS = "tests/test_embed.py", "tests/test_embed_options.py"
 _FOLDERS = "tests/test_sentence_transformers.py"
+_HEADERS = "tests/test_hub_headers.py"
 MUTATIONS = (
     Mutation("layer_norm_eps forgotten", "mlxbert/blocks.py", ", eps=config.layer_norm_eps", "", _PARITY),
     Mutation("biases of norms forgotten", "mlxbert/blocks.py", ", bias=config.biases.norm", "", _PARITY),
@@ -421,6 +422,49 @@ MUTATIONS = (
         'options["normalize"] = True',
         "pass",
         "tests/test_similarity.py",
+    ),
+    Mutation("inspect downloads weights", "weights/hub_headers.py", "if not _holds_weights(file)", "if True", _HEADERS),
+    Mutation(
+        "more than the header asked for",
+        "weights/hub_headers.py",
+        "{first + count - 1}",
+        "{first + count - 1 + first * 100}",
+        _HEADERS,
+    ),
+    Mutation(
+        "the whole file taken for a part",
+        "weights/hub_headers.py",
+        "response.status_code != _PARTIAL",
+        "False",
+        _HEADERS,
+    ),
+    Mutation(
+        "an inspected commit passes for a whole one",
+        "weights/source.py",
+        "if not snapshot.is_usable():",
+        "if False:",
+        _HEADERS,
+    ),
+    Mutation(
+        "headers of the hub not checked to the end",
+        "weights/safetensors.py",
+        "if place != total - 8 - length:",
+        "if False:",
+        _HEADERS,
+    ),
+    Mutation(
+        "limit of the tokenizer not told",
+        "weights/inspect.py",
+        '"tokenizer": files.max_length}',
+        '"tokenizer": None}',
+        "tests/test_inspect.py",
+    ),
+    Mutation(
+        "shapes of tensors not compared",
+        "weights/inspect_parts.py",
+        "if array.shape != arrays[name].shape:",
+        "if False:",
+        "tests/test_inspect.py",
     ),
 )
 

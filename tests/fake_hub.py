@@ -31,6 +31,7 @@ class Repository:
         gated: Whether files are refused.
         dropped: After how many bytes the connection breaks, once, by the name of the file.
         status: What every request is answered with, if not 200.
+        redirected: Whether files are given at another address than the one asked for, as the hub does with large ones.
         whole: Whether a request for a part of a file is answered with all of it.
     """
 
@@ -41,6 +42,7 @@ class Repository:
     gated: bool = False
     dropped: dict[str, int] = field(default_factory=dict)
     status: int | None = None
+    redirected: bool = False
     whole: bool = False
 
     def commit(self, files: Mapping[str, bytes], *references: str) -> str:
@@ -141,6 +143,8 @@ class _Handler(BaseHTTPRequestHandler):
         data = repository.commits[commit].get(file)
         if data is None:
             return self._refuse(404, "EntryNotFound", {"X-Repo-Commit": commit})
+        if repository.redirected and self.command == "GET" and "?" not in self.path:
+            return self._refuse(302, None, {"Location": f"{self.hub.url}{self.path}?elsewhere"})
         asked = None if repository.whole else self.headers["range"]
         first, _, last = (asked or "bytes=0-").removeprefix("bytes=").partition("-")
         start, end = int(first), min(int(last or len(data)) + bool(last), len(data))

@@ -126,6 +126,12 @@ def test_a_commit_that_was_inspected_does_not_pass_for_a_whole_one(machine: Mach
     assert (machine.snapshot / WEIGHTS).is_file()
 
 
+def test_headers_are_read_where_the_hub_says_that_the_file_is(machine: Machine, tiny: Path) -> None:
+    machine.repository.redirected = True
+    assert told(machine.inspect()) == told(local(tiny))
+    assert machine.served() == {WEIGHTS: [(0, 8), (8, header_end((tiny / WEIGHTS).read_bytes()))]}
+
+
 def test_small_files_are_sent_once(machine: Machine) -> None:
     first = machine.inspect()
     machine.hub.forget()

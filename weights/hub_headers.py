@@ -65,7 +65,9 @@ def _read_bytes(hub: Any, name: str, commit: Commit, file: str, first: int, coun
         "Accept-Encoding": "identity",  # places in the file itself, not in something made of it
     }
     # As a stream: what answers with the whole file instead is left before gigabytes have come.
-    with hub.utils.get_session().stream("GET", url, headers=headers, timeout=TIMEOUT) as response:
+    with hub.utils.get_session().stream(
+        "GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True
+    ) as response:
         hub.utils.hf_raise_for_status(response)
         if response.status_code != _PARTIAL:
             raise HubError(

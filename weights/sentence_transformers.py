@@ -213,13 +213,14 @@ def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]], headers: _He
             )
     if headers is not None:
         return {name: mx.zeros(shape) for name, shape in expected.items()}
-    return {name: array.astype(mx.float32) for name, array in safetensors.load_arrays(path).items()}
+    arrays = {name: array.astype(mx.float32) for name, array in safetensors.load_arrays(path).items()}
+    mx.eval(arrays)  # now, whatever becomes of the file later
+    return arrays
 
 
 def _put(layer: nn.Module, arrays: Mapping[str, mx.array]) -> nn.Module:
     layer.update(nn.utils.tree_unflatten(list(arrays.items())))
     layer.eval()
-    mx.eval(layer.parameters())
     return layer
 
 
