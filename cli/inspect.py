@@ -75,7 +75,7 @@ def _draw(found: dict[str, Any], *, whole: bool) -> Iterator["RenderableType"]:
     yield from render.facts(
         "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in found["parameters"].items()]
     )
-    yield from render.facts("memory", [(dtype, f"{size / 1e6:9.1f} MB") for dtype, size in found["memory"].items()])
+    yield from render.facts("memory", [(dtype, f"{render.size(size):>14}") for dtype, size in found["memory"].items()])
     if found["unused"]:
         yield from render.facts("not used", [(tensor["name"], tensor["why"]) for tensor in found["unused"]])
     yield _tensors(found["tensors"] if whole else _by_layer(found["tensors"]))

@@ -106,7 +106,7 @@ def test_an_inspected_model_does_not_pass_for_a_whole_one(machine: Machine) -> N
     machine.run(*FILL, "--offline").fails(1, "not in the cache, and the hub may not be asked (offline)")
     machine.run("inspect", NAME, "--offline").fails(1, "not in the cache, and the hub may not be asked (offline)")
     (listed,) = machine.run("models", "list").lines
-    assert [revision["complete"] for model in listed["models"][1:] for revision in model["revisions"]] == [None]
+    assert [revision["complete"] for model in listed["models"][1:] for revision in model["revisions"]] == [False]
     machine.hub.forget()
     assert machine.run(*FILL).status == 0
     assert machine.hub.fetched() == {WEIGHTS}  # the small files were there
@@ -115,6 +115,13 @@ def test_an_inspected_model_does_not_pass_for_a_whole_one(machine: Machine) -> N
     assert machine.inspect("--offline")["weights"]["here"] is True
     assert machine.run(*FILL).err == ""
     assert machine.hub.requests == []
+
+
+def test_what_was_inspected_can_be_removed(machine: Machine) -> None:
+    machine.inspect()
+    (removed,) = machine.run("models", "remove", NAME, "--yes").lines
+    assert removed["revisions"] == [machine.commit]
+    assert not machine.snapshot.exists()
 
 
 def test_a_commit_that_was_inspected_does_not_pass_for_a_whole_one(machine: Machine) -> None:

@@ -85,11 +85,13 @@ def test_an_encoder_alone_has_no_beginning_in_common(model: Path) -> None:
 
 
 def test_what_is_not_used_and_why(model: Path) -> None:
+    change_weights(model, lambda arrays: arrays.update({"embeddings.position_ids": mx.arange(24)[None]}))
     copied = {COPY: "cls.predictions.bias", "classifier.bias": "bert.pooler.dense.bias"}
     change_weights(model, lambda arrays: arrays.update({name: arrays[of] for name, of in copied.items()}))
     found = inspected(model)
     why = {tensor["name"]: tensor["why"] for tensor in found["unused"]}
-    assert why.keys() == copied.keys()
+    assert why.keys() == {*copied, "embeddings.position_ids"}
+    assert found["weights"]["storage"] == "F32"
     assert why[COPY] == "a copy of cls.predictions.bias"
     assert "head that mlxbert does not run" in why["classifier.bias"]
     shown = drawn(model)

@@ -112,12 +112,14 @@ class Snapshot:
         return [file for file in needed if not (self.folder / file).is_file()]
 
     def is_complete(self) -> bool | None:
-        """Whether all that the model needs is there; `None` where no list says what it needs."""
+        """Whether all that the model needs is there; `None` where it may be, and no list says what it needs."""
         try:
             lacking = self.lacking()
         except HubError:
             return False
-        return None if lacking is None else not lacking
+        if lacking is None:
+            return None if self.is_usable() else False
+        return not lacking
 
     def is_usable(self) -> bool:
         """Whether configuration and weights are there, as far as can be told from the files themselves."""

@@ -158,9 +158,9 @@ def _weights(
     paths = safetensors.find_files(checkpoint.folder, headers)
     paths += [folder / module / safetensors.SINGLE for module in _module_parameters(embedding)]
     sizes = {path: headers[path].size if path in headers else path.stat().st_size for path in paths}
-    plain = ", ".join(sorted({info.dtype for info in checkpoint.tensors.values()}))
+    used = [name for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored]
     return {
-        "storage": checkpoint.storage or plain,
+        "storage": checkpoint.storage or ", ".join(sorted({checkpoint.tensors[name].dtype for name in used})),
         "bytes": sum(sizes.values()),
         "files": {path.relative_to(folder).as_posix(): size for path, size in sizes.items()},
         "here": headers.keys().isdisjoint(paths),

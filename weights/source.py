@@ -81,9 +81,9 @@ def find_cached(name: str, revision: str | None = None) -> Path:
 
     Raises:
         HubError: It is not there, or something of it is missing.
+        ArgumentError: The revision is none.
     """
-    snapshot = hub_cache.find_snapshot(name, revision)
-    return _from_cache(name, revision, snapshot, "")
+    return _from_cache(name, revision, hub_cache.find_snapshot(name, revision), "")
 
 
 def _find(source: str, revision: str | None, offline: bool, ask: _Ask) -> Path:
