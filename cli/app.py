@@ -18,6 +18,7 @@ from mlxbert.cli.inspect import inspect
 from mlxbert.cli.models import models_download, models_list, models_path, models_remove
 from mlxbert.cli.next_sentence import next_sentence
 from mlxbert.cli.options import flatten
+from mlxbert.cli.replaced import replaced
 from mlxbert.cli.session import listen
 from mlxbert.cli.similarity import similarity
 from mlxbert.cli.tokenize import tokenize
@@ -33,7 +34,7 @@ app = typer.Typer(
 models = typer.Typer(help="The models on this machine, and those of the Hugging Face hub.", no_args_is_help=True)
 app.add_typer(models, name="models")
 
-for command in (fill_mask, embed, similarity, next_sentence, tokenize, inspect, doctor):
+for command in (fill_mask, embed, similarity, next_sentence, replaced, tokenize, inspect, doctor):
     app.command(command.__name__.replace("_", "-"))(flatten(command, listen))
 for listed in (models_list, models_download, models_path, models_remove):
     models.command(listed.__name__.removeprefix("models_"))(flatten(listed, listen))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import MlxbertError
-from mlxbert.results import FillMask, Mask, NextSentence, Tokens
+from mlxbert.results import FillMask, Mask, NextSentence
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -24,7 +24,6 @@ EXCERPT = 60  # characters shown on each side of a mask
 _UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff]")  # control characters beyond ASCII's, halves of surrogate pairs
 _quiet = False
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_SEGMENT_STYLES = ("cyan", "magenta")
 # Control characters as their pictures, U+2400 and on; DEL, the C1 block and halves of surrogate pairs as U+FFFD.
 _VISIBLE = {code: chr(0x2400 + code) for code in range(32)}
 _VISIBLE |= {code: "\ufffd" for code in (*range(127, 160), *range(0xD800, 0xE000))}
@@ -92,7 +91,8 @@ def bar(share: float, width: int = BAR_WIDTH) -> str:
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).strip().ljust(width)
 
 
-def _grid(*headers: str) -> "Table":
+def grid(*headers: str) -> "Table":
+    """A table without lines; without a header where there are none."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(headers), header_style="dim")
@@ -114,7 +114,7 @@ def _excerpt(text: str, start: int, end: int) -> tuple[str, str]:
 def _fill_rows(result: FillMask, mask: Mask) -> "Table":
     from rich.text import Text
 
-    table = _grid()
+    table = grid()
     for _ in range(4):
         table.add_column(no_wrap=True)
     table.columns[3].no_wrap = False
@@ -155,54 +155,12 @@ def next_sentence(result: NextSentence) -> Iterator["RenderableType"]:
         yield Text.assemble((f"{name}  ", "dim"), visible(text if len(text) <= 300 else text[:299] + "…"))
 
 
-def tokens(result: Tokens) -> Iterator["RenderableType"]:
-    """BERT's input as the sum it is: token, segment and position, one column per token."""
-    from rich.text import Text
-
-    rows = [
-        [visible(token.token), str(token.id), "AB"[token.segment] if token.segment < 2 else str(token.segment),
-         str(token.position)]
-        for token in result.tokens
-    ]  # fmt: skip
-    names = ("token", "id", "segment", "position")
-    width = console().width
-    start = 0
-    while start < len(rows):
-        end, used = start, 10
-        while end < len(rows) and (end == start or used + _column_width(rows[end]) <= width):
-            used += _column_width(rows[end])
-            end += 1
-        table = _grid("", *("" for _ in rows[start:end]))
-        table.show_header = False
-        for line, name in enumerate(names):
-            cells = [
-                Text(row[line], style=_token_style(line, token.segment, special=token.start == token.end))
-                for row, token in zip(rows[start:end], result.tokens[start:end], strict=True)
-            ]
-            table.add_row(Text(name if line == 0 else f"+ {name}" if line > 1 else "  id", style="dim"), *cells)
-        yield table
-        start = end
-
-
-def _column_width(row: list[str]) -> int:
-    from rich.cells import cell_len
-
-    return max(map(cell_len, row)) + 2
-
-
-def _token_style(line: int, segment: int, *, special: bool) -> str:
-    colour = _SEGMENT_STYLES[segment % len(_SEGMENT_STYLES)]
-    if line == 0:
-        return f"dim {colour}" if special else f"bold {colour}"
-    return colour if line == 2 else "dim" if line == 1 else ""
-
-
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["RenderableType"]:
     """A heading and a list of names and values."""
     from rich.text import Text
 
     yield Text(visible(title), style="bold")
-    table = _grid("", "")
+    table = grid("", "")
     table.show_header = False
     for name, value in rows:
         shown = Text("-", style="dim") if value is None else Text(visible(str(value)))
@@ -214,7 +172,7 @@ def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> "Re
     """A table with a header line."""
     from rich.text import Text
 
-    table = _grid(*headers)
+    table = grid(*headers)
     for row in rows:
         table.add_row(*(Text(visible(str(value))) for value in row))
     return table

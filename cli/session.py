@@ -72,7 +72,8 @@ def load(task: str, options: ModelOptions) -> "Model":
     from mlxbert.model import load as load_model
 
     if options.model == BUILTIN:
-        render.say("note", f"built-in model, small, English: {BUILTIN_QUALITY[task]}")
+        quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
+        render.say("note", f"built-in model, small, English{quality}")
     with progress.download(options.model) as update:
         return load_model(
             options.model,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mlxbert.cli import progress, render, session
+from mlxbert.cli import progress, session, tokens
 from mlxbert.cli.inputs import open_input, single
 from mlxbert.cli.options import Cut, FileOptions, InputOptions, ModelName
 from mlxbert.cli.output import check_output
@@ -37,4 +37,4 @@ def tokenize(
         return task(tokenizer, single(records), pair=pair, overflow=overflow.value, on_error=opened.on_error)
 
     options = {"pair": pair, "overflow": overflow.value}
-    session.stream(opened, work, session.View(render.tokens), out, task=session.Task("tokenize", folder, None, options))
+    session.stream(opened, work, session.View(tokens.tokens), out, task=session.Task("tokenize", folder, None, options))

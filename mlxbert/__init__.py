@@ -29,10 +29,21 @@ if TYPE_CHECKING:
         TokenizerError,
     )
     from mlxbert.model import Model, load
-    from mlxbert.results import Embedding, Failure, Fill, FillMask, Mask, NextSentence, Similarity
+    from mlxbert.results import (
+        Embedding,
+        Failure,
+        Fill,
+        FillMask,
+        Mask,
+        NextSentence,
+        Replaced,
+        ReplacedToken,
+        Similarity,
+    )
     from mlxbert.tasks.embed import embed, embed_stream
     from mlxbert.tasks.fill_mask import fill_mask
     from mlxbert.tasks.next_sentence import next_sentence
+    from mlxbert.tasks.replaced import replaced
     from mlxbert.tasks.similarity import similarity
 
 _HOMES = {
@@ -49,10 +60,14 @@ _HOMES = {
         "TokenizerError",
     ),
     "mlxbert.model": ("Model", "load"),
-    "mlxbert.results": ("Embedding", "Failure", "Fill", "FillMask", "Mask", "NextSentence", "Similarity"),
+    "mlxbert.results": (
+        *("Embedding", "Failure", "Fill", "FillMask", "Mask", "NextSentence"),
+        *("Replaced", "ReplacedToken", "Similarity"),
+    ),
     "mlxbert.tasks.embed": ("embed", "embed_stream"),
     "mlxbert.tasks.fill_mask": ("fill_mask",),
     "mlxbert.tasks.next_sentence": ("next_sentence",),
+    "mlxbert.tasks.replaced": ("replaced",),
     "mlxbert.tasks.similarity": ("similarity",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -72,6 +87,8 @@ __all__ = [
     "MlxbertError",
     "Model",
     "NextSentence",
+    "Replaced",
+    "ReplacedToken",
     "Similarity",
     "ThreadError",
     "TokenizerError",
@@ -82,6 +99,7 @@ __all__ = [
     "fill_mask",
     "load",
     "next_sentence",
+    "replaced",
     "similarity",
 ]
 

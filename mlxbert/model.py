@@ -24,8 +24,10 @@ from mlxbert.weights.source import find_folder
 TASKS: dict[str, tuple[str, ...]] = {
     "fill-mask": ("masked_lm",),
     "next-sentence": ("pooler", "next_sentence"),
+    "replaced": ("discriminator",),
     "embed": (),
 }
+_MODELS_FOR = {"replaced": "ELECTRA discriminators have one, google/electra-small-discriminator say"}
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -96,9 +98,10 @@ class Model:
 def _check_parts(source: str, task: str, parts: tuple[str, ...]) -> None:
     missing = [part for part in TASKS[task] if part not in parts]
     if missing:
+        holds = f"it holds: {', '.join(parts) or 'the encoder alone'}"
         raise CheckpointError(
             f"{source}: {task} needs {' and '.join(missing)}, which this checkpoint does not hold",
-            hint=f"it holds: {', '.join(parts) or 'the encoder alone'}",
+            hint=f"{holds}; {_MODELS_FOR[task]}" if task in _MODELS_FOR else holds,
         )
 
 
@@ -154,8 +157,10 @@ def load(
     unused = [checkpoint.names[name] for name in checkpoint.ignored]
     if unused:
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
-    embedder = _embedder_of(folder, network.encoder.config, tokenizer, task)
-    return Model(source, folder, network.encoder.config, tokenizer, network, _embedder=embedder)
+    config = network.encoder.config
+    labels = config.heads.labels if network.heads.keys() & {"sequence_classifier", "token_classifier"} else ()
+    embedder = _embedder_of(folder, config, tokenizer, task)
+    return Model(source, folder, config, tokenizer, network, labels, _embedder=embedder)
 
 
 def _embed_tokenizer(tokenizer: Tokenizer, embedder: Embedder) -> Tokenizer:

@@ -112,7 +112,7 @@ def test_files_and_functions_are_short(module: str) -> None:
 
 
 COMMANDS = (
-    *("fill-mask", "embed", "similarity", "next-sentence", "tokenize", "inspect", "doctor"),
+    *("fill-mask", "embed", "similarity", "next-sentence", "replaced", "tokenize", "inspect", "doctor"),
     *("models-list", "models-download", "models-path", "models-remove"),
 )
 
