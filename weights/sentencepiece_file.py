@@ -1,0 +1,180 @@
+"""SentencePiece models: what is in the file, read as the protobuf message it is and checked on the way.
+
+Read here and not by the sentencepiece library, which ends the process on some damaged models.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from mlxbert.errors import TokenizerError
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # what a piece can be
+_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+_READ = ("unigram", "bpe")
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # fields of the model …
+_TEXT, _SCORE, _TYPE = 1, 2, 3  # … of a piece …
+_TEXT_KEY, _SCORE_KEY = _TEXT << 3 | _BYTES, _SCORE << 3 | _FIXED32
+_KIND, _SUFFIX, _BYTE_FALLBACK = 3, 24, 35  # … of the trainer's settings …
+_CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # … and of the normalizer's
+
+
+class Piece(NamedTuple):
+    """An entry of the vocabulary."""
+
+    text: str
+    score: float
+    type: int
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """What a SentencePiece model says.
+
+    Attributes:
+        kind: `unigram` or `bpe`.
+        pieces: The vocabulary, in the order of the ids.
+        charsmap: The compiled table of character replacements; empty if texts stay as they are.
+        dummy_prefix: Whether a text is read as if a space stood before it.
+        collapse_spaces: Whether spaces at the ends are dropped and runs of them become one.
+        byte_fallback: Whether characters that no piece has are spelled in bytes.
+    """
+
+    kind: str
+    pieces: list[Piece]
+    charsmap: bytes
+    dummy_prefix: bool
+    collapse_spaces: bool
+    byte_fallback: bool
+
+    @property
+    def unknown(self) -> str:
+        """The piece that stands for what no other has."""
+        return next(piece.text for piece in self.pieces if piece.type == UNKNOWN)
+
+
+class _Broken(Exception):
+    """The bytes are no such message; the text says where."""
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 64:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+    raise _Broken(f"no number at byte {at}")
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of a message: number, wire type, and where the value starts and ends."""
+    while at < end:
+        start = at
+        key, at = _varint(data, at, end)
+        number, wire = key >> 3, key & 7
+        if wire == _BYTES:
+            size, at = _varint(data, at, end)
+        elif wire == _VARINT:
+            size = _varint(data, at, end)[1] - at
+        elif wire in (_FIXED32, _FIXED64):
+            size = 4 if wire == _FIXED32 else 8
+        else:
+            raise _Broken(f"no field at byte {start}")
+        if number == 0 or at + size > end:
+            raise _Broken(f"the field at byte {start} goes on beyond the end")
+        yield number, wire, at, at + size
+        at += size
+
+
+def _piece(data: bytes, at: int, end: int) -> Piece:
+    text, score, kind = b"", 0.0, NORMAL
+    behind = at + 2 + data[at + 1] if end - at > 7 else end
+    if behind + 5 <= end and data[at] == _TEXT_KEY and data[at + 1] < 128 and data[behind] == _SCORE_KEY:
+        # Nearly all pieces start with a short text and a score: a vocabulary of 250,000 is read in half the time.
+        text, (score,) = data[at + 2 : behind], struct.unpack_from("<f", data, behind + 1)
+    else:
+        behind = at - 5
+    for number, wire, start, stop in _fields(data, behind + 5, end):
+        if (number, wire) == (_TEXT, _BYTES):
+            text = data[start:stop]
+        elif (number, wire) == (_SCORE, _FIXED32):
+            (score,) = struct.unpack_from("<f", data, start)
+        elif (number, wire) == (_TYPE, _VARINT):
+            kind = _varint(data, start, stop)[0]
+    if not text or score - score != 0 or not NORMAL <= kind <= BYTE:  # inf and nan differ from themselves
+        raise _Broken(f"the piece at byte {at} is {text!r:.40} with score {score} and type {kind}")
+    try:
+        return Piece(text.decode("utf-8"), score, kind)
+    except UnicodeDecodeError:
+        raise _Broken(f"the piece at byte {at} is not UTF-8") from None
+
+
+def _flags(data: bytes, at: int, end: int) -> dict[int, int]:
+    """The numbers of a message by field."""
+    found = _fields(data, at, end)
+    return {number: _varint(data, start, stop)[0] for number, wire, start, stop in found if wire == _VARINT}
+
+
+def _parse(data: bytes) -> SentencePieceModel:
+    pieces: list[Piece] = []
+    trainer: dict[int, int] = {}
+    normalizer: dict[int, int] = {}
+    charsmap = b""
+    for number, wire, start, end in _fields(data, 0, len(data)):
+        if wire != _BYTES:
+            continue
+        if number == _PIECES:
+            pieces.append(_piece(data, start, end))
+        elif number == _TRAINER:
+            trainer = _flags(data, start, end)
+        elif number == _NORMALIZER:
+            normalizer = _flags(data, start, end)
+            for field, kind, first, last in _fields(data, start, end):
+                if (field, kind) == (_CHARSMAP, _BYTES):
+                    charsmap = data[first:last]
+    method = _KINDS.get(trainer.get(_KIND, 1), str(trainer.get(_KIND)))
+    unsupported = {
+        f"its model_type is {method}, expected {' or '.join(_READ)}": method not in _READ,
+        "it marks the ends of words and not their beginnings (treat_whitespace_as_suffix)": trainer.get(_SUFFIX, 0),
+        "it leaves spaces as they are (escape_whitespaces is false)": not normalizer.get(_ESCAPE, 1),
+        "it has unused pieces": any(piece.type == UNUSED for piece in pieces),
+        "it is of type bpe with user-defined symbols": method == "bpe" and any(p.type == USER_DEFINED for p in pieces),
+    }
+    for what, found in unsupported.items():
+        if found:
+            raise TokenizerError(what)
+    return SentencePieceModel(
+        method, pieces, charsmap,
+        dummy_prefix=bool(normalizer.get(_DUMMY_PREFIX, 1)),
+        collapse_spaces=bool(normalizer.get(_EXTRA_SPACES, 1)),
+        byte_fallback=bool(trainer.get(_BYTE_FALLBACK, 0)),
+    )  # fmt: skip
+
+
+def read_sentencepiece(path: Path) -> SentencePieceModel:
+    """A SentencePiece model.
+
+    Raises:
+        TokenizerError: The file is damaged, or a model of a kind that mlxbert does not read.
+    """
+    try:
+        model = _parse(path.read_bytes())
+    except OSError as problem:
+        raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
+    except TokenizerError as problem:
+        raise TokenizerError(f"{path}: {problem.message}", hint="a tokenizer.json beside it would be read") from None
+    except _Broken as problem:
+        raise TokenizerError(
+            f"{path}: damaged, expected a SentencePiece model: {problem}", hint="download it again"
+        ) from None
+    unknown = [piece.text for piece in model.pieces if piece.type == UNKNOWN]
+    if len(unknown) != 1:
+        raise TokenizerError(f"{path}: {len(unknown)} of {len(model.pieces)} pieces are for the unknown, expected 1")
+    if len({piece.text for piece in model.pieces}) != len(model.pieces):
+        raise TokenizerError(f"{path}: a piece stands twice in the vocabulary, expected each once")
+    return model
