@@ -120,11 +120,12 @@ def _fill_rows(result: FillMask, mask: Mask) -> "Table":
     table.columns[3].no_wrap = False
     for fill in mask.fills:
         word_end = len(fill.text) - len(result.text[mask.end :])
-        word_start = word_end - len(fill.token.removeprefix("##"))
+        token = fill.token.strip()
+        word_start = word_end - len(token.removeprefix("##"))
         left, right = _excerpt(fill.text, word_start, word_end)
         word = visible(fill.text[word_start:word_end])
         table.add_row(
-            Text(visible(fill.token), style="bold"),
+            Text(visible(token), style="bold"),
             Text(bar(fill.score), style="green"),
             Text(f"{fill.score:6.1%}"),
             Text.assemble((left, "dim"), (word, "bold green"), (right, "dim")),

@@ -1,6 +1,10 @@
 """An input of the model as lists of tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+# What stands around texts: (id, segment) of each special token, (None, segment) where the next text goes.
+Template = list[tuple[int | None, int]]
 
 
 @dataclass(frozen=True)
@@ -55,3 +59,28 @@ class Pieces:
             self.ids + other.ids, self.offsets + other.offsets, self.words + other.words,
             other.before - len(self), other.behind,
         )  # fmt: skip
+
+
+def assemble(template: Template, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:
+    """Puts the special tokens around one or two runs of pieces."""
+    ids: list[int] = []
+    segments: list[int] = []
+    offsets: list[tuple[int, int]] = []
+    words: list[int | None] = []
+    sequences: list[int | None] = []
+    positions: list[int] = []
+    shift, number = 0, 0
+    for special, segment in template:
+        if special is not None:
+            run, sequence = Pieces([special], [(0, 0)], [None]), None
+        else:
+            run, sequence, number = texts[number], number, number + 1
+        shift += run.before
+        positions += range(len(ids) + shift, len(ids) + shift + len(run))
+        ids += run.ids
+        offsets += run.offsets
+        words += run.words
+        segments += [segment] * len(run)
+        sequences += [sequence] * len(run)
+        shift += run.behind
+    return Encoding(ids, segments, offsets, words, sequences, positions, truncated)

@@ -45,7 +45,7 @@ class Fill:
     """One word for one mask.
 
     Attributes:
-        token: The token as the vocabulary spells it.
+        token: The token as it reads: "paris", "##s" for an ending, " Paris" where the vocabulary has the space, too.
         token_id: Its row in the vocabulary.
         score: Its probability over the whole vocabulary, 0 to 1.
         text: The given text with this mask filled; other masks stay.

@@ -8,13 +8,12 @@ import copy
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokenizers import Encoding as Library
+
 from mlxbert.config import EncoderConfig
-from mlxbert.encoding import Encoding, Pieces
+from mlxbert.encoding import Encoding, Pieces, Template, assemble
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
 from mlxbert.weights.tokenizer_files import TokenizerFiles, lower_cased, read_tokenizer
-
-# A template: (id, segment) of each special token, (None, segment) where the next text goes.
-_Template = list[tuple[int | None, int]]
 
 
 class Tokenizer:
@@ -40,15 +39,21 @@ class Tokenizer:
             )
         self._single = self._template(pair=False)
         self._pair = self._template(pair=True)
+        self._spelling = files.spelling
+        mask = files.special.get("mask", "")
+        apart, joined = (
+            self._tokenizer.encode(text, add_special_tokens=False).ids for text in (f"a {mask}", f"a{mask}")
+        )
+        self._mask_hides_space = apart == joined
         if self.max_length <= len(self._pair):
             raise TokenizerError(
                 f"the longest input is {self.max_length} tokens, special tokens need {len(self._pair) - 2}"
             )
 
-    def _template(self, *, pair: bool) -> _Template:
+    def _template(self, *, pair: bool) -> Template:
         """Reads off what the tokenizer's post-processor puts around texts of one token."""
         probe = self.special.get("unk", "a")
-        whole = self._tokenizer.encode(probe, probe) if pair else self._tokenizer.encode(probe)
+        whole = self._encode(probe, probe if pair else None, special=True)
         slots = zip(whole.ids, whole.type_ids, whole.sequence_ids, strict=True)
         template = [(number if text is None else None, segment) for number, segment, text in slots]
         if sum(special is None for special, _ in template) != 1 + pair:
@@ -99,15 +104,62 @@ class Tokenizer:
             raise ArgumentError(f"token id is {number}, the vocabulary has {self.vocab_size} tokens")
         return token
 
+    def shown(self, number: int) -> str:
+        """How a token reads: " Paris" for "ĠParis", "Paris" for "▁Paris"; "##ing" stays."""
+        text: str = self._tokenizer.decode([number], skip_special_tokens=False)
+        return text
+
+    def filled(self, left: str, number: int, right: str) -> str:
+        """A text with a token in the place of a mask.
+
+        A token that goes on with a word is glued to what stands on the left, unless the model saw the space there. One
+        that begins a word stays behind the white space there, or gets a space where its vocabulary says it has one.
+
+        Args:
+            left: What stands before the mask.
+            number: The token.
+            right: What stands behind the mask.
+        """
+        token, spelling = self.token(number), self._spelling
+        word = self.shown(number).removeprefix(" ") if spelling.begins else token
+        if not spelling.goes_on(token):
+            gap = " " if spelling.begins and left and not left[-1].isspace() else ""
+            return left + gap + word + right
+        before = left.rstrip() if self._mask_hides_space else left
+        return before + word.removeprefix(spelling.continues) + right
+
+    def word_id(self, word: str) -> int | None:
+        """The id of a word that is one token: spelled as in the vocabulary, or as a text has it after a space.
+
+        Raises:
+            InputError: The word holds something that is no character.
+        """
+        exact, begins = self.token_id(word), self._spelling.begins
+        if not word.strip() or (exact is not None and word.startswith(begins)):
+            return exact
+        for text in (f" {word.lstrip()}", word) if begins else (word,):
+            pieces = self.pieces(text)
+            if len(pieces) == 1 and pieces[0] != self.token_id(self.special.get("unk", "")):
+                return pieces[0]
+        return exact
+
     def pieces(self, text: str) -> list[int]:
         """The ids of a text alone, without special tokens."""
         return self._split(text).ids
+
+    def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
+        try:
+            return self._tokenizer.encode(text, pair, add_special_tokens=special)
+        except BaseException as problem:
+            if type(problem).__name__ != "PanicException":  # of no class that could be imported, and no Exception
+                raise
+            raise TokenizerError(f"the vocabulary files are damaged: {text!r:.60} gives {problem}") from None
 
     def _split(self, text: str) -> Pieces:
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")
         try:
-            raw = self._tokenizer.encode(text, add_special_tokens=False)
+            raw = self._encode(text)
         except TypeError:  # what the library says of a str that has no UTF-8
             raise InputError("the text holds half of a surrogate pair, which is no character") from None
         ids: list[int] = raw.ids
@@ -117,28 +169,7 @@ class Tokenizer:
         return Pieces(ids, raw.offsets, raw.word_ids)
 
     def _assemble(self, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:
-        """Puts the special tokens around one or two runs of pieces."""
-        ids: list[int] = []
-        segments: list[int] = []
-        offsets: list[tuple[int, int]] = []
-        words: list[int | None] = []
-        sequences: list[int | None] = []
-        positions: list[int] = []
-        shift, number = 0, 0
-        for special, segment in self._single if len(texts) == 1 else self._pair:
-            if special is not None:
-                run, sequence = Pieces([special], [(0, 0)], [None]), None
-            else:
-                run, sequence, number = texts[number], number, number + 1
-            shift += run.before
-            positions += range(len(ids) + shift, len(ids) + shift + len(run))
-            ids += run.ids
-            offsets += run.offsets
-            words += run.words
-            segments += [segment] * len(run)
-            sequences += [sequence] * len(run)
-            shift += run.behind
-        return Encoding(ids, segments, offsets, words, sequences, positions, truncated)
+        return assemble(self._single if len(texts) == 1 else self._pair, texts, truncated=truncated)
 
     def _room(self, texts: int) -> int:
         return self.max_length - (len(self._single) - 1 if texts == 1 else len(self._pair) - 2)

@@ -217,10 +217,22 @@ def test_a_folder_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
         read_tokenizer(tmp_path)
 
 
-def test_a_class_that_splits_words_in_its_own_way_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="BertJapaneseTokenizer") as caught:
-        read_tokenizer(write(tmp_path, VOCAB, {"tokenizer_class": "BertJapaneseTokenizer"}))
+@pytest.mark.parametrize("name", ["BertJapaneseTokenizer", "BertweetTokenizer", "PhobertTokenizer", "XLMTokenizerFast"])
+def test_a_class_that_splits_words_in_its_own_way_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    library().save(str(tmp_path / "tokenizer.json"))  # which cannot say what the class does
+    with pytest.raises(TokenizerError, match=name.removesuffix("Fast")) as caught:
+        read_tokenizer(write(tmp_path, VOCAB, {"tokenizer_class": name}))
+    assert caught.value.hint is not None
+
+
+@pytest.mark.parametrize("name", ["HerbertTokenizer", "MyTokenizer"])
+def test_an_unknown_class_is_refused_without_a_tokenizer_json(tmp_path: Path, name: str) -> None:
+    write(tmp_path, VOCAB, {"tokenizer_class": name})
+    with pytest.raises(TokenizerError, match=name) as caught:
+        read_tokenizer(tmp_path)
     assert caught.value.hint is not None and "tokenizer.json" in caught.value.hint
+    library().save(str(tmp_path / "tokenizer.json"))
+    assert tokens(tmp_path, "the cat") == ["the", "cat"]
 
 
 def test_a_vocabulary_that_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -48,6 +48,12 @@ class Spelling:
     begins: str
     continues: str
 
+    def goes_on(self, token: str) -> bool:
+        """Whether a token goes on with a word."""
+        if self.begins:
+            return not token.startswith(self.begins)
+        return bool(self.continues) and token.startswith(self.continues)
+
 
 @dataclass(frozen=True)
 class TokenizerFiles:

@@ -111,12 +111,11 @@ class Pieces:
                 steps += [normalizers.NFKD(), normalizers.StripAccents()]
         if self.lower_case is not None and switch(folder, settings, "do_lower_case", default=self.lower_case):
             steps.append(normalizers.Lowercase())
-        if model.collapse_spaces and not self.words:
-            steps.append(normalizers.Strip())
         if model.charsmap:
             steps.append(normalizers.Precompiled(model.charsmap))
         if model.collapse_spaces and not self.words:
-            steps.append(normalizers.Replace(Regex(" {2,}"), " "))
+            # Last, as the table of replacements leaves nothing or a space where control characters stood.
+            steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
         return normalizers.Sequence(steps)
 
     def __call__(self, folder: Path, settings: Settings, special: Special) -> Tokenizer:

@@ -19,7 +19,6 @@ from mlxbert.tokenizer import Tokenizer
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 OVERFLOWS = ("window", "truncate", "error")
 DEFAULT_TOP_K = 5
-_CONTINUATION = "##"
 
 # (token id, probability) of the best words of one mask.
 _Best = list[tuple[int, float]]
@@ -137,8 +136,8 @@ def fill_mask(
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     """The ids of target words, each once.
 
-    A word counts as known if it is in the vocabulary, or if the tokenizer turns it into exactly one token ("Paris" into
-    "paris").
+    A word counts as known if it is spelled as in the vocabulary ("ĠParis"), or if it is exactly one token where a word
+    begins ("Paris" as "ĠParis" or "paris"), or else where it goes on with another.
 
     Raises:
         ArgumentError: There are none, or one is not in the vocabulary.
@@ -147,19 +146,16 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
         raise ArgumentError(f"targets is {targets!r}, expected a list of at least one word")
     found = []
     for target in targets:
-        number = tokenizer.token_id(target)
+        try:
+            number = tokenizer.word_id(target)
+        except InputError as problem:
+            raise ArgumentError(f"target {target!r}: {problem.message}") from None
         if number is None:
-            try:
-                pieces = tokenizer.pieces(target)
-            except InputError as problem:
-                raise ArgumentError(f"target {target!r}: {problem.message}") from None
-            if len(pieces) != 1 or pieces[0] == tokenizer.token_id(tokenizer.special.get("unk", "")):
-                parts = " ".join(map(tokenizer.token, pieces))
-                raise ArgumentError(
-                    f"target {target!r} is not in the vocabulary",
-                    hint=f"the model sees it as: {parts}" if len(pieces) > 1 else None,
-                )
-            number = pieces[0]
+            pieces = tokenizer.pieces(target)
+            raise ArgumentError(
+                f"target {target!r} is not in the vocabulary",
+                hint=f"the model sees it as: {' '.join(map(tokenizer.token, pieces))}" if len(pieces) > 1 else None,
+            )
         found.append(number)
     return list(dict.fromkeys(found))
 
@@ -194,7 +190,10 @@ def _prepare(tokenizer: Tokenizer, text: str, overflow: str) -> _Job:
         )
     masks = []
     for number, token in places:
-        start, end = map(restore, encodings[number].offsets[token])
+        start, end = encodings[number].offsets[token]
+        around = spelled[start:end]  # some masks take the spaces beside them with them
+        start, end = start + len(around) - len(around.lstrip()), end - len(around) + len(around.rstrip())
+        start, end = restore(start), restore(end)
         masks.append(_Place(encodings[number].positions[token], start, end, number, token))
     return _Job(text, encodings, masks, overflow == "truncate" and encodings[0].truncated)
 
@@ -255,13 +254,8 @@ def _best_words(
 
 
 def _result(tokenizer: Tokenizer, text: str, mask: _Place, words: _Best) -> Mask:
-    fills = []
-    for number, score in words:
-        token = tokenizer.token(number)
-        left, right = text[: mask.start], text[mask.end :]
-        if token.startswith(_CONTINUATION):
-            filled = left.rstrip() + token.removeprefix(_CONTINUATION) + right
-        else:
-            filled = left + token + right
-        fills.append(Fill(token, number, score, filled))
-    return Mask(mask.position, mask.start, mask.end, tuple(fills))
+    left, right = text[: mask.start], text[mask.end :]
+    fills = tuple(
+        Fill(tokenizer.shown(number), number, score, tokenizer.filled(left, number, right)) for number, score in words
+    )
+    return Mask(mask.position, mask.start, mask.end, fills)
