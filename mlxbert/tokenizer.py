@@ -13,7 +13,7 @@ from tokenizers import Encoding as Library
 from mlxbert.config import EncoderConfig
 from mlxbert.encoding import Encoding, Pieces, Template, assemble
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
-from mlxbert.weights.tokenizer_files import TokenizerFiles, lower_cased, read_tokenizer
+from mlxbert.weights.tokenizer_files import TokenizerFiles, lower_cased, no_panic, read_tokenizer
 
 
 class Tokenizer:
@@ -148,12 +148,8 @@ class Tokenizer:
         return self._split(text).ids
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
-        try:
+        with no_panic(f"the vocabulary, used on {text!r:.60}"):
             return self._tokenizer.encode(text, pair, add_special_tokens=special)
-        except BaseException as problem:
-            if type(problem).__name__ != "PanicException":  # of no class that could be imported, and no Exception
-                raise
-            raise TokenizerError(f"the vocabulary files are damaged: {text!r:.60} gives {problem}") from None
 
     def _split(self, text: str) -> Pieces:
         if not isinstance(text, str):

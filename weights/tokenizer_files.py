@@ -1,7 +1,8 @@
 """The vocabulary files of a model folder to a `tokenizers` object."""
 
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,12 +133,13 @@ def _from_vocabulary(
 
 def _read_whole(path: Path) -> Tokenizer:
     try:
-        tokenizer = Tokenizer.from_buffer(path.read_bytes())
+        with no_panic(str(path)):
+            tokenizer = Tokenizer.from_buffer(path.read_bytes())
     except OSError as problem:
         raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
-    except (KeyboardInterrupt, SystemExit):
+    except TokenizerError:
         raise
-    except BaseException as problem:  # the library panics on some damaged files, which is no Exception
+    except Exception as problem:
         raise TokenizerError(f"{path}: damaged: {problem}", hint="download it again") from None
     tokenizer.no_truncation()  # limits and padding saved by training runs: both are the caller's business here
     tokenizer.no_padding()
@@ -182,6 +184,21 @@ def _from_tokenizer_json(
     return tokenizer, special
 
 
+@contextmanager
+def no_panic(what: str) -> Iterator[None]:
+    """The library panics on some damaged vocabularies, with no Exception and of no class that could be imported.
+
+    Raises:
+        TokenizerError: It did, over `what`.
+    """
+    try:
+        yield
+    except BaseException as problem:
+        if type(problem).__name__ != "PanicException":
+            raise
+        raise TokenizerError(f"{what}: damaged: {problem}", hint="download the vocabulary files again") from None
+
+
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
     """A copy that lower-cases texts before anything else, as sentence-transformers does for `do_lower_case`."""
     changed = Tokenizer.from_str(tokenizer.to_str())
@@ -217,4 +234,6 @@ def read_tokenizer(folder: Path) -> TokenizerFiles:
         tokenizer, special = _from_vocabulary(folder, kind, settings)
     limit = settings.get("model_max_length")
     named = isinstance(limit, int | float) and not isinstance(limit, bool) and 0 < limit < _UNLIMITED
-    return TokenizerFiles(tokenizer, special, _spelling(tokenizer), int(limit) if named and limit is not None else None)
+    with no_panic(str(folder)):
+        spelling = _spelling(tokenizer)
+    return TokenizerFiles(tokenizer, special, spelling, int(limit) if named and limit is not None else None)

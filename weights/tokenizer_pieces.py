@@ -103,7 +103,9 @@ class Pieces:
     words: bool = True
     punctuation: bool = False
 
-    def _normalizer(self, model: SentencePieceModel, folder: Path, settings: Settings) -> normalizers.Sequence:
+    def _normalizer(
+        self, model: SentencePieceModel, folder: Path, settings: Settings, *, words: bool
+    ) -> normalizers.Sequence:
         steps: list[normalizers.Normalizer] = []
         if self.accents_and_quotes:
             steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -113,7 +115,7 @@ class Pieces:
             steps.append(normalizers.Lowercase())
         if model.charsmap:
             steps.append(normalizers.Precompiled(model.charsmap))
-        if model.collapse_spaces and not self.words:
+        if model.collapse_spaces and not words:
             # Last, as the table of replacements leaves nothing or a space where control characters stood.
             steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
         return normalizers.Sequence(steps)
@@ -122,20 +124,23 @@ class Pieces:
         """The tokenizer of a folder."""
         path = folder / self.file
         model = read_sentencepiece(path)
+        spaced = switch(folder, settings, "add_prefix_space", default=model.dummy_prefix)
+        words = self.words and model.collapse_spaces and spaced  # else a word's space would be lost
         try:
             tokenizer = Tokenizer(_model(model, self.layout(model, special, path), special["unk"]))
-            tokenizer.normalizer = self._normalizer(model, folder, settings)
+            tokenizer.normalizer = self._normalizer(model, folder, settings, words=words)
         except Exception as problem:
             if isinstance(problem, TokenizerError):
                 raise
             raise TokenizerError(f"{path}: damaged: {problem}") from None
         cuts: list[pre_tokenizers.PreTokenizer] = []
-        if self.words and model.collapse_spaces:
+        if words:
             cuts.append(pre_tokenizers.WhitespaceSplit())
         if self.punctuation and switch(folder, settings, "split_by_punct", default=False):
             cuts.append(pre_tokenizers.Punctuation(behavior="isolated"))
-        spaced = switch(folder, settings, "add_prefix_space", default=model.dummy_prefix)
-        scheme = "always" if spaced else "never"
+        scheme = "always" if spaced else "never"  # where texts keep a space of their own, this adds no second one
+        if spaced and not model.collapse_spaces:
+            tokenizer.normalizer = normalizers.Sequence([tokenizer.normalizer, normalizers.Prepend(_SPACE)])
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [*cuts, pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)]
         )
