@@ -20,8 +20,10 @@ BYTE_TOKENS = [
     *("<s>", "<pad>", "</s>", "<unk>", *"Paristhecng.#", "\u0120", "in", "ing", "th", "\u0120th", "\u0120the"),
     *("ar", "is", "aris", "Paris", "\u0120P", "\u0120Paris", "##", "\u00c3", "\u00a9", "\u00c3\u00a9", "<mask>"),
 ]
-BYTE_MERGES = ("i n", "in g", "t h", "\u0120 th", "\u0120th e", "a r", "i s", "ar is", "P aris", "\u0120 P",
-               "\u0120P aris", "# #", "\u00c3 \u00a9")  # fmt: skip
+BYTE_MERGES = (
+    *("i n", "in g", "t h", "\u0120 th", "\u0120th e", "a r", "i s", "ar is", "\u0120 P", "\u0120P aris", "P aris"),
+    *("# #", "\u00c3 \u00a9"),
+)
 
 
 def put(folder: Path, files: Mapping[str, str | bytes | dict[str, Any]]) -> Path:
