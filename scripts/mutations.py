@@ -31,6 +31,7 @@ _PARITY = "tests/test_parity_goldens.py"
 _EMBED, _OPTIONS = "tests/test_embed.py", "tests/test_embed_options.py"
 _FOLDERS = "tests/test_sentence_transformers.py"
 _HEADERS = "tests/test_hub_headers.py"
+_CLASSES, _FILLS = "tests/test_tokenizer_classes.py", "tests/test_fill_mask_spelling.py"
 MUTATIONS = (
     Mutation("layer_norm_eps forgotten", "mlxbert/blocks.py", ", eps=config.layer_norm_eps", "", _PARITY),
     Mutation("biases of norms forgotten", "mlxbert/blocks.py", ", bias=config.biases.norm", "", _PARITY),
@@ -142,9 +143,9 @@ MUTATIONS = (
     ),
     Mutation(
         "second text in segment 0",
-        "weights/tokenizer_files.py",
-        "$B:1 {sep}:1",
-        "$B:0 {sep}:0",
+        "weights/tokenizer_classes.py",
+        '["$B:1", f"{sep[0]}:1"] if',
+        '["$B:0", f"{sep[0]}:0"] if',
         "tests/test_tokenizer_files.py",
     ),
     Mutation(
@@ -152,6 +153,54 @@ MUTATIONS = (
         "weights/tokenizer_files.py",
         "tokenizer.no_truncation()",
         "None",
+        "tests/test_tokenizer_files.py",
+    ),
+    Mutation("segments for RoBERTa", "weights/tokenizer_classes.py", "kind.segments else", "True else", _CLASSES),
+    Mutation("mask keeps the space before it", "weights/tokenizer_settings.py", "lstrip=lstrip, ", "", _CLASSES),
+    Mutation(
+        "merges with # skipped",
+        "weights/tokenizer_vocab.py",
+        'number == 1 and line.startswith("#version")',
+        'line.startswith("#")',
+        _CLASSES,
+    ),
+    Mutation(
+        "ids of XLM-R not shifted", "weights/tokenizer_pieces.py", '"sep", "unk"), 3)', '"sep", "unk"), 4)', _CLASSES
+    ),
+    Mutation(
+        "symbols without their score",
+        "weights/tokenizer_pieces.py",
+        "if kind == USER_DEFINED else score",
+        "if False else score",
+        _CLASSES,
+    ),
+    Mutation(
+        "table of replacements left out", "weights/tokenizer_pieces.py", "if model.charsmap:", "if False:", _CLASSES
+    ),
+    Mutation("pairs merged in any order", "weights/tokenizer_pieces.py", "((-score, ", "((0, ", _CLASSES),
+    Mutation(
+        "a piece beyond the end of the file",
+        "weights/sentencepiece_file.py",
+        "number == 0 or at + size > end",
+        "number == 0",
+        "tests/test_sentencepiece_file.py",
+    ),
+    Mutation("word glued to the one before", "mlxbert/tokenizer.py", "left + gap + word", "left + word", _FILLS),
+    Mutation(
+        "continuation behind a space",
+        "mlxbert/tokenizer.py",
+        "left.rstrip() if self._mask_hides_space",
+        "left if True",
+        _FILLS,
+    ),
+    Mutation(
+        "mask with its space", "mlxbert/tasks/fill_mask.py", "start + len(around)", "start + 0 * len(around)", _FILLS
+    ),
+    Mutation(
+        "look-alike read",
+        "weights/tokenizer_files.py",
+        "if name in REFUSED:",
+        "if False:",
         "tests/test_tokenizer_files.py",
     ),
     Mutation(

@@ -147,6 +147,15 @@ def test_user_defined_symbols_win_over_pieces_and_cut_nothing(tmp_path: Path) ->
             assert found.tokenizer.encode(text, add_special_tokens=False).tokens == want, repr(text)
 
 
+def test_user_defined_symbols_weigh_what_sentencepiece_gives_them(tmp_path: Path) -> None:
+    entries = [*HEAD, ("(", 0.0, USER_DEFINED), *plain("\u2581a", "b", "x", "y", "\u2581a(")]
+    content = pieces_file(entries)
+    found = files(tmp_path, {FAIRSEQ: content}, "XLMRobertaTokenizer")
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
+    assert theirs.encode("a(b", out_type=str) == ["\u2581a(", "b"]
+    assert found.tokenizer.encode("a(b").tokens[1:-1] == ["\u2581a(", "b"]
+
+
 def test_albert_takes_a_comma_from_the_digits_before_it(tmp_path: Path) -> None:
     head = [("<pad>", 0.0, CONTROL), ("<unk>", 0.0, UNKNOWN), *((f"[{name}]", 0.0, CONTROL) for name in ("CLS", "SEP"))]
     entries = [*head, *plain("\u25812019,", "\u25812019", ",", "\u2581so,", "\u2581so")]
