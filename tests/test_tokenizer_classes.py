@@ -9,7 +9,7 @@ import sentencepiece
 
 from mlxbert.errors import TokenizerError
 from mlxbert.tokenizer import Tokenizer
-from mlxbert.weights.sentencepiece_file import CONTROL, UNKNOWN, USER_DEFINED, read_sentencepiece
+from mlxbert.weights.sentencepiece_file import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, read_sentencepiece
 from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
 from tests.tiny import tiny_config
 from tests.vocabularies import BYTE_TOKENS, HEAD, SENTENCES, byte_files, pieces_file, plain, put, trained
@@ -147,13 +147,14 @@ def test_user_defined_symbols_win_over_pieces_and_cut_nothing(tmp_path: Path) ->
             assert found.tokenizer.encode(text, add_special_tokens=False).tokens == want, repr(text)
 
 
-def test_user_defined_symbols_weigh_what_sentencepiece_gives_them(tmp_path: Path) -> None:
-    entries = [*HEAD, ("(", 0.0, USER_DEFINED), *plain("\u2581a", "b", "x", "y", "\u2581a(")]
-    content = pieces_file(entries)
-    found = files(tmp_path, {FAIRSEQ: content}, "XLMRobertaTokenizer")
-    theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
-    assert theirs.encode("a(b", out_type=str) == ["\u2581a(", "b"]
-    assert found.tokenizer.encode("a(b").tokens[1:-1] == ["\u2581a(", "b"]
+@pytest.mark.parametrize("score", [-1.1, -0.9, -0.7])
+def test_user_defined_symbols_weigh_what_sentencepiece_gives_them(tmp_path: Path, score: float) -> None:
+    for symbol in ("(", "\u20ac", "((("):
+        entries = [*HEAD, (symbol, -5.0, USER_DEFINED), *plain("\u2581a", "b"), (f"\u2581a{symbol}", score, NORMAL)]
+        content = pieces_file(entries)
+        found = files(tmp_path, {FAIRSEQ: content}, "XLMRobertaTokenizer")
+        theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
+        assert found.tokenizer.encode(f"a{symbol}b").tokens[1:-1] == theirs.encode(f"a{symbol}b", out_type=str)
 
 
 def test_albert_takes_a_comma_from_the_digits_before_it(tmp_path: Path) -> None:

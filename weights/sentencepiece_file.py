@@ -17,7 +17,8 @@ _READ = ("unigram", "bpe")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # fields of the model …
 _TEXT, _SCORE, _TYPE = 1, 2, 3  # … of a piece …
-_TEXT_KEY, _SCORE_KEY = _TEXT << 3 | _BYTES, _SCORE << 3 | _FIXED32
+_TEXT_KEY, _SCORE_KEY, _TYPE_KEY = _TEXT << 3 | _BYTES, _SCORE << 3 | _FIXED32, _TYPE << 3 | _VARINT
+_FLOAT = struct.Struct("<f")
 _KIND, _SUFFIX, _BYTE_FALLBACK = 3, 24, 35  # … of the trainer's settings …
 _CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # … and of the normalizer's
 
@@ -94,18 +95,19 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int
 def _piece(data: bytes, at: int, end: int) -> Piece:
     text, score, kind = b"", 0.0, NORMAL
     behind = at + 2 + data[at + 1] if end - at > 7 else end
-    if behind + 5 <= end and data[at] == _TEXT_KEY and data[at + 1] < 128 and data[behind] == _SCORE_KEY:
-        # Nearly all pieces start with a short text and a score: a vocabulary of 250,000 is read in half the time.
-        text, (score,) = data[at + 2 : behind], struct.unpack_from("<f", data, behind + 1)
+    typed = end - behind == 7 and data[end - 2] == _TYPE_KEY
+    if (typed or end - behind == 5) and data[at] == _TEXT_KEY and data[behind] == _SCORE_KEY and data[at + 1] < 128:
+        # A short text, a score, perhaps a type, as nearly all are: 250,000 of them are read in half the time.
+        text, (score,) = data[at + 2 : behind], _FLOAT.unpack_from(data, behind + 1)
+        kind = data[end - 1] if typed else NORMAL
     else:
-        behind = at - 5
-    for number, wire, start, stop in _fields(data, behind + 5, end):
-        if (number, wire) == (_TEXT, _BYTES):
-            text = data[start:stop]
-        elif (number, wire) == (_SCORE, _FIXED32):
-            (score,) = struct.unpack_from("<f", data, start)
-        elif (number, wire) == (_TYPE, _VARINT):
-            kind = _varint(data, start, stop)[0]
+        for number, wire, start, stop in _fields(data, at, end):
+            if (number, wire) == (_TEXT, _BYTES):
+                text = data[start:stop]
+            elif (number, wire) == (_SCORE, _FIXED32):
+                (score,) = _FLOAT.unpack_from(data, start)
+            elif (number, wire) == (_TYPE, _VARINT):
+                kind = _varint(data, start, stop)[0]
     if not text or score - score != 0 or not NORMAL <= kind <= BYTE:  # inf and nan differ from themselves
         raise _Broken(f"the piece at byte {at} is {text!r:.40} with score {score} and type {kind}")
     try:
@@ -137,13 +139,14 @@ def _parse(data: bytes) -> SentencePieceModel:
             for field, kind, first, last in _fields(data, start, end):
                 if (field, kind) == (_CHARSMAP, _BYTES):
                     charsmap = data[first:last]
+    types = {piece.type for piece in pieces}
     method = _KINDS.get(trainer.get(_KIND, 1), str(trainer.get(_KIND)))
     unsupported = {
         f"its model_type is {method}, expected {' or '.join(_READ)}": method not in _READ,
         "it marks the ends of words and not their beginnings (treat_whitespace_as_suffix)": trainer.get(_SUFFIX, 0),
         "it leaves spaces as they are (escape_whitespaces is false)": not normalizer.get(_ESCAPE, 1),
-        "it has unused pieces": any(piece.type == UNUSED for piece in pieces),
-        "it is of type bpe with user-defined symbols": method == "bpe" and any(p.type == USER_DEFINED for p in pieces),
+        "it has unused pieces": UNUSED in types,
+        "it is of type bpe with user-defined symbols": method == "bpe" and USER_DEFINED in types,
     }
     for what, found in unsupported.items():
         if found:

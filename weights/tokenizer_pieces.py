@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from mlxbert.errors import TokenizerError
-from mlxbert.weights.sentencepiece_file import CONTROL, NORMAL, USER_DEFINED, SentencePieceModel, read_sentencepiece
+from mlxbert.weights.sentencepiece_file import CONTROL, USER_DEFINED, SentencePieceModel, read_sentencepiece
 from mlxbert.weights.tokenizer_settings import switch
 
 Special = Mapping[str, str]
@@ -21,11 +21,9 @@ _SPACE = "\u2581"  # how SentencePiece writes a space
 
 def plain_layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
     """The ids are those of the SentencePiece model."""
-    highest = max((piece.score for piece in model.pieces if piece.type == NORMAL), default=0.0)
-    # What SentencePiece gives a user-defined symbol in place of its score: never worse than ordinary pieces.
+    # A user-defined symbol has this score in sentencepiece 0.2, whatever its file says.
     return [
-        (text, len(text.encode()) * highest - 0.1 if kind == USER_DEFINED else score)
-        for text, score, kind in model.pieces
+        (text, (len(text.encode()) - 1) / 10 if kind == USER_DEFINED else score) for text, score, kind in model.pieces
     ]
 
 
@@ -73,13 +71,15 @@ def _merges_of(entries: Entries) -> list[tuple[str, str]]:
 
 def _model(model: SentencePieceModel, entries: Entries, unknown: str) -> models.Model:
     """The pieces under a layout; texts that no piece has become `unknown`."""
-    numbers = {text: number for number, (text, _) in enumerate(entries)}
-    if unknown not in numbers:
-        unknown = model.unknown
+    place = next((place for place, (text, _) in enumerate(entries) if text in (unknown, model.unknown)), 0)
     if model.kind == "unigram":
-        return models.Unigram(entries, unk_id=numbers[unknown], byte_fallback=model.byte_fallback)
+        return models.Unigram(entries, unk_id=place, byte_fallback=model.byte_fallback)
     return models.BPE(
-        vocab=numbers, merges=_merges_of(entries), unk_token=unknown, fuse_unk=True, byte_fallback=model.byte_fallback
+        vocab={text: number for number, (text, _) in enumerate(entries)},
+        merges=_merges_of(entries),
+        unk_token=entries[place][0],
+        fuse_unk=True,
+        byte_fallback=model.byte_fallback,
     )
 
 
