@@ -304,3 +304,11 @@ def test_an_input_of_the_model_is_the_librarys(tmp_path: Path) -> None:
         found: Encoding = ours.encode(text, pair)
         theirs = library.encode(text, pair)
         assert (found.ids, found.offsets, found.token_type_ids) == (theirs.ids, theirs.offsets, theirs.type_ids)
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base", "albert-base-v2", "unigram as DeBERTa-v2"])
+def test_fills_read_as_in_the_pipeline_of_transformers(name: str, transformers: Any, tmp_path: Path) -> None:
+    folder = folder_of(CASES[name], tmp_path)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True), opened(folder)
+    for number in range(ours.vocab_size):
+        assert ours.shown(number) == theirs.decode([number])
