@@ -1,9 +1,9 @@
-"""Tokens per second of the encoder beside torch, and what the BLAS under MLX is worth.
+"""Tokens per second of the encoders beside torch, and what the BLAS under MLX is worth.
 
-`python benchmarks/encode.py [--rounds 5]` needs torch and transformers (requirements-parity.txt). Random weights in the
-shapes of bert-base and MiniLM, three batch shapes, float32 by default. Every contestant is a process of its own that is
-asked for one forward pass at a time, in turn, so that all of them meet the same noise; medians are printed, and the
-ratio to torch.
+`python benchmarks/encode.py [--rounds 5] [--model bert-base …]` needs torch and transformers (requirements-parity.txt).
+Random weights in the shapes of published models of each family, three batch shapes, float32 by default; transformers
+makes the models, and its files are read. Every contestant is a process of its own that is asked for one forward pass at
+a time, in turn, so that all of them meet the same noise; medians are printed, and the ratio to torch.
 """
 
 import argparse
@@ -12,53 +12,71 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-MODELS = {
-    "bert-base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
-    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+_SHORT = {"num_hidden_layers": 6}  # the families are compared on half the layers: a layer costs what it costs
+_DEBERTA = {
+    "relative_attention": True,
+    "position_buckets": 256,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "max_relative_positions": -1,
+    "vocab_size": 30522,
+}
+_BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 30522}
+# The prefix of transformers' classes, and what is far from their defaults.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert-base": ("Bert", {}),
+    "minilm": ("Bert", {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}),
+    "bert": ("Bert", _SHORT),
+    "roberta": ("Roberta", _SHORT | _BASE | {"max_position_embeddings": 514}),
+    "distilbert": ("DistilBert", {}),
+    "albert": ("Albert", _SHORT | _BASE),
+    "electra": ("Electra", _SHORT | _BASE | {"embedding_size": 768}),
+    "mpnet": ("MPNet", _SHORT | _BASE | {"max_position_embeddings": 514}),
+    "modernbert": ("ModernBert", _SHORT | {"max_position_embeddings": 512}),
+    "nomic": ("NomicBert", _SHORT | {"max_position_embeddings": 512}),
+    "gte": ("Gte", _SHORT | {"vocab_size": 30522, "max_position_embeddings": 512}),
+    "deberta-v3": ("DebertaV2", _SHORT | _BASE | _DEBERTA),
+    "deberta-v2": ("DebertaV2", _SHORT | _BASE | _DEBERTA | {"conv_kernel_size": 3, "conv_act": "gelu"}),
 }
 SHAPES = ((32, 32), (16, 128), (8, 512))
-VOCABULARY = 30522
+VOCABULARY = 30000  # ids that are drawn
 SLOW_ROUNDS = 1  # the reference BLAS takes minutes a round and hardly varies
+
+
+def make_model(name: str) -> Any:
+    """A random model of transformers."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    prefix, facts = MODELS[name]
+    return getattr(transformers, f"{prefix}Model")(getattr(transformers, f"{prefix}Config")(**facts)).eval()
 
 
 def mlx_worker(dtype: str) -> Callable[[str, int, int], float]:
     """A function that runs one forward pass of mlxbert and gives its seconds."""
     from mlxbert import device
-    from mlxbert.config import Absolute, EncoderConfig
-    from mlxbert.device import mx, nn
-    from mlxbert.encoder import Encoder
+    from mlxbert.device import mx
+    from mlxbert.weights.checkpoint import build_network, open_checkpoint
 
     device.use()
     chosen = device.choose_dtype(dtype)
-    encoders = {}
+    encoders: dict[str, Any] = {}
 
     def run(model: str, batch: int, length: int) -> float:
         if model not in encoders:
-            facts = MODELS[model]
-            encoder = Encoder(
-                EncoderConfig(
-                    vocab_size=VOCABULARY,
-                    hidden_size=facts["hidden_size"],
-                    embedding_size=facts["hidden_size"],
-                    layer_schedule=tuple(range(facts["num_hidden_layers"])),
-                    num_attention_heads=facts["num_attention_heads"],
-                    intermediate_size=facts["intermediate_size"],
-                    hidden_act="gelu",
-                    layer_norm_eps=1e-12,
-                    type_vocab_size=2,
-                    pad_token_id=0,
-                    positions=Absolute(512),
-                )
-            )
-            encoder.eval()
-            encoder.update(nn.utils.tree_map(lambda array: array.astype(chosen), encoder.parameters()))
-            mx.eval(encoder.parameters())
-            encoders[model] = encoder
-        ids = mx.random.randint(0, VOCABULARY, (batch, length))
+            encoders.clear()
+            checkpoint = open_checkpoint(Path(os.environ["MLXBERT_BENCHMARK_MODELS"]) / model)
+            encoders[model] = build_network(checkpoint, (), chosen).encoder
+        ids = mx.random.randint(4, VOCABULARY, (batch, length))
         mx.eval(ids)
         start = time.perf_counter()
         mx.eval(encoders[model](ids).last_hidden_state)
@@ -70,16 +88,15 @@ def mlx_worker(dtype: str) -> Callable[[str, int, int], float]:
 def torch_worker(dtype: str) -> Callable[[str, int, int], float]:
     """The same with transformers on torch."""
     import torch
-    import transformers
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     models: dict[str, Any] = {}
 
     def run(model: str, batch: int, length: int) -> float:
         if model not in models:
-            config = transformers.BertConfig(vocab_size=VOCABULARY, **MODELS[model])
-            models[model] = transformers.BertModel(config).to(device, getattr(torch, dtype)).eval()
-        ids = torch.randint(0, VOCABULARY, (batch, length), device=device)
+            models.clear()
+            models[model] = make_model(model).to(device, getattr(torch, dtype))
+        ids = torch.randint(4, VOCABULARY, (batch, length), device=device)
         with torch.inference_mode():
             start = time.perf_counter()
             models[model](ids).last_hidden_state.sum().item()
@@ -101,8 +118,8 @@ def serve(kind: str, dtype: str) -> None:
 class Contestant:
     """A process that runs forward passes on demand."""
 
-    def __init__(self, kind: str, dtype: str) -> None:
-        environment = dict(os.environ)
+    def __init__(self, kind: str, dtype: str, models: str) -> None:
+        environment = os.environ | {"MLXBERT_BENCHMARK_MODELS": models}
         if kind.endswith("BLAS"):
             environment["MLXBERT_BLAS"] = "off"
         command = [sys.executable, __file__, "--serve", kind, "--dtype", dtype]
@@ -117,32 +134,41 @@ class Contestant:
         return float(self.process.stdout.readline())
 
 
+def compare(contestants: dict[str, Contestant], model: str, rounds: int) -> None:
+    """Prints a row for each shape and contestant."""
+    for batch, length in SHAPES:
+        times: dict[str, list[float]] = {kind: [] for kind in contestants}
+        for number in range(-1, rounds):  # the first is a warm-up
+            for kind, contestant in contestants.items():
+                if contestant.rounds is None or 0 <= number < contestant.rounds:
+                    seconds = contestant.seconds(model, batch, length)
+                    times[kind] += [seconds] if number >= 0 else []
+        speeds = {kind: sorted(batch * length / second for second in found) for kind, found in times.items()}
+        for kind, found in speeds.items():
+            median = statistics.median(found)
+            ratio = f"{median / statistics.median(speeds['torch']):.2f}" if "torch" in speeds else ""
+            speed = f"{median:>8.0f} {found[0]:>8.0f} to {found[-1]:>6.0f}"
+            print(f"{model:10} {batch:>4} x{length:>4} {kind:>22}: {speed} {ratio:>10}", flush=True)
+
+
 def main() -> None:
     """Prints a row per model, shape and contestant."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
+    parser.add_argument("--model", action="append", choices=list(MODELS), help="only this one; may stand several times")
     parser.add_argument("--without", action="append", default=[], choices=list(WORKERS), help="leave one out")
     parser.add_argument("--serve", choices=list(WORKERS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         return serve(arguments.serve, arguments.dtype)
-    contestants = {kind: Contestant(kind, arguments.dtype) for kind in WORKERS if kind not in arguments.without}
-    print(f"{'model':10} {'shape':>9} {'tokens/s, median':>24} {'min to max':>19} {'ratio to torch':>15}")
-    for model in MODELS:
-        for batch, length in SHAPES:
-            times: dict[str, list[float]] = {kind: [] for kind in contestants}
-            for number in range(-1, arguments.rounds):  # the first is a warm-up
-                for kind, contestant in contestants.items():
-                    if contestant.rounds is None or 0 <= number < contestant.rounds:
-                        seconds = contestant.seconds(model, batch, length)
-                        times[kind] += [seconds] if number >= 0 else []
-            speeds = {kind: sorted(batch * length / second for second in found) for kind, found in times.items()}
-            for kind, found in speeds.items():
-                median = statistics.median(found)
-                ratio = f"{median / statistics.median(speeds['torch']):.2f}" if "torch" in speeds else ""
-                speed = f"{median:>8.0f} {found[0]:>8.0f} to {found[-1]:>6.0f}"
-                print(f"{model:10} {batch:>4} x{length:>4} {kind:>22}: {speed} {ratio:>10}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        kinds = [kind for kind in WORKERS if kind not in arguments.without]
+        contestants = {kind: Contestant(kind, arguments.dtype, folder) for kind in kinds}
+        print(f"{'model':10} {'shape':>9} {'tokens/s, median':>24} {'min to max':>19} {'ratio to torch':>15}")
+        for model in arguments.model or MODELS:
+            make_model(model).save_pretrained(Path(folder) / model)
+            compare(contestants, model, arguments.rounds)
     return None
 
 

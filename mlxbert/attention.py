@@ -42,6 +42,12 @@ class SelfAttention(nn.Module):
         """
         return q, k, context.bias, context.mask
 
+    def mix(
+        self, q: mx.array, k: mx.array, v: mx.array, bias: mx.array | None, mask: mx.array | None, context: Context
+    ) -> mx.array:
+        """Attention on a CPU: (B, H, L, d)."""
+        return kernels.attention(q, k, v, self.scale, mask, bias)
+
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if asked for.
 
@@ -57,7 +63,7 @@ class SelfAttention(nn.Module):
             seen = mask if bias is None else _additive(bias, mask)
             mixed = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=seen)
         else:
-            mixed = kernels.attention(q, k, v, self.scale, mask, bias)
+            mixed = self.mix(q, k, v, bias, mask, context)
         merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
         return self.output(merged), weights if context.output_attentions else None
 
@@ -86,8 +92,31 @@ class RotaryAttention(SelfAttention):
         self, q: mx.array, k: mx.array, context: Context
     ) -> tuple[mx.array, mx.array, mx.array | None, mx.array | None]:
         """See `SelfAttention.place`."""
-        cosines, sines, mask = context.rotated[self.rotation]
-        return _rotate(q, cosines, sines), _rotate(k, cosines, sines), None, mask
+        rotated = context.rotated[self.rotation]
+        q, k = (_rotate(x, rotated.cosines, rotated.sines) for x in (q, k))
+        return q, k, None, rotated.mask
+
+    def mix(
+        self, q: mx.array, k: mx.array, v: mx.array, bias: mx.array | None, mask: mx.array | None, context: Context
+    ) -> mx.array:
+        """See `SelfAttention.mix`; a layer that sees near tokens only computes with them only."""
+        blocks = context.rotated[self.rotation].blocks
+        if blocks is None:
+            return super().mix(q, k, v, bias, mask, context)
+        number, size = blocks.shape[2:4]
+        length = q.shape[2]
+        end = number * size - length
+        own = mx.pad(q, [(0, 0), (0, 0), (0, end), (0, 0)]).reshape(*q.shape[:2], number, size, -1)
+        keys, values = (_with_neighbours(x, size, end) for x in (k, v))
+        mixed = kernels.attention(own, keys, values, self.scale, blocks)
+        return mixed.reshape(*q.shape[:2], number * size, -1)[:, :, :length]
+
+
+def _with_neighbours(x: mx.array, size: int, end: int) -> mx.array:
+    """(B, H, L, d) → (B, H, blocks, 3 sizes, d): every block between the one before it and the one behind it."""
+    padded = mx.pad(x, [(0, 0), (0, 0), (size, end + size), (0, 0)])
+    blocks = padded.reshape(*x.shape[:2], -1, size, x.shape[-1])
+    return mx.concatenate([blocks[:, :, :-2], blocks[:, :, 1:-1], blocks[:, :, 2:]], axis=3)
 
 
 def _rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:

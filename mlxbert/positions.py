@@ -11,13 +11,24 @@ from typing import NamedTuple, assert_never
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.device import mx, nn
 
+_SMALLEST_BLOCK = 32  # tokens; smaller matrix products are not worth it
+
 
 class Rotated(NamedTuple):
-    """The rotation of every position, cosines and sines (L, head size / 2), and the mask of layers that rotate so."""
+    """The rotation of every position, and what layers that rotate so may see.
+
+    Attributes:
+        cosines: (L, head size / 2).
+        sines: (L, head size / 2).
+        mask: bool, broadcast to (B, 1, L, L), true where a token is seen; `None` for all.
+        blocks: The same for blocks of tokens and the three blocks around them that they can see, bool (B or 1, 1,
+            blocks, size, 3 sizes); `None` where a layer sees all, or nearly so.
+    """
 
     cosines: mx.array
     sines: mx.array
     mask: mx.array | None
+    blocks: mx.array | None
 
 
 class Distances(NamedTuple):
@@ -107,12 +118,28 @@ class RotaryTables(nn.Module):
             powers = [2 * number / self.head_size for number in range(self.head_size // 2)]
             speeds = mx.array([kind.theta**-power / kind.stretch for power in powers])
             angles = places[:, None] * speeds
-            seen = mask
+            seen, blocks = mask, None
             if kind.window is not None and kind.window < length - 1:
                 near = (mx.abs(places[:, None] - places) <= kind.window)[None, None]
                 seen = near if mask is None else mx.logical_and(near, mask)
-            rotated[kind] = Rotated(mx.cos(angles).astype(dtype), mx.sin(angles).astype(dtype), seen)
+                blocks = _blocks(length, kind.window, mask)
+            rotated[kind] = Rotated(mx.cos(angles).astype(dtype), mx.sin(angles).astype(dtype), seen, blocks)
         return Context(mask, output_attentions, rotated=rotated)
+
+
+def _blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
+    """See `Rotated.blocks`."""
+    size = max(window, _SMALLEST_BLOCK)
+    if length <= 3 * size:
+        return None
+    own, around = mx.arange(size)[:, None], mx.arange(3 * size) - size
+    near = mx.abs(around - own) <= window
+    number = -(-length // size)
+    places = size * mx.arange(number)[:, None] + around  # (blocks, 3 sizes)
+    real = mx.logical_and(places >= 0, places < length)[None]
+    if mask is not None:
+        real = mx.logical_and(real, mask[:, 0, 0][:, mx.clip(places, 0, length - 1)])
+    return mx.logical_and(near, real[:, None, :, None])
 
 
 class DistanceTable(nn.Module):

@@ -23,14 +23,15 @@ def _exact_gelu(x: mx.array) -> mx.array:
 
 
 def test_exp2_is_exact_to_float32() -> None:
-    x = np.linspace(-126, 0, 100_001, dtype=np.float32)
+    x = np.linspace(-64, 0, 100_001, dtype=np.float32)
     exact = np.exp2(x.astype(np.float64))
     assert (np.abs(np.array(kernels.exp2(mx.array(x))) - exact) / exact).max() < 3e-7
 
 
 def test_exp2_stays_tiny_and_finite_far_below() -> None:
-    found = np.array(kernels.exp2(mx.array([-127.0, -1e4, -3e38, -math.inf])))
-    assert np.isfinite(found).all() and (found <= 2.0**-125).all() and (found >= 0).all()
+    found = np.array(kernels.exp2(mx.array([-65.0, -127.0, -1e4, -3e38, -math.inf])))
+    assert (found <= 2.0**-63.9).all()
+    assert (found >= 2.0**-64.1).all()  # products with it are normal numbers
 
 
 def test_gelu_is_close_everywhere() -> None:

@@ -18,6 +18,9 @@ SIZES = {
     "bert, heads of 64": Compared("Bert", _WIDE | {"hidden_act": "quick_gelu"}),
     "bert, one head": Compared("Bert", {"num_attention_heads": 1, "num_hidden_layers": 5, "hidden_act": "silu"}),
     "deberta-v3, heads of 64": Compared("DebertaV2", FAMILIES["deberta-v3"].changes | _WIDE),
+    "modernbert, long": Compared(
+        "ModernBert", FAMILIES["modernbert"].changes | {"max_position_embeddings": 300, "local_attention": 70}
+    ),
     "modernbert, heads of 64": Compared("ModernBert", FAMILIES["modernbert"].changes | _WIDE),
 }
 ALL = FAMILIES | SIZES
