@@ -1,4 +1,4 @@
-"""Freezes what transformers computes: `python scripts/make_goldens.py` writes tests/goldens.
+"""Freezes what transformers computes: `python scripts/make_goldens.py [FAMILY…]` writes tests/goldens.
 
 Every family and head of tests/families.py; what is far from its default there makes a forgotten fact show. The heads of
 a family stand on one encoder, which is stored once. Needs torch and transformers (requirements-parity.txt); the tests
@@ -65,9 +65,9 @@ def _freeze(compared: Compared, folder: Path) -> None:
 
 def main() -> None:
     """Writes a folder per family and a file of activations."""
-    shutil.rmtree(GOLDENS)
-    for family, compared in FROZEN.items():
-        folder = GOLDENS / file_name(family)
+    for family in sys.argv[1:] or FROZEN:
+        compared, folder = FROZEN[family], GOLDENS / file_name(family)
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         _freeze(compared, folder)
         print(f"{family}: {sum(path.stat().st_size for path in folder.iterdir()) / 1e3:.0f} kB")

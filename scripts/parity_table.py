@@ -1,4 +1,4 @@
-"""The largest relative difference to transformers, family by head: `python scripts/parity_table.py [--dtype float32]`.
+"""The largest relative difference to transformers, family by head: `python scripts/parity_table.py [--dtype float32] [FAMILY…]`.
 
 Random models of `tests/families.py` over all inputs of `tests/parity.py`, hidden states and attentions included. Needs
 torch and transformers (requirements-parity.txt).
@@ -33,8 +33,10 @@ def main() -> int:
     """Prints the table; the exit status is the number of cells beyond the bound."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="float32", choices=list(BOUNDS))
-    dtype = parser.parse_args().dtype
-    heads = tuple(dict.fromkeys(head for compared in FAMILIES.values() for head in compared.heads))
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help="only these; as tests/families.py calls them")
+    arguments = parser.parse_args()
+    dtype, chosen = arguments.dtype, {name: FAMILIES[name] for name in arguments.families or FAMILIES}
+    heads = tuple(dict.fromkeys(head for compared in chosen.values() for head in compared.heads))
     print(
         f"{dtype}, allowed {BOUNDS[dtype]:.0e}\n| family | "
         + " | ".join(heads)
@@ -43,7 +45,7 @@ def main() -> int:
         + "|"
     )
     beyond = 0
-    for family, compared in FAMILIES.items():
+    for family, compared in chosen.items():
         cells = {head: worst(family, head, dtype) for head in compared.heads}
         beyond += sum(cell > BOUNDS[dtype] for cell in cells.values())
         print(f"| {family} | " + " | ".join(f"{cells[head]:.1e}" if head in cells else "-" for head in heads) + " |")
