@@ -1,6 +1,7 @@
-"""The largest relative difference to transformers, family by head: `python scripts/parity_table.py [--dtype float32] [FAMILY…]`.
+"""The largest relative difference to transformers: `python scripts/parity_table.py [--dtype float32] [FAMILY…]`.
 
-Random models of `tests/families.py` over all inputs of `tests/parity.py`, hidden states and attentions included. Needs
+A table of family by head: random models of `tests/families.py` over all inputs of `tests/parity.py`, hidden states and
+attentions included. Needs
 torch and transformers (requirements-parity.txt).
 """
 
