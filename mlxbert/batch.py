@@ -13,7 +13,7 @@ from typing import TypeVar
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, on_gpu
 from mlxbert.encoding import Encoding
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, InputError
 
 WINDOW = 512  # inputs sorted by length together; a constant, so that batches depend on nothing but the inputs
 MOST_PADDING = 1 / 16  # of the tokens of a batch
@@ -99,7 +99,12 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
     length = padded_length(max(map(len, encodings)), config.max_length)
     pad_id = config.pad_token_id
     padded = any(len(encoding) < length for encoding in encodings)
-    segments = any(any(encoding.token_type_ids) for encoding in encodings)
+    # Tokenizers may call the second text segment 1 where the model has but one segment (XLM-RoBERTa) or none.
+    last = max(max(encoding.token_type_ids, default=0) for encoding in encodings) if config.type_vocab_size > 1 else 0
+    if last >= max(config.type_vocab_size, 1):  # MLX would read past the table
+        raise InputError(
+            f"the tokenizer gives segment {last}, the model has segments 0 to {config.type_vocab_size - 1}"
+        )
 
     def rows(values: Iterable[list[int]], fill: int) -> mx.array:
         return mx.array([row + [fill] * (length - len(row)) for row in values], dtype=mx.int32)
@@ -107,7 +112,7 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
     return Batch(
         input_ids=rows((encoding.ids for encoding in encodings), pad_id),
         attention_mask=rows(([1] * len(encoding) for encoding in encodings), 0) != 0 if padded else None,
-        token_type_ids=rows((encoding.token_type_ids for encoding in encodings), 0) if segments else None,
+        token_type_ids=rows((encoding.token_type_ids for encoding in encodings), 0) if last else None,
     )
 
 

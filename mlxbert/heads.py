@@ -158,6 +158,12 @@ HEADS: dict[str, type[Head]] = {
 }
 
 
+def _check_ids(name: str, ids: mx.array, rows: int, table: str) -> None:
+    low, high = (cast(int, bound.item()) for bound in (ids.min(), ids.max()))
+    if not 0 <= low <= high < rows:
+        raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
+
+
 class Network(nn.Module):
     """An encoder and the heads on it; calling it runs the encoder alone."""
 
@@ -172,15 +178,17 @@ class Network(nn.Module):
         """See `Encoder`; ids are checked here, where they may come from anywhere.
 
         Raises:
-            InputError: `input_ids` are no integers (B, L), or no rows of the vocabulary: MLX would read past the table.
+            InputError: `input_ids` are no integers (B, L), or ids are no rows of their table: MLX would read past it.
         """
         whole = isinstance(input_ids, mx.array) and mx.issubdtype(input_ids.dtype, mx.integer) and input_ids.ndim == 2
         if not whole or not input_ids.size:
             raise InputError("input_ids are expected to be an array of integers (B, L), neither of them 0")
-        low, high = (cast(int, bound.item()) for bound in (input_ids.min(), input_ids.max()))
-        rows = self.encoder.config.vocab_size
-        if not 0 <= low <= high < rows:
-            raise InputError(f"input_ids are from {low} to {high}, the vocabulary has ids from 0 to {rows - 1}")
+        config = self.encoder.config
+        _check_ids("input_ids", input_ids, config.vocab_size, "vocabulary")
+        if token_type_ids is not None and config.type_vocab_size:  # a model without segments has no use for them
+            if token_type_ids.shape != input_ids.shape:
+                raise InputError(f"token_type_ids have shape {token_type_ids.shape}, input_ids {input_ids.shape}")
+            _check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments")
         return self.encoder(input_ids, attention_mask, token_type_ids)
 
     def masked_lm(self, hidden: mx.array) -> mx.array:

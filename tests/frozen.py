@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,4 +43,31 @@ def write_model(family: str, head: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(golden["config"]), encoding="utf-8")
     mx.save_safetensors(str(folder / "model.safetensors"), shared | arrays(source / f"{head}.safetensors"))
+    return folder
+
+
+def tensors_in(folder: Path) -> dict[str, mx.array]:
+    """The tensors of a model folder, read from disk."""
+    found = arrays(folder / "model.safetensors")
+    mx.eval(found)
+    return found
+
+
+def write_tensors(folder: Path, tensors: dict[str, mx.array]) -> Path:
+    """Puts other tensors into a model folder; returns the folder."""
+    mx.eval(tensors)  # the file that they may come from is about to be replaced
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors)
+    return folder
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a model folder."""
+    found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def change_config(folder: Path, **changes: Any) -> Path:
+    """Changes the configuration of a model folder; returns the folder."""
+    (folder / "config.json").write_text(json.dumps(read_config(folder) | changes), encoding="utf-8")
     return folder

@@ -45,11 +45,13 @@ class ConfigJson:
     Attributes:
         spelled: What this family calls a key, by its usual name; look-ups take the usual name, errors tell the one
             that the file has.
+        inside: For a table within the file, the keys that lead to it, a dot after each.
     """
 
     path: Path
     values: dict[str, Any]
     spelled: Mapping[str, str] = field(default_factory=dict)
+    inside: str = ""
 
     def respelled(self, spelled: Mapping[str, str]) -> "ConfigJson":
         """The same with other names for keys."""
@@ -68,8 +70,8 @@ class ConfigJson:
         """The error for a value that is not as expected."""
         own = self._key(key)
         if own not in self.values:
-            return ConfigError(f"{self.path}: {own} is missing, expected {expected}")
-        return ConfigError(f"{self.path}: {own} is {self.values[own]!r:.200}, expected {expected}")
+            return ConfigError(f"{self.path}: {self.inside}{own} is missing, expected {expected}")
+        return ConfigError(f"{self.path}: {self.inside}{own} is {self.values[own]!r:.200}, expected {expected}")
 
     def integer(self, key: str, *, least: int = 1, most: int = 2**31 - 1, default: int | None = None) -> int:
         """A whole number from `least` to `most`."""
@@ -78,7 +80,7 @@ class ConfigJson:
             raise self.refuse(key, f"a whole number from {least} to {most}")
         return value
 
-    def number(self, key: str, *, low: float, high: float, default: float) -> float:
+    def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
         """A number between `low` and `high`."""
         value = self.values.get(self._key(key), default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
@@ -99,6 +101,13 @@ class ConfigJson:
             raise self.refuse(key, "a list of strings")
         return tuple(value)
 
+    def table(self, key: str) -> "ConfigJson":
+        """A table in the file, read as the file is; an empty one where there is none."""
+        values = self.get(key, {})
+        if not isinstance(values, dict):
+            raise self.refuse(key, "a table")
+        return ConfigJson(self.path, values, inside=f"{self.inside}{self._key(key)}.")
+
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false; `null` means the default."""
         value = self.get(key)
@@ -116,7 +125,7 @@ class ConfigJson:
     def only(self, key: str, allowed: Any, why: str) -> None:
         """Refuses any value of `key` but `allowed`, which is also what its absence means."""
         if self.get(key, allowed) != allowed:
-            raise ConfigError(f"{self.path}: {self._key(key)} is {self.get(key)!r:.200}: {why}")
+            raise ConfigError(f"{self.path}: {self.inside}{self._key(key)} is {self.get(key)!r:.200}: {why}")
 
 
 def read_config(folder: Path) -> ConfigJson:

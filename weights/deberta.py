@@ -2,7 +2,7 @@
 
 from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, Projection, Transform
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.family import Family, read_activation, read_facts, read_heads, read_segments
+from mlxbert.weights.family import Family, read_activation, read_facts, read_head_size, read_heads, read_segments
 from mlxbert.weights.keymap import Table, channels_last, same
 from mlxbert.weights.post_norm import (
     BERT,
@@ -19,8 +19,9 @@ _ATTENTION_KINDS = ("c2p", "p2c")
 
 
 def _attention_kinds(config: ConfigJson) -> tuple[str, ...]:
-    value = config.get("pos_att_type", "")
-    kinds = tuple(kind.strip() for kind in value.lower().split("|")) if isinstance(value, str) else tuple(value)
+    joined = config.get("pos_att_type", "")
+    parts = joined.split("|") if isinstance(joined, str) else config.texts("pos_att_type")
+    kinds = tuple(kind.strip().lower() for kind in parts)
     if not set(kinds) <= {*_ATTENTION_KINDS, ""}:
         raise config.refuse("pos_att_type", f"some of {', '.join(_ATTENTION_KINDS)}")
     return kinds
@@ -37,7 +38,9 @@ def _positions(config: ConfigJson) -> Disentangled:
     if buckets and not 1 < buckets // 2 < reach - 1:
         raise config.refuse("position_buckets", f"from 4 to less than twice the reach ({reach})")
     kinds = _attention_kinds(config)
-    norms = config.text("norm_rel_ebd", default="none").lower().split("|")
+    norms = [norm.strip() for norm in config.text("norm_rel_ebd", default="none").lower().split("|")]
+    if not set(norms) <= {"layer_norm", "none", ""}:
+        raise config.refuse("norm_rel_ebd", "'layer_norm' or 'none'")
     return Disentangled(
         max_length=length,
         table=Absolute(length) if config.flag("position_biased_input", default=True) else None,
@@ -46,7 +49,7 @@ def _positions(config: ConfigJson) -> Disentangled:
         content_to_position="c2p" in kinds,
         position_to_content="p2c" in kinds,
         shared_projections=config.flag("share_att_key", default=False),
-        norm="layer_norm" in [norm.strip() for norm in norms],
+        norm="layer_norm" in norms,
     )
 
 
@@ -65,7 +68,7 @@ def _convolution(config: ConfigJson) -> Convolution | None:
 def _read_deberta(config: ConfigJson) -> EncoderConfig:
     width = config.integer("hidden_size")
     config.only("pooler_hidden_size", width, f"expected the hidden size, {width}")
-    config.only("attention_head_size", width // config.integer("num_attention_heads"), "expected hidden size by heads")
+    config.only("attention_head_size", read_head_size(config), "expected hidden size by heads")
     narrow = config.integer("embedding_size", default=width)
     heads = read_heads(
         config,

@@ -56,17 +56,13 @@ def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, *
     config.only("is_decoder", False, "mlxbert runs encoders, not decoders")
     config.only("add_cross_attention", False, "mlxbert runs encoders, without cross-attention")
     config.only("pruned_heads", {}, "mlxbert does not run models with pruned heads")
-    vocab_size = config.integer("vocab_size")
     hidden_size = config.integer("hidden_size")
-    num_heads = config.integer("num_attention_heads")
-    if hidden_size % num_heads:
-        raise config.refuse("num_attention_heads", f"a divisor of the hidden size ({hidden_size})")
     common: dict[str, Any] = {
-        "vocab_size": vocab_size,
+        "vocab_size": config.integer("vocab_size"),
         "hidden_size": hidden_size,
         "embedding_size": hidden_size,
         "layer_schedule": tuple(range(config.integer("num_hidden_layers", most=1000))),
-        "num_attention_heads": num_heads,
+        "num_attention_heads": hidden_size // read_head_size(config),
         "intermediate_size": config.integer("intermediate_size"),
         "hidden_act": config.choice("hidden_act", ACTIVATIONS),
         "layer_norm_eps": config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-12),
@@ -75,6 +71,14 @@ def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, *
         "attention_dropout": config.number("attention_probs_dropout_prob", low=0.0, high=1.0, default=0.1),
     }
     return EncoderConfig(**common | facts, positions=positions, heads=heads)
+
+
+def read_head_size(config: ConfigJson) -> int:
+    """The width of one attention head."""
+    hidden_size, num_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
+    if hidden_size % num_heads:
+        raise config.refuse("num_attention_heads", f"a divisor of the hidden size ({hidden_size})")
+    return hidden_size // num_heads
 
 
 def read_pad(config: ConfigJson, default: int) -> int:

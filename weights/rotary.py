@@ -1,12 +1,10 @@
 """The families that rotate queries and keys: ModernBERT, NomicBERT, GTE "new"."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, PreNorm, Rotary, Rotation, Transform
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.family import Family, read_activation, read_facts, read_heads, read_segments
+from mlxbert.weights.family import Family, read_activation, read_facts, read_head_size, read_heads, read_segments
 from mlxbert.weights.keymap import Table, same, split
 from mlxbert.weights.post_norm import (
     BUFFERS,
@@ -22,41 +20,43 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 _GATES = {"swiglu": "silu", "geglu": "gelu", "glu": "sigmoid"}
 
 
-def _theta(config: ConfigJson, key: str, rope: Mapping[str, Any], default: float) -> float:
-    if rope.get("rope_type", "default") != "default":
-        raise config.refuse(key, "rope_type 'default'")
-    theta = rope.get("rope_theta", default)
-    if isinstance(theta, bool) or not isinstance(theta, int | float) or not theta > 0:
-        raise config.refuse(key, "a positive rope_theta")
-    return float(theta)
+def _base(config: ConfigJson, key: str, default: float) -> float:
+    return config.number(key, low=1.0, high=1e12, default=default)
 
 
-def _table(config: ConfigJson, key: str, values: Any) -> Mapping[str, Any]:
-    if not isinstance(values, dict):
-        raise config.refuse(key, "a table")
-    return values
+def _theta(rope: ConfigJson, default: float) -> float:
+    for key in ("rope_type", "type"):
+        rope.only(key, "default", "mlxbert computes the plain rotation only, without scaling")
+    return _base(rope, "rope_theta", default)
 
 
 def _modernbert_rotations(config: ConfigJson) -> tuple[Rotation, ...]:
     """Layers that see all and layers that see near tokens; two dialects of configurations say which."""
     layers = config.integer("num_hidden_layers", most=1000)
     every = config.integer("global_attn_every_n_layers", default=3)
-    kinds = config.texts("layer_types") or tuple(_SLIDING if layer % every else _FULL for layer in range(layers))
+    kinds = tuple(_SLIDING if layer % every else _FULL for layer in range(layers))
+    if config.get("layer_types") is not None:
+        kinds = config.texts("layer_types")
     if len(kinds) != layers or not set(kinds) <= {_FULL, _SLIDING}:
         raise config.refuse("layer_types", f"{layers} times {_FULL!r} or {_SLIDING!r}")
     config.only("rope_scaling", None, "mlxbert computes ModernBERT's rotation without scaling")
-    rope = _table(config, "rope_parameters", config.get("rope_parameters", {}))
+    rope = config.table("rope_parameters")
+    if not rope.values.keys() <= {_FULL, _SLIDING}:
+        raise config.refuse("rope_parameters", f"a table of {_FULL!r} and {_SLIDING!r}")
     thetas = {
-        kind: _theta(
-            config,
-            "rope_parameters",
-            _table(config, "rope_parameters", rope.get(kind) or {}),
-            config.number(f"{old}_rope_theta", low=1.0, high=1e12, default=default),
-        )
+        kind: _theta(rope.table(kind), _base(config, f"{old}_rope_theta", default))
         for kind, old, default in ((_FULL, "global", 160_000.0), (_SLIDING, "local", 10_000.0))
     }
     window = config.integer("local_attention", default=128) // 2
     return tuple(Rotation(thetas[kind], window if kind == _SLIDING else None) for kind in kinds)
+
+
+def _rotary(config: ConfigJson, rotations: tuple[Rotation, ...]) -> Rotary:
+    size = read_head_size(config)
+    if size % 2:
+        raise config.refuse("num_attention_heads", f"heads of an even size to rotate, not of {size}")
+    config.only("head_dim", size, f"expected hidden size by heads, {size}")
+    return Rotary(config.integer("max_position_embeddings"), rotations)
 
 
 def _read_modernbert(config: ConfigJson) -> EncoderConfig:
@@ -84,7 +84,7 @@ def _read_modernbert(config: ConfigJson) -> EncoderConfig:
     mlp_bias = config.flag("mlp_bias", default=False)
     return read_facts(
         config,
-        positions=Rotary(config.integer("max_position_embeddings"), _modernbert_rotations(config)),
+        positions=_rotary(config, _modernbert_rotations(config)),
         heads=heads,
         type_vocab_size=0,
         layer_norm_eps=config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-5),
@@ -97,11 +97,6 @@ def _read_modernbert(config: ConfigJson) -> EncoderConfig:
             norm=config.flag("norm_bias", default=False),
         ),
     )
-
-
-def _rotary(config: ConfigJson, rotation: Rotation) -> Rotary:
-    layers = config.integer("num_hidden_layers", most=1000)
-    return Rotary(config.integer("max_position_embeddings"), (rotation,) * layers)
 
 
 def _read_nomic(config: ConfigJson) -> EncoderConfig:
@@ -126,17 +121,16 @@ def _read_nomic(config: ConfigJson) -> EncoderConfig:
         config.only(key, allowed, f"mlxbert runs NomicBERT with {allowed} there")
     for key in ("num_experts", "moe_every_n_layers"):
         config.only(key, 0, "mlxbert does not run mixtures of experts")
-    size = config.integer("hidden_size") // config.integer("num_attention_heads")
-    config.only("head_dim", size, f"expected hidden size by heads, {size}")
+    config.only("rope_scaling", None, "mlxbert runs NomicBERT without scaling")
     if "activation_function" in config.values:
         activation = _GATES[config.choice("activation_function", _GATES)]
     else:
         activation = read_activation(config, "hidden_act", "silu")
-    theta = config.number("rotary_emb_base", low=1.0, high=1e12, default=1000.0)
-    rope = _table(config, "rope_parameters", config.get("rope_parameters", {}))
+    theta = _base(config, "rotary_emb_base", _base(config, "rope_theta", 1000.0))
+    rotation = Rotation(_theta(config.table("rope_parameters"), theta))
     return read_facts(
         config,
-        positions=_rotary(config, Rotation(_theta(config, "rope_parameters", rope, theta))),
+        positions=_rotary(config, (rotation,) * config.integer("num_hidden_layers", most=1000)),
         heads=read_heads(config, masked_lm=Transform(activation, norm=True)),
         type_vocab_size=read_segments(config),
         hidden_act=activation,
@@ -147,18 +141,14 @@ def _read_nomic(config: ConfigJson) -> EncoderConfig:
 
 def _gte_rotation(config: ConfigJson) -> Rotation:
     """Its authors' dialect knows `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
-    theta = config.number("rope_theta", low=1.0, high=1e12, default=160_000.0)
-    if "rope_parameters" in config.values:
-        rope = _table(config, "rope_parameters", config.get("rope_parameters", {}))
-        return Rotation(_theta(config, "rope_parameters", rope, theta))
-    scaling = config.get("rope_scaling")
-    if scaling is None:
-        return Rotation(theta)
-    factor = scaling.get("factor") if isinstance(scaling, dict) and scaling.get("type") == "ntk" else None
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 1 or scaling.get("mixed_b"):
-        raise config.refuse("rope_scaling", "type 'ntk' with a factor of at least 1, without mixed_b")
-    size = config.integer("hidden_size") // config.integer("num_attention_heads")
-    return Rotation(theta * factor, stretch=factor ** (2 / size))
+    theta, scaling = _base(config, "rope_theta", 160_000.0), config.table("rope_scaling")
+    if not scaling.values:
+        return Rotation(_theta(config.table("rope_parameters"), theta))
+    config.only("rope_parameters", None, "it says the same as rope_scaling, which is there too")
+    scaling.choice("type", ("ntk",))
+    scaling.only("mixed_b", None, "mlxbert computes this scaling without it")
+    factor = scaling.number("factor", low=1.0, high=1e6)
+    return Rotation(theta * factor, stretch=factor ** (2 / read_head_size(config)))
 
 
 def _read_gte(config: ConfigJson) -> EncoderConfig:
@@ -168,7 +158,7 @@ def _read_gte(config: ConfigJson) -> EncoderConfig:
         config.only(key, False, "mlxbert runs GTE without it")
     return read_facts(
         config,
-        positions=_rotary(config, _gte_rotation(config)),
+        positions=_rotary(config, (_gte_rotation(config),) * config.integer("num_hidden_layers", most=1000)),
         heads=read_heads(config, masked_lm=Transform("gelu", norm=True)),
         type_vocab_size=read_segments(config, 1, least=0),
         gated=True,
