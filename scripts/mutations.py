@@ -13,18 +13,22 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+from family_mutations import FAMILY_MUTATIONS
+
 ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A mistake somebody could make."""
+    """A mistake somebody could make; `only` is the `-k` of pytest, for what would take long otherwise."""
 
     name: str
     file: str
     old: str
     new: str
     tests: str
+    only: str = ""
 
 
 _PARITY = "tests/test_parity_goldens.py"
@@ -515,6 +519,7 @@ MUTATIONS = (
         "if False:",
         "tests/test_inspect.py",
     ),
+    *(Mutation(*row) for row in FAMILY_MUTATIONS),
 )
 
 
@@ -535,6 +540,7 @@ def first_failure(mutation: Mutation, folder: Path) -> str | None:
         "-p",
         "no:cacheprovider",
         mutation.tests,
+        *(["-k", mutation.only] if mutation.only else []),
     ]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     try:

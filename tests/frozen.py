@@ -67,7 +67,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     return found
 
 
+def write_config(folder: Path, config: dict[str, Any]) -> Path:
+    """Puts another configuration into a model folder; returns the folder."""
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
 def change_config(folder: Path, **changes: Any) -> Path:
     """Changes the configuration of a model folder; returns the folder."""
-    (folder / "config.json").write_text(json.dumps(read_config(folder) | changes), encoding="utf-8")
-    return folder
+    return write_config(folder, read_config(folder) | changes)

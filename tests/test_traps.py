@@ -8,11 +8,12 @@ import pytest
 
 from mlxbert.attention import RotaryAttention
 from mlxbert.batch import make_batch
+from mlxbert.config import Absolute, RelativeBias
 from mlxbert.device import mx, nn
 from mlxbert.encoding import Encoding
 from mlxbert.errors import InputError
 from mlxbert.heads import Network
-from mlxbert.positions import Context
+from mlxbert.positions import BiasTable, Context
 from tests.families import FROZEN, FROZEN_CELLS
 from tests.frozen import change_config, read_config, tensors_in, write_model
 from tests.parity import Array, load_network
@@ -230,3 +231,14 @@ def test_exactly_the_longest_input_is_taken(family: str, tmp_path: Path) -> None
     assert np.isfinite(hidden(network, [[3] * most])).all()
     with pytest.raises(InputError, match=f"input of {most + 1} tokens, the model takes at most {most}"):
         hidden(network, [[3] * (most + 1)])
+
+
+def test_far_distances_of_mpnet_share_the_last_bucket_of_their_side() -> None:
+    table = BiasTable(RelativeBias(Absolute(400, 2)), num_heads=1)
+    table.weight = mx.arange(32, dtype=mx.float32)[:, None]
+    bias = table(300, mx.float32, None, False).bias
+    assert bias is not None
+    found = np.array(bias)[0, 0]
+    for far, bucket in ((1, 1), (7, 7), (8, 8), (12, 9), (16, 10), (64, 14), (127, 15), (128, 15), (299, 15)):
+        assert found[far, 0] == bucket and found[0, far] == 16 + bucket, far
+    assert found[0, 0] == 0

@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlxbert.config import Disentangled
+from mlxbert.device import mx
+from mlxbert.positions import DistanceTable
 from tests.families import FAMILIES, FROZEN, Compared, make_model
-from tests.frozen import change_config, read_config
+from tests.frozen import read_config, write_config
 from tests.parity import Case, assert_equal, load_network, outputs, reference_outputs
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
@@ -55,7 +58,7 @@ def test_pad_tokens_inside_a_text_are_what_transformers_makes_of_them(family: st
 
 
 def test_the_head_that_deberta_v3_was_trained_with(tmp_path: Path) -> None:
-    """transformers makes it when `legacy` is false, and stores it under names of its own."""
+    """It is what transformers makes when `legacy` is false, stored under names of its own."""
     compared = Compared("DebertaV2", FAMILIES["deberta-v3"].changes | {"legacy": False})
     model = make_model(compared, "ForMaskedLM")
     model.save_pretrained(tmp_path)
@@ -75,9 +78,7 @@ def test_the_old_dialect_of_modernbert(every: int, tmp_path: Path) -> None:
     assert_as_transformers(model, tmp_path, compared.cases)
     for key in ("rope_parameters", "layer_types"):
         del config[key]
-    (tmp_path / "config.json").unlink()
-    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    change_config(tmp_path, **config, **old | {"local_attention": config["local_attention"]})
+    write_config(tmp_path, config | old)
     assert_as_transformers(model, tmp_path, compared.cases)
 
 
@@ -91,7 +92,7 @@ def test_the_old_dialect_of_modernbert(every: int, tmp_path: Path) -> None:
         ("nomic", {}),
         ("gte", {}),
         ("modernbert", {}),
-        ("modernbert", {"rope_parameters": {"full_attention": {"rope_theta": 40.0}, "sliding_attention": None}}),
+        ("modernbert", {"rope_parameters": {"full_attention": {"rope_theta": 40.0}, "sliding_attention": {}}}),
     ],
 )
 def test_where_the_base_of_the_rotation_may_stand(family: str, dialect: dict[str, Any], tmp_path: Path) -> None:
@@ -99,8 +100,7 @@ def test_where_the_base_of_the_rotation_may_stand(family: str, dialect: dict[str
     compared = FROZEN[family]
     make_model(compared, "Model").save_pretrained(tmp_path)
     config = {key: value for key, value in read_config(tmp_path).items() if key != "rope_parameters"}
-    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    change_config(tmp_path, **config, **dialect)
+    write_config(tmp_path, config | dialect)
     model = getattr(transformers, f"{compared.classes}Model").from_pretrained(tmp_path, attn_implementation="eager")
     assert_as_transformers(model.eval(), tmp_path, compared.cases)
 
@@ -113,3 +113,22 @@ def test_the_kinds_of_attention_of_deberta(kinds: Any, shared: bool, tmp_path: P
     model = make_model(compared, "Model")
     model.save_pretrained(tmp_path)
     assert_as_transformers(model, tmp_path, compared.cases)
+
+
+def test_mpnet_counts_from_1_whatever_the_configuration_calls_padding(tmp_path: Path) -> None:
+    compared = Compared("MPNet", FAMILIES["mpnet"].changes | {"pad_token_id": 7})
+    model = make_model(compared, "Model")
+    model.save_pretrained(tmp_path)
+    ids = np.array([[3, 7, 5, 9, 1, 1, 6, 11]], dtype=np.int32)
+    assert_as_transformers(model, tmp_path, {"inside": Case(ids)})
+
+
+@pytest.mark.parametrize(("buckets", "reach"), [(256, 512), (8, 20), (9, 30), (32, 128), (4, 512), (128, 70)])
+def test_far_distances_of_deberta_share_rows_as_in_transformers(buckets: int, reach: int) -> None:
+    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+    table = DistanceTable(Disentangled(600, None, reach, buckets, True, True, True, False), 1, 0.1)
+    distances = table(600, mx.float32, None, False).distances
+    assert distances is not None
+    wanted = make_log_bucket_position(torch.arange(-599, 601), buckets, reach) + buckets
+    assert np.array(distances.rows).tolist() == wanted.clamp(0, 2 * buckets - 1).int().tolist()

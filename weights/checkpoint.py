@@ -127,14 +127,13 @@ def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mappin
     Tensors tell, unless a part shares all that are there with another: then the class does that the model was saved as.
     """
     classes = config_json.texts("architectures")
-    if any(name.endswith("ForMultipleChoice") for name in classes):  # its classifier goes by the others' names
-        known = {part: wanted for part, wanted in known.items() if part not in _CLASSIFIERS}
+    choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier goes by the others' names
     found = []
     for part, wanted in known.items():
         others = set().union(*(tensors for other, tensors in known.items() if other != part))
         named = part in CLASSES and any(name.endswith(CLASSES[part]) for name in classes)
         there = wanted & names.keys()
-        if there - others or (there and named):
+        if (there - others or (there and named)) and not (choices and part in _CLASSIFIERS):
             found.append(part)
     return tuple(part for part in found if part != "encoder")
 

@@ -64,7 +64,7 @@ def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, *
         "layer_schedule": tuple(range(config.integer("num_hidden_layers", most=1000))),
         "num_attention_heads": hidden_size // read_head_size(config),
         "intermediate_size": config.integer("intermediate_size"),
-        "hidden_act": config.choice("hidden_act", ACTIVATIONS),
+        "hidden_act": facts["hidden_act"] if "hidden_act" in facts else config.choice("hidden_act", ACTIVATIONS),
         "layer_norm_eps": config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-12),
         "pad_token_id": read_pad(config, 0),
         "hidden_dropout": config.number("hidden_dropout_prob", low=0.0, high=1.0, default=0.1),
