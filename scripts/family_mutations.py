@@ -319,6 +319,14 @@ FAMILY_MUTATIONS = (
         _DIALECTS,
         "nomic",
     ),
+    (
+        "NomicBERT's own masked-word head with biases",
+        _ROTARY,
+        "masked_lm_bias=not authors",
+        "masked_lm_bias=True",
+        _DIALECTS,
+        "nomic",
+    ),
     ("mixtures of experts taken", _ROTARY, '("num_experts", "moe_every_n_layers")', "()", _REFUSED, "nomic"),
     (
         "GTE's gate and up swapped",
@@ -399,7 +407,7 @@ FAMILY_MUTATIONS = (
         _POSITIONS,
         "math.log((reach - 1) / middle)",
         "math.log(reach / middle)",
-        _LIVE,
+        _TRAPS,
         "far_distances",
     ),
     (

@@ -78,11 +78,10 @@ NOMIC = {
 }
 
 
-def test_both_dialects_of_nomic_say_the_same(tmp_path: Path) -> None:
-    changes = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5}
-    new = config_of("nomic", tmp_path) | changes
-    own = {
-        **renamed(without(new, "hidden_act", "rope_parameters", "head_dim"), NOMIC),
+def nomic_of_its_authors(values: dict[str, Any]) -> dict[str, Any]:
+    """The configuration as the authors' own files have it."""
+    return {
+        **renamed(without(values, "hidden_act", "rope_parameters", "head_dim"), NOMIC),
         "activation_function": "swiglu",
         "rotary_emb_base": 50,
         "rotary_emb_fraction": 1.0,
@@ -92,11 +91,33 @@ def test_both_dialects_of_nomic_say_the_same(tmp_path: Path) -> None:
         "qkv_proj_bias": False,
         "mlp_fc1_bias": False,
     }
-    assert parse(own) == parse(new)
+
+
+def test_both_dialects_of_nomic_say_the_same_but_for_biases_of_a_head(tmp_path: Path) -> None:
+    changes = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5}
+    new = config_of("nomic", tmp_path) | changes
+    own, wanted = nomic_of_its_authors(new), parse(new)
+    assert wanted.heads.masked_lm_bias
+    bare = replace(wanted.heads, masked_lm=replace(wanted.heads.masked_lm, bias=False), masked_lm_bias=False)
+    assert parse(own) == replace(wanted, heads=bare)
     assert parse(own).positions == Rotary(27, (Rotation(50.0),) * 3)
     assert parse(without(own, "rotary_emb_base")).positions == Rotary(27, (Rotation(1000.0),) * 3)
-    for gate, activation in (("geglu", "gelu"), ("glu", "sigmoid")):
-        assert parse(own | {"activation_function": gate}).hidden_act == activation
+    assert parse(own | {"activation_function": "geglu"}).hidden_act == "gelu"
+
+
+def test_a_model_of_nomics_authors_is_that_of_transformers_with_biases_of_zero(tmp_path: Path) -> None:
+    folder = write_model("nomic", "ForMaskedLM", tmp_path)
+    tensors, case = tensors_in(folder), FROZEN["nomic"].cases["padding"]
+    head = [f"cls.predictions.{name}" for name in ("bias", "transform.dense.bias")]
+    zeros = {name: mx.zeros_like(tensors[name]) for name in head}
+    wanted = outputs(load_network(write_tensors(folder, tensors | zeros)), case)
+    own = {name.replace("nomic_bert.", "bert.", 1): array for name, array in tensors.items() if name not in head}
+    assert len(own) == len(tensors) - 2 and any(name.startswith("bert.") for name in own)
+    copy = {"cls.predictions.decoder.weight": own["bert.embeddings.word_embeddings.weight"]}
+    write_tensors(write_config(folder, nomic_of_its_authors(read_config(folder))), own | copy)
+    found = outputs(load_network(folder), case)
+    assert found.keys() == wanted.keys() and "masked_lm" in found
+    assert all(np.abs(found[name] - array).max() < 1e-5 for name, array in wanted.items())
 
 
 DISTILBERT = {

@@ -8,12 +8,12 @@ import pytest
 
 from mlxbert.attention import RotaryAttention
 from mlxbert.batch import make_batch
-from mlxbert.config import Absolute, RelativeBias
+from mlxbert.config import Absolute, Disentangled, RelativeBias
 from mlxbert.device import mx, nn
 from mlxbert.encoding import Encoding
 from mlxbert.errors import InputError
 from mlxbert.heads import Network
-from mlxbert.positions import BiasTable, Context
+from mlxbert.positions import BiasTable, Context, DistanceTable
 from tests.families import FROZEN, FROZEN_CELLS
 from tests.frozen import change_config, read_config, tensors_in, write_model
 from tests.parity import Array, load_network
@@ -213,7 +213,7 @@ def test_heads_follow_hidden_act_only_where_they_should(family: str, head: str, 
         assert made.transform.activation == kept
 
 
-@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=" ".join)
+@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_layer_norm_eps_reaches_every_norm(family: str, head: str, tmp_path: Path) -> None:
     classes = FROZEN[family].classes
     folder = change_config(write_model(family, head, tmp_path), **{EPS_KEYS.get(classes, "layer_norm_eps"): 0.37})
@@ -242,3 +242,31 @@ def test_far_distances_of_mpnet_share_the_last_bucket_of_their_side() -> None:
     for far, bucket in ((1, 1), (7, 7), (8, 8), (12, 9), (16, 10), (64, 14), (127, 15), (128, 15), (299, 15)):
         assert found[far, 0] == bucket and found[0, far] == 16 + bucket, far
     assert found[0, 0] == 0
+
+
+def test_far_distances_of_deberta_share_rows() -> None:
+    """Rows that transformers gives for the buckets of the published models."""
+    table = DistanceTable(Disentangled(600, None, 512, 256, True, True, True, False), 1, 0.1)
+    distances = table(600, mx.float32, None, False).distances
+    assert distances is not None
+    rows = dict(zip(range(-599, 601), np.array(distances.rows).tolist(), strict=True))
+    known = {
+        1: 257,
+        127: 383,
+        128: 384,
+        129: 385,
+        130: 386,
+        170: 411,
+        200: 425,
+        260: 450,
+        300: 463,
+        400: 489,
+        511: 511,
+        512: 511,
+        599: 511,
+    }
+    assert {distance: rows[distance] for distance in known} == known and rows[0] == 256
+    assert {distance: 512 - rows[-distance] for distance in known if distance < 512} == {
+        distance: row for distance, row in known.items() if distance < 512
+    }
+    assert rows[-599] == 0

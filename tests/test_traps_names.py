@@ -10,7 +10,7 @@ from mlxbert.errors import CheckpointError
 from mlxbert.heads import Network
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.families import FROZEN, FROZEN_CELLS
-from tests.frozen import tensors_in, write_model, write_tensors
+from tests.frozen import change_config, tensors_in, write_model, write_tensors
 from tests.parity import load_network
 
 # The decoder of each family's masked-word head: the copy of the word embeddings, and that of the bias where it has one.
@@ -55,7 +55,7 @@ def prefix_in(tensors: Arrays) -> str:
     return words[: words.index("embeddings.")]
 
 
-@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=" ".join)
+@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_the_prefix_may_be_left_out(family: str, head: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, head, tmp_path)), tensors_in(tmp_path)
     prefix = prefix_in(tensors)
@@ -143,6 +143,17 @@ def test_a_file_that_holds_only_the_copy_of_the_words_loads(family: str, tmp_pat
     assert len(only) == len(tensors) - 1
     copy = DECODERS[FROZEN[family].classes][0]
     assert_loads_as(write_tensors(tmp_path, only | {copy: tensors[words_in(tensors)]}), wanted)
+
+
+@pytest.mark.parametrize("family", MASKED_LM)
+def test_a_decoder_said_not_to_be_tied_must_be_there_and_equal(family: str, tmp_path: Path) -> None:
+    wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
+    copy = DECODERS[FROZEN[family].classes][0]
+    change_config(tmp_path, tie_word_embeddings=False)
+    rest = {name: array for name, array in tensors.items() if name != copy}
+    with pytest.raises(CheckpointError, match=f"'{re.escape(copy)}' is missing.*tie_word_embeddings is false"):
+        load_network(write_tensors(tmp_path, rest))
+    assert_loads_as(write_tensors(tmp_path, rest | {copy: tensors[words_in(tensors)]}), wanted)
 
 
 @pytest.mark.parametrize("family", TWO_BIASES)

@@ -16,6 +16,7 @@ from mlxbert.weights.post_norm import (
 )
 
 _ATTENTION_KINDS = ("c2p", "p2c")
+_MOST = 2**29  # of a side of the table of distances: twice as many rows must be a length that MLX has
 
 
 def _attention_kinds(config: ConfigJson) -> tuple[str, ...]:
@@ -31,8 +32,8 @@ def _positions(config: ConfigJson) -> Disentangled:
     config.only("relative_attention", True, "mlxbert runs DeBERTa with relative attention only")
     if not config.flag("relative_attention", default=False):
         raise config.refuse("relative_attention", "true")
-    length = config.integer("max_position_embeddings")
-    reach = config.integer("max_relative_positions", least=-1, default=-1)
+    length = config.integer("max_position_embeddings", most=_MOST)
+    reach = config.integer("max_relative_positions", least=-1, most=_MOST, default=-1)
     reach = reach if reach > 0 else length
     buckets = max(config.integer("position_buckets", least=-1, default=-1), 0)
     if buckets and not 1 < buckets // 2 < reach - 1:

@@ -17,7 +17,7 @@ from mlxbert.weights.post_norm import (
 )
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-_GATES = {"swiglu": "silu", "geglu": "gelu", "glu": "sigmoid"}
+_GATES = {"swiglu": "silu", "geglu": "gelu"}
 
 
 def _base(config: ConfigJson, key: str, default: float) -> float:
@@ -122,7 +122,8 @@ def _read_nomic(config: ConfigJson) -> EncoderConfig:
     for key in ("num_experts", "moe_every_n_layers"):
         config.only(key, 0, "mlxbert does not run mixtures of experts")
     config.only("rope_scaling", None, "mlxbert runs NomicBERT without scaling")
-    if "activation_function" in config.values:
+    authors = "activation_function" in config.values
+    if authors:
         activation = _GATES[config.choice("activation_function", _GATES)]
     else:
         activation = read_activation(config, "hidden_act", "silu")
@@ -131,7 +132,10 @@ def _read_nomic(config: ConfigJson) -> EncoderConfig:
     return read_facts(
         config,
         positions=_rotary(config, (rotation,) * config.integer("num_hidden_layers", most=1000)),
-        heads=read_heads(config, masked_lm=Transform(activation, norm=True)),
+        # What takes the biases from the feed-forward (mlp_fc1_bias) takes them from its authors' masked-word head too.
+        heads=read_heads(
+            config, masked_lm=Transform(activation, norm=True, bias=not authors), masked_lm_bias=not authors
+        ),
         type_vocab_size=read_segments(config),
         hidden_act=activation,
         gated=True,
