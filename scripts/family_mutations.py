@@ -306,7 +306,7 @@ FAMILY_MUTATIONS = (
     (
         "NomicBERT's own base not read",
         _ROTARY,
-        '_base(config, "rotary_emb_base", _base(config, "rope_theta", 1000.0))',
+        '_base(config, "rotary_emb_base") if authors else _base(config, "rope_theta", 1000.0)',
         '_base(config, "rope_theta", 1000.0)',
         _DIALECTS,
         "nomic",

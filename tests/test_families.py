@@ -101,7 +101,10 @@ def test_both_dialects_of_nomic_say_the_same_but_for_biases_of_a_head(tmp_path: 
     bare = replace(wanted.heads, masked_lm=replace(wanted.heads.masked_lm, bias=False), masked_lm_bias=False)
     assert parse(own) == replace(wanted, heads=bare)
     assert parse(own).positions == Rotary(27, (Rotation(50.0),) * 3)
-    assert parse(without(own, "rotary_emb_base")).positions == Rotary(27, (Rotation(1000.0),) * 3)
+    assert parse(without(new, "rope_parameters")).positions == Rotary(27, (Rotation(1000.0),) * 3)
+    for key in ("rotary_emb_base", "rotary_emb_fraction"):
+        with pytest.raises(ConfigError, match=f"{key} is missing"):
+            parse(without(own, key))
     assert parse(own | {"activation_function": "geglu"}).hidden_act == "gelu"
 
 

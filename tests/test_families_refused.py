@@ -160,7 +160,7 @@ HOSTILE: list[tuple[str, str, Any, str]] = [
     ("nomic", "activation_function", "gelu", "activation_function"),
     ("nomic", "activation_function", "glu", "activation_function"),
     ("nomic", "activation_function", ["swiglu"], "activation_function"),
-    ("nomic", "rotary_emb_base", -10, "rotary_emb_base"),
+    ("nomic", "rope_theta", -10, "rope_theta"),
     ("nomic", "rope_parameters", {"rope_theta": float("inf")}, "rope_parameters.rope_theta"),
     ("nomic", "rope_parameters", {"rope_theta": VAST}, "rope_parameters.rope_theta"),
     ("nomic", "rope_parameters", {"type": "linear"}, "rope_parameters.type"),

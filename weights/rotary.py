@@ -20,7 +20,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 _GATES = {"swiglu": "silu", "geglu": "gelu"}
 
 
-def _base(config: ConfigJson, key: str, default: float) -> float:
+def _base(config: ConfigJson, key: str, default: float | None = None) -> float:
     return config.number(key, low=1.0, high=1e12, default=default)
 
 
@@ -127,7 +127,9 @@ def _read_nomic(config: ConfigJson) -> EncoderConfig:
         activation = _GATES[config.choice("activation_function", _GATES)]
     else:
         activation = read_activation(config, "hidden_act", "silu")
-    theta = _base(config, "rotary_emb_base", _base(config, "rope_theta", 1000.0))
+    if authors:  # left out, it means no rotation to some versions of their code, and of the base there are two defaults
+        config.number("rotary_emb_fraction", low=1.0, high=1.0)
+    theta = _base(config, "rotary_emb_base") if authors else _base(config, "rope_theta", 1000.0)
     rotation = Rotation(_theta(config.table("rope_parameters"), theta))
     return read_facts(
         config,
