@@ -69,7 +69,8 @@ class SelfAttention(nn.Module):
 
 
 def _additive(bias: mx.array, mask: mx.array | None) -> mx.array:
-    return bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min)
+    # Half of the least number: a score is added to it, and what overflows in a row that may see nothing is NaN.
+    return bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min / 2)
 
 
 def _weights(q: mx.array, k: mx.array, scale: float, bias: mx.array | None, mask: mx.array | None) -> mx.array:
