@@ -27,6 +27,56 @@ COMMON: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
+class Kind:
+    """What tests believe of a family, written down once more beside the code that computes it.
+
+    Attributes:
+        decoder: Names of the copy of the word embeddings, and of the copy of the words' bias and its original; `None`
+            where there is one bias only.
+        counted: Whether positions count from the pad id + 1, without pad tokens.
+        rotary: Whether there is no table of positions because queries and keys are rotated.
+        gelu_masked_lm: Whether the masked-word head has gelu whatever the activation is.
+        classifier: The activation in the sequence classifier; `None` where it takes the pooler.
+        activation_key: What its configuration calls the activation.
+        eps_key: What its configuration calls the eps of norms.
+    """
+
+    decoder: tuple[str, str | None, str | None]
+    counted: bool = False
+    rotary: bool = False
+    gelu_masked_lm: bool = False
+    classifier: str | None = None
+    activation_key: str = "hidden_act"
+    eps_key: str = "layer_norm_eps"
+
+
+_CLS = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "cls.predictions.bias"
+_LM_HEAD = "lm_head.decoder.weight", "lm_head.decoder.bias", "lm_head.bias"
+_LIKE_ROBERTA = Kind(_LM_HEAD, counted=True, gelu_masked_lm=True, classifier="tanh")
+# By what the names of transformers' classes begin with.
+KINDS = {
+    "Bert": Kind(_CLS),
+    "Roberta": _LIKE_ROBERTA,
+    "XLMRoberta": _LIKE_ROBERTA,
+    "Camembert": _LIKE_ROBERTA,
+    "MPNet": _LIKE_ROBERTA,
+    "DistilBert": Kind(("vocab_projector.weight", None, None), classifier="relu", activation_key="activation"),
+    "Albert": Kind(("predictions.decoder.weight", "predictions.decoder.bias", "predictions.bias")),
+    "Electra": Kind(("generator_lm_head.weight", None, None), gelu_masked_lm=True, classifier="gelu"),
+    "ModernBert": Kind(
+        ("decoder.weight", None, None),
+        rotary=True,
+        classifier="silu",  # classifier_activation
+        activation_key="hidden_activation",
+        eps_key="norm_eps",
+    ),
+    "NomicBert": Kind(_CLS, rotary=True),
+    "Gte": Kind(("lm_head.decoder.weight", None, None), rotary=True, gelu_masked_lm=True),
+    "DebertaV2": Kind(_CLS, classifier="silu"),  # pooler_hidden_act
+}
+
+
+@dataclass(frozen=True)
 class Compared:
     """A family as it is compared.
 
@@ -41,6 +91,11 @@ class Compared:
     heads: tuple[str, ...] = _ALL
 
     @property
+    def kind(self) -> Kind:
+        """What tests believe of it."""
+        return KINDS[self.classes]
+
+    @property
     def facts(self) -> dict[str, Any]:
         """The facts that its configuration is made with."""
         return {key: value for key, value in (COMMON | self.changes).items() if value is not None}
@@ -49,7 +104,7 @@ class Compared:
     def max_length(self) -> int:
         """The longest input."""
         facts = self.facts
-        if self.classes in ("Roberta", "XLMRoberta", "Camembert", "MPNet"):
+        if self.kind.counted:
             return int(facts["max_position_embeddings"]) - 1 - int(facts["pad_token_id"])
         return int(facts["max_position_embeddings"])
 

@@ -13,7 +13,8 @@ from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.weights.checkpoint import build_network, open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families import family_of
+from mlxbert.weights.families import FAMILIES, family_of
+from mlxbert.weights.tokenizer_classes import MODEL_TYPES
 from tests.families import FROZEN
 from tests.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors
 from tests.parity import load_network, outputs
@@ -234,3 +235,7 @@ def test_every_configuration_of_transformers_is_read(family: str, tmp_path: Path
         len(found.layer_schedule) == facts.get("num_hidden_layers", 3) and found.max_length == FROZEN[family].max_length
     )
     assert found.heads.labels == ("A", "B", "C", "D") and found == replace(found)
+
+
+def test_every_family_has_a_tokenizer() -> None:
+    assert MODEL_TYPES.keys() >= FAMILIES.keys()

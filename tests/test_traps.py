@@ -18,21 +18,6 @@ from tests.families import FROZEN, FROZEN_CELLS
 from tests.frozen import change_config, read_config, tensors_in, write_model
 from tests.parity import Array, load_network
 
-# Written down here once more, by what transformers calls the classes: how the test believes each family to be.
-COUNTED = ("Roberta", "XLMRoberta", "Camembert", "MPNet")  # positions from the pad id + 1, without pad tokens
-ROTARY = ("ModernBert", "NomicBert", "Gte")
-NO_SEGMENTS = ("DistilBert", "MPNet", "ModernBert")
-ACTIVATION_KEYS = {"DistilBert": "activation", "ModernBert": "hidden_activation"}
-EPS_KEYS = {"ModernBert": "norm_eps"}
-GELU_MASKED_LM = (*COUNTED, "Electra", "Gte")  # whatever hidden_act says
-CLASSIFIER_ACTIVATIONS = {
-    **dict.fromkeys(COUNTED, "tanh"),
-    "Electra": "gelu",
-    "DistilBert": "relu",
-    "ModernBert": "silu",  # classifier_activation
-    "DebertaV2": "silu",  # pooler_hidden_act
-}
-
 
 @pytest.fixture(params=FROZEN)
 def family(request: pytest.FixtureRequest) -> str:
@@ -51,7 +36,7 @@ def hidden(network: Network, ids: list[list[int]], **inputs: list[list[int]]) ->
 
 def position_rows(family: str, ids: list[int]) -> list[int]:
     """Which row of the table each token gets."""
-    if FROZEN[family].classes not in COUNTED:
+    if not FROZEN[family].kind.counted:
         return list(range(len(ids)))
     pad = row = pad_of(family)
     rows = []
@@ -105,10 +90,12 @@ def test_embeddings_are_those_made_by_hand(family: str, tmp_path: Path) -> None:
 
 def test_only_families_that_count_from_the_pad_id_do(family: str, tmp_path: Path) -> None:
     config = load_network(write_model(family, "Model", tmp_path)).encoder.config
-    classes, table = FROZEN[family].classes, config.positions.table
-    assert (table is None) == (classes in ROTARY or not FROZEN[family].facts.get("position_biased_input", True))
+    table = config.positions.table
+    assert (table is None) == (
+        FROZEN[family].kind.rotary or not FROZEN[family].facts.get("position_biased_input", True)
+    )
     if table is not None:
-        assert table.first_position == (pad_of(family) + 1 if classes in COUNTED else 0)
+        assert table.first_position == (pad_of(family) + 1 if FROZEN[family].kind.counted else 0)
 
 
 def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(family: str, tmp_path: Path) -> None:
@@ -117,10 +104,10 @@ def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(f
     alone = hidden(network, [ids])
     shifted = hidden(network, [[pad] * 4 + ids], attention_mask=[[0] * 4 + [1] * 5])[:, 4:]
     same = np.abs(alone - shifted).max() < 1e-4
-    assert same == (network.encoder.config.positions.table is None or FROZEN[family].classes in COUNTED)
+    assert same == (network.encoder.config.positions.table is None or FROZEN[family].kind.counted)
 
 
-@pytest.mark.parametrize("family", [name for name, compared in FROZEN.items() if compared.classes in ROTARY])
+@pytest.mark.parametrize("family", [name for name, compared in FROZEN.items() if compared.kind.rotary])
 def test_rotated_products_depend_on_the_distance_and_its_sign_alone(family: str, tmp_path: Path) -> None:
     encoder = load_network(write_model(family, "Model", tmp_path)).encoder
     context = encoder.positions(9, mx.float32, None, False)
@@ -140,9 +127,9 @@ def test_segment_zero_is_added_without_segment_ids(family: str, tmp_path: Path) 
     plain, zeros = hidden(network, ids), hidden(network, ids, token_type_ids=[[0] * 5])
     assert np.abs(plain - zeros).max() < 1e-5
     if "token_type" not in network.encoder.embeddings:
-        assert FROZEN[family].classes in NO_SEGMENTS or not FROZEN[family].facts["type_vocab_size"]
+        assert not FROZEN[family].facts.get("type_vocab_size")
         return
-    assert FROZEN[family].classes not in NO_SEGMENTS
+    assert FROZEN[family].facts["type_vocab_size"]
     table = network.encoder.embeddings.token_type
     table.weight = mx.zeros_like(table.weight)
     assert np.abs(plain - hidden(network, ids)).max() > 1e-3
@@ -190,7 +177,7 @@ def test_the_second_text_of_a_pair_has_segment_1_where_the_model_has_one(family:
 
 
 def test_the_feed_forward_follows_hidden_act(family: str, tmp_path: Path) -> None:
-    key = ACTIVATION_KEYS.get(FROZEN[family].classes, "hidden_act")
+    key = FROZEN[family].kind.activation_key
     ids, folder = [[3, 9, 5, 40, 6]], write_model(family, "Model", tmp_path)
     known = ("gelu", "gelu_new", "quick_gelu", "silu", "relu", "tanh")
     found = [hidden(load_network(change_config(folder, **{key: name})), ids) for name in known]
@@ -203,20 +190,20 @@ def test_the_feed_forward_follows_hidden_act(family: str, tmp_path: Path) -> Non
 )
 def test_heads_follow_hidden_act_only_where_they_should(family: str, head: str, tmp_path: Path) -> None:
     classes = FROZEN[family].classes
-    folder = change_config(write_model(family, head, tmp_path), **{ACTIVATION_KEYS.get(classes, "hidden_act"): "tanh"})
+    folder = change_config(write_model(family, head, tmp_path), **{FROZEN[family].kind.activation_key: "tanh"})
     made: Any = next(iter(load_network(folder).heads.values()))
     if head == "ForSequenceClassification":
-        assert ("transform" in made) == (classes in CLASSIFIER_ACTIVATIONS)
-        assert "transform" not in made or made.transform.activation == CLASSIFIER_ACTIVATIONS[classes]
+        assert ("transform" in made) == (FROZEN[family].kind.classifier is not None)
+        assert "transform" not in made or made.transform.activation == FROZEN[family].kind.classifier
     else:
-        kept = "silu" if classes == "ModernBert" else "gelu" if classes in GELU_MASKED_LM else "tanh"
+        kept = "silu" if classes == "ModernBert" else "gelu" if FROZEN[family].kind.gelu_masked_lm else "tanh"
         assert made.transform.activation == kept
 
 
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_layer_norm_eps_reaches_every_norm(family: str, head: str, tmp_path: Path) -> None:
     classes = FROZEN[family].classes
-    folder = change_config(write_model(family, head, tmp_path), **{EPS_KEYS.get(classes, "layer_norm_eps"): 0.37})
+    folder = change_config(write_model(family, head, tmp_path), **{FROZEN[family].kind.eps_key: 0.37})
     norms = [module for module in load_network(folder).modules() if isinstance(module, nn.LayerNorm)]
     assert {norm.eps for norm in norms} == {1e-12 if classes == "DistilBert" else 0.37}
     config = read_config(folder)

@@ -14,24 +14,12 @@ from tests.frozen import change_config, tensors_in, write_model, write_tensors
 from tests.parity import load_network
 
 # The decoder of each family's masked-word head: the copy of the word embeddings, and that of the bias where it has one.
-_BERT = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "cls.predictions.bias"
-_ROBERTA = "lm_head.decoder.weight", "lm_head.decoder.bias", "lm_head.bias"
-DECODERS = {
-    **dict.fromkeys(("Bert", "DebertaV2", "NomicBert"), _BERT),
-    **dict.fromkeys(("Roberta", "XLMRoberta", "Camembert", "MPNet"), _ROBERTA),
-    "DistilBert": ("vocab_projector.weight", None, None),
-    "Albert": ("predictions.decoder.weight", "predictions.decoder.bias", "predictions.bias"),
-    "Electra": ("generator_lm_head.weight", None, None),
-    "ModernBert": ("decoder.weight", None, None),
-    "Gte": ("lm_head.decoder.weight", None, None),
-}
-_COUNTED = ("Roberta", "XLMRoberta", "Camembert", "MPNet")
 MASKED_LM = [family for family, head in FROZEN_CELLS if head == "ForMaskedLM"]
-TWO_BIASES = [family for family in MASKED_LM if DECODERS[FROZEN[family].classes][1]]
+TWO_BIASES = [family for family in MASKED_LM if FROZEN[family].kind.decoder[1]]
 OLD_ENOUGH = [
     name for name, compared in FROZEN.items() if compared.classes not in ("ModernBert", "NomicBert", "Gte", "DebertaV2")
 ]
-POOLED = [name for name, compared in FROZEN.items() if compared.classes in (*_COUNTED, "Bert", "Albert")]
+POOLED = [name for name, compared in FROZEN.items() if compared.kind.counted or compared.classes in ("Bert", "Albert")]
 Arrays = dict[str, mx.array]
 
 
@@ -109,7 +97,7 @@ def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
     """A file that holds the masked-word head and that of another class, as published files do."""
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
     more = {"classifier.weight": mx.zeros((4, 30)), "classifier.bias": mx.zeros(4)}
-    if FROZEN[family].classes in (*_COUNTED, "Electra"):
+    if FROZEN[family].kind.counted or FROZEN[family].classes == "Electra":
         more = {f"classifier.out_proj.{name.removeprefix('classifier.')}": array for name, array in more.items()}
         more |= {"classifier.dense.weight": mx.zeros((30, 30)), "classifier.dense.bias": mx.zeros(30)}
     found = parameters(load_network(write_tensors(tmp_path, tensors | more)))
@@ -122,7 +110,7 @@ def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", MASKED_LM)
 def test_an_equal_copy_of_the_decoder_is_taken_and_another_refused(family: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
-    weight, bias, original = DECODERS[FROZEN[family].classes]
+    weight, bias, original = FROZEN[family].kind.decoder
     prefix = prefix_in(tensors)
     copies = {weight: tensors[words_in(tensors)]}
     if bias is not None and original is not None:
@@ -141,14 +129,14 @@ def test_a_file_that_holds_only_the_copy_of_the_words_loads(family: str, tmp_pat
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
     only = {name: array for name, array in tensors.items() if name != words_in(tensors)}
     assert len(only) == len(tensors) - 1
-    copy = DECODERS[FROZEN[family].classes][0]
+    copy = FROZEN[family].kind.decoder[0]
     assert_loads_as(write_tensors(tmp_path, only | {copy: tensors[words_in(tensors)]}), wanted)
 
 
 @pytest.mark.parametrize("family", MASKED_LM)
 def test_a_decoder_said_not_to_be_tied_must_be_there_and_equal(family: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
-    copy = DECODERS[FROZEN[family].classes][0]
+    copy = FROZEN[family].kind.decoder[0]
     change_config(tmp_path, tie_word_embeddings=False)
     rest = {name: array for name, array in tensors.items() if name != copy}
     with pytest.raises(CheckpointError, match=f"'{re.escape(copy)}' is missing.*tie_word_embeddings is false"):
@@ -160,7 +148,7 @@ def test_a_decoder_said_not_to_be_tied_must_be_there_and_equal(family: str, tmp_
 @pytest.mark.parametrize("both", [False, True])
 def test_the_bias_of_the_decoder_goes_by_either_name(family: str, both: bool, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
-    _, copy, original = DECODERS[FROZEN[family].classes]
+    _, copy, original = FROZEN[family].kind.decoder
     assert copy is not None and original is not None
     stored = next(array for name, array in tensors.items() if name in (copy, original))
     rest = {name: array for name, array in tensors.items() if name not in (copy, original)}
