@@ -79,7 +79,7 @@ MODEL_TYPES = {
         ("bert", "distilbert", "electra", "mobilebert", "convbert", "nomic_bert", "ernie"), "BertTokenizer"
     ),
     **dict.fromkeys(("roberta", "roberta-prelayernorm", "longformer", "bart"), "RobertaTokenizer"),
-    **dict.fromkeys(("xlm-roberta", "gte", "jina_embeddings_v3", "xmod"), "XLMRobertaTokenizer"),
+    **dict.fromkeys(("xlm-roberta", "jina_embeddings_v3", "xmod"), "XLMRobertaTokenizer"),
     "albert": "AlbertTokenizer",
     "camembert": "CamembertTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
