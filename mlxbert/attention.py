@@ -4,12 +4,32 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
 
 import math
+from dataclasses import dataclass
 from typing import assert_never
 
 from mlxbert import kernels
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.device import mx, nn, on_gpu
 from mlxbert.positions import Context, Distances
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Queries and keys that positions were minded in.
+
+    Attributes:
+        q: (B, H, L, d).
+        k: (B, H, L, d).
+        bias: Added to their products, broadcast to (B, H, L, L); `None` for nothing.
+        mask: bool, broadcast to (B, H, L, L), true where a token is seen; `None` for all.
+        blocks: See `Rotated.blocks`.
+    """
+
+    q: mx.array
+    k: mx.array
+    bias: mx.array | None = None
+    mask: mx.array | None = None
+    blocks: mx.array | None = None
 
 
 class SelfAttention(nn.Module):
@@ -31,22 +51,9 @@ class SelfAttention(nn.Module):
         """(B, L, D) → (B, H, L, d)."""
         return x.reshape(*x.shape[:2], self.num_heads, -1).transpose(0, 2, 1, 3)
 
-    def place(
-        self, q: mx.array, k: mx.array, context: Context
-    ) -> tuple[mx.array, mx.array, mx.array | None, mx.array | None]:
-        """Minds positions.
-
-        Returns:
-            Queries and keys (B, H, L, d), what is added to their products, and what may be seen; both of the latter
-            broadcast to (B, H, L, L), and `None` for nothing and all.
-        """
-        return q, k, context.bias, context.mask
-
-    def mix(
-        self, q: mx.array, k: mx.array, v: mx.array, bias: mx.array | None, mask: mx.array | None, context: Context
-    ) -> mx.array:
-        """Attention on a CPU: (B, H, L, d)."""
-        return kernels.attention(q, k, v, self.scale, mask, bias)
+    def place(self, q: mx.array, k: mx.array, context: Context) -> Placed:
+        """Minds positions."""
+        return Placed(q, k, context.bias, context.mask)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if asked for.
@@ -54,16 +61,18 @@ class SelfAttention(nn.Module):
         The weights are a lazy array beside the fused kernel: who asks for them but does not use them pays nothing.
         """
         q, k, v = (self.split(project(x)) for project in (self.query, self.key, self.value))
-        q, k, bias, mask = self.place(q, k, context)
+        placed = self.place(q, k, context)
         drops = self.training and self.drops
-        weights = _weights(q, k, self.scale, bias, mask) if drops or context.output_attentions else None
+        weights = _weights(placed, self.scale) if drops or context.output_attentions else None
         if drops and weights is not None:  # the fused kernel knows no dropout
             mixed = self.dropout(weights) @ v
         elif on_gpu():
-            seen = mask if bias is None else _additive(bias, mask)
-            mixed = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=seen)
+            seen = placed.mask if placed.bias is None else _additive(placed.bias, placed.mask)
+            mixed = mx.fast.scaled_dot_product_attention(placed.q, placed.k, v, scale=self.scale, mask=seen)
+        elif placed.blocks is not None:
+            mixed = _in_blocks(placed, v, self.scale, placed.blocks)
         else:
-            mixed = self.mix(q, k, v, bias, mask, context)
+            mixed = kernels.attention(placed.q, placed.k, v, self.scale, placed.mask, placed.bias)
         merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
         return self.output(merged), weights if context.output_attentions else None
 
@@ -73,13 +82,31 @@ def _additive(bias: mx.array, mask: mx.array | None) -> mx.array:
     return bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min / 2)
 
 
-def _weights(q: mx.array, k: mx.array, scale: float, bias: mx.array | None, mask: mx.array | None) -> mx.array:
-    scores = (q * scale) @ k.swapaxes(-1, -2)
-    if bias is not None:
-        scores = scores + bias
-    if mask is not None:
-        scores = mx.where(mask, scores, mx.finfo(scores.dtype).min)
+def _weights(placed: Placed, scale: float) -> mx.array:
+    scores = (placed.q * scale) @ placed.k.swapaxes(-1, -2)
+    if placed.bias is not None:
+        scores = scores + placed.bias
+    if placed.mask is not None:
+        scores = mx.where(placed.mask, scores, mx.finfo(scores.dtype).min)
     return mx.softmax(scores, axis=-1, precise=True)
+
+
+def _in_blocks(placed: Placed, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
+    """Attention of layers that see near tokens only: each block of queries meets three blocks of keys, not all."""
+    batch, heads, length, _ = placed.q.shape
+    number, size = blocks.shape[2:4]
+    end = number * size - length
+    queries = mx.pad(placed.q, [(0, 0), (0, 0), (0, end), (0, 0)]).reshape(batch, heads, number, size, -1)
+    keys, values = (_with_neighbours(x, size, end) for x in (placed.k, v))
+    mixed = kernels.attention(queries, keys, values, scale, blocks)
+    return mixed.reshape(batch, heads, number * size, -1)[:, :, :length]
+
+
+def _with_neighbours(x: mx.array, size: int, end: int) -> mx.array:
+    """(B, H, L, d) → (B, H, blocks, 3 sizes, d): every block between the one before it and the one behind it."""
+    padded = mx.pad(x, [(0, 0), (0, 0), (size, end + size), (0, 0)])
+    blocks = padded.reshape(*x.shape[:2], -1, size, x.shape[-1])
+    return mx.concatenate([blocks[:, :, :-2], blocks[:, :, 1:-1], blocks[:, :, 2:]], axis=3)
 
 
 class RotaryAttention(SelfAttention):
@@ -89,35 +116,11 @@ class RotaryAttention(SelfAttention):
         super().__init__(config)
         self.rotation = rotation
 
-    def place(
-        self, q: mx.array, k: mx.array, context: Context
-    ) -> tuple[mx.array, mx.array, mx.array | None, mx.array | None]:
+    def place(self, q: mx.array, k: mx.array, context: Context) -> Placed:
         """See `SelfAttention.place`."""
         rotated = context.rotated[self.rotation]
         q, k = (_rotate(x, rotated.cosines, rotated.sines) for x in (q, k))
-        return q, k, None, rotated.mask
-
-    def mix(
-        self, q: mx.array, k: mx.array, v: mx.array, bias: mx.array | None, mask: mx.array | None, context: Context
-    ) -> mx.array:
-        """See `SelfAttention.mix`; a layer that sees near tokens only computes with them only."""
-        blocks = context.rotated[self.rotation].blocks
-        if blocks is None:
-            return super().mix(q, k, v, bias, mask, context)
-        number, size = blocks.shape[2:4]
-        length = q.shape[2]
-        end = number * size - length
-        own = mx.pad(q, [(0, 0), (0, 0), (0, end), (0, 0)]).reshape(*q.shape[:2], number, size, -1)
-        keys, values = (_with_neighbours(x, size, end) for x in (k, v))
-        mixed = kernels.attention(own, keys, values, self.scale, blocks)
-        return mixed.reshape(*q.shape[:2], number * size, -1)[:, :, :length]
-
-
-def _with_neighbours(x: mx.array, size: int, end: int) -> mx.array:
-    """(B, H, L, d) → (B, H, blocks, 3 sizes, d): every block between the one before it and the one behind it."""
-    padded = mx.pad(x, [(0, 0), (0, 0), (size, end + size), (0, 0)])
-    blocks = padded.reshape(*x.shape[:2], -1, size, x.shape[-1])
-    return mx.concatenate([blocks[:, :, :-2], blocks[:, :, 1:-1], blocks[:, :, 2:]], axis=3)
+        return Placed(q, k, mask=rotated.mask, blocks=rotated.blocks)
 
 
 def _rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
@@ -141,9 +144,7 @@ class DisentangledAttention(SelfAttention):
         kinds = 1 + positions.content_to_position + positions.position_to_content
         self.scale = 1 / math.sqrt(config.head_size * kinds)
 
-    def place(
-        self, q: mx.array, k: mx.array, context: Context
-    ) -> tuple[mx.array, mx.array, mx.array | None, mx.array | None]:
+    def place(self, q: mx.array, k: mx.array, context: Context) -> Placed:
         """See `SelfAttention.place`."""
         assert context.distances is not None
         bias = None
@@ -154,7 +155,7 @@ class DisentangledAttention(SelfAttention):
             project = self.position_query if "position_query" in self else self.query
             turned = _by_distance(k * self.scale, self._of_distances(project, context.distances, ahead=True))
             bias = turned.swapaxes(-1, -2) if bias is None else bias + turned.swapaxes(-1, -2)
-        return q, k, bias, context.mask
+        return Placed(q, k, bias, context.mask)
 
     def _of_distances(self, project: nn.Linear, distances: Distances, *, ahead: bool) -> mx.array:
         """The projected vectors of the distances between a token and those at -(L - 1) … L from it, (H, 2 L, d).

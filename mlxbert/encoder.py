@@ -10,7 +10,7 @@ from mlxbert.blocks import EmbeddingConvolution, build_block, layer_norm
 from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.device import lanes, mx, nn
 from mlxbert.errors import InputError
-from mlxbert.positions import build_positions
+from mlxbert.positions import Context, build_positions
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Encoder(nn.Module):
     ) -> EncoderOutput:
         mask = None if attention_mask is None else (attention_mask != 0)[:, None, None, :]
         x = embedded = self.embeddings(input_ids, token_type_ids)
-        context = self.positions(input_ids.shape[1], x.dtype, mask, output_attentions)
+        context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
         hidden_states = [x]
         attentions: list[mx.array] = []
         for step, stored in enumerate(self.config.layer_schedule):

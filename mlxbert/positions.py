@@ -5,7 +5,7 @@ Shapes: B batch, L length, D hidden size, H heads, R rows of the table of distan
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
@@ -66,9 +66,9 @@ class Context:
 class Plain(nn.Module):
     """Positions that are in the embeddings and nowhere else."""
 
-    def __call__(self, length: int, dtype: mx.Dtype, mask: mx.array | None, output_attentions: bool) -> Context:
-        """The context of a forward pass over inputs of `length` tokens."""
-        return Context(mask, output_attentions)
+    def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
+        """The context of a forward pass over inputs of `length` tokens in `dtype`."""
+        return base
 
 
 class BiasTable(nn.Module):
@@ -80,14 +80,14 @@ class BiasTable(nn.Module):
         self.num_buckets = positions.num_buckets
         self.max_distance = positions.max_distance
 
-    def __call__(self, length: int, dtype: mx.Dtype, mask: mx.array | None, output_attentions: bool) -> Context:
-        """The context of a forward pass over inputs of `length` tokens."""
+    def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
+        """The context of a forward pass over inputs of `length` tokens in `dtype`."""
         distances = range(1 - length, length)
         rows = [_bias_row(distance, self.num_buckets, self.max_distance) for distance in distances]
         of_distance = self.weight[mx.array(rows)].T  # (H, 2 L - 1)
         places = mx.arange(length)
         bias = of_distance[:, places[None, :] - places[:, None] + (length - 1)]
-        return Context(mask, output_attentions, bias=bias[None])
+        return replace(base, bias=bias[None])
 
 
 @functools.cache
@@ -110,21 +110,21 @@ class RotaryTables(nn.Module):
         self.kinds = tuple(dict.fromkeys(positions.rotations))
         self.head_size = head_size
 
-    def __call__(self, length: int, dtype: mx.Dtype, mask: mx.array | None, output_attentions: bool) -> Context:
-        """The context of a forward pass over inputs of `length` tokens."""
+    def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
+        """The context of a forward pass over inputs of `length` tokens in `dtype`."""
         places = mx.arange(length)
         rotated = {}
         for kind in self.kinds:
             powers = [2 * number / self.head_size for number in range(self.head_size // 2)]
             speeds = mx.array([kind.theta**-power / kind.stretch for power in powers])
             angles = places[:, None] * speeds
-            seen, blocks = mask, None
+            seen, blocks = base.mask, None
             if kind.window is not None and kind.window < length - 1:
                 near = (mx.abs(places[:, None] - places) <= kind.window)[None, None]
-                seen = near if mask is None else mx.logical_and(near, mask)
-                blocks = _blocks(length, kind.window, mask)
+                seen = near if base.mask is None else mx.logical_and(near, base.mask)
+                blocks = _blocks(length, kind.window, base.mask)
             rotated[kind] = Rotated(mx.cos(angles).astype(dtype), mx.sin(angles).astype(dtype), seen, blocks)
-        return Context(mask, output_attentions, rotated=rotated)
+        return replace(base, rotated=rotated)
 
 
 def _blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
@@ -153,11 +153,11 @@ class DistanceTable(nn.Module):
         self.buckets = positions.buckets
         self.reach = positions.reach
 
-    def __call__(self, length: int, dtype: mx.Dtype, mask: mx.array | None, output_attentions: bool) -> Context:
-        """The context of a forward pass over inputs of `length` tokens."""
+    def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
+        """The context of a forward pass over inputs of `length` tokens in `dtype`."""
         vectors = self.norm(self.weight) if "norm" in self else self.weight
         rows = [_distance_row(distance, self.buckets, self.reach) for distance in range(1 - length, length + 1)]
-        return Context(mask, output_attentions, distances=Distances(vectors, mx.array(rows)))
+        return replace(base, distances=Distances(vectors, mx.array(rows)))
 
 
 @functools.cache

@@ -6,6 +6,7 @@ _DIALECTS, _REFUSED = "tests/test_families.py", "tests/test_families_refused.py"
 _POST_NORM, _ROTARY, _DEBERTA = "weights/post_norm.py", "weights/rotary.py", "weights/deberta.py"
 _CHECKPOINT, _FAMILY = "weights/checkpoint.py", "weights/family.py"
 _POSITIONS, _ATTENTION, _BLOCKS = "mlxbert/positions.py", "mlxbert/attention.py", "mlxbert/blocks.py"
+_PATHS = "tests/test_paths.py"
 _ENCODER, _HEADS, _BATCH = "mlxbert/encoder.py", "mlxbert/heads.py", "mlxbert/batch.py"
 
 FAMILY_MUTATIONS = (
@@ -174,8 +175,8 @@ FAMILY_MUTATIONS = (
     (
         "MPNet without its bias",
         _POSITIONS,
-        "return Context(mask, output_attentions, bias=bias[None])",
-        "return Context(mask, output_attentions)",
+        "return replace(base, bias=bias[None])",
+        "return base",
         _GOLDENS,
         "mpnet",
     ),
@@ -193,7 +194,7 @@ FAMILY_MUTATIONS = (
     (
         "ModernBERT's window forgets padding",
         _POSITIONS,
-        "near if mask is None else mx.logical_and(near, mask)",
+        "near if base.mask is None else mx.logical_and(near, base.mask)",
         "near",
         _GOLDENS,
         "modernbert",
@@ -490,5 +491,31 @@ FAMILY_MUTATIONS = (
         _DIALECTS,
         "class_tells",
     ),
+    (
+        "padding seen by GPUs beside a bias",
+        _ATTENTION,
+        "mx.where(mask, bias, mx.finfo(bias.dtype).min / 2)",
+        "bias",
+        _PATHS,
+        "gpus",
+    ),
+    (
+        "blocks see beyond the window",
+        _POSITIONS,
+        "near = mx.abs(around - own) <= window",
+        "near = around - own < 10**6",
+        _PATHS,
+        "blocks",
+    ),
+    (
+        "blocks see beyond the end",
+        _POSITIONS,
+        "mx.logical_and(places >= 0, places < length)",
+        "(places == places)",
+        _PATHS,
+        "blocks",
+    ),
+    ("blocks see padding", _POSITIONS, "mask[:, 0, 0][:, mx.clip(places, 0, length - 1)]", "True", _PATHS, "blocks"),
+    ("blocks without those behind them", _ATTENTION, "blocks[:, :, 2:]]", "blocks[:, :, 1:-1]]", _PATHS, "blocks"),
     ("choices taken for classes", _CHECKPOINT, " and not (choices and part in _CLASSIFIERS)", "", _DIALECTS, "choices"),
 )

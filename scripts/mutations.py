@@ -40,7 +40,7 @@ MUTATIONS = (
     Mutation("layer_norm_eps forgotten", "mlxbert/blocks.py", ", eps=config.layer_norm_eps", "", _PARITY),
     Mutation("biases of norms forgotten", "mlxbert/blocks.py", ", bias=config.biases.norm", "", _PARITY),
     Mutation("norm of the head forgotten", "mlxbert/heads.py", 'self.norm(x) if "norm" in self else x', "x", _PARITY),
-    Mutation("mask ignored", "mlxbert/encoder.py", "x.dtype, mask, output", "x.dtype, None, output", _PARITY),
+    Mutation("mask ignored", "mlxbert/encoder.py", "Context(mask, output", "Context(None, output", _PARITY),
     Mutation("segments ignored", "mlxbert/encoder.py", "if token_type_ids is None else", "if True else", _PARITY),
     Mutation(
         "segment 0 not added when no ids are given",

@@ -11,6 +11,7 @@ import pytest
 from mlxbert.config import EncoderConfig, Rotary, Rotation
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.positions import Context
 from mlxbert.weights.checkpoint import build_network, open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import FAMILIES, family_of
@@ -164,7 +165,7 @@ def test_the_scaled_rotation_of_gte_is_that_of_its_authors(factor: float, tmp_pa
     assert np.array_equal(outputs(load_network(folder), FROZEN["gte"].cases["padding"])["hidden 3"], plain["hidden 3"])
     change_config(folder, rope_scaling={"type": "ntk", "factor": factor})
     network = load_network(folder)
-    (rotated,) = network.encoder.positions(27, mx.float32, None, False).rotated.values()
+    (rotated,) = network.encoder.positions(Context(None), 27, mx.float32).rotated.values()
     size, found = 10, np.array(rotated.cosines)
     for number in range(size // 2):
         speed = (50.0 * factor) ** (-2 * number / size) / factor ** (2 / size)

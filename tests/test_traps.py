@@ -110,13 +110,13 @@ def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(f
 @pytest.mark.parametrize("family", [name for name, compared in FROZEN.items() if compared.kind.rotary])
 def test_rotated_products_depend_on_the_distance_and_its_sign_alone(family: str, tmp_path: Path) -> None:
     encoder = load_network(write_model(family, "Model", tmp_path)).encoder
-    context = encoder.positions(9, mx.float32, None, False)
+    context = encoder.positions(Context(None), 9, mx.float32)
     mx.random.seed(5)
     q, k = (mx.broadcast_to(mx.random.normal((1, 3, 1, 10)), (1, 3, 9, 10)) for _ in range(2))
     for layer in encoder.layers:
         assert isinstance(layer.attention, RotaryAttention) and isinstance(context, Context)
-        turned_q, turned_k, *_ = layer.attention.place(q, k, context)
-        products = np.array(turned_q @ turned_k.swapaxes(-1, -2))[0, 0]
+        placed = layer.attention.place(q, k, context)
+        products = np.array(placed.q @ placed.k.swapaxes(-1, -2))[0, 0]
         for distance in range(-8, 9):
             assert np.ptp(np.diagonal(products, distance)) < 1e-5
         assert len(np.unique(np.round(products, 4))) == 17
@@ -223,7 +223,7 @@ def test_exactly_the_longest_input_is_taken(family: str, tmp_path: Path) -> None
 def test_far_distances_of_mpnet_share_the_last_bucket_of_their_side() -> None:
     table = BiasTable(RelativeBias(Absolute(400, 2)), num_heads=1)
     table.weight = mx.arange(32, dtype=mx.float32)[:, None]
-    bias = table(300, mx.float32, None, False).bias
+    bias = table(Context(None), 300, mx.float32).bias
     assert bias is not None
     found = np.array(bias)[0, 0]
     for far, bucket in ((1, 1), (7, 7), (8, 8), (12, 9), (16, 10), (64, 14), (127, 15), (128, 15), (299, 15)):
@@ -234,7 +234,7 @@ def test_far_distances_of_mpnet_share_the_last_bucket_of_their_side() -> None:
 def test_far_distances_of_deberta_share_rows() -> None:
     """Rows that transformers gives for the buckets of the published models."""
     table = DistanceTable(Disentangled(600, None, 512, 256, True, True, True, False), 1, 0.1)
-    distances = table(600, mx.float32, None, False).distances
+    distances = table(Context(None), 600, mx.float32).distances
     assert distances is not None
     rows = dict(zip(range(-599, 601), np.array(distances.rows).tolist(), strict=True))
     known = {

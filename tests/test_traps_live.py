@@ -8,7 +8,7 @@ import pytest
 
 from mlxbert.config import Disentangled
 from mlxbert.device import mx
-from mlxbert.positions import DistanceTable
+from mlxbert.positions import Context, DistanceTable
 from tests.families import FAMILIES, FROZEN, Compared, make_model
 from tests.frozen import read_config, write_config
 from tests.parity import Case, assert_equal, load_network, outputs, reference_outputs
@@ -128,7 +128,7 @@ def test_far_distances_of_deberta_share_rows_as_in_transformers(buckets: int, re
     from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
     table = DistanceTable(Disentangled(600, None, reach, buckets, True, True, True, False), 1, 0.1)
-    distances = table(600, mx.float32, None, False).distances
+    distances = table(Context(None), 600, mx.float32).distances
     assert distances is not None
     wanted = make_log_bucket_position(torch.arange(-599, 601), buckets, reach) + buckets
     assert np.array(distances.rows).tolist() == wanted.clamp(0, 2 * buckets - 1).int().tolist()
