@@ -191,33 +191,35 @@ class Network(nn.Module):
             _check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments")
         return self.encoder(input_ids, attention_mask, token_type_ids)
 
-    def masked_lm(self, hidden: mx.array) -> mx.array:
-        """Word logits (…, V) of hidden states (…, D)."""
-        return self._head("masked_lm", MaskedLM)(hidden, self.encoder.embeddings.word.weight)
+    # Each head takes what the encoder gave, or of that the part that it looks at: of a few tokens, say.
 
-    def next_sentence(self, pooled: mx.array) -> mx.array:
-        """Logits (B, 2) of the pooler's output (B, D); class 0: the second text follows the first."""
-        return self._head("next_sentence", SentenceOrder)(pooled)
+    def masked_lm(self, hidden: EncoderOutput | mx.array) -> mx.array:
+        """Word logits (…, V) of the encoder's output or of hidden states (…, D)."""
+        return self._head("masked_lm", MaskedLM)(_hidden(hidden), self.encoder.embeddings.word.weight)
 
-    def sentence_order(self, pooled: mx.array) -> mx.array:
-        """Logits (B, 2) of the pooler's output (B, D); class 0: the texts stand in their order."""
-        return self._head("sentence_order", SentenceOrder)(pooled)
+    def next_sentence(self, pooled: EncoderOutput | mx.array) -> mx.array:
+        """Logits (B, 2) of the encoder's output or the pooler's (B, D); class 0: the second text follows the first."""
+        return self._head("next_sentence", SentenceOrder)(_pooled(pooled))
+
+    def sentence_order(self, pooled: EncoderOutput | mx.array) -> mx.array:
+        """Logits (B, 2) of the encoder's output or the pooler's (B, D); class 0: the texts stand in their order."""
+        return self._head("sentence_order", SentenceOrder)(_pooled(pooled))
 
     def sequence_classifier(self, output: EncoderOutput, attention_mask: mx.array | None = None) -> mx.array:
-        """Logits (B, classes) of what the encoder gave; `attention_mask` (B, L) as the encoder had it."""
+        """Logits (B, classes) of the encoder's output; `attention_mask` (B, L) as the encoder had it."""
         return self._head("sequence_classifier", SequenceClassifier)(output, attention_mask)
 
-    def token_classifier(self, hidden: mx.array) -> mx.array:
-        """Logits (…, classes) of hidden states (…, D)."""
-        return self._head("token_classifier", TokenClassifier)(hidden)
+    def token_classifier(self, hidden: EncoderOutput | mx.array) -> mx.array:
+        """Logits (…, classes) of the encoder's output or of hidden states (…, D)."""
+        return self._head("token_classifier", TokenClassifier)(_hidden(hidden))
 
-    def question_answering(self, hidden: mx.array) -> mx.array:
-        """Logits (…, 2) of hidden states (…, D): of being the first and the last token of the answer."""
-        return self._head("question_answering", QuestionAnswering)(hidden)
+    def question_answering(self, hidden: EncoderOutput | mx.array) -> mx.array:
+        """Logits (…, 2), of being the first and the last token of the answer, of the encoder's output or (…, D)."""
+        return self._head("question_answering", QuestionAnswering)(_hidden(hidden))
 
-    def discriminator(self, hidden: mx.array) -> mx.array:
-        """Logits (…) of hidden states (…, D), positive for a replaced token."""
-        return self._head("discriminator", Discriminator)(hidden)
+    def discriminator(self, hidden: EncoderOutput | mx.array) -> mx.array:
+        """Logits (…), positive for a replaced token, of the encoder's output or of hidden states (…, D)."""
+        return self._head("discriminator", Discriminator)(_hidden(hidden))
 
     def _head(self, name: str, kind: type[H]) -> H:
         head = self.heads.get(name)
@@ -226,3 +228,15 @@ class Network(nn.Module):
                 f"the network has no head {name!r}", hint=f"it has: {', '.join(self.heads) or 'none'}"
             )
         return head
+
+
+def _hidden(output: EncoderOutput | mx.array) -> mx.array:
+    return output.last_hidden_state if isinstance(output, EncoderOutput) else output
+
+
+def _pooled(output: EncoderOutput | mx.array) -> mx.array:
+    if not isinstance(output, EncoderOutput):
+        return output
+    if output.pooler_output is None:
+        raise CheckpointError("the network has no pooler, whose output this head takes")
+    return output.pooler_output

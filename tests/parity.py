@@ -94,10 +94,7 @@ def outputs(network: Network, case: Case) -> dict[str, Array]:
 
 def _head_output(network: Network, name: str, found: EncoderOutput, mask: mx.array | None) -> mx.array:
     head = getattr(network, name)
-    if name == "sequence_classifier":
-        return cast(mx.array, head(found, mask))
-    over_texts = name in ("next_sentence", "sentence_order")
-    return cast(mx.array, head(found.pooler_output if over_texts else found.last_hidden_state))
+    return cast(mx.array, head(found, mask) if name == "sequence_classifier" else head(found))
 
 
 def _real(array: Array, case: Case) -> Array:

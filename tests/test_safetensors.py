@@ -191,3 +191,11 @@ def test_random_entries_are_survived(values: dict[str, Any], name: str) -> None:
 def test_an_empty_tensor_of_absurd_shape_is_survived(shape: list[int]) -> None:
     header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
     _loads_or_is_refused(struct.pack("<Q", len(header)) + header)
+
+
+def test_a_pointer_of_git_lfs_is_told_from_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 440449768\n", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="pointer of Git LFS") as caught:
+        read_header(path)
+    assert "git lfs pull" in str(caught.value.hint)

@@ -16,6 +16,8 @@ from mlxbert.errors import CheckpointError
 from mlxbert.weights.config_json import read_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+_LFS_POINTER = b"version "  # how such a file begins: version https://git-lfs.github.com/spec/v1
+_AGAIN = "download the model again"
 MAX_HEADER = 100_000_000  # bytes, the limit of the format itself
 MAX_SIZE = 2**31 - 1  # of one axis, the limit of MLX
 _BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
@@ -53,7 +55,8 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
         raise CheckpointError(f"{path}: damaged header: tensor {name!r} has shape {shape}")
     if not 0 <= start <= end <= room:
         raise CheckpointError(
-            f"{path}: truncated: tensor {name!r} lies at bytes {start} to {end}, there are {room} bytes of data"
+            f"{path}: truncated: tensor {name!r} lies at bytes {start} to {end}, there are {room} bytes of data",
+            hint=_AGAIN,
         )
     if end - start != math.prod(shape) * _BYTES[dtype]:
         raise CheckpointError(f"{path}: damaged header: tensor {name!r} of {dtype} {shape} has {end - start} bytes")
@@ -87,8 +90,15 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
     """
     start = read(8) if total >= 8 else b""
     length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+    if start == _LFS_POINTER:
+        raise CheckpointError(
+            f"{path}: is a pointer of Git LFS, {total} bytes in the place of the weights",
+            hint="`git lfs pull` in the clone brings them",
+        )
     if not 2 <= length <= min(MAX_HEADER, total - 8):
-        raise CheckpointError(f"{path}: truncated or no safetensors file: {total} bytes, header of {length}")
+        raise CheckpointError(
+            f"{path}: truncated or no safetensors file: {total} bytes, header of {length}", hint=_AGAIN
+        )
     text = read(length)
     try:
         raw = json.loads(text.decode("utf-8"))
@@ -138,7 +148,7 @@ def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
         if Path(shard).name != shard:
             raise CheckpointError(f"{index}: shard {shard!r}, expected a plain file name")
         if folder / shard not in elsewhere and not (folder / shard).is_file():
-            raise CheckpointError(f"{index}: shard {shard!r} is not in the folder", hint="download the model again")
+            raise CheckpointError(f"{index}: shard {shard!r} is not in the folder", hint=_AGAIN)
         shards.append(folder / shard)
     return shards
 

@@ -185,8 +185,9 @@ def _prepare(tokenizer: Tokenizer, text: str, overflow: str) -> _Job:
         places = [(0, token) for token, found in enumerate(encodings[0].ids) if found == mask_id]
     if not places:
         within = f" within the first {tokenizer.max_length} tokens" if encodings[0].truncated else ""
+        wanted = mask if mask == COMMON_MASK else f"{mask} or {COMMON_MASK}"
         raise InputError(
-            f"no {mask}{within} in the text {_shortened(text)}", hint=f"put {COMMON_MASK} where a word is missing"
+            f"no {wanted}{within} in the text {_shortened(text)}", hint=f"put {COMMON_MASK} where a word is missing"
         )
     masks = []
     for number, token in places:
