@@ -241,3 +241,4 @@ def test_every_configuration_of_transformers_is_read(family: str, tmp_path: Path
 def test_every_family_has_a_tokenizer() -> None:
     # Of those of GTE and of ModernBERT the files tell.
     assert FAMILIES.keys() - MODEL_TYPES.keys() == {"gte", "new", "modernbert"}
+    assert MODEL_TYPES.keys() <= FAMILIES.keys()

@@ -16,6 +16,7 @@ from mlxbert.device import mx
 from mlxbert.weights import hub_cache
 from mlxbert.weights.hub_files import leaves_folder, needed_files
 from mlxbert.weights.source import find_folder
+from mlxbert.weights.tokenizer_classes import CLASSES
 from tests.cli_helpers import WITHOUT_PRIVILEGES, Outcome, change_weights, command, environment, process, tiny_model
 from tests.fake_hub import FakeHub, Files, Repository, files_of, serve
 
@@ -304,6 +305,14 @@ def test_modules_are_fetched_with_their_folders(machine: Machine, files: Files) 
     assert machine.run("models", "path", NAME).err == ""
     (machine.snapshot / "modules.json").unlink()
     machine.run("models", "path", NAME).fails(1, "modules.json is not in the cache")
+
+
+def test_the_vocabulary_of_every_class_is_fetched(machine: Machine, files: Files) -> None:
+    vocabularies = {file for kind in CLASSES.values() for file in kind.files}
+    assert "spm.model" in vocabularies
+    machine.repository.commit(files | dict.fromkeys(vocabularies - files.keys(), b"x"))
+    assert machine.run("models", "download", NAME).status == 0
+    assert machine.hub.fetched() == NEEDED | vocabularies
 
 
 def test_a_revision_is_a_branch_a_tag_or_a_commit(machine: Machine, files: Files) -> None:

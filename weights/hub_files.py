@@ -33,6 +33,7 @@ _SMALL = (
     "merges.txt",
     "spiece.model",
     "sentencepiece.bpe.model",
+    "spm.model",
 )
 _OTHER_WEIGHTS = (".bin", ".h5", ".ckpt", ".msgpack", ".onnx", ".gguf", ".pt", ".pth", ".safetensors")
 

@@ -7,7 +7,13 @@ from typing import Any
 
 from tokenizers import Tokenizer, processors
 
-from mlxbert.weights.tokenizer_pieces import Pieces, albert_layout, camembert_layout, plain_layout, xlm_roberta_layout
+from mlxbert.weights.tokenizer_pieces import (
+    PieceRules,
+    albert_layout,
+    camembert_layout,
+    plain_layout,
+    xlm_roberta_layout,
+)
 from mlxbert.weights.tokenizer_vocab import byte_pairs, word_piece
 
 BERT_TOKENS = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
@@ -37,8 +43,8 @@ class TokenizerClass:
     trims: bool = False
 
 
-def _pieces(pieces: Pieces, special: Mapping[str, str], **facts: bool) -> TokenizerClass:
-    return TokenizerClass((pieces.file,), pieces, special, **facts)
+def _pieces(rules: PieceRules, special: Mapping[str, str], **facts: bool) -> TokenizerClass:
+    return TokenizerClass((rules.file,), rules, special, **facts)
 
 
 _FAIRSEQ_FILE = "sentencepiece.bpe.model"
@@ -51,35 +57,32 @@ CLASSES = {
         ("vocab.json", "merges.txt"), byte_pairs, FAIRSEQ_TOKENS, segments=False, mask_lstrip=True, trims=True
     ),
     "XLMRobertaTokenizer": _pieces(
-        Pieces(_FAIRSEQ_FILE, xlm_roberta_layout), FAIRSEQ_TOKENS, segments=False, mask_lstrip=True
+        PieceRules(_FAIRSEQ_FILE, xlm_roberta_layout), FAIRSEQ_TOKENS, segments=False, mask_lstrip=True
     ),
     "CamembertTokenizer": _pieces(
-        Pieces(_FAIRSEQ_FILE, camembert_layout), FAIRSEQ_TOKENS, segments=False, mask_lstrip=True
+        PieceRules(_FAIRSEQ_FILE, camembert_layout), FAIRSEQ_TOKENS, segments=False, mask_lstrip=True
     ),
     "AlbertTokenizer": _pieces(
-        Pieces("spiece.model", albert_layout, lower_case=True, accents_and_quotes=True),
+        PieceRules("spiece.model", albert_layout, lower_case=True, accents_and_quotes=True),
         BERT_TOKENS | {"unk": "<unk>", "pad": "<pad>"}, segments=True, mask_lstrip=True,
     ),
     "DebertaV2Tokenizer": _pieces(
-        Pieces("spm.model", plain_layout, lower_case=False, words=False, punctuation=True),
+        PieceRules("spm.model", plain_layout, lower_case=False, words=False, punctuation=True),
         BERT_TOKENS, segments=True, mask_lstrip=False, appends=True,
     ),
 }  # fmt: skip
 
 _SAME = {
-    "BertTokenizer": ("DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "ConvBertTokenizer",
-                      "SqueezeBertTokenizer", "LayoutLMTokenizer", "RetriBertTokenizer"),
-    "RobertaTokenizer": ("BartTokenizer", "LongformerTokenizer", "LEDTokenizer"),
-}  # fmt: skip
+    "BertTokenizer": ("DistilBertTokenizer", "ElectraTokenizer"),
+    "RobertaTokenizer": ("BartTokenizer",),  # some RoBERTa checkpoints name it
+}
 CLASSES |= {name: CLASSES[like] for like, names in _SAME.items() for name in names}
 
 # The class of a model whose files name none.
 MODEL_TYPES = {
-    **dict.fromkeys(
-        ("bert", "distilbert", "electra", "mobilebert", "convbert", "nomic_bert", "ernie"), "BertTokenizer"
-    ),
-    **dict.fromkeys(("roberta", "roberta-prelayernorm", "longformer", "bart"), "RobertaTokenizer"),
-    **dict.fromkeys(("xlm-roberta", "jina_embeddings_v3", "xmod"), "XLMRobertaTokenizer"),
+    **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
+    "roberta": "RobertaTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
     "albert": "AlbertTokenizer",
     "camembert": "CamembertTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",

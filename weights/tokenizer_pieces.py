@@ -84,7 +84,7 @@ def _model(model: SentencePieceModel, entries: Entries, unknown: str) -> models.
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PieceRules:
     """How a class reads a SentencePiece model.
 
     Attributes:
