@@ -310,7 +310,7 @@ def test_modules_are_fetched_with_their_folders(machine: Machine, files: Files) 
 def test_the_vocabulary_of_every_class_is_fetched(machine: Machine, files: Files) -> None:
     vocabularies = {file for kind in CLASSES.values() for file in kind.files}
     assert "spm.model" in vocabularies
-    machine.repository.commit(files | dict.fromkeys(vocabularies - files.keys(), b"x"))
+    machine.repository.commit(files | {file: file.encode() for file in vocabularies - files.keys()})
     assert machine.run("models", "download", NAME).status == 0
     assert machine.hub.fetched() == NEEDED | vocabularies
 

@@ -17,7 +17,11 @@ from mlxbert.weights.tokenizer_pieces import (
 from mlxbert.weights.tokenizer_vocab import byte_pairs, word_piece
 
 BERT_TOKENS = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-FAIRSEQ_TOKENS = {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
+_ENDS = {"bos": "[CLS]", "eos": "[SEP]"}
+FAIRSEQ_TOKENS = {
+    **{"bos": "<s>", "eos": "</s>"},
+    **{"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"},
+}
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class TokenizerClass:
     Attributes:
         files: The files it needs where there is no `tokenizer.json`.
         build: Makes a tokenizer of them: from the folder, the settings beside the files, the special tokens by role.
-        special: The special tokens by role, unless settings name others.
+        special: The special tokens by role, bos and eos included, unless settings name others.
         segments: Whether a second text is in segment 1, `[CLS] A [SEP] B [SEP]`; `<s> A </s></s> B </s>` otherwise.
         mask_lstrip: Whether the mask token takes the spaces before it with it.
         appends: Whether special tokens that the files do not have are put behind the vocabulary.
@@ -64,11 +68,11 @@ CLASSES = {
     ),
     "AlbertTokenizer": _pieces(
         PieceRules("spiece.model", albert_layout, lower_case=True, accents_and_quotes=True),
-        BERT_TOKENS | {"unk": "<unk>", "pad": "<pad>"}, segments=True, mask_lstrip=True,
+        BERT_TOKENS | _ENDS | {"unk": "<unk>", "pad": "<pad>"}, segments=True, mask_lstrip=True,
     ),
     "DebertaV2Tokenizer": _pieces(
         PieceRules("spm.model", plain_layout, lower_case=False, words=False, punctuation=True),
-        BERT_TOKENS, segments=True, mask_lstrip=False, appends=True,
+        BERT_TOKENS | _ENDS, segments=True, mask_lstrip=False, appends=True,
     ),
 }  # fmt: skip
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from mlxbert.errors import TokenizerError
+from mlxbert.weights.tokenizer_added import add_tokens, collect
 from mlxbert.weights.tokenizer_classes import (
     CLASSES,
     MODEL_TYPES,
@@ -18,8 +19,7 @@ from mlxbert.weights.tokenizer_classes import (
     template,
 )
 from mlxbert.weights.tokenizer_settings import (
-    add_tokens,
-    added_tokens,
+    ROLES,
     declared_class,
     flag,
     read_settings,
@@ -76,9 +76,11 @@ class TokenizerFiles:
 def _choose(folder: Path, name: str | None, model_type: str | None) -> TokenizerClass | None:
     """The class that a folder's files belong to; `None` if only a `tokenizer.json` can say how texts are cut."""
     whole = (folder / WHOLE).is_file()
+    said = name  # what a message names; the classes of both kinds of transformers' tokenizers read alike
+    name = name and name.removesuffix("Fast")
     if name in REFUSED:
         raise TokenizerError(
-            f"{folder}: tokenizer_class is {name!r}, which mlxbert does not read: {REFUSED[name]}",
+            f"{folder}: tokenizer_class is {said!r}, which mlxbert does not read: {REFUSED[name]}",
             hint="choose a model with another tokenizer",
         )
     if name is None:
@@ -89,7 +91,7 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
         if missing and not whole:
             raise TokenizerError(
                 f"{folder}: no tokenizer.json and no {' and no '.join(missing)} in this folder, "
-                f"expected what {name} reads",
+                f"expected what {said or name} reads",
                 hint=f"copy {' and '.join(missing)} of the model into it",
             )
         return kind
@@ -97,7 +99,7 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
         return None
     if name is not None:
         raise TokenizerError(
-            f"{folder}: tokenizer_class is {name!r}, without a tokenizer.json expected {', '.join(sorted(CLASSES))}",
+            f"{folder}: tokenizer_class is {said!r}, without a tokenizer.json expected {', '.join(sorted(CLASSES))}",
             hint="a tokenizer.json in the folder would be read whatever the class",
         )
     found = [kind for kind in CLASSES.values() if all((folder / file).is_file() for file in kind.files)]
@@ -110,6 +112,12 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
     return found[0]
 
 
+def _known(tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> dict[str, str]:
+    """The special tokens by role, those that the vocabulary has."""
+    found = {role: tokens[role].content for role in ROLES if role in tokens}
+    return {role: content for role, content in found.items() if tokenizer.token_to_id(content) is not None}
+
+
 def _from_vocabulary(
     folder: Path, kind: TokenizerClass, settings: Mapping[str, Any]
 ) -> tuple[Tokenizer, dict[str, str]]:
@@ -120,15 +128,9 @@ def _from_vocabulary(
         for role in ("unk", "sep", "cls"):
             if tokenizer.token_to_id(special[role]) is None:
                 raise TokenizerError(f"{folder / kind.files[0]}: the {role} token {special[role]!r} is not in it")
-    further = added_tokens(folder, settings)
-    numbered = {token.content for token in further.values()}
-    known = [token for token in tokens.values() if tokenizer.token_to_id(token.content) is not None]
-    tokenizer.add_special_tokens([token for token in known if token.content not in numbered])
-    add_tokens(tokenizer, further, folder)
-    if kind.appends:
-        tokenizer.add_special_tokens([tokens[role] for role in ("cls", "sep", "unk", "pad", "mask")])
+    add_tokens(tokenizer, collect(folder, settings, tokens, kind.special), folder, complete=kind.appends)
     tokenizer.post_processor = template(kind, tokenizer, special, settings)
-    return tokenizer, {role: token for role, token in special.items() if tokenizer.token_to_id(token) is not None}
+    return tokenizer, _known(tokenizer, tokens)
 
 
 def _read_whole(path: Path) -> Tokenizer:
@@ -161,24 +163,26 @@ def _apply_switches(folder: Path, tokenizer: Tokenizer, settings: Mapping[str, A
             setattr(tokenizer, part, step)
 
 
+def _there(tokenizer: Tokenizer, settings: Mapping[str, Any], role: str, token: AddedToken) -> bool:
+    return bool(settings.get(f"{role}_token")) or tokenizer.token_to_id(token.content) is not None
+
+
 def _from_tokenizer_json(
     folder: Path, kind: TokenizerClass | None, settings: Mapping[str, Any]
 ) -> tuple[Tokenizer, dict[str, str]]:
     tokenizer = _read_whole(folder / WHOLE)
     _apply_switches(folder, tokenizer, settings)
     # Folders name classes that their file is not of: the special tokens are those of the first that fits.
-    for like in (kind, *(CLASSES[name] for name in ("BertTokenizer", "XLMRobertaTokenizer"))):
-        if like is None:
-            continue
-        tokens = special_tokens(settings, like.special, mask_lstrip=like.mask_lstrip)
-        known = {role: token for role, token in tokens.items() if tokenizer.token_to_id(token.content) is not None}
-        if "cls" in known and "sep" in known:
+    for like in (kind, CLASSES["BertTokenizer"], CLASSES["XLMRobertaTokenizer"], None):
+        tokens = special_tokens(settings, like.special if like else {}, mask_lstrip=bool(like and like.mask_lstrip))
+        if like is not kind or like is None:  # of a class that nobody named, only what there is counts
+            tokens = {role: token for role, token in tokens.items() if _there(tokenizer, settings, role, token)}
+        if like is not None and {"cls", "sep"} <= _known(tokenizer, tokens).keys():
             break
-    else:
+    add_tokens(tokenizer, collect(folder, settings, tokens, like.special if like else {}), folder, complete=False)
+    if like is None:
         return tokenizer, {}
-    there = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    tokenizer.add_special_tokens([token for token in known.values() if token.content not in there])
-    special = {role: token.content for role, token in known.items()}
+    special = _known(tokenizer, tokens)
     if tokenizer.post_processor is None:
         tokenizer.post_processor = template(like, tokenizer, special, settings)  # as transformers does
     return tokenizer, special
