@@ -173,6 +173,7 @@ class HeadConfig:
 
     Attributes:
         labels: Names of the classes of a classification head, in the order of its outputs.
+        labels_problem: Why there are none that can be used; only classification heads need them.
         problem: `regression`, `single_label_classification`, `multi_label_classification`, or `None` where the
             checkpoint does not say.
         masked_lm: What the masked-word head does before the product with the word embeddings.
@@ -183,6 +184,7 @@ class HeadConfig:
     """
 
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    labels_problem: str | None = None
     problem: str | None = None
     masked_lm: Transform = Transform("gelu", norm=True)
     masked_lm_bias: bool = True

@@ -14,7 +14,7 @@ from mlxbert.embedder import Embedder
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadError
 from mlxbert.heads import Network
 from mlxbert.tokenizer import Tokenizer, load_tokenizer
-from mlxbert.weights.checkpoint import Checkpoint, build_network, open_checkpoint
+from mlxbert.weights.checkpoint import Checkpoint, build_network, first_problem, open_checkpoint
 from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families import family_of
 from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
@@ -113,6 +113,20 @@ def _open(source: str, folder: Path, task: str | None) -> tuple[Checkpoint, tupl
     return checkpoint, TASKS[task]
 
 
+def _check_all(checkpoint: Checkpoint) -> None:
+    """Refuses a checkpoint of which a part cannot be built, and tells the tasks that do without it."""
+    problem = first_problem(checkpoint, checkpoint.parts)
+    if problem is None:
+        return
+    can = [
+        f"task={task!r}"
+        for task, parts in TASKS.items()
+        if set(parts) <= set(checkpoint.parts) and first_problem(checkpoint, parts) is None
+    ]
+    works = f"can be loaded for less: {', '.join(can)}" if can else None
+    raise CheckpointError(problem.message, hint="; ".join(filter(None, (problem.hint, works))) or None)
+
+
 def load(
     source: str | Path,
     *,
@@ -149,6 +163,8 @@ def load(
     folder = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
     checkpoint, parts = _open(source, folder, task)
     tokenizer = load_tokenizer(checkpoint.folder, checkpoint.config)
+    if task is None:
+        _check_all(checkpoint)
     network = build_network(checkpoint, parts, chosen)
     _LOG.info(
         "%s: %s in %s, computing in %s on %s (%s)",

@@ -4,7 +4,7 @@ _GOLDENS, _LIVE = "tests/test_parity_goldens.py", "tests/test_traps_live.py"
 _TRAPS, _NAMES, _DTYPES = "tests/test_traps.py", "tests/test_traps_names.py", "tests/test_traps_dtypes.py"
 _DIALECTS, _REFUSED = "tests/test_families.py", "tests/test_families_refused.py"
 _POST_NORM, _ROTARY, _DEBERTA = "weights/post_norm.py", "weights/rotary.py", "weights/deberta.py"
-_CHECKPOINT, _FAMILY = "weights/checkpoint.py", "weights/family.py"
+_CHECKPOINT, _FAMILY, _NOMIC = "weights/checkpoint.py", "weights/family.py", "weights/nomic.py"
 _POSITIONS, _ATTENTION, _BLOCKS = "mlxbert/positions.py", "mlxbert/attention.py", "mlxbert/blocks.py"
 _PATHS = "tests/test_paths.py"
 _ENCODER, _HEADS, _BATCH = "mlxbert/encoder.py", "mlxbert/heads.py", "mlxbert/batch.py"
@@ -298,37 +298,37 @@ FAMILY_MUTATIONS = (
     ),
     (
         "NomicBERT's base not read",
-        _ROTARY,
-        'rotation = Rotation(_theta(config.table("rope_parameters"), theta))',
-        "rotation = Rotation(theta)",
+        _NOMIC,
+        'read_theta(config.table("rope_parameters"), read_base(config, "rope_theta", 1000.0))',
+        'read_base(config, "rope_theta", 1000.0)',
         _GOLDENS,
         "nomic",
     ),
     (
         "NomicBERT's own base not read",
-        _ROTARY,
-        '_base(config, "rotary_emb_base") if authors else _base(config, "rope_theta", 1000.0)',
-        '_base(config, "rope_theta", 1000.0)',
+        _NOMIC,
+        'theta = read_base(config, "rotary_emb_base")',
+        'theta = read_base(config, "rope_theta", 1000.0)',
         _DIALECTS,
         "nomic",
     ),
     (
         "NomicBERT's own dialect asked for hidden_act",
-        _FAMILY,
-        'facts["hidden_act"] if "hidden_act" in facts else config.choice',
-        "config.choice",
+        _NOMIC,
+        "        hidden_act=activation,\n",
+        "",
         _DIALECTS,
         "nomic",
     ),
     (
         "NomicBERT's own masked-word head with biases",
-        _ROTARY,
-        "masked_lm_bias=not authors",
+        _NOMIC,
+        "masked_lm_bias=head_bias",
         "masked_lm_bias=True",
         _DIALECTS,
         "nomic",
     ),
-    ("mixtures of experts taken", _ROTARY, '("num_experts", "moe_every_n_layers")', "()", _REFUSED, "nomic"),
+    ("mixtures of experts taken", _NOMIC, '("num_experts", "moe_every_n_layers")', "()", _REFUSED, "nomic"),
     (
         "GTE's gate and up swapped",
         _ROTARY,
@@ -517,5 +517,5 @@ FAMILY_MUTATIONS = (
     ),
     ("blocks see padding", _POSITIONS, "mask[:, 0, 0][:, mx.clip(places, 0, length - 1)]", "True", _PATHS, "blocks"),
     ("blocks without those behind them", _ATTENTION, "blocks[:, :, 2:]]", "blocks[:, :, 1:-1]]", _PATHS, "blocks"),
-    ("choices taken for classes", _CHECKPOINT, " and not (choices and part in _CLASSIFIERS)", "", _DIALECTS, "choices"),
+    ("choices taken for classes", _CHECKPOINT, " and not (choices and part in CLASSIFIERS)", "", _DIALECTS, "choices"),
 )

@@ -13,15 +13,14 @@ from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
 from mlxbert.heads import HEADS, Network
-from mlxbert.weights import keymap, rows, safetensors
+from mlxbert.weights import account, keymap, rows, safetensors
+from mlxbert.weights.account import CLASSIFIERS
 from mlxbert.weights.config_json import ConfigJson, read_config
 from mlxbert.weights.families import family_of
 from mlxbert.weights.family import CLASSES, Family
 from mlxbert.weights.safetensors import Header, TensorInfo
 
-FLOATS = ("F32", "F16", "BF16")
 ADAPTER = "adapter_config.json"
-_CLASSIFIERS = ("sequence_classifier", "token_classifier")
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,10 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
     for name in tensors:
         plain = _plain(name, family)
         if plain in names:
-            raise CheckpointError(f"{folder}: {names[plain]!r} and {name!r} are two spellings of one tensor")
+            raise CheckpointError(
+                f"{folder}: {names[plain]!r} and {name!r} are two spellings of one tensor",
+                hint="save the model with one of them, the one that was trained",
+            )
         names[plain] = name
     for copy, original in family.tied.items():  # of two tied tensors a file may hold either
         if copy in names and original not in names:
@@ -133,7 +135,7 @@ def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mappin
         others = set().union(*(tensors for other, tensors in known.items() if other != part))
         named = part in CLASSES and any(name.endswith(CLASSES[part]) for name in classes)
         there = wanted & names.keys()
-        if (there - others or (there and named)) and not (choices and part in _CLASSIFIERS):
+        if (there - others or (there and named)) and not (choices and part in CLASSIFIERS):
             found.append(part)
     return tuple(part for part in found if part != "encoder")
 
@@ -155,6 +157,12 @@ def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) 
             f"{folder}: has an {ADAPTER}: weights that an adapter changes are not read",
             hint="merge the adapter into the model and save it (peft: merge_and_unload)",
         )
+    config_json.only(
+        "quantization_config",
+        None,
+        "mlxbert does not read weights that other programs have quantized",
+        hint="take the model in float32, float16 or bfloat16",
+    )
     family_name, family = family_of(config_json)
     config = family.read_config(config_json)
     tensors, storage = _read_headers(folder, headers)
@@ -163,13 +171,14 @@ def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) 
     parts = _parts(config_json, known, names)
     ours = set().union(known["encoder"], *(known[part] for part in parts), family.tied)
     ignored = tuple(name for name in names if name not in ours and _is_ignored(name, family, known))
-    for plain, name in names.items():
-        if plain not in ours and plain not in ignored:
-            raise CheckpointError(
-                f"{tensors[name].file}: unknown tensor {name!r}: no weight of a {family_name} model "
-                f"of {config.num_stored_layers} layers",
-                hint="the configuration may belong to another model",
-            )
+    unknown = [plain for plain in names if plain not in ours and plain not in ignored]
+    if unknown:
+        name = names[unknown[0]]
+        raise CheckpointError(
+            f"{tensors[name].file}: unknown tensor {name!r}: no weight of a {family_name} model "
+            f"of {config.num_stored_layers} layers",
+            hint=account.unknown_hint(unknown, names, family, known["encoder"]),
+        )
     config = replace(config, pooler="pooler" in parts)
     return Checkpoint(folder, family_name, family, config_json, config, names, tensors, ignored, parts, storage)
 
@@ -180,33 +189,31 @@ def _is_ignored(name: str, family: Family, known: Mapping[str, set[str]]) -> boo
     return listed or any(name in tensors for tensors in known.values())
 
 
-def _require(checkpoint: Checkpoint, plain: str, why: str) -> None:
-    if plain not in checkpoint.names:
-        raise CheckpointError(f"{checkpoint.folder}: tensor {plain!r} is missing{why}")
-
-
-def _check_dtypes(checkpoint: Checkpoint, names: Iterable[str]) -> None:
-    stored = FLOATS + (("I8",) if checkpoint.storage else ())
-    for plain in names:
-        info = checkpoint.tensors[checkpoint.names[plain]]
-        if info.dtype not in stored:
-            raise CheckpointError(
-                f"{info.file}: tensor {checkpoint.names[plain]!r} has dtype {info.dtype}, "
-                f"expected one of {', '.join(stored)}"
-            )
-
-
 def _check_tied(checkpoint: Checkpoint, arrays: Mapping[str, mx.array]) -> None:
     """Refuses copies that differ from what they are tied to; the copy itself is not used."""
-    untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
     for copy, original in checkpoint.family.tied.items():
-        if untied and copy.endswith(".weight"):
-            _require(checkpoint, copy, ", and config.json says tie_word_embeddings is false")
         if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
-            raise CheckpointError(
-                f"{checkpoint.folder}: {copy!r} differs from {original!r}: mlxbert runs models whose decoder is tied "
-                "to their word embeddings"
-            )
+            raise account.untied_problem(copy, original).error(checkpoint)
+
+
+def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointError | None:
+    """Why a network with these parts cannot be built, as far as headers tell."""
+    parts = tuple(parts)
+    arrays = shapes(checkpoint, parts)
+    for part in ("encoder", *parts):
+        for problem in account.problems(checkpoint, part, parts, arrays):
+            return problem.error(checkpoint)
+    return None
+
+
+def shapes(checkpoint: Checkpoint, parts: Iterable[str]) -> dict[str, mx.array]:
+    """The parameters of a network with these parts; random and lazy, only names and shapes count."""
+    return dict(nn.utils.tree_flatten(_empty_network(checkpoint, tuple(parts)).parameters()))
+
+
+def _empty_network(checkpoint: Checkpoint, parts: tuple[str, ...]) -> Network:
+    config = replace(checkpoint.config, pooler="pooler" in parts)
+    return Network(config, [part for part in parts if part in HEADS])
 
 
 def build_network(checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype) -> Network:
@@ -221,24 +228,15 @@ def build_network(checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype)
         CheckpointError: A tensor is missing, has another shape or dtype than expected, or is tied and differs.
     """
     parts = tuple(parts)
-    if "sequence_classifier" in parts and checkpoint.config.heads.classifier is None and "pooler" not in parts:
-        raise CheckpointError(f"{checkpoint.folder}: sequence_classifier needs the pooler, which is not there")
-    config = replace(checkpoint.config, pooler="pooler" in parts)
-    network = Network(config, [part for part in parts if part in HEADS])
+    problem = first_problem(checkpoint, parts)
+    if problem is not None:
+        raise problem
+    network = _empty_network(checkpoint, parts)
     ours: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
     arrays = checkpoint.arrays(dtype)
     loaded: dict[str, mx.array] = {}
-    for entry in keymap.pairs(checkpoint.table, config.num_stored_layers, ours):
-        for plain in entry.theirs:
-            _require(checkpoint, plain, "")
-        _check_dtypes(checkpoint, entry.theirs)
-        for name, array in keymap.load(entry, arrays).items():
-            if array.shape != ours[name].shape:
-                raise CheckpointError(
-                    f"{checkpoint.folder}: tensor {checkpoint.names[entry.theirs[0]]!r} has shape {array.shape}, "
-                    f"expected {ours[name].shape} by config.json"
-                )
-            loaded[name] = array.astype(dtype)
+    for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, ours):
+        loaded |= {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
     assert loaded.keys() == ours.keys(), f"the table of {checkpoint.family_name} lacks {ours.keys() - loaded.keys()}"
     if "masked_lm" in parts:
         _check_tied(checkpoint, arrays)

@@ -40,7 +40,7 @@ def read_json_list(path: Path, error: type[MlxbertError]) -> list[Any]:
 
 @dataclass(frozen=True)
 class ConfigJson:
-    """A `config.json` and where it came from.
+    """A `config.json` and where it came from; `null` means that a key is not there.
 
     Attributes:
         spelled: What this family calls a key, by its usual name; look-ups take the usual name, errors tell the one
@@ -58,38 +58,52 @@ class ConfigJson:
         return replace(self, spelled=spelled)
 
     def _key(self, key: str) -> str:
+        """The name that the file has for a key.
+
+        Raises:
+            ConfigError: The file has both, and they disagree.
+        """
         own = self.spelled.get(key, key)
-        return own if own in self.values or key not in self.values else key
+        if own == key or self.values.get(key) is None:
+            return key if own not in self.values and key in self.values else own
+        if self.values.get(own) is None:
+            return key
+        if self.values[own] != self.values[key]:
+            raise ConfigError(
+                f"{self.path}: {self.inside}{own} is {self.values[own]!r:.200} and {key} is {self.values[key]!r:.200}, "
+                "expected the same: they are two names of one thing",
+                hint="take out the one that is wrong",
+            )
+        return own
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key as it is; the default where there is none, or `null`."""
         value = self.values.get(self._key(key))
         return default if value is None else value
 
-    def refuse(self, key: str, expected: str) -> ConfigError:
+    def refuse(self, key: str, expected: str, hint: str | None = None) -> ConfigError:
         """The error for a value that is not as expected."""
         own = self._key(key)
-        if own not in self.values:
-            return ConfigError(f"{self.path}: {self.inside}{own} is missing, expected {expected}")
-        return ConfigError(f"{self.path}: {self.inside}{own} is {self.values[own]!r:.200}, expected {expected}")
+        found = f"is {self.values[own]!r:.200}" if own in self.values else "is missing"
+        return ConfigError(f"{self.path}: {self.inside}{own} {found}, expected {expected}", hint=hint)
 
     def integer(self, key: str, *, least: int = 1, most: int = 2**31 - 1, default: int | None = None) -> int:
         """A whole number from `least` to `most`."""
-        value = self.values.get(self._key(key), default)
+        value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self.refuse(key, f"a whole number from {least} to {most}")
         return value
 
     def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
         """A number between `low` and `high`."""
-        value = self.values.get(self._key(key), default)
+        value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise self.refuse(key, f"a number from {low:g} to {high:g}")
         return float(value)
 
     def text(self, key: str, *, default: str | None = None) -> str:
         """A string."""
-        value = self.values.get(self._key(key), default)
+        value = self.get(key, default)
         if not isinstance(value, str):
             raise self.refuse(key, "a string")
         return value
@@ -109,23 +123,23 @@ class ConfigJson:
         return ConfigJson(self.path, values, inside=f"{self.inside}{self._key(key)}.")
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false; `null` means the default."""
-        value = self.get(key)
-        if value is not None and not isinstance(value, bool):
+        """True or false."""
+        value = self.get(key, default)
+        if not isinstance(value, bool):
             raise self.refuse(key, "true or false")
-        return default if value is None else value
+        return value
 
     def choice(self, key: str, known: Iterable[str], default: str | None = None) -> str:
         """One of the known strings."""
-        value = self.values.get(self._key(key), default)
+        value = self.get(key, default)
         if value not in tuple(known):
             raise self.refuse(key, f"one of {', '.join(known)}")
         return str(value)
 
-    def only(self, key: str, allowed: Any, why: str) -> None:
+    def only(self, key: str, allowed: Any, why: str, hint: str | None = None) -> None:
         """Refuses any value of `key` but `allowed`, which is also what its absence means."""
         if self.get(key, allowed) != allowed:
-            raise ConfigError(f"{self.path}: {self.inside}{self._key(key)} is {self.get(key)!r:.200}: {why}")
+            raise ConfigError(f"{self.path}: {self.inside}{self._key(key)} is {self.get(key)!r:.200}: {why}", hint=hint)
 
 
 def read_config(folder: Path) -> ConfigJson:

@@ -2,7 +2,7 @@
 
 from mlxbert.weights import deberta, post_norm, rotary
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.family import Family, unknown_family
+from mlxbert.weights.family import Family, no_family, unknown_family
 
 FAMILIES: dict[str, Family] = {
     "bert": post_norm.BERT,
@@ -27,7 +27,9 @@ def family_of(config: ConfigJson) -> tuple[str, Family]:
     Raises:
         ConfigError: There is no `model_type`, or mlxbert does not run it.
     """
-    name = config.text("model_type")
+    name = config.get("model_type")
+    if not isinstance(name, str):
+        raise no_family(config, tuple(FAMILIES))
     if name not in FAMILIES:
         raise unknown_family(config, name, tuple(FAMILIES))
     return name, FAMILIES[name]

@@ -63,8 +63,8 @@ def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, *
         "embedding_size": hidden_size,
         "layer_schedule": tuple(range(config.integer("num_hidden_layers", most=1000))),
         "num_attention_heads": hidden_size // read_head_size(config),
-        "intermediate_size": config.integer("intermediate_size"),
-        "hidden_act": facts["hidden_act"] if "hidden_act" in facts else config.choice("hidden_act", ACTIVATIONS),
+        "intermediate_size": facts.get("intermediate_size") or config.integer("intermediate_size"),
+        "hidden_act": facts.get("hidden_act") or read_activation(config, "hidden_act", "gelu"),
         "layer_norm_eps": config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-12),
         "pad_token_id": read_pad(config, 0),
         "hidden_dropout": config.number("hidden_dropout_prob", low=0.0, high=1.0, default=0.1),
@@ -101,7 +101,10 @@ def read_heads(config: ConfigJson, **facts: Any) -> HeadConfig:
     problem = config.get("problem_type")
     if problem is not None and problem not in PROBLEMS:
         raise config.refuse("problem_type", f"one of {', '.join(PROBLEMS)}")
-    return HeadConfig(labels=_labels(config), problem=problem, **facts)
+    try:
+        return HeadConfig(labels=_labels(config), problem=problem, **facts)
+    except ConfigError as unusable:  # most tasks have no use for labels
+        return HeadConfig(labels_problem=unusable.message, problem=problem, **facts)
 
 
 def _labels(config: ConfigJson) -> tuple[str, ...]:
@@ -134,6 +137,15 @@ _LOOK_ALIKES = {
     "ibert": "a RoBERTa in whole numbers",
     "eurobert": "a Llama with attention to both sides",
 }
+
+
+def no_family(config: ConfigJson, known: tuple[str, ...]) -> ConfigError:
+    """The error for a `config.json` that does not say which family it is of."""
+    return config.refuse(
+        "model_type",
+        "the name of a family",
+        hint='if the model is a BERT, add "model_type": "bert"; families: ' + ", ".join(known),
+    )
 
 
 def unknown_family(config: ConfigJson, name: str, known: tuple[str, ...]) -> ConfigError:

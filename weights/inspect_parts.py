@@ -1,17 +1,17 @@
 """Which tensors of a checkpoint make up which part, whether they fit, and which make up nothing."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from itertools import takewhile
 from typing import Any
 
-from mlxbert.device import mx, nn
+from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
-from mlxbert.heads import HEADS, Network
-from mlxbert.weights import keymap
-from mlxbert.weights.checkpoint import FLOATS, Checkpoint
+from mlxbert.weights import account, keymap
+from mlxbert.weights.checkpoint import Checkpoint, shapes
 
 _IGNORED = "a buffer, or part of a head that mlxbert does not run"
+_SHOWN = 3  # problems of a part
 
 
 def to_json(value: object) -> Any:
@@ -27,9 +27,8 @@ def to_json(value: object) -> Any:
 
 
 def _arrays(checkpoint: Checkpoint) -> dict[str, mx.array]:
-    """The parameters of the network that the checkpoint is for; random and lazy, only names and shapes count."""
-    network = Network(checkpoint.config, [part for part in checkpoint.parts if part in HEADS])
-    return dict(nn.utils.tree_flatten(network.parameters()))
+    """The parameters of the network that the checkpoint is for."""
+    return shapes(checkpoint, checkpoint.parts)
 
 
 def parameters(checkpoint: Checkpoint) -> dict[str, int]:
@@ -60,32 +59,18 @@ def describe(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
             "in_network": _stem(ours),
             "tensors": len(theirs),
             "parameters": sum(arrays[name].size for name in ours),
-            "problem": next(_problems(checkpoint, entries, arrays), None),
+            "problem": _problem(checkpoint, part, arrays),
         }
     if found["encoder"]["problem"]:
         raise CheckpointError(f"{checkpoint.folder}: {found['encoder']['problem']}")
     return found
 
 
-def _problems(checkpoint: Checkpoint, entries: Iterable[keymap.Entry], arrays: Mapping[str, mx.array]) -> Iterator[str]:
-    """What `build_network` would refuse, as far as headers tell."""
-    stored = FLOATS + (("I8",) if checkpoint.storage else ())
-    for entry in entries:
-        missing = [name for name in entry.theirs if name not in checkpoint.names]
-        if missing:
-            yield f"tensor {missing[0]!r} is missing"
-            continue
-        infos = {name: checkpoint.tensors[checkpoint.names[name]] for name in entry.theirs}
-        for name, info in infos.items():
-            if info.dtype not in stored:
-                yield (f"tensor {checkpoint.names[name]!r} has dtype {info.dtype}, expected one of {', '.join(stored)}")
-        there = {name: mx.zeros(info.shape) for name, info in infos.items()}  # lazy: never made
-        for name, array in keymap.load(entry, there).items():
-            if array.shape != arrays[name].shape:
-                yield (
-                    f"tensor {checkpoint.names[entry.theirs[0]]!r} has shape {array.shape}, "
-                    f"expected {arrays[name].shape} by config.json"
-                )
+def _problem(checkpoint: Checkpoint, part: str, arrays: Mapping[str, mx.array]) -> str | None:
+    """All that is wrong with a part; of many things alike the first ones."""
+    found = [problem.text for problem in account.problems(checkpoint, part, checkpoint.parts, arrays)]
+    more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    return "; ".join(found[:_SHOWN] + more) or None
 
 
 def _stem(names: list[str]) -> str:

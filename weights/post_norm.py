@@ -16,10 +16,17 @@ def _absolute(config: ConfigJson, first: int = 0) -> Absolute:
     return Absolute(config.integer("max_position_embeddings", least=first + 1), first)
 
 
-def _read_bert(config: ConfigJson) -> EncoderConfig:
+def _read_bert(config: ConfigJson, activation: str = "gelu") -> EncoderConfig:
+    """A BERT; `activation` is what transformers takes where the configuration names none."""
     config.only("use_task_id", False, "mlxbert does not run models with task ids (ERNIE)")
-    heads = read_heads(config, masked_lm=Transform(read_activation(config, "hidden_act", "gelu"), norm=True))
-    return read_facts(config, positions=_absolute(config), heads=heads, type_vocab_size=read_segments(config))
+    activation = read_activation(config, "hidden_act", activation)
+    return read_facts(
+        config,
+        positions=_absolute(config),
+        heads=read_heads(config, masked_lm=Transform(activation, norm=True)),
+        type_vocab_size=read_segments(config),
+        hidden_act=activation,
+    )
 
 
 def _read_roberta(config: ConfigJson) -> EncoderConfig:
@@ -53,7 +60,7 @@ def _read_distilbert(config: ConfigJson) -> EncoderConfig:
 
 def _read_albert(config: ConfigJson) -> EncoderConfig:
     config.only("inner_group_num", 1, "mlxbert runs ALBERT with one layer in a group (inner_group_num 1)")
-    facts = _read_bert(config)
+    facts = _read_bert(config, "gelu_new")
     steps, groups = len(facts.layer_schedule), config.integer("num_hidden_groups", default=1)
     if groups > steps:
         raise config.refuse("num_hidden_groups", f"at most the number of layers ({steps})")

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from mlxbert.config import Biases, EncoderConfig, PreNorm, Rotary, Rotation, Transform
+from mlxbert.config import Biases, EncoderConfig, PreNorm, Rotation, Transform
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.family import Family, read_activation, read_facts, read_head_size, read_heads, read_segments
 from mlxbert.weights.keymap import Table, same, split
+from mlxbert.weights.nomic import read_nomic
 from mlxbert.weights.post_norm import (
     BUFFERS,
     POOLER,
@@ -15,19 +16,9 @@ from mlxbert.weights.post_norm import (
     encoder_table,
     masked_lm_table,
 )
+from mlxbert.weights.rotation import read_base, read_rotary, read_theta
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-_GATES = {"swiglu": "silu", "geglu": "gelu"}
-
-
-def _base(config: ConfigJson, key: str, default: float | None = None) -> float:
-    return config.number(key, low=1.0, high=1e12, default=default)
-
-
-def _theta(rope: ConfigJson, default: float) -> float:
-    for key in ("rope_type", "type"):
-        rope.only(key, "default", "mlxbert computes the plain rotation only, without scaling")
-    return _base(rope, "rope_theta", default)
 
 
 def _modernbert_rotations(config: ConfigJson) -> tuple[Rotation, ...]:
@@ -44,19 +35,21 @@ def _modernbert_rotations(config: ConfigJson) -> tuple[Rotation, ...]:
     if not rope.values.keys() <= {_FULL, _SLIDING}:
         raise config.refuse("rope_parameters", f"a table of {_FULL!r} and {_SLIDING!r}")
     thetas = {
-        kind: _theta(rope.table(kind), _base(config, f"{old}_rope_theta", default))
+        kind: read_theta(rope.table(kind), read_base(config, f"{old}_rope_theta", default))
         for kind, old, default in ((_FULL, "global", 160_000.0), (_SLIDING, "local", 10_000.0))
     }
-    window = config.integer("local_attention", default=128) // 2
+    window = _window(config)
     return tuple(Rotation(thetas[kind], window if kind == _SLIDING else None) for kind in kinds)
 
 
-def _rotary(config: ConfigJson, rotations: tuple[Rotation, ...]) -> Rotary:
-    size = read_head_size(config)
-    if size % 2:
-        raise config.refuse("num_attention_heads", f"heads of an even size to rotate, not of {size}")
-    config.only("head_dim", size, f"expected hidden size by heads, {size}")
-    return Rotary(config.integer("max_position_embeddings"), rotations)
+def _window(config: ConfigJson) -> int:
+    """How far near tokens are; `sliding_window`, which transformers reads too, is that, `local_attention` twice."""
+    if config.get("sliding_window") is None:
+        return config.integer("local_attention", default=128) // 2
+    window = config.integer("sliding_window")
+    if config.get("local_attention") is not None and config.integer("local_attention") // 2 != window:
+        raise config.refuse("sliding_window", f"half of local_attention ({config.get('local_attention')})")
+    return window
 
 
 def _read_modernbert(config: ConfigJson) -> EncoderConfig:
@@ -84,7 +77,7 @@ def _read_modernbert(config: ConfigJson) -> EncoderConfig:
     mlp_bias = config.flag("mlp_bias", default=False)
     return read_facts(
         config,
-        positions=_rotary(config, _modernbert_rotations(config)),
+        positions=read_rotary(config, _modernbert_rotations(config)),
         heads=heads,
         type_vocab_size=0,
         layer_norm_eps=config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-5),
@@ -99,58 +92,14 @@ def _read_modernbert(config: ConfigJson) -> EncoderConfig:
     )
 
 
-def _read_nomic(config: ConfigJson) -> EncoderConfig:
-    """Two dialects: the one of its authors, and that of transformers."""
-    config = config.respelled(
-        {
-            "hidden_size": "n_embd",
-            "num_hidden_layers": "n_layer",
-            "num_attention_heads": "n_head",
-            "intermediate_size": "n_inner",
-            "max_position_embeddings": "n_positions",
-            "layer_norm_eps": "layer_norm_epsilon",
-            "hidden_dropout_prob": "resid_pdrop",
-            "attention_probs_dropout_prob": "attn_pdrop",
-        }
-    )
-    for key in ("prenorm", "parallel_block", "use_rms_norm", "causal", "rotary_emb_interleaved"):
-        config.only(key, False, "mlxbert runs NomicBERT without it")
-    for key in ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"):
-        config.only(key, False, "mlxbert runs NomicBERT without biases")
-    for key, allowed in (("rotary_emb_fraction", 1), ("rotary_emb_scale_base", None), ("rotary_scaling_factor", None)):
-        config.only(key, allowed, f"mlxbert runs NomicBERT with {allowed} there")
-    for key in ("num_experts", "moe_every_n_layers"):
-        config.only(key, 0, "mlxbert does not run mixtures of experts")
-    config.only("rope_scaling", None, "mlxbert runs NomicBERT without scaling")
-    authors = "activation_function" in config.values
-    if authors:
-        activation = _GATES[config.choice("activation_function", _GATES)]
-    else:
-        activation = read_activation(config, "hidden_act", "silu")
-    if authors:  # left out, it means no rotation to some versions of their code, and of the base there are two defaults
-        config.number("rotary_emb_fraction", low=1.0, high=1.0)
-    theta = _base(config, "rotary_emb_base") if authors else _base(config, "rope_theta", 1000.0)
-    rotation = Rotation(_theta(config.table("rope_parameters"), theta))
-    return read_facts(
-        config,
-        positions=_rotary(config, (rotation,) * config.integer("num_hidden_layers", most=1000)),
-        # What takes the biases from the feed-forward (mlp_fc1_bias) takes them from its authors' masked-word head too.
-        heads=read_heads(
-            config, masked_lm=Transform(activation, norm=True, bias=not authors), masked_lm_bias=not authors
-        ),
-        type_vocab_size=read_segments(config),
-        hidden_act=activation,
-        gated=True,
-        biases=Biases(attention=False, up=False, down=False),
-    )
-
-
 def _gte_rotation(config: ConfigJson) -> Rotation:
     """Its authors' dialect knows `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
-    theta, scaling = _base(config, "rope_theta", 160_000.0), config.table("rope_scaling")
+    theta, scaling = read_base(config, "rope_theta", 160_000.0), config.table("rope_scaling")
     if not scaling.values:
-        return Rotation(_theta(config.table("rope_parameters"), theta))
+        return Rotation(read_theta(config.table("rope_parameters"), theta))
     config.only("rope_parameters", None, "it says the same as rope_scaling, which is there too")
+    if scaling.get("rope_type") is not None:
+        raise scaling.refuse("rope_type", 'none: GTE\'s authors call it type, and "ntk" is the one mlxbert computes')
     scaling.choice("type", ("ntk",))
     scaling.only("mixed_b", None, "mlxbert computes this scaling without it")
     factor = scaling.number("factor", low=1.0, high=1e6)
@@ -158,13 +107,14 @@ def _gte_rotation(config: ConfigJson) -> Rotation:
 
 
 def _read_gte(config: ConfigJson) -> EncoderConfig:
-    for key, allowed in (("layer_norm_type", "layer_norm"), ("position_embedding_type", "rope"), ("pack_qkv", True)):
+    for key, allowed in (("layer_norm_type", "layer_norm"), ("position_embedding_type", "rope")):
         config.only(key, allowed, f"mlxbert runs GTE with {allowed!r} there")
+    config.only("pack_qkv", True, "mlxbert runs GTE with queries, keys and values in one tensor")
     for key in ("logn_attention_scale", "logn_attention_clip1"):
         config.only(key, False, "mlxbert runs GTE without it")
     return read_facts(
         config,
-        positions=_rotary(config, (_gte_rotation(config),) * config.integer("num_hidden_layers", most=1000)),
+        positions=read_rotary(config, (_gte_rotation(config),) * config.integer("num_hidden_layers", most=1000)),
         heads=read_heads(config, masked_lm=Transform("gelu", norm=True)),
         type_vocab_size=read_segments(config, 1, least=0),
         gated=True,
@@ -237,7 +187,7 @@ MODERNBERT = Family(
     tied={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )
 NOMIC = Family(
-    read_config=_read_nomic,
+    read_config=read_nomic,
     prefixes=("nomic_bert.", "bert."),
     encoder=encoder_table(_embeddings("emb_ln"), _NOMIC_LAYER, "encoder.layers.{}."),
     parts={
