@@ -96,7 +96,8 @@ def _of_ties(checkpoint: "Checkpoint") -> Iterator[Problem]:
 def untied_problem(copy: str, original: str, where: str = "") -> Problem:
     """A decoder that is not the word embeddings."""
     return Problem(
-        f"{copy!r} differs from {original!r}{where}: mlxbert runs models whose decoder is tied to their word embeddings",
+        f"{copy!r} differs from {original!r}{where}: mlxbert runs models whose decoder is tied to their word "
+        "embeddings",
         "what needs no masked-word head can be done: task='embed'",
     )
 

@@ -14,7 +14,7 @@ from mlxbert.device import mx, nn
 from mlxbert.embedder import Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.weights import safetensors
-from mlxbert.weights.checkpoint import FLOATS
+from mlxbert.weights.account import FLOATS
 from mlxbert.weights.config_json import ConfigJson, read_json, read_json_list
 from mlxbert.weights.hub_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
 from mlxbert.weights.safetensors import Header
