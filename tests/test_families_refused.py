@@ -85,7 +85,8 @@ LOOK_ALIKES: list[tuple[str, dict[str, Any]]] = [
     ("nomic", {"rotary_emb_fraction": 0.5}),
     ("nomic", {"rotary_emb_fraction": 0.0}),
     ("nomic", {"rotary_emb_scale_base": 512}),
-    ("nomic", {"rotary_scaling_factor": 2.0}),
+    ("nomic", {"rotary_scaling_factor": 0.5}),
+    *(("nomic", change) for change in ({"rotary_head_dim": True}, {"register_tokens": 4})),
     ("nomic", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
     ("nomic", {"head_dim": 8}),
     ("gte", {"head_dim": 8}),
@@ -114,11 +115,6 @@ def test_variants_that_are_not_computed_are_refused_by_name(
 
 
 HOSTILE: list[tuple[str, str, Any, str]] = [
-    ("bert", "id2label", ["A", "B"], "id2label"),
-    ("bert", "id2label", {"0": "A", "2": "B"}, "id2label"),
-    ("bert", "id2label", {"1": "A"}, "id2label"),
-    ("bert", "id2label", {"0": 5}, "id2label"),
-    ("bert", "id2label", {}, "id2label"),
     ("bert", "problem_type", ["regression"], "problem_type"),
     ("bert", "problem_type", "ranking", "problem_type"),
     ("roberta", "pad_token_id", 42.0, "pad_token_id"),
@@ -151,7 +147,7 @@ HOSTILE: list[tuple[str, str, Any, str]] = [
     ("modernbert", "local_attention", -1, "local_attention"),
     ("modernbert", "global_attn_every_n_layers", 0, "global_attn_every_n_layers"),
     ("modernbert", "global_rope_theta", VAST, "global_rope_theta"),
-    ("modernbert", "local_rope_theta", None, "local_rope_theta"),
+    ("modernbert", "sliding_window", 9, "sliding_window"),
     ("modernbert", "classifier_pooling", ["cls"], "classifier_pooling"),
     ("modernbert", "classifier_activation", {}, "classifier_activation"),
     ("modernbert", "decoder_bias", "yes", "decoder_bias"),
