@@ -163,6 +163,7 @@ def load(
     folder = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
     checkpoint, parts = _open(source, folder, task)
     tokenizer = load_tokenizer(checkpoint.folder, checkpoint.config)
+    _doubt_tokenizer(source, tokenizer, checkpoint.config)
     if task is None:
         _check_all(checkpoint)
     network = build_network(checkpoint, parts, chosen)
@@ -177,6 +178,18 @@ def load(
     labels = config.heads.labels if network.heads.keys() & {"sequence_classifier", "token_classifier"} else ()
     embedder = _embedder_of(folder, config, tokenizer, task)
     return Model(source, folder, config, tokenizer, network, labels, _embedder=embedder)
+
+
+def _doubt_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig) -> None:
+    """Says when the tokenizer looks like another model's; with a larger vocabulary than the model it is refused."""
+    pad = tokenizer.token_id(tokenizer.special["pad"]) if "pad" in tokenizer.special else None
+    if 2 * tokenizer.vocab_size < config.vocab_size:
+        why = f"has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,} word embeddings"
+    elif pad not in (None, config.pad_token_id):
+        why = f"pads with token {pad}, config.json says {config.pad_token_id}"
+    else:
+        return
+    _LOG.warning("%s: the tokenizer %s: it may be that of another model", source, why)
 
 
 def _embed_tokenizer(tokenizer: Tokenizer, embedder: Embedder) -> Tokenizer:

@@ -17,6 +17,7 @@ import pytest
 import mlxbert
 from mlxbert import device, errors
 from mlxbert.device import mx
+from tests.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
 
 def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -217,3 +218,23 @@ def test_what_device_describes_is_what_doctor_needs() -> None:
     found = device.describe()
     assert found["device"] in ("cpu", "gpu") and found["dtype"] in device.DTYPES
     assert device.measure_gflops(size=64, runs=1) > 0
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"vocab_size": 2 * len(VOCAB) + 1}, "word embeddings"),
+        ({"pad_token_id": 3}, "pads with token 0, config.json says 3"),
+        ({"vocab_size": 2 * len(VOCAB)}, None),
+        ({}, None),
+    ],
+)
+def test_a_tokenizer_that_looks_like_another_models_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, config: dict[str, Any], said: str | None
+) -> None:
+    facts = CONFIG | config
+    network = random_network(tiny_config(vocab_size=facts["vocab_size"], pad_token_id=facts["pad_token_id"]))
+    folder = save(tmp_path / "model", tensors_of(network), facts)
+    with caplog.at_level("WARNING", logger="mlxbert"):
+        mlxbert.load(folder, task="fill-mask")
+    assert ("another model" in caplog.text) == (said is not None) and (said or "") in caplog.text
