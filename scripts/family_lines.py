@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FILES = ("post_norm.py", "rotary.py", "deberta.py")
+FILES = ("post_norm.py", "rotation.py", "rotary.py", "nomic.py", "deberta.py")
 OWN_MATHEMATICS = {
     "MPNET": ("RelativeBias", "BiasTable", "_bias_row"),
     "MODERNBERT": ("PreNorm", "PreNormBlock", "_blocks", "_with_neighbours"),
