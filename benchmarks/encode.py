@@ -48,6 +48,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SHAPES = ((32, 32), (16, 128), (8, 512))
 VOCABULARY = 30000  # ids that are drawn
+WARM_UPS = 3  # of torch the first passes of a process are slow
 SLOW_ROUNDS = 1  # the reference BLAS takes minutes a round and hardly varies
 
 
@@ -138,7 +139,7 @@ def compare(contestants: dict[str, Contestant], model: str, rounds: int) -> None
     """Prints a row for each shape and contestant."""
     for batch, length in SHAPES:
         times: dict[str, list[float]] = {kind: [] for kind in contestants}
-        for number in range(-1, rounds):  # the first is a warm-up
+        for number in range(-WARM_UPS, rounds):
             for kind, contestant in contestants.items():
                 if contestant.rounds is None or 0 <= number < contestant.rounds:
                     seconds = contestant.seconds(model, batch, length)
