@@ -18,7 +18,7 @@ from mlxbert.weights.account import CLASSIFIERS
 from mlxbert.weights.config_json import ConfigJson, read_config
 from mlxbert.weights.families import family_of
 from mlxbert.weights.family import CLASSES, Family
-from mlxbert.weights.safetensors import Header, TensorInfo
+from mlxbert.weights.stored import Header, TensorInfo
 
 ADAPTER = "adapter_config.json"
 

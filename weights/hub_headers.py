@@ -10,7 +10,8 @@ from typing import Any
 from mlxbert.errors import HubError
 from mlxbert.weights import hub_cache
 from mlxbert.weights.hub import TIMEOUT, Commit, OnProgress, library
-from mlxbert.weights.safetensors import Header, parse_header
+from mlxbert.weights.safetensors import parse_header
+from mlxbert.weights.stored import Header
 
 _PARTIAL = 206  # the status of an answer with the part that was asked for
 

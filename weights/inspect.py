@@ -12,7 +12,6 @@ from mlxbert.weights import inspect_parts, safetensors
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.inspect_parts import to_json
-from mlxbert.weights.safetensors import Header
 from mlxbert.weights.sentence_transformers import (
     SETTINGS,
     read_embedder,
@@ -20,6 +19,7 @@ from mlxbert.weights.sentence_transformers import (
     read_settings,
     transformer_folder,
 )
+from mlxbert.weights.stored import Header
 from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}

@@ -8,38 +8,17 @@ import json
 import math
 import struct
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.config_json import read_json
+from mlxbert.weights.stored import BYTES, MAX_SIZE, Header, TensorInfo
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _LFS_POINTER = b"version "  # how such a file begins: version https://git-lfs.github.com/spec/v1
 _AGAIN = "download the model again"
 MAX_HEADER = 100_000_000  # bytes, the limit of the format itself
-MAX_SIZE = 2**31 - 1  # of one axis, the limit of MLX
-_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
-_BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """What a header says of a tensor."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    file: Path
-
-
-@dataclass(frozen=True)
-class Header:
-    """The header of one file: its tensors, the free text beside them, and how many bytes the whole file has."""
-
-    tensors: dict[str, TensorInfo]
-    metadata: dict[str, str]
-    size: int
 
 
 def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo, int, int]:
@@ -49,8 +28,8 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
             pass
         case _:
             raise CheckpointError(f"{path}: damaged header: {name!r} has no dtype, shape and data_offsets")
-    if dtype not in _BYTES:
-        raise CheckpointError(f"{path}: tensor {name!r} has dtype {dtype!r}, expected one of {', '.join(_BYTES)}")
+    if dtype not in BYTES:
+        raise CheckpointError(f"{path}: tensor {name!r} has dtype {dtype!r}, expected one of {', '.join(BYTES)}")
     if not all(type(size) is int and 0 <= size <= MAX_SIZE for size in shape):
         raise CheckpointError(f"{path}: damaged header: tensor {name!r} has shape {shape}")
     if not 0 <= start <= end <= room:
@@ -58,7 +37,7 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
             f"{path}: truncated: tensor {name!r} lies at bytes {start} to {end}, there are {room} bytes of data",
             hint=_AGAIN,
         )
-    if end - start != math.prod(shape) * _BYTES[dtype]:
+    if end - start != math.prod(shape) * BYTES[dtype]:
         raise CheckpointError(f"{path}: damaged header: tensor {name!r} of {dtype} {shape} has {end - start} bytes")
     return TensorInfo(dtype, tuple(shape), path), start, end
 

@@ -17,7 +17,7 @@ from mlxbert.weights import safetensors
 from mlxbert.weights.account import FLOATS
 from mlxbert.weights.config_json import ConfigJson, read_json, read_json_list
 from mlxbert.weights.hub_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
-from mlxbert.weights.safetensors import Header
+from mlxbert.weights.stored import Header
 
 SETTINGS = "config_sentence_transformers.json"
 _NAMESPACE = "sentence_transformers."

@@ -11,7 +11,7 @@ from mlxbert.weights.hub_cache import Snapshot
 from mlxbert.weights.hub_errors import UnknownRevisionError, UnreachableError
 
 if TYPE_CHECKING:
-    from mlxbert.weights.safetensors import Header
+    from mlxbert.weights.stored import Header
 
 _Ask = Callable[[str, str | None], Path]  # (name, revision) → folder of what the hub has
 BUILTIN = "builtin"
