@@ -133,7 +133,7 @@ class Task:
         if isinstance(self.model, Path):
             return {"task": self.name, "model": hash_folder(self.model), "options": dict(self.options)}
         network = self.model.network
-        chosen = {"dtype": str(network.encoder.embeddings.word.weight.dtype)}
+        chosen = {"dtype": str(network.encoder.embeddings.norm.weight.dtype)}
         if self.computing is not None:
             chosen |= {"device": str(self.model.device), "batch_tokens": str(self.computing.batch_tokens)}
         return {"task": self.name, "model": hash_folder(self.model.folder), "options": {**self.options, **chosen}}

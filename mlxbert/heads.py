@@ -44,18 +44,18 @@ class MaskedLM(nn.Module):
         if config.heads.masked_lm_bias:
             self.bias = mx.zeros(config.vocab_size)
 
-    def __call__(self, hidden: mx.array, word_embeddings: mx.array) -> mx.array:
+    def __call__(self, hidden: mx.array, words: nn.Embedding | nn.QuantizedEmbedding) -> mx.array:
         """Scores words.
 
         Args:
             hidden: (…, D); only the places wanted, the product with the vocabulary is the dearest of the model.
-            word_embeddings: (V, E), the encoder's own.
+            words: (V, E), the encoder's own.
 
         Returns:
             Logits (…, V).
         """
-        x = self.transform(hidden)
-        return mx.addmm(self.bias, x, word_embeddings.T) if "bias" in self else x @ word_embeddings.T
+        logits = words.as_linear(self.transform(hidden))
+        return logits + self.bias if "bias" in self else logits
 
 
 class SentenceOrder(nn.Module):
@@ -195,7 +195,7 @@ class Network(nn.Module):
 
     def masked_lm(self, hidden: EncoderOutput | mx.array) -> mx.array:
         """Word logits (…, V) of the encoder's output or of hidden states (…, D)."""
-        return self._head("masked_lm", MaskedLM)(_hidden(hidden), self.encoder.embeddings.word.weight)
+        return self._head("masked_lm", MaskedLM)(_hidden(hidden), self.encoder.embeddings.word)
 
     def next_sentence(self, pooled: EncoderOutput | mx.array) -> mx.array:
         """Logits (B, 2) of the encoder's output or the pooler's (B, D); class 0: the second text follows the first."""

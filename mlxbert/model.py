@@ -14,9 +14,10 @@ from mlxbert.embedder import Embedder
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadError
 from mlxbert.heads import Network
 from mlxbert.tokenizer import Tokenizer, load_tokenizer
-from mlxbert.weights.checkpoint import Checkpoint, build_network, first_problem, open_checkpoint
+from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families import family_of
+from mlxbert.weights.network import build_network, first_problem
 from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
 from mlxbert.weights.source import find_folder
 
@@ -166,7 +167,8 @@ def load(
     _doubt_tokenizer(source, tokenizer, checkpoint.config)
     if task is None:
         _check_all(checkpoint)
-    network = build_network(checkpoint, parts, chosen)
+    # A GPU computes with quantized weights; on a CPU MLX takes a hundred times as long for it as for floats.
+    network = build_network(checkpoint, parts, chosen, packed=mx.default_device().type == mx.DeviceType.gpu)
     _LOG.info(
         "%s: %s in %s, computing in %s on %s (%s)",
         source, checkpoint.family_name, checkpoint.folder, dtype_name(chosen), mx.default_device(), devices.BLAS.name,

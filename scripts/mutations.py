@@ -69,8 +69,8 @@ MUTATIONS = (
     Mutation(
         "bias of the decoder forgotten",
         "mlxbert/heads.py",
-        "mx.addmm(self.bias, x,",
-        "mx.addmm(0 * self.bias, x,",
+        "logits + self.bias if",
+        "logits if",
         _PARITY,
     ),
     Mutation("pooler of the last token", "mlxbert/encoder.py", "hidden[:, 0]", "hidden[:, -1]", _PARITY),
@@ -98,7 +98,7 @@ MUTATIONS = (
     ),
     Mutation(
         "untied decoder accepted",
-        "weights/checkpoint.py",
+        "weights/network.py",
         'if "masked_lm" in parts:',
         "if False:",
         "tests/test_checkpoint.py",

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from mlxbert.device import choose_dtype, mx
 from mlxbert.encoder import EncoderOutput
 from mlxbert.heads import Network
-from mlxbert.weights.checkpoint import build_network, open_checkpoint
+from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.network import build_network
 
 Array = NDArray[np.float32]
 

@@ -10,7 +10,8 @@ from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.heads import Network
 from mlxbert.weights import rows
-from mlxbert.weights.checkpoint import build_network, open_checkpoint, to_theirs
+from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.network import build_network, to_theirs
 from tests.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 NETWORK = random_network(tiny_config())
@@ -242,12 +243,20 @@ def test_a_configuration_of_absurd_size_is_refused(tmp_path: Path, key: str) -> 
         load(save(tmp_path / "absurd", TENSORS, CONFIG | {key: 3 * 2**40}))
 
 
-def test_a_folder_with_torch_files_alone_is_refused_with_a_hint(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("tf_model.h5", r"tf_model\.h5 is Keras, which mlxbert does not read", "from_tf"),
+        ("flax_model.msgpack", r"flax_model\.msgpack is Flax, which mlxbert does not read", "from_flax"),
+        ("notes.txt", r"no weights in this folder, expected model\.safetensors", ""),
+    ],
+)
+def test_a_folder_without_weights_that_are_read_is_refused(tmp_path: Path, name: str, message: str, hint: str) -> None:
     save(tmp_path, {})
-    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"no model\.safetensors") as caught:
+    (tmp_path / "model.safetensors").rename(tmp_path / name)
+    with pytest.raises(CheckpointError, match=message) as caught:
         open_checkpoint(tmp_path)
-    assert caught.value.hint is not None and "pytorch_model.bin" in caught.value.hint
+    assert hint in (caught.value.hint or "")
 
 
 def _packed(folder: Path, tensors: Mapping[str, mx.array], storage: str = rows.STORAGE) -> Path:
@@ -259,7 +268,7 @@ def _packed(folder: Path, tensors: Mapping[str, mx.array], storage: str = rows.S
 def test_eight_bits_are_right_to_half_a_step(tmp_path: Path) -> None:
     wide = TENSORS | {WORDS: TENSORS[WORDS].at[0].multiply(0.0).at[1].multiply(1e4)}
     checkpoint = open_checkpoint(_packed(tmp_path, rows.pack(wide)))
-    assert checkpoint.storage == rows.STORAGE and len(checkpoint.names) == len(TENSORS)
+    assert isinstance(checkpoint.storage, rows.Rows) and len(checkpoint.names) == len(TENSORS)
     found = to_theirs(checkpoint.family, checkpoint.config, arrays_of(load(tmp_path)))
     for name, array in wide.items():
         step = mx.abs(array).max(axis=-1, keepdims=True) / 127 if array.ndim == 2 else mx.abs(array) * 2**-10

@@ -12,9 +12,10 @@ from mlxbert.config import EncoderConfig, Rotary, Rotation
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.positions import Context
-from mlxbert.weights.checkpoint import build_network, open_checkpoint
+from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import FAMILIES, family_of
+from mlxbert.weights.network import build_network
 from mlxbert.weights.tokenizer_classes import MODEL_TYPES
 from tests.families import FROZEN
 from tests.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors

@@ -64,7 +64,9 @@ def test_parts_are_named_as_in_the_file_and_counted(model: Path) -> None:
     assert sum(part["tensors"] for part in found["parts"].values()) == len(stored)
     assert found["memory"] == {"float32": 4 * total, "float16": 2 * total, "bfloat16": 2 * total}
     size = (model / "model.safetensors").stat().st_size
-    assert found["weights"] == {"storage": "F32", "bytes": size, "files": {"model.safetensors": size}, "here": True}
+    files = {"model.safetensors": size}
+    weights = {"format": "safetensors", "storage": "F32", "bytes": size, "files": files, "here": True}
+    assert found["weights"] == weights
 
 
 def test_an_encoder_alone_has_no_beginning_in_common(model: Path) -> None:

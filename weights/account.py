@@ -56,7 +56,7 @@ def problems(
 
 
 def _of_entry(checkpoint: "Checkpoint", entry: keymap.Entry, arrays: Mapping[str, mx.array]) -> Iterator[Problem]:
-    stored = FLOATS + (("I8",) if checkpoint.storage else ())
+    stored = FLOATS + ((checkpoint.storage.dtype,) if checkpoint.storage else ())
     infos = {name: checkpoint.tensors[checkpoint.names[name]] for name in entry.theirs}
     for name, info in infos.items():
         if info.dtype not in stored:

@@ -8,7 +8,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.device import nn
 from mlxbert.embedder import Embedder
 from mlxbert.errors import MlxbertError
-from mlxbert.weights import inspect_parts, safetensors
+from mlxbert.weights import inspect_parts
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.inspect_parts import to_json
@@ -21,6 +21,7 @@ from mlxbert.weights.sentence_transformers import (
 )
 from mlxbert.weights.stored import Header
 from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
+from mlxbert.weights.weight_files import open_weights
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -40,7 +41,7 @@ def inspect_folder(folder: Path, headers: Mapping[Path, Header] | None = None) -
         unused: Tensors that become nothing, and why.
         parameters: Their number per part, and in total.
         memory: Bytes that the parameters take, by dtype.
-        weights: How they are stored, in how many bytes, in which files, and whether these are on this machine.
+        weights: Their format, how they are stored, in how many bytes, in which files, and whether these are here.
         tokenizer: Its kind, vocabulary, special tokens, whether it lower-cases.
         embedding: How vectors are made: the fields of `EmbeddingConfig`, `size`, `unit` (whether they have length 1),
             the `modules` behind the pooling, `similarity` (what the model's authors compare vectors with) and
@@ -155,13 +156,15 @@ def _module_parameters(embedding: dict[str, Any]) -> dict[str, int]:
 def _weights(
     folder: Path, checkpoint: Checkpoint, embedding: dict[str, Any], headers: Mapping[Path, Header]
 ) -> dict[str, Any]:
-    paths = safetensors.find_files(checkpoint.folder, headers)
-    paths += [folder / module / safetensors.SINGLE for module in _module_parameters(embedding)]
-    sizes = {path: headers[path].size if path in headers else path.stat().st_size for path in paths}
+    found = dict(checkpoint.weights.headers)
+    for module in _module_parameters(embedding):
+        found |= open_weights(folder / module, elsewhere=headers).headers
     used = [name for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored]
+    dtypes = sorted({checkpoint.tensors[name].dtype for name in used})
     return {
-        "storage": checkpoint.storage or ", ".join(sorted({checkpoint.tensors[name].dtype for name in used})),
-        "bytes": sum(sizes.values()),
-        "files": {path.relative_to(folder).as_posix(): size for path, size in sizes.items()},
-        "here": headers.keys().isdisjoint(paths),
+        "format": checkpoint.weights.format,
+        "storage": checkpoint.storage.name if checkpoint.storage else ", ".join(dtypes),
+        "bytes": sum(header.size for header in found.values()),
+        "files": {path.relative_to(folder).as_posix(): header.size for path, header in found.items()},
+        "here": headers.keys().isdisjoint(found),
     }

@@ -8,7 +8,8 @@ from typing import Any
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights import account, keymap
-from mlxbert.weights.checkpoint import Checkpoint, shapes
+from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.network import shapes
 
 _IGNORED = "a buffer, or part of a head that mlxbert does not run"
 _SHOWN = 3  # problems of a part

@@ -6,17 +6,42 @@ weights, not to compute with them: they are expanded when they are loaded. `x.we
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.weights.stored import TensorInfo
 
 STORAGE_KEY, STORAGE = "mlxbert.storage", "int8-per-row"
 _SUFFIX = "_scale"
 
 
-def is_scale(name: str) -> bool:
-    """Whether a tensor of this name holds the scales of another."""
-    return name.endswith(_SUFFIX)
+@dataclass(frozen=True)
+class Rows:
+    """The storage, see `mlxbert.weights.stored.Storage`."""
+
+    name: str = STORAGE
+    dtype: str = "I8"
+
+    def meant(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+        """The tensors without the scales.
+
+        Raises:
+            CheckpointError: An int8 tensor without its scales.
+        """
+        for name, info in tensors.items():
+            scale = tensors.get(name + _SUFFIX)
+            if info.dtype == self.dtype and (scale is None or scale.shape != info.shape[:1]):
+                raise CheckpointError(
+                    f"{folder}: tensor {name!r} is stored in 8 bits, its scales {name + _SUFFIX!r} do not fit"
+                )
+        return {name: info for name, info in tensors.items() if not name.endswith(_SUFFIX)}
+
+    def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
+        """The matrix, lazy."""
+        wide = arrays[name].astype(mx.float32) * arrays[name + _SUFFIX][:, None]
+        return wide.astype(dtype)  # rounded once, not twice
 
 
 def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
@@ -31,22 +56,3 @@ def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
         packed[name] = mx.round(wide / scale[:, None]).astype(mx.int8)
         packed[name + _SUFFIX] = scale
     return packed
-
-
-def expand(arrays: Mapping[str, mx.array], dtype: mx.Dtype) -> dict[str, mx.array]:
-    """Undoes `pack`, lazily, in `dtype`.
-
-    Raises:
-        CheckpointError: An int8 tensor without its scales.
-    """
-    expanded = {}
-    for name, array in arrays.items():
-        if is_scale(name):
-            continue
-        if array.dtype == mx.int8:
-            scale = arrays.get(name + _SUFFIX)
-            if scale is None or scale.shape != array.shape[:1]:
-                raise CheckpointError(f"tensor {name!r} is stored in 8 bits, its scales {name + _SUFFIX!r} do not fit")
-            array = (array.astype(mx.float32) * scale[:, None]).astype(dtype)  # rounded once, not twice
-        expanded[name] = array
-    return expanded

@@ -7,7 +7,7 @@ in words and nothing of a damaged file is used. Format: https://huggingface.co/d
 import json
 import math
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from mlxbert.device import mx
@@ -103,21 +103,19 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
 
 
 def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
-    """The safetensors files of a model folder: the single one, or the shards that the index names.
+    """The safetensors files of a model folder: the single one, or the shards that the index names; none without both.
 
     Args:
         folder: The model folder.
         elsewhere: Files that count as if they were there.
 
     Raises:
-        CheckpointError: There are none, one is missing, or the index is damaged or points out of the folder.
+        CheckpointError: A shard is missing, or the index is damaged or points out of the folder.
     """
     if folder / SINGLE in elsewhere or (folder / SINGLE).is_file():
         return [folder / SINGLE]
     if not (folder / INDEX).is_file():
-        others = sorted(path.name for path in folder.glob("*.bin")) + sorted(path.name for path in folder.glob("*.h5"))
-        hint = f"{others[0]} is not read: save the model as safetensors" if others else None
-        raise CheckpointError(f"{folder}: no {SINGLE} and no {INDEX} in this folder", hint=hint)
+        return []
     index = folder / INDEX
     weight_map = read_json(index, CheckpointError).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
@@ -132,13 +130,15 @@ def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
     return shards
 
 
-def read_headers(folder: Path, elsewhere: Mapping[Path, Header] | None = None) -> dict[Path, Header]:
-    """The headers of a model folder's weights; see `find_files` and `read_header`."""
+def read_headers(
+    folder: Path, classes: Sequence[str] = (), elsewhere: Mapping[Path, Header] | None = None
+) -> dict[Path, Header] | None:
+    """The headers of a model folder's safetensors; `None` if it has none. See `find_files` and `read_header`."""
     elsewhere = elsewhere or {}
-    return {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)}
+    return {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)} or None
 
 
-def load_arrays(path: Path) -> dict[str, mx.array]:
+def load_arrays(path: Path, header: Header | None = None) -> dict[str, mx.array]:
     """The tensors of a file whose header was checked; lazy, the data is read when it is used."""
     try:
         arrays = mx.load(str(path), format="safetensors")

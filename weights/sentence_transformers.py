@@ -13,11 +13,11 @@ from mlxbert.activations import ACTIVATIONS
 from mlxbert.device import mx, nn
 from mlxbert.embedder import Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
-from mlxbert.weights import safetensors
 from mlxbert.weights.account import FLOATS
 from mlxbert.weights.config_json import ConfigJson, read_json, read_json_list
 from mlxbert.weights.hub_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
 from mlxbert.weights.stored import Header
+from mlxbert.weights.weight_files import open_weights
 
 SETTINGS = "config_sentence_transformers.json"
 _NAMESPACE = "sentence_transformers."
@@ -193,27 +193,24 @@ def _with_prompts(config: EmbeddingConfig, folder: Path) -> EmbeddingConfig:
 
 def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]], headers: _Headers) -> dict[str, mx.array]:
     """The tensors of a module's own weight file, in float32: exactly those expected."""
-    path = folder / safetensors.SINGLE
-    elsewhere = (headers or {}).get(path)
-    if elsewhere is None and not path.is_file():
-        old = (folder / "pytorch_model.bin").is_file()
-        hint = "pytorch_model.bin is not read: save the model anew with a current sentence-transformers"
-        raise CheckpointError(f"{folder}: no {safetensors.SINGLE} in this module's folder", hint=hint if old else None)
-    header = elsewhere or safetensors.read_header(path)
-    for name, info in header.tensors.items():
+    try:
+        weights = open_weights(folder, elsewhere=headers)
+    except CheckpointError as problem:
+        raise CheckpointError(f"{problem.message}, as {MODULES} asks for", hint=problem.hint) from None
+    for name, info in weights.tensors.items():
         if info.dtype not in FLOATS:
             raise CheckpointError(
-                f"{path}: tensor {name!r} has dtype {info.dtype}, expected one of {', '.join(FLOATS)}"
+                f"{info.file}: tensor {name!r} has dtype {info.dtype}, expected one of {', '.join(FLOATS)}"
             )
-    found = {name: info.shape for name, info in header.tensors.items()}
+    found = {name: info.shape for name, info in weights.tensors.items()}
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):
             raise CheckpointError(
-                f"{path}: tensor {name!r} has shape {found.get(name, 'none')}, expected {expected.get(name, 'none')}"
+                f"{folder}: tensor {name!r} has shape {found.get(name, 'none')}, expected {expected.get(name, 'none')}"
             )
     if headers is not None:
         return {name: mx.zeros(shape) for name, shape in expected.items()}
-    arrays = {name: array.astype(mx.float32) for name, array in safetensors.load_arrays(path).items()}
+    arrays = {name: array.astype(mx.float32) for name, array in weights.arrays().items()}
     mx.eval(arrays)  # now, whatever becomes of the file later
     return arrays
 

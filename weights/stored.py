@@ -8,7 +8,7 @@ spelling of its own says what the file calls a tensor. Data is read tensor by te
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mlxbert.device import mx
 
@@ -81,6 +81,28 @@ class LazyArrays(Mapping[str, mx.array]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+class Storage(Protocol):
+    """A way to store matrices that are no plain numbers: several tensors stand for one."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+
+    @property
+    def dtype(self) -> str:
+        """What to call the dtype of a matrix that is stored so."""
+
+    def meant(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+        """The tensors that are meant by those that are stored.
+
+        Raises:
+            CheckpointError: Those that stand for one matrix do not belong together.
+        """
+
+    def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
+        """The matrix `name` in `dtype`, from the tensors that are stored."""
 
 
 def from_bytes(raw: "np.ndarray[Any, Any]", dtype: str, shape: tuple[int, ...]) -> mx.array:

@@ -1,0 +1,111 @@
+"""From an opened checkpoint to the network with its weights, and back to names."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from mlxbert.config import EncoderConfig
+from mlxbert.device import mx, nn
+from mlxbert.errors import CheckpointError
+from mlxbert.heads import HEADS, Network
+from mlxbert.weights import account, keymap
+from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.family import Family
+from mlxbert.weights.quantized import Quantization, put, quantizable
+
+
+def _check_tied(checkpoint: Checkpoint, arrays: Mapping[str, mx.array]) -> None:
+    """Refuses copies that differ from what they are tied to; the copy itself is not used."""
+    for copy, original in checkpoint.family.tied.items():
+        if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
+            raise account.untied_problem(copy, original).error(checkpoint)
+
+
+def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointError | None:
+    """Why a network with these parts cannot be built, as far as headers tell."""
+    parts = tuple(parts)
+    arrays = shapes(checkpoint, parts)
+    for part in ("encoder", *parts):
+        for problem in account.problems(checkpoint, part, parts, arrays):
+            return problem.error(checkpoint)
+    return None
+
+
+def shapes(checkpoint: Checkpoint, parts: Iterable[str]) -> dict[str, mx.array]:
+    """The parameters of a network with these parts; random and lazy, only names and shapes count."""
+    return dict(nn.utils.tree_flatten(_empty_network(checkpoint, tuple(parts)).parameters()))
+
+
+def _empty_network(checkpoint: Checkpoint, parts: tuple[str, ...]) -> Network:
+    config = replace(checkpoint.config, pooler="pooler" in parts)
+    return Network(config, [part for part in parts if part in HEADS])
+
+
+def build_network(checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype, *, packed: bool = False) -> Network:
+    """The network with its weights in place and read from disk.
+
+    Args:
+        checkpoint: The opened folder.
+        parts: Which optional parts to build; each must be in the weights.
+        dtype: What to compute in.
+        packed: Whether quantized weights stay so and are computed with as they are, which saves memory; they are
+            expanded to `dtype` otherwise.
+
+    Raises:
+        CheckpointError: A tensor is missing, has another shape or dtype than expected, or is tied and differs.
+    """
+    parts = tuple(parts)
+    problem = first_problem(checkpoint, parts)
+    if problem is not None:
+        raise problem
+    network = _empty_network(checkpoint, parts)
+    ours: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
+    entries = list(keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, ours))
+    quantization = checkpoint.storage if packed and isinstance(checkpoint.storage, Quantization) else None
+    arrays = checkpoint.arrays(dtype)
+    loaded: dict[str, mx.array] = {}
+    kept: set[str] = quantizable(network) if quantization else set()
+    for entry in entries:
+        if quantization is not None and _is_packed(checkpoint, entry, kept):
+            loaded |= _packed(checkpoint, entry, quantization, dtype)
+        else:
+            kept -= {*entry.ours}
+            loaded |= {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
+    if quantization is not None:
+        put(network, quantization, kept)
+    if "masked_lm" in parts:
+        _check_tied(checkpoint, arrays)
+    network.load_weights(list(loaded.items()))
+    network.eval()
+    mx.eval(network.parameters())
+    return network
+
+
+def _is_packed(checkpoint: Checkpoint, entry: keymap.Entry, kept: set[str]) -> bool:
+    assert checkpoint.storage is not None
+    dtypes = {checkpoint.tensors[checkpoint.names[name]].dtype for name in entry.theirs}
+    return kept.issuperset(entry.ours) and dtypes == {checkpoint.storage.dtype}
+
+
+def _packed(checkpoint: Checkpoint, entry: keymap.Entry, how: Quantization, dtype: mx.Dtype) -> dict[str, mx.array]:
+    """The tensors of quantized modules: rows of a quantized matrix are cut and joined as those of a plain one."""
+    stored = checkpoint.weights.arrays()
+    parts = {name: how.parts(stored, checkpoint.names[name], dtype) for name in entry.theirs}
+    loaded: dict[str, mx.array] = {}
+    for suffix in how.SUFFIXES:
+        found = keymap.load(entry, {name: part[suffix] for name, part in parts.items()})
+        loaded |= {name.removesuffix(".weight") + suffix: array for name, array in found.items()}
+    return loaded
+
+
+def to_theirs(family: Family, config: EncoderConfig, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """Our tensors under the family's names: the way back of `build_network`.
+
+    The prefix is written when a head lies beside the encoder, as the family's own files have it.
+    """
+    table = family.encoder + tuple(entry for part in family.parts.values() for entry in part)
+    prefix = family.prefixes[0] if any(name.startswith("heads.") for name in arrays) else ""
+    theirs: dict[str, mx.array] = {}
+    for entry in keymap.pairs(table, config.num_stored_layers, arrays):
+        inside = prefix if entry.ours[0].startswith("encoder.") else ""
+        theirs |= {inside + name: array for name, array in keymap.save(entry, arrays).items()}
+    return theirs
