@@ -184,7 +184,7 @@ MUTATIONS = (
     Mutation("pairs merged in any order", "weights/tokenizer_pieces.py", "((-score, ", "((0, ", _CLASSES),
     Mutation(
         "a piece beyond the end of the file",
-        "weights/sentencepiece_file.py",
+        "weights/protobuf.py",
         "number == 0 or at + size > end",
         "number == 0",
         "tests/test_sentencepiece_file.py",

@@ -4,20 +4,20 @@ Read here and not by the sentencepiece library, which ends the process on some d
 """
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from mlxbert.errors import TokenizerError
+from mlxbert.weights import protobuf
+from mlxbert.weights.protobuf import FIXED32, VARINT, Broken, fields, varint
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # what a piece can be
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _READ = ("unigram", "bpe")
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # fields of the model …
 _TEXT, _SCORE, _TYPE = 1, 2, 3  # … of a piece …
-_TEXT_KEY, _SCORE_KEY, _TYPE_KEY = _TEXT << 3 | _BYTES, _SCORE << 3 | _FIXED32, _TYPE << 3 | _VARINT
+_TEXT_KEY, _SCORE_KEY, _TYPE_KEY = _TEXT << 3 | protobuf.BYTES, _SCORE << 3 | FIXED32, _TYPE << 3 | VARINT
 _FLOAT = struct.Struct("<f")
 _KIND, _SUFFIX, _BYTE_FALLBACK = 3, 24, 35  # … of the trainer's settings …
 _CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # … and of the normalizer's
@@ -57,41 +57,6 @@ class SentencePieceModel:
         return next(piece.text for piece in self.pieces if piece.type == UNKNOWN)
 
 
-class _Broken(Exception):
-    """The bytes are no such message; the text says where."""
-
-
-def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < end and shift < 64:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-    raise _Broken(f"no number at byte {at}")
-
-
-def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of a message: number, wire type, and where the value starts and ends."""
-    while at < end:
-        start = at
-        key, at = _varint(data, at, end)
-        number, wire = key >> 3, key & 7
-        if wire == _BYTES:
-            size, at = _varint(data, at, end)
-        elif wire == _VARINT:
-            size = _varint(data, at, end)[1] - at
-        elif wire in (_FIXED32, _FIXED64):
-            size = 4 if wire == _FIXED32 else 8
-        else:
-            raise _Broken(f"no field at byte {start}")
-        if number == 0 or at + size > end:
-            raise _Broken(f"the field at byte {start} goes on beyond the end")
-        yield number, wire, at, at + size
-        at += size
-
-
 def _piece(data: bytes, at: int, end: int) -> Piece:
     text, score, kind = b"", 0.0, NORMAL
     behind = at + 2 + data[at + 1] if end - at > 7 else end
@@ -101,25 +66,19 @@ def _piece(data: bytes, at: int, end: int) -> Piece:
         text, (score,) = data[at + 2 : behind], _FLOAT.unpack_from(data, behind + 1)
         kind = data[end - 1] if typed else NORMAL
     else:
-        for number, wire, start, stop in _fields(data, at, end):
-            if (number, wire) == (_TEXT, _BYTES):
+        for number, wire, start, stop in fields(data, at, end):
+            if (number, wire) == (_TEXT, protobuf.BYTES):
                 text = data[start:stop]
-            elif (number, wire) == (_SCORE, _FIXED32):
+            elif (number, wire) == (_SCORE, FIXED32):
                 (score,) = _FLOAT.unpack_from(data, start)
-            elif (number, wire) == (_TYPE, _VARINT):
-                kind = _varint(data, start, stop)[0]
+            elif (number, wire) == (_TYPE, VARINT):
+                kind = varint(data, start, stop)[0]
     if not text or score - score != 0 or not NORMAL <= kind <= BYTE:  # inf and nan differ from themselves
-        raise _Broken(f"the piece at byte {at} is {text!r:.40} with score {score} and type {kind}")
+        raise Broken(f"the piece at byte {at} is {text!r:.40} with score {score} and type {kind}")
     try:
         return Piece(text.decode("utf-8"), score, kind)
     except UnicodeDecodeError:
-        raise _Broken(f"the piece at byte {at} is not UTF-8") from None
-
-
-def _flags(data: bytes, at: int, end: int) -> dict[int, int]:
-    """The numbers of a message by field."""
-    found = _fields(data, at, end)
-    return {number: _varint(data, start, stop)[0] for number, wire, start, stop in found if wire == _VARINT}
+        raise Broken(f"the piece at byte {at} is not UTF-8") from None
 
 
 def _parse(data: bytes) -> SentencePieceModel:
@@ -127,17 +86,17 @@ def _parse(data: bytes) -> SentencePieceModel:
     trainer: dict[int, int] = {}
     normalizer: dict[int, int] = {}
     charsmap = b""
-    for number, wire, start, end in _fields(data, 0, len(data)):
-        if wire != _BYTES:
+    for number, wire, start, end in fields(data, 0, len(data)):
+        if wire != protobuf.BYTES:
             continue
         if number == _PIECES:
             pieces.append(_piece(data, start, end))
         elif number == _TRAINER:
-            trainer = _flags(data, start, end)
+            trainer = protobuf.numbers(data, start, end)
         elif number == _NORMALIZER:
-            normalizer = _flags(data, start, end)
-            for field, kind, first, last in _fields(data, start, end):
-                if (field, kind) == (_CHARSMAP, _BYTES):
+            normalizer = protobuf.numbers(data, start, end)
+            for field, kind, first, last in fields(data, start, end):
+                if (field, kind) == (_CHARSMAP, protobuf.BYTES):
                     charsmap = data[first:last]
     types = {piece.type for piece in pieces}
     method = _KINDS.get(trainer.get(_KIND, 1), str(trainer.get(_KIND)))
@@ -171,7 +130,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
         raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
     except TokenizerError as problem:
         raise TokenizerError(f"{path}: {problem.message}", hint="a tokenizer.json beside it would be read") from None
-    except _Broken as problem:
+    except Broken as problem:
         raise TokenizerError(
             f"{path}: damaged, expected a SentencePiece model: {problem}", hint="download it again"
         ) from None
