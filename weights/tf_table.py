@@ -17,6 +17,7 @@ from mlxbert.weights.snappy import decompress
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 MAX_INDEX = 2**24  # bytes; real ones have some kilobytes
 _MAX_ENTRIES, _MAX_KEY = 100_000, 1024  # keys are stored by what differs from the one before: small files, long keys
+_MAX_RANK = 254  # of TensorFlow
 _FOOTER, _TRAILER = 48, 5
 _PLAIN, _SNAPPY = 0, 1  # types of blocks
 _U32 = struct.Struct("<I")
@@ -133,6 +134,8 @@ def _shape(message: bytes, at: int, end: int) -> tuple[int, ...]:
             sizes.append(protobuf.numbers(message, start, stop).get(1, 0))
         elif (number, wire) == (3, VARINT):
             raise Broken("a shape that is not known")
+    if len(sizes) > _MAX_RANK:
+        raise Broken(f"a shape of {len(sizes)} axes")
     return tuple(sizes)
 
 
