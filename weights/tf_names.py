@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from mlxbert.weights.protobuf import Broken
 
+_RESAVE = "load it with the program that wrote it and save the model as safetensors"
 GENERATOR = "ElectraForMaskedLM"  # the class that takes the generator out of ELECTRA's two networks
 _SLOTS = re.compile(
     r".*/(adam_[mv]|lamb_[mv]|(Adam|LAMB|AdamWeightDecay|LAMBOptimizer|AdamWeightDecayOptimizer|Momentum)(_\d+)?"
@@ -80,7 +81,7 @@ def why_not(names: Iterable[str]) -> tuple[str, str] | None:
             return (
                 f"tensor {name!r} is of a checkpoint of TensorFlow 2, which stores objects under names of their own, "
                 "expected the names of Google's BERT, ALBERT or ELECTRA (TensorFlow 1)",
-                "load it with the program that wrote it and save the model as safetensors",
+                _RESAVE,
             )
         if _FACTORED.fullmatch(name):
             return (
@@ -92,7 +93,7 @@ def why_not(names: Iterable[str]) -> tuple[str, str] | None:
         if root not in _ROOTS and _NUMBERED.fullmatch(name) and not _SLOTS.fullmatch(name):
             return (
                 f"tensor {name!r} has a name that Keras numbered, and the number does not say which layer it is of",
-                "load it in TensorFlow or transformers and save the model as safetensors",
+                _RESAVE,
             )
     return None
 

@@ -26,6 +26,10 @@ _SLICE_KEY = b"\0"  # how the key of a piece of a partitioned variable begins
 _BAD_ORDER = "keys are not in their order"
 
 
+class _Unread(Exception):
+    """The index is whole, but of a kind that mlxbert does not read."""
+
+
 class Entry(NamedTuple):
     """What the index says of a tensor; `dtype` is a number of TensorFlow's `DataType`."""
 
@@ -119,9 +123,9 @@ def _shards(message: bytes) -> int:
             version = protobuf.numbers(message, start, end).get(2, 0)
     found = protobuf.numbers(message, 0, len(message))
     if found.get(2, 0) != 0:
-        raise Broken("its numbers are big-endian, expected little-endian")
+        raise _Unread("its numbers are big-endian, expected little-endian")
     if version > _VERSION:
-        raise Broken(f"version {version} of the format, expected {_VERSION}")
+        raise _Unread(f"version {version} of the format, expected {_VERSION}")
     if not 1 <= found.get(1, 0) <= _MAX_ENTRIES:
         raise Broken(f"{found.get(1, 0)} files of data")
     return found[1]
@@ -148,7 +152,7 @@ def _entry(name: str, message: bytes) -> Entry:
         elif (number, wire) == (6, FIXED32):
             (crc,) = _U32.unpack_from(message, start)
         elif (number, wire) == (7, protobuf.BYTES):
-            raise Broken(f"tensor {name!r} is stored in slices (a partitioned variable), expected it whole")
+            raise _Unread(f"tensor {name!r} is stored in slices (a partitioned variable), expected it whole")
     found = protobuf.numbers(message, 0, len(message))
     return Entry(found.get(1, 0), shape, found.get(3, 0), found.get(4, 0), found.get(5, 0), crc)
 
@@ -188,6 +192,10 @@ def read_bundle(path: Path) -> Bundle:
         return _bundle(path.read_bytes())
     except OSError as problem:
         raise CheckpointError(f"{path}: cannot be read ({problem.strerror})") from None
+    except _Unread as problem:
+        raise CheckpointError(
+            f"{path}: {problem}", hint="load it with the program that wrote it and save the model as safetensors"
+        ) from None
     except Broken as problem:
         raise CheckpointError(
             f"{path}: expected the index of a TensorFlow checkpoint: {problem}", hint="download the checkpoint again"
