@@ -248,6 +248,7 @@ def test_a_file_that_changes_behind_our_back_is_refused(tmp_path: Path) -> None:
         ({"_CHECKPOINTABLE_OBJECT_GRAPH": entry(dtype=7)}, "TensorFlow 2"),
         ({"bert/encoder/layer_shared/output/dense/bias": entry()}, "first ALBERT of albert_zh"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_tensors_that_cannot_be_are_refused(tmp_path: Path, entries: dict[str, bytes], message: str) -> None:
     write_index(tmp_path, entries, b"\0" * (16 if "spellings" in message else 8))
@@ -278,6 +279,7 @@ def test_tensors_that_cannot_be_are_refused(tmp_path: Path, entries: dict[str, b
         (b"\xff" * 40 + MAGIC, "no number"),
         (b"\0" * 48, "does not end"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_files_that_are_no_indexes_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     write_table(tmp_path, content)
