@@ -6,6 +6,7 @@ from mlxbert.config import Absolute, EncoderConfig, Projection, RelativeBias, Tr
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.family import Family, read_activation, read_facts, read_heads, read_pad, read_segments
 from mlxbert.weights.keymap import Table, same, within
+from mlxbert.weights.mlx_names import MLX_SPELLINGS
 
 _MPNET_PAD = 1  # what its positions are counted from, whatever the configuration calls padding
 _GELU = Transform("gelu", norm=True)  # of masked-word heads that do not ask hidden_act
@@ -171,6 +172,7 @@ MASKED_LM: Table = masked_lm_table(
 )
 WORDS = "embeddings.word_embeddings.weight"
 BUFFERS = (r"embeddings\.(position_ids|token_type_ids)",)
+_OLD_SPELLINGS = {r"\.gamma$": ".weight", r"\.beta$": ".bias"}
 
 BERT = Family(
     read_config=_read_bert,
@@ -184,7 +186,7 @@ BERT = Family(
         "token_classifier": TOKEN_CLASSIFIER,
         "question_answering": QUESTION_ANSWERING,
     },
-    old_spellings={r"\.gamma$": ".weight", r"\.beta$": ".bias"},
+    old_spellings=_OLD_SPELLINGS | MLX_SPELLINGS,
     ignored=BUFFERS,
     tied={"cls.predictions.decoder.weight": WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
 )
@@ -231,6 +233,7 @@ ALBERT = replace(
         "token_classifier": TOKEN_CLASSIFIER,
         "question_answering": QUESTION_ANSWERING,
     },
+    old_spellings=_OLD_SPELLINGS,  # its own pooler.weight is what tools of MLX call BERT's
     tied={"predictions.decoder.weight": WORDS, "predictions.decoder.bias": "predictions.bias"},
 )
 ELECTRA = replace(

@@ -1,0 +1,142 @@
+"""Which parameter an initializer of an ONNX graph is.
+
+Exporters keep torch's names of most parameters. A matrix that a graph multiplies by is stored turned and under a
+number: its name is found by where the multiplication stands, or by the bias that is added behind it. Operators:
+https://onnx.ai/onnx/operators/.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlxbert.errors import CheckpointError
+
+_PARAMETER = re.compile(r"(\w+\.)+(weight|bias|gamma|beta)")
+_SCOPES = "pkg.torch.onnx.name_scopes"  # what torch's newer exporter notes with a node
+_WRAPPER = re.compile(r"^(?:\w+\.)*?auto_model\.")  # of models that were exported from sentence-transformers
+# A bias of words of its own stands beside the decoder, not in it.
+_WORDS_BIAS = re.compile(r"((?:^|.*\.)predictions|lm_head)$")
+_QUANTIZED = re.compile(r"QLinear\w*|\w+Integer|(Dynamic)?QuantizeLinear|DequantizeLinear")
+_STANDARD = ("", "ai.onnx")
+_HINT = "take the export that is neither quantized nor optimized, or the model as safetensors"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a value comes from: an initializer, perhaps turned."""
+
+    initializer: str
+    turned: bool = False
+
+
+def refuse_operators(graph: Any) -> None:
+    """Refuses graphs whose weights are no longer those of the model.
+
+    Raises:
+        CheckpointError: An operator is a quantized or a fused one; the file is not named.
+    """
+    for node in graph.node:
+        if node.domain not in _STANDARD:
+            raise CheckpointError(
+                f"operator {node.domain}.{node.op_type} in the graph, expected operators of ONNX itself", hint=_HINT
+            )
+        if _QUANTIZED.fullmatch(node.op_type):
+            raise CheckpointError(f"operator {node.op_type} in the graph: quantized, expected floats", hint=_HINT)
+
+
+def _attribute(node: Any, name: str) -> Any:
+    return next((attribute for attribute in node.attribute if attribute.name == name), None)
+
+
+def _scope(node: Any) -> str:
+    """The name of the module that a node was exported from; empty if nothing says."""
+    for note in node.metadata_props:
+        if note.key == _SCOPES:
+            names = re.findall(r"'([\w.]*)'", note.value)
+            return names[-2] if len(names) > 1 else ""
+    return ".".join(node.name.split("/")[1:-1])
+
+
+def _sources(graph: Any, ranks: dict[str, int]) -> dict[str, Source]:
+    """The values that are initializers, as they are or behind nodes that change no number."""
+    sources = {name: Source(name) for name in ranks}
+    for node in graph.node:
+        source = sources.get(node.input[0]) if node.input else None
+        if source is None or len(node.output) != 1:
+            continue
+        if node.op_type in ("Identity", "Cast"):
+            sources.setdefault(node.output[0], source)
+        elif node.op_type == "Transpose" and ranks[source.initializer] == 2:
+            order = _attribute(node, "perm")
+            turned = order is None or list(order.ints) == [1, 0]
+            sources.setdefault(node.output[0], replace(source, turned=source.turned != turned))
+    return sources
+
+
+def _biases(graph: Any, sources: dict[str, Source], ranks: dict[str, int]) -> dict[str, str]:
+    """By the name of a value, that of the bias added to it."""
+    found = {}
+    for node in graph.node:
+        if node.op_type == "Add" and len(node.input) == 2:
+            for value, bias in (tuple(node.input), tuple(node.input)[::-1]):
+                if bias.endswith(".bias") and bias in sources and ranks[sources[bias].initializer] == 1:
+                    found[value] = bias
+    return found
+
+
+def _matrix_name(node: Any, bias: str) -> str | None:
+    """What the matrix of a multiplication is called; the scope says more, old exports have none.
+
+    A module that is called again, as ALBERT's layer, has a number at the end of its scope.
+    """
+    stem, beside = _scope(node), bias.removesuffix(".bias")
+    if bias and (not stem or re.fullmatch(re.escape(beside) + r"_\d+", stem)):
+        stem = _WORDS_BIAS.sub(r"\1.decoder", beside)
+    return f"{stem}.weight" if stem else None
+
+
+def _named(graph: Any, ranks: dict[str, int]) -> Iterator[tuple[str, Source]]:
+    """Names of parameters and where each comes from; a name can come several times."""
+    sources = _sources(graph, ranks)
+    biases = _biases(graph, sources, ranks)
+    for name, source in sources.items():
+        if _PARAMETER.fullmatch(name):
+            yield name, source
+    for node in graph.node:
+        matrix = sources.get(node.input[1]) if len(node.input) > 1 else None
+        if node.op_type == "Gather" and node.input[0] in sources:  # a table that is tied goes by one name only
+            name = f"{_scope(node)}.weight"
+            if _PARAMETER.fullmatch(sources[node.input[0]].initializer) and name.endswith("embeddings.weight"):
+                yield name, sources[node.input[0]]
+        elif node.op_type in ("MatMul", "Gemm") and matrix and not _PARAMETER.fullmatch(matrix.initializer):
+            bias = (
+                biases.get(node.output[0], "")
+                if node.op_type == "MatMul"
+                else node.input[2]
+                if len(node.input) > 2
+                else ""
+            )
+            flag = _attribute(node, "transB") if node.op_type == "Gemm" else None
+            name = _matrix_name(node, bias) or ""
+            if name and ranks[matrix.initializer] == 2:
+                yield name, replace(matrix, turned=matrix.turned != (flag is None or not flag.i))
+
+
+def parameters(graph: Any, ranks: dict[str, int]) -> dict[str, list[Source]]:
+    """Where each parameter of a model lies: in one initializer, or in several that must be equal.
+
+    Args:
+        graph: A GraphProto.
+        ranks: How many axes each initializer has.
+    """
+    found: dict[str, list[Source]] = {}
+    for name, source in _named(graph, ranks):
+        places = found.setdefault(_WRAPPER.sub("", name), [])
+        if source not in places:
+            places.append(source)
+    for name in list(found):
+        original = re.sub(r"\.decoder\.bias$", ".bias", name)
+        if _WORDS_BIAS.fullmatch(original.removesuffix(".bias")):
+            found.setdefault(original, found[name])  # tied: exporters keep either name
+    return found
