@@ -6,6 +6,7 @@ https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
 """
 
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,7 +90,7 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
     with archive.open(member) as file:
         try:
             shape, _, dtype = _read_npy_header(file)
-        except (*_DAMAGES, SyntaxError, RecursionError) as problem:
+        except (*_DAMAGES, SyntaxError, RecursionError, tokenize.TokenError) as problem:
             raise CheckpointError(f"{path}: array {name!r} has a damaged header ({problem!s:.80})") from None
         start = file.tell()
     if dtype.hasobject:

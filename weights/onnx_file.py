@@ -122,7 +122,7 @@ def _checked(path: Path, proto: Any) -> _Initializer | None:
         facts = {entry.key: entry.value for entry in proto.external_data}
         file = _beside(path, facts.get("location", ""))
         texts = facts.get("offset", "0"), facts.get("length", str(found.size))
-        if not all(text.isascii() and text.isdigit() and len(text) < 20 for text in texts):
+        if not all(text.isascii() and text.isdigit() and len(text) < 100 for text in texts):
             raise CheckpointError(f"{path}: tensor {name!r} lies at {texts}, expected offset and length in bytes")
         offset, length = (int(text) for text in texts)
         room = file.stat().st_size - offset
@@ -155,16 +155,30 @@ def _initializers(path: Path, graph: Any) -> tuple[dict[str, _Initializer], list
     return found, others
 
 
+def _is_text(graph: Any) -> bool:
+    """Whether all names are text; some versions of protobuf give bytes for what is no UTF-8, others raise."""
+    notes = [note for node in graph.node for note in node.metadata_props]
+    notes += [note for proto in graph.initializer for note in proto.external_data]
+    texts = [text for note in notes for text in (note.key, note.value)]
+    texts += [proto.name for proto in graph.initializer] + [proto.values.name for proto in graph.sparse_initializer]
+    for node in graph.node:
+        texts += (node.domain, node.op_type, node.name, *node.input, *node.output)
+        texts += [attribute.name for attribute in node.attribute]
+    return all(isinstance(text, str) for text in texts)
+
+
 def _open(path: Path) -> tuple[dict[str, list[Source]], dict[str, _Initializer], tuple[str, ...]]:
     """Parameters, initializers, and the names of those that are no parameters."""
     model = _parse(path)
     try:
+        if not _is_text(model.graph):
+            raise CheckpointError(f"{path}: damaged: a name is not UTF-8", hint=_AGAIN)
         onnx_graph.refuse_operators(model.graph)
         initializers, others = _initializers(path, model.graph)
         ranks = {name: len(initializer.shape) for name, initializer in initializers.items()}
         places = onnx_graph.parameters(model.graph, ranks)
     except UnicodeDecodeError as problem:
-        raise CheckpointError(f"{path}: damaged: a name is not UTF-8 ({problem.reason})", hint=_AGAIN) from None
+        raise CheckpointError(f"{path}: damaged: a name is not UTF-8 ({problem})", hint=_AGAIN) from None
     except OSError as problem:
         raise CheckpointError(f"{path}: its data cannot be read ({problem.strerror})") from None
     except CheckpointError as problem:
