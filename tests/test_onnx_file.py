@@ -45,7 +45,7 @@ def node(kind: str, inputs: list[str], output: str, name: str = "", **attributes
     return pytest.importorskip("onnx").helper.make_node(kind, inputs, [output], name, **attributes)
 
 
-def outside(location: str, dims: tuple[int, ...] = (2, 3), **places: object) -> Any:
+def outside(location: str, dims: Any = (2, 3), **places: object) -> Any:
     """A tensor whose data lies in another file."""
     onnx = pytest.importorskip("onnx")
     proto = onnx.TensorProto(name="a.weight", data_type=1, dims=dims, data_location=1)
@@ -131,6 +131,28 @@ def test_matrices_are_followed_through_nodes_that_change_no_number(tmp_path: Pat
     assert found.keys() == {"a.q.weight", "a.q.bias", "b.q.bias", "e.weight"}
     assert np.array_equal(np.array(found["a.q.weight"]), ODD)
     assert np.array_equal(np.array(found["b.q.bias"]), bias)
+
+
+@pytest.mark.parametrize(
+    ("names", "more"),
+    [
+        ({"cls.predictions.decoder.bias"}, {"cls.predictions.bias"}),
+        ({"lm_head.decoder.bias", "roberta.embeddings.position_embeddings.weight"}, {"lm_head.bias"}),
+        ({"lm_head.decoder.bias", "new.embeddings.word_embeddings.weight"}, set()),
+        ({"classifier.decoder.bias"}, set()),
+    ],
+)
+def test_the_bias_of_words_has_both_names_where_it_is_tied(names: set[str], more: set[str], tmp_path: Path) -> None:
+    found, _ = read(write(tmp_path, [], dict.fromkeys(names, ODD)))
+    assert found.keys() == names | more
+
+
+def test_a_table_that_is_tied_has_both_names(tmp_path: Path) -> None:
+    table = node("Gather", ["cls.decoder.weight", "ids"], "x")
+    scopes = "['', 'bert', 'bert.embeddings', 'bert.embeddings.word_embeddings', 'embedding']"
+    table.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
+    found, _ = read(write(tmp_path, [table], {"cls.decoder.weight": ODD}))
+    assert found.keys() == {"cls.decoder.weight", "bert.embeddings.word_embeddings.weight"}
 
 
 @pytest.mark.parametrize("change", [0.0, 1.0])

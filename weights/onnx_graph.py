@@ -15,8 +15,9 @@ from mlxbert.errors import CheckpointError
 _PARAMETER = re.compile(r"(\w+\.)+(weight|bias|gamma|beta)")
 _SCOPES = "pkg.torch.onnx.name_scopes"  # what torch's newer exporter notes with a node
 _WRAPPER = re.compile(r"^(?:\w+\.)*?auto_model\.")  # of models that were exported from sentence-transformers
-# Heads whose bias of words goes by two names, of which exporters keep either, and the norm that tells them from others.
-_TIED_HEADS = {"cls.predictions": "transform.LayerNorm", "predictions": "LayerNorm", "lm_head": "layer_norm"}
+# Heads whose bias of words goes by two names, of which exporters keep either. That of RoBERTa is told from GTE's, which
+# has one name only, by the table of positions beside it.
+_TIED_HEADS = {"cls.predictions": "", "predictions": "", "lm_head": "embeddings.position_embeddings.weight"}
 # A bias of words of its own stands beside the decoder, not in it.
 _WORDS_BIAS = re.compile(r"((?:^|.*\.)predictions|lm_head)$")
 _QUANTIZED = re.compile(r"QLinear\w*|\w+Integer|(Dynamic)?QuantizeLinear|DequantizeLinear")
@@ -137,7 +138,8 @@ def parameters(graph: Any, ranks: dict[str, int]) -> dict[str, list[Source]]:
         places = found.setdefault(_WRAPPER.sub("", name), [])
         if source not in places:
             places.append(source)
-    for head, norm in _TIED_HEADS.items():
-        if {f"{head}.decoder.bias", f"{head}.{norm}.weight"} <= found.keys():
-            found.setdefault(f"{head}.bias", found[f"{head}.decoder.bias"])
+    for head, beside in _TIED_HEADS.items():
+        copy = f"{head}.decoder.bias"
+        if copy in found and any(name.endswith(beside) for name in found):
+            found.setdefault(f"{head}.bias", found[copy])
     return found
