@@ -147,12 +147,44 @@ def test_the_bias_of_words_has_both_names_where_it_is_tied(names: set[str], more
     assert found.keys() == names | more
 
 
+def scoped(scope: str, kind: str, inputs: list[str], output: str) -> Any:
+    """A node that notes where it comes from, as torch's newer exporter writes it."""
+    made = node(kind, inputs, output)
+    made.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=f"['', 'bert', '{scope}', 'linear_1']")
+    return made
+
+
 def test_a_table_that_is_tied_has_both_names(tmp_path: Path) -> None:
-    table = node("Gather", ["cls.decoder.weight", "ids"], "x")
-    scopes = "['', 'bert', 'bert.embeddings', 'bert.embeddings.word_embeddings', 'embedding']"
-    table.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
+    table = scoped("bert.embeddings.word_embeddings", "Gather", ["cls.decoder.weight", "ids"], "x")
     found, _ = read(write(tmp_path, [table], {"cls.decoder.weight": ODD}))
     assert found.keys() == {"cls.decoder.weight", "bert.embeddings.word_embeddings.weight"}
+
+
+def test_vectors_that_are_equal_and_stored_once_have_all_their_names(tmp_path: Path) -> None:
+    nodes = [
+        scoped("a.norm", "LayerNormalization", ["x", "a.norm.weight", "a.q.bias"], "y"),
+        scoped("b.norm", "LayerNormalization", ["y", "a.norm.weight", "a.q.bias"], "z"),
+        scoped("a.q", "MatMul", ["z", "val_1"], "m"),
+        node("Add", ["m", "a.q.bias"], "n"),
+        scoped("b.q", "MatMul", ["n", "val_2"], "o"),
+        node("Add", ["o", "a.q.bias"], "p"),
+    ]
+    vectors = {"a.norm.weight": np.ones(3, np.float32), "a.q.bias": np.zeros(3, np.float32)}
+    found, _ = read(
+        write(tmp_path, nodes, vectors | {"val_1": np.eye(3, dtype=np.float32), "val_2": np.eye(3, dtype=np.float32)})
+    )
+    assert found.keys() == {
+        f"{part}.{kind}" for part in ("a.q", "b.q", "a.norm", "b.norm") for kind in ("weight", "bias")
+    }
+    assert np.array_equal(np.array(found["b.norm.weight"]), np.ones(3))
+    assert np.array_equal(np.array(found["b.q.bias"]), np.zeros(3))
+
+
+def test_nodes_without_inputs_or_outputs_say_nothing(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    kinds = ("MatMul", "Gemm", "Gather", "Add", "Identity", "Transpose", "LayerNormalization")
+    nodes = [onnx.NodeProto(op_type=kind, input=["a.weight"] * count) for kind in kinds for count in range(4)]
+    assert read(write(tmp_path, nodes, {"a.weight": ODD}))[0].keys() == {"a.weight"}
 
 
 @pytest.mark.parametrize("change", [0.0, 1.0])

@@ -52,13 +52,18 @@ def _attribute(node: Any, name: str) -> Any:
     return next((attribute for attribute in node.attribute if attribute.name == name), None)
 
 
-def _scope(node: Any) -> str:
-    """The name of the module that a node was exported from; empty if nothing says."""
+def _noted_scope(node: Any) -> str:
+    """The name of the module that a node was exported from, by torch's newer exporter; empty if it is another's."""
     for note in node.metadata_props:
         if note.key == _SCOPES:
             names = re.findall(r"'([\w.]*)'", note.value)
             return names[-2] if len(names) > 1 else ""
-    return ".".join(node.name.split("/")[1:-1])
+    return ""
+
+
+def _scope(node: Any) -> str:
+    """The name of the module that a node was exported from; empty if nothing says."""
+    return _noted_scope(node) or ".".join(node.name.split("/")[1:-1])
 
 
 def _sources(graph: Any, ranks: dict[str, int]) -> dict[str, Source]:
@@ -88,7 +93,7 @@ def _biases(graph: Any, sources: dict[str, Source], ranks: dict[str, int]) -> di
     return found
 
 
-def _matrix_name(node: Any, bias: str) -> str | None:
+def _matrix_name(node: Any, bias: str) -> str:
     """What the matrix of a multiplication is called; the scope says more, old exports have none.
 
     A module that is called again, as ALBERT's layer, has a number at the end of its scope.
@@ -96,34 +101,44 @@ def _matrix_name(node: Any, bias: str) -> str | None:
     stem, beside = _scope(node), bias.removesuffix(".bias")
     if bias and (not stem or re.fullmatch(re.escape(beside) + r"_\d+", stem)):
         stem = _WORDS_BIAS.sub(r"\1.decoder", beside)
-    return f"{stem}.weight" if stem else None
+    return f"{stem}.weight"
+
+
+def _vectors(node: Any, bias: str) -> Iterator[tuple[str, str]]:
+    """Names of a module's vectors and their values: the newer exporter stores equal ones once, under one name."""
+    scope = _noted_scope(node)
+    if node.op_type == "LayerNormalization":
+        yield from zip((f"{scope}.weight", f"{scope}.bias"), node.input[1:], strict=False)
+    elif node.op_type in ("MatMul", "Gemm"):
+        yield f"{scope}.bias", bias
+
+
+def _of_node(node: Any, bias: str, sources: dict[str, Source], ranks: dict[str, int]) -> Iterator[tuple[str, Source]]:
+    """What a node with two inputs or more says of names; `bias` is what is added to its product."""
+    first, second = (sources.get(value) for value in node.input[:2])
+    for name, value in _vectors(node, bias):
+        if value in sources:
+            yield name, sources[value]
+    if node.op_type == "Gather" and first and _PARAMETER.fullmatch(first.initializer):
+        name = f"{_scope(node)}.weight"  # a table that is tied goes by one name only
+        if name.endswith("embeddings.weight"):
+            yield name, first
+    elif node.op_type in ("MatMul", "Gemm") and second and not _PARAMETER.fullmatch(second.initializer):
+        flag = _attribute(node, "transB") if node.op_type == "Gemm" else None
+        if ranks[second.initializer] == 2:
+            yield _matrix_name(node, bias), replace(second, turned=second.turned != (flag is None or not flag.i))
 
 
 def _named(graph: Any, ranks: dict[str, int]) -> Iterator[tuple[str, Source]]:
     """Names of parameters and where each comes from; a name can come several times."""
     sources = _sources(graph, ranks)
     biases = _biases(graph, sources, ranks)
-    for name, source in sources.items():
-        if _PARAMETER.fullmatch(name):
-            yield name, source
+    yield from sources.items()
     for node in graph.node:
-        matrix = sources.get(node.input[1]) if len(node.input) > 1 else None
-        if node.op_type == "Gather" and node.input[0] in sources:  # a table that is tied goes by one name only
-            name = f"{_scope(node)}.weight"
-            if _PARAMETER.fullmatch(sources[node.input[0]].initializer) and name.endswith("embeddings.weight"):
-                yield name, sources[node.input[0]]
-        elif node.op_type in ("MatMul", "Gemm") and matrix and not _PARAMETER.fullmatch(matrix.initializer):
-            bias = (
-                biases.get(node.output[0], "")
-                if node.op_type == "MatMul"
-                else node.input[2]
-                if len(node.input) > 2
-                else ""
-            )
-            flag = _attribute(node, "transB") if node.op_type == "Gemm" else None
-            name = _matrix_name(node, bias) or ""
-            if name and ranks[matrix.initializer] == 2:
-                yield name, replace(matrix, turned=matrix.turned != (flag is None or not flag.i))
+        if len(node.input) > 1 and node.output:
+            added = biases.get(node.output[0], "") if node.input[1] in sources else ""
+            bias = node.input[2] if node.op_type == "Gemm" and len(node.input) > 2 else added
+            yield from _of_node(node, bias, sources, ranks)
 
 
 def parameters(graph: Any, ranks: dict[str, int]) -> dict[str, list[Source]]:
@@ -135,6 +150,8 @@ def parameters(graph: Any, ranks: dict[str, int]) -> dict[str, list[Source]]:
     """
     found: dict[str, list[Source]] = {}
     for name, source in _named(graph, ranks):
+        if not _PARAMETER.fullmatch(name):
+            continue
         places = found.setdefault(_WRAPPER.sub("", name), [])
         if source not in places:
             places.append(source)
