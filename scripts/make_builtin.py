@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mlxbert.device import mx
 from mlxbert.weights import rows, safetensors
+from mlxbert.weights.weight_files import open_weights
 
 COPIED = (
     "config.json",
@@ -27,10 +28,7 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     arguments = parser.parse_args()
     arguments.target.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, mx.array] = {}
-    for path in safetensors.find_files(arguments.source):
-        safetensors.read_header(path)
-        arrays |= safetensors.load_arrays(path)
+    arrays = dict(open_weights(arguments.source).arrays())
     metadata = {"format": "mlx", rows.STORAGE_KEY: rows.STORAGE}
     mx.save_safetensors(str(arguments.target / safetensors.SINGLE), rows.pack(arrays), metadata)
     for name in COPIED:

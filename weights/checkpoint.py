@@ -181,5 +181,5 @@ def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) 
 
 def _is_ignored(name: str, family: Family, known: Mapping[str, set[str]]) -> bool:
     """Whether a tensor is no weight of ours, or one of a head of which nothing says what it is for."""
-    listed = any(re.fullmatch(pattern, name) for pattern in family.ignored)
+    listed = any(re.fullmatch(pattern, name) for pattern in family.buffers + family.ignored)
     return listed or any(name in tensors for tensors in known.values())

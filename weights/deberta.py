@@ -1,5 +1,7 @@
 """DeBERTa versions 2 and 3."""
 
+import re
+
 from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, Projection, Transform
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.family import Family, read_activation, read_facts, read_head_size, read_heads, read_segments
@@ -111,6 +113,16 @@ _REST: Table = (
     channels_last("convolution.conv", "encoder.conv.conv"),
     same("convolution.norm", "encoder.conv.LayerNorm"),
 )
+
+
+def _exported(config: ConfigJson, name: str) -> str:
+    """Transformers calls the masked-word head so where `legacy` is false."""
+    if config.flag("legacy", default=True):
+        return name
+    name = re.sub(r"^cls\.predictions\.transform\.", "lm_predictions.lm_head.", name)
+    return re.sub(r"^cls\.predictions\.bias$", "lm_predictions.lm_head.bias", name)
+
+
 DEBERTA = Family(
     read_config=_read_deberta,
     prefixes=("deberta.",),
@@ -127,6 +139,8 @@ DEBERTA = Family(
         r"^lm_predictions\.lm_head\.bias$": "cls.predictions.bias",
     },
     # The table of positions of a model that does not look at it, and the head of replaced tokens.
-    ignored=(*BUFFERS, r"embeddings\.position_embeddings\.weight", r"mask_predictions\..*"),
+    buffers=BUFFERS,
+    ignored=(r"embeddings\.position_embeddings\.weight", r"mask_predictions\..*"),
     tied=BERT.tied,
+    exported=_exported,
 )

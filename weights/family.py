@@ -33,9 +33,10 @@ class Family:
         parts: Those it may have: the pooler, and heads. A part is there when a tensor is that no other part has, or
             when `architectures` names its class (see `CLASSES`).
         old_spellings: Patterns (regular expressions) in names of old files and what is written today; read only.
-        ignored: Patterns (whole names without prefix) of tensors that are no weights of ours: buffers and heads of
-            other tasks. `inspect` lists them.
+        buffers: Patterns (whole names without prefix) of tensors that hold nothing of their own: ids of positions.
+        ignored: Patterns of tensors that are no weights of ours: heads of other tasks. `inspect` lists both.
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
+        exported: What transformers calls a tensor (plain name) that is written, if a configuration decides that.
     """
 
     read_config: Callable[[ConfigJson], EncoderConfig]
@@ -43,8 +44,10 @@ class Family:
     encoder: Table
     parts: Mapping[str, Table]
     old_spellings: Mapping[str, str] = field(default_factory=dict)
+    buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict)
+    exported: Callable[[ConfigJson, str], str] = lambda config, name: name
 
 
 def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, **facts: Any) -> EncoderConfig:

@@ -18,7 +18,7 @@ TRANSFORMER_SETTINGS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-_SMALL = (
+SMALL = (
     CONFIG,
     "adapter_config.json",  # nobody uses it here, but its weights must not be forgotten silently
     MODULES,
@@ -122,7 +122,7 @@ def needed_files(name: str, listed: Collection[str], read: ReadJson) -> list[str
     encoders = 0
     for folder, may_be_encoder in folders.items():
         prefix = f"{folder}/" if folder else ""
-        small += [prefix + file for file in _SMALL if prefix + file in listed]
+        small += [prefix + file for file in SMALL if prefix + file in listed]
         found = _weights(name, prefix, listed, read)
         weights += found
         encoders += bool(found) and prefix + CONFIG in listed and (may_be_encoder or not folder)

@@ -13,8 +13,13 @@ from mlxbert.weights.family import Family
 from mlxbert.weights.quantized import Quantization, put, quantizable
 
 
-def _check_tied(checkpoint: Checkpoint, arrays: Mapping[str, mx.array]) -> None:
-    """Refuses copies that differ from what they are tied to; the copy itself is not used."""
+def check_tied(checkpoint: Checkpoint) -> None:
+    """Refuses copies that differ from what they are tied to; the copy itself is not used.
+
+    Raises:
+        CheckpointError: One does.
+    """
+    arrays = checkpoint.arrays(mx.float32)
     for copy, original in checkpoint.family.tied.items():
         if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
             raise account.untied_problem(copy, original).error(checkpoint)
@@ -32,10 +37,17 @@ def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointErr
 
 def shapes(checkpoint: Checkpoint, parts: Iterable[str]) -> dict[str, mx.array]:
     """The parameters of a network with these parts; random and lazy, only names and shapes count."""
-    return dict(nn.utils.tree_flatten(_empty_network(checkpoint, tuple(parts)).parameters()))
+    return parameters(empty(checkpoint, parts))
 
 
-def _empty_network(checkpoint: Checkpoint, parts: tuple[str, ...]) -> Network:
+def parameters(network: nn.Module) -> dict[str, mx.array]:
+    """The parameters of a network by their whole names."""
+    return dict(nn.utils.tree_flatten(network.parameters()))
+
+
+def empty(checkpoint: Checkpoint, parts: Iterable[str]) -> Network:
+    """A network with these parts; its parameters are random and lazy."""
+    parts = tuple(parts)
     config = replace(checkpoint.config, pooler="pooler" in parts)
     return Network(config, [part for part in parts if part in HEADS])
 
@@ -57,9 +69,8 @@ def build_network(checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype,
     problem = first_problem(checkpoint, parts)
     if problem is not None:
         raise problem
-    network = _empty_network(checkpoint, parts)
-    ours: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
-    entries = list(keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, ours))
+    network = empty(checkpoint, parts)
+    entries = list(keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, parameters(network)))
     quantization = checkpoint.storage if packed and isinstance(checkpoint.storage, Quantization) else None
     arrays = checkpoint.arrays(dtype)
     loaded: dict[str, mx.array] = {}
@@ -73,7 +84,7 @@ def build_network(checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype,
     if quantization is not None:
         put(network, quantization, kept)
     if "masked_lm" in parts:
-        _check_tied(checkpoint, arrays)
+        check_tied(checkpoint)
     network.load_weights(list(loaded.items()))
     network.eval()
     mx.eval(network.parameters())

@@ -187,7 +187,7 @@ BERT = Family(
         "question_answering": QUESTION_ANSWERING,
     },
     old_spellings=_OLD_SPELLINGS | MLX_SPELLINGS,
-    ignored=BUFFERS,
+    buffers=BUFFERS,
     tied={"cls.predictions.decoder.weight": WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
 )
 ROBERTA = replace(
@@ -255,7 +255,7 @@ ELECTRA = replace(
         "token_classifier": TOKEN_CLASSIFIER,
         "question_answering": QUESTION_ANSWERING,
     },
-    ignored=(*BUFFERS, r"sequence_summary\..*"),  # of multiple choice
+    ignored=(r"sequence_summary\..*",),  # of multiple choice
     tied={"generator_lm_head.weight": WORDS},
 )
 MPNET = replace(

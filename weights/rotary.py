@@ -183,7 +183,7 @@ MODERNBERT = Family(
         "token_classifier": _with_head("token_classifier", "classifier"),
         "question_answering": _with_head("question_answering", "classifier"),
     },
-    ignored=(_FREQUENCIES,),
+    buffers=(_FREQUENCIES,),
     tied={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )
 NOMIC = Family(
@@ -198,7 +198,7 @@ NOMIC = Family(
         "sequence_classifier": classifier_table("classifier"),
         "token_classifier": TOKEN_CLASSIFIER,
     },
-    ignored=(*BUFFERS, _FREQUENCIES),
+    buffers=(*BUFFERS, _FREQUENCIES),
     tied={"cls.predictions.decoder.weight": WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
 )
 GTE = replace(

@@ -13,7 +13,7 @@ from pathlib import Path
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.config_json import read_json
-from mlxbert.weights.stored import BYTES, MAX_SIZE, Header, TensorInfo
+from mlxbert.weights.stored import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _LFS_POINTER = b"version "  # how such a file begins: version https://git-lfs.github.com/spec/v1
@@ -138,8 +138,23 @@ def read_headers(
     return {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)} or None
 
 
-def load_arrays(path: Path, header: Header | None = None) -> dict[str, mx.array]:
-    """The tensors of a file whose header was checked; lazy, the data is read when it is used."""
+def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
+    """The tensors of a file whose header was checked; lazy, the data is read when it is used.
+
+    MLX keeps the data of an array as long as somebody holds the array: each is given away when it is asked for, and
+    the file opened anew for whoever asks a second time.
+    """
+    fresh: dict[str, mx.array] = {}
+
+    def read(name: str) -> mx.array:
+        if name not in fresh:
+            fresh.update(_open(path))
+        return fresh.pop(name)
+
+    return LazyArrays(header.tensors, read)
+
+
+def _open(path: Path) -> dict[str, mx.array]:
     try:
         arrays = mx.load(str(path), format="safetensors")
     except (RuntimeError, ValueError) as problem:

@@ -19,6 +19,9 @@ from mlxbert.weights.stored import Header, LazyArrays, TensorInfo
 # What to call a format, by the module that reads it; imported when a folder holds nothing of those before it.
 _FORMATS = {
     "safetensors": "safetensors",
+    "npz": "NumPy archive",
+    "tf_checkpoint": "TensorFlow 1",
+    "onnx_file": "ONNX",
 }
 EXPECTED = "model.safetensors, pytorch_model.bin, an .npz, a TensorFlow 1 checkpoint (.index), or model.onnx"
 # What is not read, by how the files' names end, and what to do instead.

@@ -1,0 +1,81 @@
+"""The folder that a conversion writes: there when it is whole, and in the place of nothing that is worth keeping.
+
+It is made beside its place, as `NAME.partial`, and moved there in the end.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlxbert.errors import ArgumentError, MlxbertError
+
+MANIFEST = "conversion.json"
+MARK = ".unfinished"  # in the folder while it is made
+
+
+def check_target(target: Path, source: Path, overwrite: bool) -> None:
+    """Refuses a place where something else is, or the source itself, before anything is read."""
+    try:
+        there = target.is_symlink() or target.exists()
+        if there and not target.is_dir():
+            raise ArgumentError(f"{target}: is a file, expected a folder that is not there yet")
+        inside = target.resolve()
+        if inside == source.resolve() or source.resolve() in inside.parents:
+            raise ArgumentError(f"{target}: lies in the model that is converted", hint="name a folder outside of it")
+        if inside in source.resolve().parents:
+            raise ArgumentError(f"{target}: the model that is converted lies in it")
+        if not there or not any(target.iterdir()):
+            return
+        if not (target / MANIFEST).is_file():
+            raise ArgumentError(f"{target}: is there already, and no conversion made it", hint="name another folder")
+        if not overwrite:
+            raise ArgumentError(f"{target}: is there already", hint="--overwrite replaces it")
+    except OSError as problem:
+        raise MlxbertError(f"{target}: cannot be written ({problem.strerror})") from None
+
+
+@contextmanager
+def made(target: Path) -> Iterator[Path]:
+    """The folder in which a target is made; what is in it goes when the work fails."""
+    partial = target.with_name(target.name + ".partial")
+    mark = partial / MARK
+    try:
+        if partial.exists() and not mark.is_file():
+            raise ArgumentError(f"{partial}: is there already, and no conversion made it", hint="name another folder")
+        partial.mkdir(parents=True, exist_ok=True)
+        with mark.open("ab") as lock:  # goes with the process, however that ends
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ArgumentError(f"{partial}: another conversion is working on it") from None
+            try:
+                _clear(partial)
+                yield partial
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+    except OSError as problem:
+        raise MlxbertError(f"{problem.filename or partial}: {problem.strerror or problem}") from None
+
+
+def _clear(partial: Path) -> None:
+    """Takes out what a conversion left that was killed."""
+    for path in partial.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != MARK:
+            path.unlink()
+
+
+def move(partial: Path, target: Path) -> None:
+    """Puts a finished folder in its place; the one that was there is gone only when the new one is there."""
+    (partial / MARK).unlink()
+    old = target.with_name(target.name + ".replaced")
+    if (target / MANIFEST).is_file():
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(target, old)
+    os.replace(partial, target)
+    shutil.rmtree(old, ignore_errors=True)
