@@ -12,7 +12,8 @@ import pytest
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights import npz
-from mlxbert.weights.checkpoint import build_network, open_checkpoint
+from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.network import build_network
 from mlxbert.weights.families import FAMILIES
 from tests.tiny import random_network, save, tensors_of, tiny_config
 

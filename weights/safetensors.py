@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
-from mlxbert.weights.config_json import read_json
+from mlxbert.weights.shards import find_shards
 from mlxbert.weights.stored import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -116,18 +116,7 @@ def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
         return [folder / SINGLE]
     if not (folder / INDEX).is_file():
         return []
-    index = folder / INDEX
-    weight_map = read_json(index, CheckpointError).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"{index}: expected a table 'weight_map', found {weight_map!r:.60}")
-    shards = []
-    for shard in dict.fromkeys(str(value) for value in weight_map.values()):
-        if Path(shard).name != shard:
-            raise CheckpointError(f"{index}: shard {shard!r}, expected a plain file name")
-        if folder / shard not in elsewhere and not (folder / shard).is_file():
-            raise CheckpointError(f"{index}: shard {shard!r} is not in the folder", hint=_AGAIN)
-        shards.append(folder / shard)
-    return shards
+    return find_shards(folder / INDEX, elsewhere)
 
 
 def read_headers(

@@ -19,6 +19,7 @@ from mlxbert.weights.stored import Header, LazyArrays, TensorInfo
 # What to call a format, by the module that reads it; imported when a folder holds nothing of those before it.
 _FORMATS = {
     "safetensors": "safetensors",
+    "torch_bin": "PyTorch",
     "npz": "NumPy archive",
     "tf_checkpoint": "TensorFlow 1",
     "onnx_file": "ONNX",
