@@ -94,8 +94,6 @@ def _check(path: Path, name: str, tensor: Tensor, spans: Mapping[str, Member]) -
 
 def _read_zip(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[str, Member]]:
     members = read_members(path, file, total)
-    if "constants.pkl" in members or any(name.startswith("code/") for name in members):
-        raise CheckpointError(f"{path}: is a TorchScript program, expected a table of tensors", hint=_SAVE_ANEW)
     order, pickle = members.get("byteorder"), members.get("data.pkl")
     if order is not None and (order.size > 16 or _member(file, order) != b"little"):
         raise CheckpointError(f"{path}: its numbers are big-endian, expected little-endian", hint=_SAVE_ANEW)
@@ -105,7 +103,7 @@ def _read_zip(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[str,
         raise CheckpointError(f"{path}: data.pkl has {pickle.size} bytes, expected {MAX_BYTES} at most")
     pickle.check(path, "data.pkl", _member(file, pickle))
     file.seek(pickle.start)
-    value, _ = read_pickle(path, file)
+    value, _ = read_pickle(path, file, pickle.size)
     if file.tell() != pickle.start + pickle.size:
         raise CheckpointError(f"{path}: damaged: data.pkl does not end with its pickle", hint=_AGAIN)
     return value, {name.removeprefix("data/"): each for name, each in members.items() if name.startswith("data/")}

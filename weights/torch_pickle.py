@@ -178,12 +178,13 @@ _STEPS: dict[str, _Step] = {
 }
 
 
-def read_pickle(path: Path, file: BinaryIO) -> tuple[Any, dict[str, Storage]]:
+def read_pickle(path: Path, file: BinaryIO, limit: int = MAX_BYTES) -> tuple[Any, dict[str, Storage]]:
     """Reads one pickle, from where the file stands to its end.
 
     Args:
         path: What the file is called, for messages.
         file: Left standing behind the pickle.
+        limit: How many bytes it may have.
 
     Returns:
         The value, made of tables, lists, tuples, texts, numbers, `Name` and `Tensor`; and all storages by their keys.
@@ -192,11 +193,11 @@ def read_pickle(path: Path, file: BinaryIO) -> tuple[Any, dict[str, Storage]]:
         CheckpointError: It is damaged, too large, or does anything that a table of tensors does not need.
     """
     reader = _Reader(path)
-    limited: Any = _Limited(file, MAX_BYTES)
+    limited: Any = _Limited(file, limit)
     for _ in range(MAX_INSTRUCTIONS):
         code = limited.read(1)
         if not code:
-            reader.damaged(f"no end within {MAX_BYTES} bytes" if limited.full() else "it is truncated")
+            reader.damaged(f"no end within {limit} bytes" if limited.full() else "it is truncated")
         opcode = _OPCODES.get(code.decode("latin-1"))
         if opcode is None:
             reader.damaged(f"no instruction {code!r}")

@@ -119,6 +119,12 @@ def _entries(path: Path, directory: bytes) -> Iterator[tuple[str, int, int, int]
         name = _name(path, directory[at : at + length])
         fields = directory[at + length : at + length + extra]
         size, stored, place = _long_numbers(path, name, [size, stored, place], fields)
+        inside = name.partition("/")[2]
+        if inside == "constants.pkl" or inside.startswith("code/"):
+            raise CheckpointError(
+                f"{path}: is a TorchScript program, expected a table of tensors",
+                hint="save the state_dict of the model, as safetensors",
+            )
         if flags & _ENCRYPTED or method or stored != size:
             raise CheckpointError(f"{path}: {name!r:.200} is compressed or encrypted, expected it as torch stores it")
         yield name, size, place, crc
