@@ -1,4 +1,4 @@
-"""Files that call themselves checkpoints of torch: sound ones assembled by hand, and what others would make of them.
+"""Files that call themselves checkpoints of torch and are none, or damaged, or would run something.
 
 Run as a program in a folder of such files, it reads each under limits of memory and time and prints what came of it.
 """
@@ -10,83 +10,27 @@ import struct
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
-PROTOCOL = b"\x80\x02"
+from tests.torch_files import (
+    DATA,
+    PROTOCOL,
+    archive,
+    edited,
+    group,
+    named,
+    number,
+    state,
+    storage,
+    stream,
+    table,
+    tensor,
+    text,
+)
+
 CANARY = "executed"  # the file that appears if anything is run
 COMMAND = f"touch {CANARY}"
-DATA = struct.pack("<6f", *range(6))
-
-
-def text(value: str) -> bytes:
-    raw = value.encode()
-    return b"X" + struct.pack("<I", len(raw)) + raw
-
-
-def number(value: int) -> bytes:
-    raw = value.to_bytes(16, "little", signed=True)
-    return b"\x8a" + bytes([len(raw)]) + raw
-
-
-def named(module: str, name: str) -> bytes:
-    return f"c{module}\n{name}\n".encode()
-
-
-def group(*parts: bytes) -> bytes:
-    return b"(" + b"".join(parts) + b"t"
-
-
-def numbers(values: Iterable[int]) -> bytes:
-    return group(*(number(value) for value in values))
-
-
-def storage(key: bytes | None = None, kind: str = "FloatStorage", count: int = 6, *rest: bytes) -> bytes:
-    key = text("0") if key is None else key
-    return group(text("storage"), named("torch", kind), key, text("cpu"), number(count), *rest) + b"Q"
-
-
-def tensor(
-    shape: Iterable[int] = (2, 3), strides: Iterable[int] = (3, 1), offset: int = 0, of: bytes | None = None
-) -> bytes:
-    hooks = named("collections", "OrderedDict") + b")R"
-    arguments = (of or storage(), number(offset), numbers(shape), numbers(strides), b"\x89", hooks)
-    return named("torch._utils", "_rebuild_tensor_v2") + group(*arguments) + b"R"
-
-
-def table(*items: bytes) -> bytes:
-    """A table of keys and values in turn."""
-    return b"}(" + b"".join(items) + b"u"
-
-
-def state(*items: bytes) -> bytes:
-    """The pickle of a table; of one sound tensor, if nothing is said."""
-    return PROTOCOL + table(*(items or (text("w"), tensor()))) + b"."
-
-
-def archive(pickle: bytes | None = None, *, method: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
-    """The zip form; members by their paths, with _ for a slash."""
-    raw = io.BytesIO()
-    members = {"data.pkl": state() if pickle is None else pickle, "data_0": DATA, "version": b"3\n"} | members
-    with zipfile.ZipFile(raw, "w", method) as file:
-        for name, content in members.items():
-            file.writestr(f"archive/{name.replace('_', '/')}", content)
-    return raw.getvalue()
-
-
-def stream(
-    pickle: bytes | None = None, *, little: bytes = b"\x88", keys: bytes | None = None, data: bytes = b""
-) -> bytes:
-    """The form of torch before 1.6."""
-    start = PROTOCOL + number(0x1950A86A20F9469CFC6C) + b"." + PROTOCOL + b"M\xe9\x03."
-    facts = PROTOCOL + table(text("little_endian"), little) + b"."
-    listed = PROTOCOL + b"](" + (text("0") if keys is None else keys) + b"e."
-    return start + facts + (state() if pickle is None else pickle) + listed + (data or struct.pack("<q", 6) + DATA)
-
-
-def edited(content: bytes, old: bytes, new: bytes, count: int = -1) -> bytes:
-    assert old in content and len(old) == len(new)
-    return content.replace(old, new, count)
 
 
 def _directory_field(offset: int, form: str, value: int, member: bytes = b"archive/data/0") -> bytes:

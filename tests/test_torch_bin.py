@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from mlxbert.errors import CheckpointError
 from mlxbert.weights import torch_bin, torch_pickle, torch_zip
 from tests import hostile_pickles
 from tests.frozen import GOLDENS
-from tests.hostile_pickles import HOSTILE, archive, state, storage, stream, tensor, text
+from tests.hostile_pickles import HOSTILE
+from tests.torch_files import DATA, archive, state, storage, stream, tensor, text
 
 ROOT = Path(__file__).parents[1]
 SECONDS, ROOM = 1.0, 256 * 2**20  # for one file
@@ -117,15 +119,13 @@ def test_limits_leave_room_for_large_models() -> None:
 
 def test_an_archive_of_more_than_4_gib_is_read(tmp_path: Path) -> None:
     """The file has a hole of 5 GiB before its last member and takes no room on disk."""
-    import zipfile
-
     path = tmp_path / torch_bin.SINGLE
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("archive/data.pkl", state())
         assert file.fp is not None
         file.fp.seek(5 * 2**30)
         file.start_dir = file.fp.tell()
-        file.writestr("archive/data/0", hostile_pickles.DATA)
+        file.writestr("archive/data/0", DATA)
     assert path.stat().st_size > 5 * 2**30
     assert loaded(path)["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
