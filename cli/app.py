@@ -22,6 +22,7 @@ from mlxbert.cli.replaced import replaced
 from mlxbert.cli.session import listen
 from mlxbert.cli.similarity import similarity
 from mlxbert.cli.tokenize import tokenize
+from mlxbert.cli.verify import verify
 from mlxbert.errors import ArgumentError, MlxbertError
 
 app = typer.Typer(
@@ -34,7 +35,7 @@ app = typer.Typer(
 models = typer.Typer(help="The models on this machine, and those of the Hugging Face hub.", no_args_is_help=True)
 app.add_typer(models, name="models")
 
-for command in (fill_mask, embed, similarity, next_sentence, replaced, tokenize, inspect, doctor):
+for command in (fill_mask, embed, similarity, next_sentence, replaced, tokenize, inspect, verify, doctor):
     app.command(command.__name__.replace("_", "-"))(flatten(command, listen))
 for listed in (models_list, models_download, models_path, models_remove):
     models.command(listed.__name__.removeprefix("models_"))(flatten(listed, listen))

@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from mlxbert.batch import Usage
+    from mlxbert.compare.verify import verify
     from mlxbert.errors import (
         ArgumentError,
         CheckpointError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     )
     from mlxbert.model import Model, load
     from mlxbert.results import (
+        Difference,
         Embedding,
         Failure,
         Fill,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         Replaced,
         ReplacedToken,
         Similarity,
+        Verification,
     )
     from mlxbert.tasks.embed import embed, embed_stream
     from mlxbert.tasks.fill_mask import fill_mask
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "mlxbert.batch": ("Usage",),
+    "mlxbert.compare.verify": ("verify",),
     "mlxbert.errors": (
         "ArgumentError",
         "CheckpointError",
@@ -61,8 +65,8 @@ _HOMES = {
     ),
     "mlxbert.model": ("Model", "load"),
     "mlxbert.results": (
-        *("Embedding", "Failure", "Fill", "FillMask", "Mask", "NextSentence"),
-        *("Replaced", "ReplacedToken", "Similarity"),
+        *("Difference", "Embedding", "Failure", "Fill", "FillMask", "Mask", "NextSentence"),
+        *("Replaced", "ReplacedToken", "Similarity", "Verification"),
     ),
     "mlxbert.tasks.embed": ("embed", "embed_stream"),
     "mlxbert.tasks.fill_mask": ("fill_mask",),
@@ -77,6 +81,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DeviceError",
+    "Difference",
     "Embedding",
     "Failure",
     "Fill",
@@ -93,6 +98,7 @@ __all__ = [
     "ThreadError",
     "TokenizerError",
     "Usage",
+    "Verification",
     "__version__",
     "embed",
     "embed_stream",
@@ -101,6 +107,7 @@ __all__ = [
     "next_sentence",
     "replaced",
     "similarity",
+    "verify",
 ]
 
 

@@ -186,3 +186,45 @@ class Tokens(Result):
     text: str
     tokens: tuple[Token, ...]
     truncated: bool = False
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing in which two models differ.
+
+    Attributes:
+        kind: `config`, `part`, `tokenizer`, `embedding`, `tensor` or `output`.
+        name: What differs: a fact by its dotted name, a part, a tensor by its name in the network.
+        a: What it is in the first model, as JSON has it; of a tensor the number that differs most.
+        b: What it is in the second.
+        text: All this in one sentence.
+    """
+
+    kind: str
+    name: str
+    a: Any
+    b: Any
+    text: str
+
+
+@dataclass(frozen=True)
+class Verification(Result):
+    """Whether two models agree.
+
+    Attributes:
+        agree: Whether nothing differs but what `notes` say.
+        a: What the first model was loaded from, as given.
+        b: What the second was loaded from.
+        differences: What differs.
+        notes: What else is worth knowing: other storage, facts that matter in training only, what was not compared.
+        tensors: How many were `compared`, are `equal`, are equal once stored alike (`rounded`), are `different`.
+        outputs: How far what they compute lies apart, and the `tolerance`; see `mlxbert.compare.outputs`.
+    """
+
+    agree: bool
+    a: str
+    b: str
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+    tensors: dict[str, int]
+    outputs: dict[str, Any]

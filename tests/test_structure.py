@@ -33,6 +33,7 @@ LAYERS = (
     ("mlxbert.batch",),
     ("mlxbert.model",),
     ("mlxbert.tasks",),
+    ("mlxbert.compare",),
     ("mlxbert.cli", "mlxbert.__main__"),
 )
 
@@ -112,7 +113,7 @@ def test_files_and_functions_are_short(module: str) -> None:
 
 
 COMMANDS = (
-    *("fill-mask", "embed", "similarity", "next-sentence", "replaced", "tokenize", "inspect", "doctor"),
+    *("fill-mask", "embed", "similarity", "next-sentence", "replaced", "tokenize", "inspect", "verify", "doctor"),
     *("models-list", "models-download", "models-path", "models-remove"),
 )
 

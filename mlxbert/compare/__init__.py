@@ -1,0 +1,1 @@
+"""Comparing two models: what differs between them, by name."""

@@ -1,0 +1,134 @@
+"""One of two models that are compared: all of it that can be loaded, and why the rest cannot."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlxbert.config import EncoderConfig
+from mlxbert.device import mx, nn
+from mlxbert.embedder import Embedder
+from mlxbert.errors import CheckpointError, MlxbertError
+from mlxbert.heads import Network
+from mlxbert.model import Model
+from mlxbert.tokenizer import Tokenizer, load_tokenizer
+from mlxbert.weights import keymap
+from mlxbert.weights.checkpoint import Checkpoint, build_network, first_problem, open_checkpoint
+from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
+from mlxbert.weights.source import find_folder
+from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
+
+FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor in float32, and the dtype that its file has it in."""
+
+    array: mx.array
+    stored: str
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A model that is compared.
+
+    Attributes:
+        checkpoint: Its opened folder.
+        files: Its tokenizer as the files have it.
+        model: The parts that could be loaded, computing in float32.
+        problems: Why the other parts could not, without the folder.
+        embedder: How it makes vectors, or why it makes none.
+    """
+
+    checkpoint: Checkpoint
+    files: TokenizerFiles
+    model: Model
+    problems: dict[str, str]
+    embedder: Embedder | MlxbertError
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts that the weights hold, loaded or not."""
+        return self.checkpoint.parts
+
+    def has_loaded(self, part: str) -> bool:
+        """Whether a part is there and could be loaded."""
+        return part in self.parts and part not in self.problems
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of the loaded parts and of the layers behind the pooling, by the network's names."""
+        found: dict[str, mx.array] = dict(nn.utils.tree_flatten(self.model.network.parameters()))
+        stored = dict(self._stored(found))
+        tensors = {name: Tensor(array, stored[name]) for name, array in found.items()}
+        if isinstance(self.embedder, Embedder):
+            behind: dict[str, mx.array] = dict(nn.utils.tree_flatten(self.embedder.parameters()))
+            tensors |= {f"embedder.{name}": Tensor(array, "F32") for name, array in behind.items()}
+        return tensors
+
+    def _stored(self, ours: dict[str, mx.array]) -> Iterator[tuple[str, str]]:
+        checkpoint = self.checkpoint
+        for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, ours):
+            dtypes = {checkpoint.tensors[checkpoint.names[name]].dtype for name in entry.theirs}
+            yield from ((name, min(dtypes, key=coarseness)) for name in entry.ours)
+
+    def raw(self, names: set[str]) -> dict[str, Tensor]:
+        """Tensors of the files by their plain names, those that are there and hold numbers."""
+        arrays, infos = self.checkpoint.arrays(mx.float32), self.checkpoint.tensors
+        dtypes = {name: infos[self.checkpoint.names[name]].dtype for name in names & arrays.keys()}
+        return {
+            name: Tensor(arrays[name].astype(mx.float32), dtype) for name, dtype in dtypes.items() if dtype in FLOATS
+        }
+
+
+def coarseness(dtype: str) -> int:
+    """The place of a dtype among those of files, the coarsest first."""
+    return {"I8": 0, "BF16": 1, "F16": 2}.get(dtype, 3)
+
+
+def open_side(source: str, *, offline: bool, on_progress: Callable[[int, int], None] | None) -> Side:
+    """Loads what can be loaded of a model.
+
+    Raises:
+        MlxbertError: Its encoder or its tokenizer cannot be loaded; see `mlxbert.load`.
+    """
+    folder = find_folder(source, offline=offline, on_progress=on_progress)
+    checkpoint = open_checkpoint(transformer_folder(folder))
+    files, tokenizer = read_tokenizer(checkpoint.folder), load_tokenizer(checkpoint.folder, checkpoint.config)
+    network, problems = _build(checkpoint)
+    config = network.encoder.config
+    embedder = _embedder(folder, config, tokenizer)
+    model = Model(source, folder, config, tokenizer, network, config.heads.labels, _embedder=embedder)
+    return Side(checkpoint, files, model, problems, embedder)
+
+
+def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
+    """The network of the parts that can be built, and why the others cannot."""
+    parts: list[str] = []
+    problems: dict[str, str] = {}
+    for part in sorted(checkpoint.parts, key=lambda part: part != "pooler"):  # heads may need the pooler
+        problem = first_problem(checkpoint, (*parts, part))
+        if problem is None:
+            parts.append(part)
+        else:
+            problems[part] = _without_folder(problem, checkpoint)
+    try:
+        return build_network(checkpoint, parts, mx.float32), problems
+    except CheckpointError as problem:
+        if "masked_lm" not in parts:
+            raise
+        rest = [part for part in parts if part != "masked_lm"]
+        network = build_network(checkpoint, rest, mx.float32)  # raises where the masked-word head is not to blame
+        return network, problems | {"masked_lm": _without_folder(problem, checkpoint)}
+
+
+def _without_folder(problem: MlxbertError, checkpoint: Checkpoint) -> str:
+    return problem.message.removeprefix(f"{checkpoint.folder}: ")
+
+
+def _embedder(folder: Path, config: EncoderConfig, tokenizer: Tokenizer) -> Embedder | MlxbertError:
+    try:
+        embedder = read_embedder(folder, config.hidden_size)
+        tokenizer.adapted(max_length=embedder.config.max_length, lower_case=embedder.config.lower_case)
+    except MlxbertError as problem:
+        return problem
+    return embedder
