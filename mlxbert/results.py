@@ -216,7 +216,8 @@ class Verification(Result):
         a: What the first model was loaded from, as given.
         b: What the second was loaded from.
         differences: What differs.
-        notes: What else is worth knowing: other storage, facts that matter in training only, what was not compared.
+        notes: What else is worth knowing: other storage, facts that change nothing that is computed, what was
+            not compared.
         tensors: How many were `compared`, are `equal`, are equal once stored alike (`rounded`), are `different`.
         outputs: How far what they compute lies apart, and the `tolerance`; see `mlxbert.compare.outputs`.
     """

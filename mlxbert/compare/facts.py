@@ -10,9 +10,17 @@ from mlxbert.embedder import Dense, Embedder
 from mlxbert.encoding import Encoding
 from mlxbert.errors import MlxbertError
 from mlxbert.results import Difference
+from mlxbert.weights.account import CLASSIFIERS
 from mlxbert.weights.inspect_parts import to_json
 
 TRAINING = ("hidden_dropout", "attention_dropout")
+# Which parts look at which facts of the heads.
+_USERS = {
+    **dict.fromkeys(("labels", "labels_problem", "problem"), CLASSIFIERS),
+    **dict.fromkeys(("masked_lm", "masked_lm_bias"), ("masked_lm",)),
+    **dict.fromkeys(("classifier", "classifier_pooling"), ("sequence_classifier",)),
+    "token": ("token_classifier", "question_answering"),
+}
 _SHOWN = 120  # characters of a value in a sentence
 
 
@@ -24,26 +32,34 @@ def differ(kind: str, name: str, a: object, b: object, text: str | None = None) 
 def shown(value: object) -> str:
     """A value on one line."""
     if is_dataclass(value):
-        value = type(value).__name__
+        return type(value).__name__
     text = "none" if value is None else str(value) if isinstance(value, bool | int | float) else repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 def of_config(a: Side, b: Side) -> Iterator[Difference]:
-    """Facts of the encoders and their heads; those that matter in training only are told by `of_training`."""
-    if a.checkpoint.family_name != b.checkpoint.family_name:
-        yield differ("config", "family", a.checkpoint.family_name, b.checkpoint.family_name)
+    """Facts of the encoders and of the heads that one of the models has."""
     for name, one, other in _fields(a.model.config, b.model.config):
-        if name not in (*TRAINING, "pooler"):  # the pooler is a part
+        if name != "pooler" and not _idle(a, b, name):  # the pooler is a part
             yield differ("config", name, one, other)
 
 
-def of_training(a: Side, b: Side) -> Iterator[str]:
-    """Facts that differ and do nothing outside of training."""
-    for name in TRAINING:
-        one, other = getattr(a.model.config, name), getattr(b.model.config, name)
-        if one != other:
-            yield f"{name}: {one} and {other}, which matters in training only"
+def of_idle(a: Side, b: Side) -> Iterator[str]:
+    """Facts that differ and change nothing that is computed, each in a sentence."""
+    if a.checkpoint.family_name != b.checkpoint.family_name:
+        yield f"family: {a.checkpoint.family_name} and {b.checkpoint.family_name}"
+    for name, one, other in _fields(a.model.config, b.model.config):
+        if why := _idle(a, b, name):
+            yield f"{name}: {shown(one)} and {shown(other)}, which {why}"
+
+
+def _idle(a: Side, b: Side, name: str) -> str | None:
+    """Why it does not matter that a fact differs, if so."""
+    if name in TRAINING:
+        return "matters in training only"
+    first, _, rest = name.partition(".")
+    users = _USERS[rest.split(".")[0]] if first == "heads" else ()
+    return "matters to heads that neither has" if users and not {*users} & {*a.parts, *b.parts} else None
 
 
 def _fields(a: object, b: object, before: str = "") -> Iterator[tuple[str, object, object]]:

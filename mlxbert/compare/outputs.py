@@ -10,7 +10,7 @@ from mlxbert.compare.texts import MASKED, TEXTS
 from mlxbert.device import mx
 from mlxbert.embedder import Embedder
 from mlxbert.encoding import Encoding
-from mlxbert.errors import InputError
+from mlxbert.errors import InputError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.results import Embedding, FillMask
 from mlxbert.tasks.embed import embed_stream
@@ -81,8 +81,6 @@ def _of_networks(a: Side, b: Side) -> dict[str, Any]:
 
 
 def _apart(one: "Array", other: "Array") -> float:
-    if one.shape != other.shape:
-        return float("inf")
     return float(abs(one - other).max(initial=0.0))
 
 
@@ -99,6 +97,8 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
             more = (batch.attention_mask,) if name == "sequence_classifier" else ()
             arrays[name] = getattr(network, name)(output, *more)
         whole = {name: np.array(array.astype(mx.float32)) for name, array in arrays.items()}
+        if not all(np.isfinite(array).all() for array in whole.values()):
+            raise MlxbertError(f"{model.source} computes what is no number (NaN)")
         return [
             {
                 name: array[row, : len(encodings[number])] if name in (_HIDDEN, *TOKEN_HEADS) else array[row]

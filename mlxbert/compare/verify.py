@@ -91,7 +91,7 @@ def _notes(a: Side, b: Side, compared: Comparison) -> Iterator[str]:
             f"A is stored as {_storage(a)}, B as {_storage(b)}; {compared.rounded} of {compared.compared} tensors are "
             "equal once stored alike"
         )
-    yield from facts.of_training(a, b)
+    yield from facts.of_idle(a, b)
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:
             yield f"{part} can be run with neither: {problem}"
