@@ -18,6 +18,7 @@ from mlxbert.compare.texts import PAIRS, TEXTS
 from mlxbert.config import HeadConfig
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
+from tests.families import FROZEN_CELLS
 from tests.frozen import change_config, tensors_in, write_model, write_tensors
 from tests.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
@@ -380,6 +381,36 @@ def test_what_is_not_used_is_noted(a: Path, b: Path) -> None:
     found = mlxbert.verify(a, b)
     assert found.agree
     assert found.notes == ("not used, so not compared: bert.embeddings.position_ids",)
+
+
+def test_one_problem_in_two_folders_is_no_difference(tmp_path: Path) -> None:
+    a, b = (write_model("bert", "ForSequenceClassification", tmp_path / name) for name in "ab")
+    for folder in (a, b):
+        (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
+        change_config(folder, id2label={"0": "A", "2": "B"})
+    found = mlxbert.verify(a, b)
+    assert found.agree
+    (note,) = found.notes
+    assert note.startswith("sequence_classifier can be run with neither: config.json: id2label is")
+    tensors = tensors_in(b)
+    write_tensors(b, tensors | {"classifier.bias": tensors["classifier.bias"] + 1})
+    assert names(mlxbert.verify(a, b)) == ["classifier.bias"]
+
+
+@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=" ".join)
+def test_every_family_and_head_is_compared(tmp_path: Path, family: str, head: str) -> None:
+    a, b = (write_model(family, head, tmp_path / name) for name in "ab")
+    for folder in (a, b):
+        (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
+        write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
+    found = mlxbert.verify(a, b)
+    assert found.agree and found.outputs["texts"] == len(TEXTS) + len(PAIRS), found.notes
+    name, array = next((name, array) for name, array in tensors_in(b).items() if array.ndim == 2 and "layer" in name)
+    write_tensors(b, tensors_in(b) | {name: array + mx.eye(array.shape[0], array.shape[1])})
+    found = mlxbert.verify(a, b)
+    assert [difference.kind for difference in found.differences] == ["tensor"]
+    assert found.outputs["last_hidden_state"] > 1e-4
+    assert all(apart > 0 for apart in found.outputs["heads"].values())
 
 
 def test_one_that_cannot_be_loaded_is_an_error(a: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from mlxbert.compare.texts import PAIRS, TEXTS
 from mlxbert.device import nn
 from mlxbert.embedder import Dense, Embedder
 from mlxbert.encoding import Encoding
-from mlxbert.errors import MlxbertError
 from mlxbert.results import Difference
 from mlxbert.weights.account import CLASSIFIERS
 from mlxbert.weights.inspect_parts import to_json
@@ -39,7 +38,7 @@ def shown(value: object) -> str:
 
 def of_config(a: Side, b: Side) -> Iterator[Difference]:
     """Facts of the encoders and of the heads that one of the models has."""
-    for name, one, other in _fields(a.model.config, b.model.config):
+    for name, one, other in _fields(a.config, b.config):
         if name != "pooler" and not _idle(a, b, name):  # the pooler is a part
             yield differ("config", name, one, other)
 
@@ -48,7 +47,7 @@ def of_idle(a: Side, b: Side) -> Iterator[str]:
     """Facts that differ and change nothing that is computed, each in a sentence."""
     if a.checkpoint.family_name != b.checkpoint.family_name:
         yield f"family: {a.checkpoint.family_name} and {b.checkpoint.family_name}"
-    for name, one, other in _fields(a.model.config, b.model.config):
+    for name, one, other in _fields(a.config, b.config):
         if why := _idle(a, b, name):
             yield f"{name}: {shown(one)} and {shown(other)}, which {why}"
 
@@ -159,7 +158,7 @@ def of_embedders(a: Side, b: Side) -> Iterator[Difference]:
     """How the models make one vector of a text."""
     one, other = a.embedder, b.embedder
     if not isinstance(one, Embedder) or not isinstance(other, Embedder):
-        problems = _problem(a), _problem(b)
+        problems = a.no_vectors, b.no_vectors
         if problems[0] != problems[1]:
             said = "; ".join(f"{side}: no vectors: {text}" for side, text in zip("AB", problems, strict=True) if text)
             yield differ("embedding", "embedder", *problems, said)
@@ -177,12 +176,6 @@ def of_embedders(a: Side, b: Side) -> Iterator[Difference]:
     if layers[0] != layers[1]:
         found = (", ".join(names) or "nothing" for names in layers)
         yield differ("embedding", "layers", *layers, f"layers behind the pooling: {' / '.join(found)}")
-
-
-def _problem(side: Side) -> str | None:
-    if not isinstance(side.embedder, MlxbertError):
-        return None
-    return side.embedder.message.replace(f"{side.model.folder}/", "").removeprefix(f"{side.model.folder}: ")
 
 
 def layers_of(embedder: Embedder) -> list[str]:

@@ -1,7 +1,7 @@
 """One of two models that are compared: all of it that can be loaded, and why the rest cannot."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlxbert.config import EncoderConfig
@@ -50,6 +50,20 @@ class Side:
     def parts(self) -> tuple[str, ...]:
         """The parts that the weights hold, loaded or not."""
         return self.checkpoint.parts
+
+    @property
+    def config(self) -> EncoderConfig:
+        """The facts, as they would be wherever the model lies."""
+        config = self.model.config
+        problem = config.heads.labels_problem
+        if problem is None:
+            return config
+        return replace(config, heads=replace(config.heads, labels_problem=_placeless(problem, self.checkpoint.folder)))
+
+    @property
+    def no_vectors(self) -> str | None:
+        """Why it makes no vectors, if so."""
+        return None if isinstance(self.embedder, Embedder) else _placeless(self.embedder.message, self.model.folder)
 
     def has_loaded(self, part: str) -> bool:
         """Whether a part is there and could be loaded."""
@@ -122,7 +136,12 @@ def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
 
 
 def _without_folder(problem: MlxbertError, checkpoint: Checkpoint) -> str:
-    return problem.message.removeprefix(f"{checkpoint.folder}: ")
+    return _placeless(problem.message, checkpoint.folder)
+
+
+def _placeless(message: str, folder: Path) -> str:
+    """What is wrong, without where: two copies have the same problem."""
+    return message.removeprefix(f"{folder}: ").replace(f"{folder}/", "")
 
 
 def _embedder(folder: Path, config: EncoderConfig, tokenizer: Tokenizer) -> Embedder | MlxbertError:

@@ -95,6 +95,8 @@ def _notes(a: Side, b: Side, compared: Comparison) -> Iterator[str]:
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:
             yield f"{part} can be run with neither: {problem}"
+    if a.no_vectors is not None and a.no_vectors == b.no_vectors:
+        yield f"neither makes vectors: {a.no_vectors}"
     unused = dict.fromkeys(side.checkpoint.names[name] for side in (a, b) for name in side.checkpoint.ignored)
     if unused:
         more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
