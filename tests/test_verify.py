@@ -63,7 +63,7 @@ def test_a_model_agrees_with_itself(a: Path) -> None:
     assert found.outputs["last_hidden_state"] == 0.0 and found.outputs["heads"] == {"next_sentence": 0.0}
     assert found.outputs["vectors"] == {"smallest_cosine": 1.0, "largest_difference": 0.0}
     assert found.outputs["fill_mask"] == {"masks": 5, "same_first_word": 1.0, "largest_score_difference": 0.0}
-    assert found.outputs["tolerance"] == module.TOLERANCE
+    assert found.outputs["tolerance"] == module.TOLERANCES["F32"]
     assert mlxbert.verify(a, a, tolerance=0).agree
 
 
@@ -74,17 +74,30 @@ def test_a_copy_agrees(a: Path, tmp_path: Path) -> None:
     assert found.tensors["equal"] == found.tensors["compared"] > 0
 
 
-@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
-def test_a_copy_in_half_precision_agrees_with_a_note(a: Path, b: Path, dtype: mx.Dtype) -> None:
+@pytest.mark.parametrize(("dtype", "stored"), [(mx.float16, "F16"), (mx.bfloat16, "BF16")])
+def test_a_copy_in_half_precision_agrees_with_a_note(a: Path, b: Path, dtype: mx.Dtype, stored: str) -> None:
     write_tensors(b, {name: array.astype(dtype) for name, array in tensors_in(b).items()})
     for found in (mlxbert.verify(a, b, tolerance=1.0), mlxbert.verify(b, a, tolerance=1.0)):
         assert names(found) == []
         counts = found.tensors
         assert counts["equal"] + counts["rounded"] == counts["compared"] and counts["rounded"] > 0
         (note,) = found.notes
-        assert f"{counts['rounded']} of {counts['compared']} tensors are equal once stored alike" in note
+        assert "F32" in note and stored in note
+        assert note.endswith(f"{counts['equal']} are equal, {counts['rounded']} more once stored alike")
         assert 0 < found.outputs["last_hidden_state"] < 1
-    assert mlxbert.verify(a, b).outputs["tolerance"] == module.TOLERANCE_ROUNDED
+    assert mlxbert.verify(a, b).outputs["tolerance"] == module.TOLERANCES[stored]
+
+
+def test_a_copy_of_the_builtin_model_in_floats_agrees(tmp_path: Path) -> None:
+    model = mlxbert.load("builtin", dtype="float32")
+    tensors = tensors_of(model.network)
+    copy = tmp_path / "copy"
+    shutil.copytree(model.folder, copy)
+    for dtype, equal in ((mx.float32, True), (mx.float16, False)):
+        write_tensors(copy, {name: array.astype(dtype) for name, array in tensors.items()})
+        found = mlxbert.verify("builtin", copy)
+        assert found.agree and (found.tensors["equal"] == len(tensors)) is equal
+        assert found.notes[0].startswith("A is stored as int8-per-row, B as F")
 
 
 def test_the_two_halves_of_one_model_agree(a: Path, b: Path) -> None:

@@ -95,8 +95,8 @@ class Side:
 
 
 def coarseness(dtype: str) -> int:
-    """The place of a dtype among those of files, the coarsest first."""
-    return {"I8": 0, "BF16": 1, "F16": 2}.get(dtype, 3)
+    """The place of a dtype among those of files, the coarsest first; what is stored in 8 bits expands to float32."""
+    return {"BF16": 0, "F16": 1}.get(dtype, 2)
 
 
 def open_side(source: str, *, offline: bool, on_progress: Callable[[int, int], None] | None) -> Side:

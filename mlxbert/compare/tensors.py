@@ -20,11 +20,16 @@ _Tensors = Mapping[str, Tensor]
 
 @dataclass
 class Comparison:
-    """What came of the tensors: how many were compared, how many are equal at once or once stored alike."""
+    """What came of the tensors: how many were compared, how many are equal at once or once stored alike.
+
+    Attributes:
+        coarsest: The coarsest dtype that it took for that.
+    """
 
     compared: int = 0
     equal: int = 0
     rounded: int = 0
+    coarsest: str = "F32"
     differences: list[Difference] = field(default_factory=list)
 
     @property
@@ -83,6 +88,7 @@ def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
             found.equal += 1
         elif alike(a[name], b[name]).all().item():
             found.rounded += 1
+            found.coarsest = min(found.coarsest, a[name].stored, b[name].stored, key=coarseness)
         else:
             different.append(name)
     found.differences += _explained(a, b, different)
@@ -97,7 +103,7 @@ def alike(a: Tensor, b: Tensor) -> mx.array:
         near = mx.abs(one - other) <= mx.maximum(mx.abs(one), mx.abs(other)) * _HALVES + _SMALLEST_HALF
         return mx.logical_or(same, near)
     coarser = min(stored, key=coarseness)
-    if len(stored) == 1 or coarser not in FLOATS:
+    if len(stored) == 1 or coarser not in ("F16", "BF16"):
         return same
     return mx.logical_or(same, one.astype(FLOATS[coarser]) == other.astype(FLOATS[coarser]))
 

@@ -12,8 +12,8 @@ from mlxbert.compare.tensors import Comparison, number
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.results import Difference, Verification
 
-# How far outputs may lie apart: rounding of single precision adds up differently, that of halves was stored.
-TOLERANCE, TOLERANCE_ROUNDED = 1e-4, 2e-2
+# How far outputs of weights may lie apart that are equal once they are stored so.
+TOLERANCES = {"F32": 1e-4, "F16": 2e-2, "BF16": 0.2}
 _SHOWN = 3  # names in a sentence
 
 
@@ -31,8 +31,8 @@ def verify(
     Args:
         a: A name of the Hugging Face hub, the folder of a checkpoint, or `builtin`.
         b: The other one.
-        tolerance: How far outputs may lie apart where nothing else differs; if `None`, 1e-4, or 2e-2 where one of the
-            models is stored in half precision or 8 bits.
+        tolerance: How far outputs may lie apart where nothing else differs; if `None`, 1e-4, or 2e-2 and 0.2 where
+            tensors are equal only once stored as float16 or bfloat16.
         device: `gpu`, `cpu`, or `auto`: the GPU where there is one. Both compute in float32.
         offline: Never ask the hub.
         on_progress: Called with bytes done and bytes in all while files are downloaded.
@@ -59,7 +59,7 @@ def verify(
         *compared.differences,
     ]
     notes = list(_notes(one, other, compared))
-    allowed = _tolerance(one, other) if tolerance is None else float(tolerance)
+    allowed = TOLERANCES[compared.coarsest] if tolerance is None else float(tolerance)
     computed = _outputs(one, other, notes)
     if not found and computed and not outputs.largest(computed) <= allowed:
         found.append(_too_far(outputs.largest(computed), allowed))
@@ -80,16 +80,12 @@ def _storage(side: Side) -> str:
     return checkpoint.storage or ", ".join(sorted({checkpoint.tensors[name].dtype for name in used}))
 
 
-def _tolerance(a: Side, b: Side) -> float:
-    return TOLERANCE if _storage(a) == _storage(b) == "F32" else TOLERANCE_ROUNDED
-
-
 def _notes(a: Side, b: Side, compared: Comparison) -> Iterator[str]:
     """What is worth knowing and no difference."""
     if _storage(a) != _storage(b):
         yield (
-            f"A is stored as {_storage(a)}, B as {_storage(b)}; {compared.rounded} of {compared.compared} tensors are "
-            "equal once stored alike"
+            f"A is stored as {_storage(a)}, B as {_storage(b)}; of {compared.compared} tensors {compared.equal} are equal, "
+            f"{compared.rounded} more once stored alike"
         )
     yield from facts.of_idle(a, b)
     for part, problem in a.problems.items():
