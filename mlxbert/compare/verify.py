@@ -84,8 +84,8 @@ def _notes(a: Side, b: Side, compared: Comparison) -> Iterator[str]:
     """What is worth knowing and no difference."""
     if _storage(a) != _storage(b):
         yield (
-            f"A is stored as {_storage(a)}, B as {_storage(b)}; of {compared.compared} tensors {compared.equal} are equal, "
-            f"{compared.rounded} more once stored alike"
+            f"A is stored as {_storage(a)}, B as {_storage(b)}; of {compared.compared} tensors {compared.equal} are "
+            f"equal, {compared.rounded} more once stored alike"
         )
     yield from facts.of_idle(a, b)
     for part, problem in a.problems.items():
