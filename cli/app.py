@@ -11,6 +11,7 @@ import typer
 
 from mlxbert import __version__
 from mlxbert.cli import render
+from mlxbert.cli.convert import convert
 from mlxbert.cli.doctor import doctor
 from mlxbert.cli.embed import embed
 from mlxbert.cli.fill_mask import fill_mask
@@ -35,7 +36,7 @@ app = typer.Typer(
 models = typer.Typer(help="The models on this machine, and those of the Hugging Face hub.", no_args_is_help=True)
 app.add_typer(models, name="models")
 
-for command in (fill_mask, embed, similarity, next_sentence, replaced, tokenize, inspect, verify, doctor):
+for command in (fill_mask, embed, similarity, next_sentence, replaced, tokenize, inspect, convert, verify, doctor):
     app.command(command.__name__.replace("_", "-"))(flatten(command, listen))
 for listed in (models_list, models_download, models_path, models_remove):
     models.command(listed.__name__.removeprefix("models_"))(flatten(listed, listen))

@@ -51,7 +51,7 @@ def _draw(found: "Verification") -> Iterator["RenderableType"]:
     if found.notes:
         yield from render.facts("notes", [("", note) for note in found.notes])
     yield from render.facts("tensors", found.tensors.items())
-    yield from render.facts("outputs", _numbers(found.outputs))
+    yield from render.facts("outputs", numbers(found.outputs))
 
 
 def _rows(differences: "list[Difference]") -> Iterator[tuple[str, object]]:
@@ -60,9 +60,10 @@ def _rows(differences: "list[Difference]") -> Iterator[tuple[str, object]]:
         yield "", f"… and {len(differences) - _SHOWN:,} more"
 
 
-def _numbers(outputs: dict[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
+def numbers(outputs: dict[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
+    """What was measured, one line for each."""
     for name, value in outputs.items():
         if isinstance(value, dict):
-            yield from _numbers(value, f"{before}{name}.")
+            yield from numbers(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", f"{value:.6g}" if isinstance(value, float) else value

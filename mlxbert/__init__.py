@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mlxbert.batch import Usage
     from mlxbert.compare.verify import verify
+    from mlxbert.conversion import Conversion, convert
     from mlxbert.errors import (
         ArgumentError,
         CheckpointError,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "mlxbert.batch": ("Usage",),
     "mlxbert.compare.verify": ("verify",),
+    "mlxbert.conversion": ("Conversion", "convert"),
     "mlxbert.errors": (
         "ArgumentError",
         "CheckpointError",
@@ -80,6 +82,7 @@ __all__ = [
     "ArgumentError",
     "CheckpointError",
     "ConfigError",
+    "Conversion",
     "DeviceError",
     "Difference",
     "Embedding",
@@ -100,6 +103,7 @@ __all__ = [
     "Usage",
     "Verification",
     "__version__",
+    "convert",
     "embed",
     "embed_stream",
     "fill_mask",

@@ -25,7 +25,7 @@ from mlxbert.weights.source import builtin_folder
 PROGRAM = "from mlxbert.cli import main; main()"
 COMMANDS = (
     *(["fill-mask"], ["embed"], ["similarity"], ["next-sentence"], ["replaced"], ["tokenize"]),
-    *(["inspect"], ["verify"], ["doctor"]),
+    *(["inspect"], ["convert"], ["verify"], ["doctor"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),
 )
 TIMEOUT = 120  # seconds, against a hanging process; nothing is measured

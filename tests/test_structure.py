@@ -34,6 +34,7 @@ LAYERS = (
     ("mlxbert.model",),
     ("mlxbert.tasks",),
     ("mlxbert.compare",),
+    ("mlxbert.conversion",),
     ("mlxbert.cli", "mlxbert.__main__"),
 )
 
@@ -113,7 +114,18 @@ def test_files_and_functions_are_short(module: str) -> None:
 
 
 COMMANDS = (
-    *("fill-mask", "embed", "similarity", "next-sentence", "replaced", "tokenize", "inspect", "verify", "doctor"),
+    *(
+        "fill-mask",
+        "embed",
+        "similarity",
+        "next-sentence",
+        "replaced",
+        "tokenize",
+        "inspect",
+        "convert",
+        "verify",
+        "doctor",
+    ),
     *("models-list", "models-download", "models-path", "models-remove"),
 )
 

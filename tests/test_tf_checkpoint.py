@@ -13,8 +13,8 @@ import pytest
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.weights import tf_checkpoint
+from mlxbert.weights.google import google_config
 from mlxbert.weights.stored import BYTES, Header
-from mlxbert.weights.tf_checkpoint import google_config
 from mlxbert.weights.tf_names import translate
 from mlxbert.weights.tf_table import MAGIC, checksum, read_bundle
 from tests.tf_files import (

@@ -18,9 +18,10 @@ from mlxbert.weights.account import CLASSIFIERS
 from mlxbert.weights.config_json import ConfigJson, read_config
 from mlxbert.weights.families import family_of
 from mlxbert.weights.family import CLASSES, Family
+from mlxbert.weights.google import completed
 from mlxbert.weights.quantized import read_quantization
 from mlxbert.weights.stored import Header, LazyArrays, Storage, TensorInfo
-from mlxbert.weights.weight_files import WeightFiles, open_weights
+from mlxbert.weights.weight_files import TENSORFLOW, WeightFiles, open_weights
 
 ADAPTER = "adapter_config.json"
 
@@ -156,8 +157,10 @@ def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) 
             hint="merge the adapter into the model and save it (peft: merge_and_unload)",
         )
     family_name, family = family_of(config_json)
-    config = family.read_config(config_json)
     weights = open_weights(folder, config_json.texts("architectures"), headers)
+    if weights.format == TENSORFLOW:
+        config_json = completed(config_json, weights.tensors)
+    config = family.read_config(config_json)
     storage = _read_storage(folder, config_json, weights)
     tensors = storage.meant(folder, weights.tensors) if storage else weights.tensors
     names = _plain_names(folder, tensors, family)

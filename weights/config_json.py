@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ConfigError, MlxbertError
+from mlxbert.weights.google import google_config
 
 
 def _read(path: Path, error: type[MlxbertError]) -> Any:
@@ -143,10 +144,14 @@ class ConfigJson:
 
 
 def read_config(folder: Path) -> ConfigJson:
-    """The `config.json` of a model folder."""
+    """The `config.json` of a model folder, or what Google's releases have in its place."""
     path = folder / "config.json"
-    if not path.is_file():
+    if path.is_file():
+        return ConfigJson(path, read_json(path, ConfigError))
+    google = google_config(folder)
+    if google is None:
         raise ConfigError(
             f"{folder}: no config.json in this folder", hint="give the folder that holds config.json and the weights"
         )
-    return ConfigJson(path, read_json(path, ConfigError))
+    path, model_type = google
+    return ConfigJson(path, {"model_type": model_type} | read_json(path, ConfigError))

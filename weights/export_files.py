@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.device import mx
+from mlxbert.errors import ConfigError
 from mlxbert.weights import safetensors
 from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.config_json import read_json
 from mlxbert.weights.hub_files import CONFIG, SMALL
 from mlxbert.weights.quantized import KEY, THEIR_KEY, Quantization
 from mlxbert.weights.sentence_transformers import read_modules
@@ -35,9 +37,8 @@ def write_config(
     """
     values = checkpoint.config_json.values
     changed: dict[str, Any] = {}
-    if checkpoint.config_json.path.name != CONFIG:  # Google's: transformers does not know whose it is
-        own = json.loads(checkpoint.config_json.path.read_bytes())
-        changed |= {key: value for key, value in values.items() if key not in own}
+    own = read_json(checkpoint.config_json.path, ConfigError)
+    changed |= {key: value for key, value in values.items() if key not in own}  # what Google leaves unsaid
     if dtype is not None:
         named = [key for key in _DTYPE_KEYS if key in values] or [_DTYPE_KEYS[0]]
         changed |= {key: dtype for key in named if values.get(key) != dtype}

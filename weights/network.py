@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from mlxbert.blocks import build_block
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
 from mlxbert.heads import HEADS, Network
+from mlxbert.positions import Context
 from mlxbert.weights import account, keymap
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.family import Family
@@ -52,7 +54,9 @@ def empty(checkpoint: Checkpoint, parts: Iterable[str]) -> Network:
     return Network(config, [part for part in parts if part in HEADS])
 
 
-def build_network(checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype, *, packed: bool = False) -> Network:
+def build_network(
+    checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype, *, packed: bool = False, streamed: bool = False
+) -> Network:
     """The network with its weights in place and read from disk.
 
     Args:
@@ -61,6 +65,7 @@ def build_network(checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype,
         dtype: What to compute in.
         packed: Whether quantized weights stay so and are computed with as they are, which saves memory; they are
             expanded to `dtype` otherwise.
+        streamed: Whether each layer is read anew whenever it computes, and let go: slow, and small.
 
     Raises:
         CheckpointError: A tensor is missing, has another shape or dtype than expected, or is tied and differs.
@@ -69,26 +74,52 @@ def build_network(checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype,
     problem = first_problem(checkpoint, parts)
     if problem is not None:
         raise problem
+    if "masked_lm" in parts:
+        check_tied(checkpoint)
     network = empty(checkpoint, parts)
-    entries = list(keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, parameters(network)))
+    if streamed:
+        layers = range(len(network.encoder.layers))
+        network.encoder["layers"] = [_StreamedLayer(checkpoint, number, dtype) for number in layers]
+    _fill(network, checkpoint, dtype, packed=packed)
+    mx.eval(network.parameters())
+    return network
+
+
+class _StreamedLayer(nn.Module):
+    """A layer without parameters of its own: it reads them when it computes."""
+
+    def __init__(self, checkpoint: Checkpoint, number: int, dtype: mx.Dtype) -> None:
+        super().__init__()
+        self._checkpoint, self._number, self._dtype = checkpoint, number, dtype
+
+    def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
+        """See the layers of `mlxbert.blocks`."""
+        layer = build_block(self._checkpoint.config, self._number)
+        _fill(layer, self._checkpoint, self._dtype, within=f"encoder.layers.{self._number}.")
+        found: tuple[mx.array, mx.array | None] = layer(x, context)
+        mx.eval(found)
+        return found
+
+
+def _fill(
+    module: nn.Module, checkpoint: Checkpoint, dtype: mx.Dtype, *, within: str = "", packed: bool = False
+) -> None:
+    """Puts weights in their places, lazy; `within` is what stands before the module's own names in the network."""
     quantization = checkpoint.storage if packed and isinstance(checkpoint.storage, Quantization) else None
+    wanted = {within + name for name in parameters(module)}
     arrays = checkpoint.arrays(dtype)
+    kept: set[str] = quantizable(module) if quantization else set()
     loaded: dict[str, mx.array] = {}
-    kept: set[str] = quantizable(network) if quantization else set()
-    for entry in entries:
+    for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, dict.fromkeys(wanted)):
         if quantization is not None and _is_packed(checkpoint, entry, kept):
             loaded |= _packed(checkpoint, entry, quantization, dtype)
         else:
             kept -= {*entry.ours}
             loaded |= {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
     if quantization is not None:
-        put(network, quantization, kept)
-    if "masked_lm" in parts:
-        check_tied(checkpoint)
-    network.load_weights(list(loaded.items()))
-    network.eval()
-    mx.eval(network.parameters())
-    return network
+        put(module, quantization, kept)
+    module.load_weights([(name.removeprefix(within), array) for name, array in loaded.items()])
+    module.eval()
 
 
 def _is_packed(checkpoint: Checkpoint, entry: keymap.Entry, kept: set[str]) -> bool:

@@ -19,6 +19,7 @@ KEY, THEIR_KEY = "quantization", "quantization_config"
 BITS, GROUP_SIZES = (4, 8), (32, 64, 128)  # that are written; 2, 3 and 6 bits are read as well
 _READ_BITS = (2, 3, 4, 6, 8)
 _WORD = 32  # bits
+_ROUNDED, _SMALLEST = 2.0**-7, 1e-7  # scales and offsets may be bfloat16; MLX has a least scale
 _WEIGHT, _SCALES, _BIASES = ".weight", ".scales", ".biases"
 _FLOATS = ("F32", "F16", "BF16")
 
@@ -83,6 +84,18 @@ class Quantization:
                 )
             found[stem + _WEIGHT] = replace(weight, dtype=self.dtype, shape=shape)
         return found
+
+    def steps(self, array: mx.array) -> mx.array:
+        """How far a number may have been from the one that is stored for it, by the groups of a matrix (rows, width).
+
+        MLX moves the ends of a group so that 0 is a number that can be stored: what lies beyond an end is up to a step
+        away, all else half of one.
+        """
+        groups = array.reshape(array.shape[0], -1, self.group_size)
+        ends = groups.max(axis=-1, keepdims=True), groups.min(axis=-1, keepdims=True)
+        rounded = mx.maximum(mx.abs(ends[0]), mx.abs(ends[1])) * _ROUNDED
+        step = (ends[0] - ends[1]) / (2**self.bits - 1) + rounded + _SMALLEST
+        return mx.broadcast_to(step, groups.shape).reshape(array.shape)
 
     def parts(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> dict[str, mx.array]:
         """The three tensors that stand for the matrix `name`, by their suffixes; scales and offsets in `dtype`."""

@@ -8,12 +8,14 @@ spelling of its own says what the file calls a tensor. Data is read tensor by te
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from mlxbert.device import mx
 
 if TYPE_CHECKING:
     import numpy as np
+
+V = TypeVar("V")
 
 MAX_SIZE = 2**31 - 1  # of one axis, the limit of MLX
 # Bytes of one number, by the names that safetensors has for dtypes.
@@ -59,19 +61,19 @@ class Header:
     skipped: tuple[str, ...] = ()
 
 
-class LazyArrays(Mapping[str, mx.array]):
-    """Tensors by name, each read when it is asked for and kept by whoever asked.
+class Lazy(Mapping[str, V], Generic[V]):
+    """Values by name, tensors say, each read when it is asked for and kept by whoever asked.
 
     Args:
         names: What there is.
-        read: Gives the tensor of a name.
+        read: Gives the value of a name.
     """
 
-    def __init__(self, names: Iterable[str], read: Callable[[str], mx.array]) -> None:
+    def __init__(self, names: Iterable[str], read: Callable[[str], V]) -> None:
         self._names = dict.fromkeys(names)
         self._read = read
 
-    def __getitem__(self, name: str) -> mx.array:
+    def __getitem__(self, name: str) -> V:
         if name not in self._names:
             raise KeyError(name)
         return self._read(name)
@@ -81,6 +83,9 @@ class LazyArrays(Mapping[str, mx.array]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+LazyArrays = Lazy[mx.array]
 
 
 class Storage(Protocol):

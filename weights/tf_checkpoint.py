@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlxbert.device import mx
-from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.errors import CheckpointError
 from mlxbert.weights.protobuf import Broken
 from mlxbert.weights.stored import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.tf_names import is_turned, translate, why_not
@@ -24,7 +24,6 @@ _DTYPES = {  # of TensorFlow, by their numbers; double is not among them, no GPU
 _SHARD = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 _SINGLE = re.compile(r".+\.ckpt(-\d+)?")
 _MAX_CHOICE = 2**20  # bytes
-_CONFIGS = ("bert", "albert", "electra")
 
 
 def _ends_as_table(path: Path) -> bool:
@@ -196,20 +195,3 @@ def _read(shard: Path, name: str, entry: Entry, dtype: str) -> mx.array:
         raise CheckpointError(f"{shard}: damaged: the data of tensor {name!r} does not fit its checksum", hint=_AGAIN)
     array = from_bytes(data, dtype, entry.shape)
     return array.T if is_turned(name) else array
-
-
-def google_config(folder: Path) -> tuple[Path, str] | None:
-    """Google's configuration of a folder without `config.json`, and the `model_type` that its name tells.
-
-    Raises:
-        ConfigError: There are several.
-    """
-    if (folder / "config.json").is_file():
-        return None
-    found = [(path, kind) for kind in _CONFIGS for path in sorted(folder.glob(f"{kind}_config*.json"))]
-    if len(found) > 1:
-        raise ConfigError(
-            f"{folder}: {', '.join(path.name for path, _ in found[:5])}: expected one configuration",
-            hint="keep the one that is wanted, or call it config.json and add its model_type",
-        )
-    return found[0] if found else None

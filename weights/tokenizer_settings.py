@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from mlxbert.errors import MlxbertError, TokenizerError
-from mlxbert.weights.config_json import read_json
+from mlxbert.weights.config_json import read_config, read_json
 
 ROLES = ("unk", "sep", "pad", "cls", "mask")
 NAMED = ("bos", "eos", *ROLES)  # in the order in which transformers adds what a vocabulary lacks
@@ -49,7 +49,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def declared_class(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """The tokenizer class that the files name, and the type of the model."""
     try:
-        config = read_json(folder / "config.json", TokenizerError)
+        config = read_config(folder).values
     except MlxbertError:  # a tokenizer alone, or a file that whoever needs it will complain about
         config = {}
     for values in (settings, config):

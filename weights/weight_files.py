@@ -16,12 +16,13 @@ from mlxbert.errors import CheckpointError
 from mlxbert.weights import safetensors
 from mlxbert.weights.stored import Header, LazyArrays, TensorInfo
 
+TENSORFLOW = "TensorFlow 1"
 # What to call a format, by the module that reads it; imported when a folder holds nothing of those before it.
 _FORMATS = {
     "safetensors": "safetensors",
     "torch_bin": "PyTorch",
     "npz": "NumPy archive",
-    "tf_checkpoint": "TensorFlow 1",
+    "tf_checkpoint": TENSORFLOW,
     "onnx_file": "ONNX",
 }
 EXPECTED = "model.safetensors, pytorch_model.bin, an .npz, a TensorFlow 1 checkpoint (.index), or model.onnx"

@@ -1,20 +1,23 @@
 """One of two models that are compared: all of it that can be loaded, and why the rest cannot."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx, nn
+from mlxbert.device import mx
 from mlxbert.embedder import Embedder
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.heads import Network
 from mlxbert.model import Model
 from mlxbert.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights import keymap
-from mlxbert.weights.checkpoint import Checkpoint, build_network, first_problem, open_checkpoint
+from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
+from mlxbert.weights.network import build_network, first_problem, parameters, shapes
+from mlxbert.weights.quantized import Quantization
 from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
 from mlxbert.weights.source import find_folder
+from mlxbert.weights.stored import Lazy
 from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
 
 FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
@@ -22,10 +25,11 @@ FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor in float32, and the dtype that its file has it in."""
+    """A tensor in float32, the dtype that its file has it in, and how it is quantized there, if it is."""
 
     array: mx.array
     stored: str
+    quantization: Quantization | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,21 +73,28 @@ class Side:
         """Whether a part is there and could be loaded."""
         return part in self.parts and part not in self.problems
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the loaded parts and of the layers behind the pooling, by the network's names."""
-        found: dict[str, mx.array] = dict(nn.utils.tree_flatten(self.model.network.parameters()))
-        stored = dict(self._stored(found))
-        tensors = {name: Tensor(array, stored[name]) for name, array in found.items()}
-        if isinstance(self.embedder, Embedder):
-            behind: dict[str, mx.array] = dict(nn.utils.tree_flatten(self.embedder.parameters()))
-            tensors |= {f"embedder.{name}": Tensor(array, "F32") for name, array in behind.items()}
-        return tensors
-
-    def _stored(self, ours: dict[str, mx.array]) -> Iterator[tuple[str, str]]:
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The tensors of the loaded parts and of the layers behind the pooling, by the network's names; lazy."""
         checkpoint = self.checkpoint
-        for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, ours):
-            dtypes = {checkpoint.tensors[checkpoint.names[name]].dtype for name in entry.theirs}
-            yield from ((name, min(dtypes, key=coarseness)) for name in entry.ours)
+        ours = shapes(checkpoint, [part for part in self.parts if self.has_loaded(part)])
+        table = keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, ours)
+        entries = {name: entry for entry in table for name in entry.ours}
+        arrays = checkpoint.arrays(mx.float32)
+        behind: dict[str, mx.array] = {}
+        if isinstance(self.embedder, Embedder):
+            behind = {f"embedder.{name}": array for name, array in parameters(self.embedder).items()}
+
+        def read(name: str) -> Tensor:
+            if name in behind:
+                return Tensor(behind[name], "F32")
+            entry = entries[name]
+            dtypes = {checkpoint.tensors[checkpoint.names[theirs]].dtype for theirs in entry.theirs}
+            stored = min(dtypes, key=coarseness)
+            quantization = checkpoint.storage if isinstance(checkpoint.storage, Quantization) else None
+            packed = quantization if quantization is not None and stored == quantization.dtype else None
+            return Tensor(keymap.load(entry, arrays)[name].astype(mx.float32), stored, packed)
+
+        return Lazy([*ours, *behind], read)
 
     def raw(self, names: set[str]) -> dict[str, Tensor]:
         """Tensors of the files by their plain names, those that are there and hold numbers."""
@@ -95,8 +106,8 @@ class Side:
 
 
 def coarseness(dtype: str) -> int:
-    """The place of a dtype among those of files, the coarsest first; what is stored in 8 bits expands to float32."""
-    return {"BF16": 0, "F16": 1}.get(dtype, 2)
+    """The place of a dtype among those of files, the coarsest first; what int8 stands for are numbers in float32."""
+    return -1 if dtype.startswith("Q") else {"BF16": 0, "F16": 1}.get(dtype, 2)
 
 
 def open_side(source: str, *, offline: bool, on_progress: Callable[[int, int], None] | None) -> Side:
@@ -126,12 +137,14 @@ def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
         else:
             problems[part] = _without_folder(problem, checkpoint)
     try:
-        return build_network(checkpoint, parts, mx.float32), problems
+        return build_network(checkpoint, parts, mx.float32, streamed=True), problems
     except CheckpointError as problem:
         if "masked_lm" not in parts:
             raise
         rest = [part for part in parts if part != "masked_lm"]
-        network = build_network(checkpoint, rest, mx.float32)  # raises where the masked-word head is not to blame
+        network = build_network(
+            checkpoint, rest, mx.float32, streamed=True
+        )  # raises where the masked-word head is not to blame
         return network, problems | {"masked_lm": _without_folder(problem, checkpoint)}
 
 

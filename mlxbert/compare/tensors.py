@@ -11,6 +11,7 @@ from mlxbert.compare.sides import FLOATS, Side, Tensor, coarseness
 from mlxbert.device import mx
 from mlxbert.results import Difference
 from mlxbert.weights import keymap
+from mlxbert.weights.stored import Lazy
 
 # How far roundings of one number to float16 and to bfloat16 can lie apart: half a last place of each.
 _HALVES = 2.0**-8 + 2.0**-11
@@ -46,7 +47,8 @@ def compare(a: Side, b: Side) -> Comparison:
         beginnings.append("embedder.")
 
     def compared(tensors: _Tensors) -> _Tensors:
-        return {name: tensor for name, tensor in tensors.items() if not any(map(name.startswith, beginnings))}
+        names = [name for name in tensors if not any(map(name.startswith, beginnings))]
+        return Lazy(names, tensors.__getitem__)
 
     found = Comparison()
     _compare(compared(a.tensors()), compared(b.tensors()), found)
@@ -80,15 +82,16 @@ def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
             found.differences.append(differ("tensor", name, *there, f"{name}: only {has} has it"))
             continue
         found.compared += 1
-        one, other = a[name].array, b[name].array
-        if one.shape != other.shape:
-            said = f"{name}: shapes {one.shape} and {other.shape}"
-            found.differences.append(differ("tensor", name, list(one.shape), list(other.shape), said))
-        elif mx.array_equal(one, other, equal_nan=True).item():
+        one, other = a[name], b[name]
+        if one.array.shape != other.array.shape:
+            shapes = one.array.shape, other.array.shape
+            said = f"{name}: shapes {shapes[0]} and {shapes[1]}"
+            found.differences.append(differ("tensor", name, list(shapes[0]), list(shapes[1]), said))
+        elif mx.array_equal(one.array, other.array, equal_nan=True).item():
             found.equal += 1
-        elif alike(a[name], b[name]).all().item():
+        elif alike(one, other).all().item():
             found.rounded += 1
-            found.coarsest = min(found.coarsest, a[name].stored, b[name].stored, key=coarseness)
+            found.coarsest = min(found.coarsest, one.stored, other.stored, key=coarseness)
         else:
             different.append(name)
     found.differences += _explained(a, b, different)
@@ -98,6 +101,9 @@ def alike(a: Tensor, b: Tensor) -> mx.array:
     """Which numbers of two tensors of one shape are equal once both are stored as the coarser of the two is."""
     one, other = a.array, b.array
     same = mx.logical_or(one == other, mx.logical_and(mx.isnan(one), mx.isnan(other)))
+    for side in (a, b):
+        if side.quantization is not None:
+            return mx.logical_or(same, mx.abs(one - other) <= side.quantization.steps(side.array))
     stored = {a.stored, b.stored}
     if stored == {"F16", "BF16"}:
         near = mx.abs(one - other) <= mx.maximum(mx.abs(one), mx.abs(other)) * _HALVES + _SMALLEST_HALF

@@ -77,7 +77,9 @@ def verify(
 def _storage(side: Side) -> str:
     checkpoint = side.checkpoint
     used = [name for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored]
-    return checkpoint.storage or ", ".join(sorted({checkpoint.tensors[name].dtype for name in used}))
+    if checkpoint.storage is not None:
+        return checkpoint.storage.name
+    return ", ".join(sorted({checkpoint.tensors[name].dtype for name in used}))
 
 
 def _notes(a: Side, b: Side, compared: Comparison) -> Iterator[str]:

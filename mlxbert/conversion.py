@@ -1,0 +1,227 @@
+"""A readable checkpoint to a folder that transformers and sentence-transformers open, or to one of quantized weights.
+
+The folder is made beside its place, as `NAME.partial`, and moved there when it is whole; its configuration is written
+last, so that nothing takes an unfinished one for a model.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert import __version__
+from mlxbert import device as devices
+from mlxbert.compare.verify import verify
+from mlxbert.errors import ArgumentError
+from mlxbert.weights import export, export_files, export_folder
+from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
+from mlxbert.weights.export_folder import MANIFEST, MARK
+from mlxbert.weights.hub_cache import is_commit
+from mlxbert.weights.quantized import BITS, GROUP_SIZES, Quantization
+from mlxbert.weights.sentence_transformers import transformer_folder
+from mlxbert.weights.source import find_folder
+
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was written, and how it differs from what was read.
+
+    Attributes:
+        folder: Where it is.
+        source: What it was made of, as it was called.
+        revision: The commit of a model of the hub.
+        family: What kind of model it is.
+        format: Of the weights that were read.
+        changed: What is otherwise than in the source, in sentences; empty if nothing is.
+        left_out: Names of tensors of the source that were not written: copies, buffers, an optimizer's.
+        read: SHA-256 of the files that were read, by name.
+        written: SHA-256 of the files that were written, by name; the manifest itself is not listed.
+        bytes: Of all files that were written.
+        difference: What `verify` measured between source and result.
+    """
+
+    folder: Path
+    source: str
+    revision: str | None
+    family: str
+    format: str
+    changed: tuple[str, ...]
+    left_out: tuple[str, ...]
+    read: dict[str, str]
+    written: dict[str, str]
+    bytes: int
+    difference: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; this is also what the manifest says."""
+        return {
+            "mlxbert": __version__,
+            "source": self.source,
+            "revision": self.revision,
+            "family": self.family,
+            "format": self.format,
+            "changed": list(self.changed),
+            "left_out": list(self.left_out),
+            "difference": self.difference,
+            "read": self.read,
+            "written": self.written,
+        }
+
+
+def parse_size(text: str) -> int:
+    """`400MB`, `5GB`, `1GiB` or a number of bytes.
+
+    Raises:
+        ArgumentError: It is none of these, or nothing.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B)?\s*", str(text), re.IGNORECASE)
+    size = int(float(found[1]) * _UNITS[(found[2] or "").upper()]) if found else 0
+    if size < 1:
+        raise ArgumentError(f"max_shard_size is {text!r:.60}, expected a size such as 400MB, 5GB or 1GiB")
+    return size
+
+
+def convert(
+    source: str | Path,
+    folder: str | Path,
+    *,
+    dtype: str | None = None,
+    quantize: int | None = None,
+    group_size: int = 64,
+    max_shard_size: str = "5GB",
+    revision: str | None = None,
+    offline: bool = False,
+    overwrite: bool = False,
+    on_progress: OnProgress | None = None,
+    on_written: OnProgress | None = None,
+) -> Conversion:
+    """Writes a model as a folder that transformers and sentence-transformers open.
+
+    Configuration, vocabulary, labels, modules and terms go along as they are; the configuration changes only where it
+    would not be true any more. Beside them lie a model card and a manifest, `conversion.json`.
+
+    Args:
+        source: A name of the Hugging Face hub, the folder of a checkpoint, or `builtin`.
+        folder: Where to; it must not be there, or be empty.
+        dtype: What to convert the weights to: `float32`, `float16` or `bfloat16`; `None` leaves them as they are.
+        quantize: Bits of a number, 4 or 8: matrices are written in MLX's quantized layout, which transformers does not
+            open.
+        group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128.
+        max_shard_size: How much data one file of weights holds at most: `400MB`, `5GB`, `1GiB`. Of so many bytes about
+            twice are in memory.
+        revision: Branch, tag or commit of a model of the hub; its main branch if `None`.
+        offline: Never ask the hub.
+        overwrite: Whether a folder that an earlier conversion wrote is replaced.
+        on_progress: Called with bytes done and bytes in all while files are downloaded.
+        on_written: Called with bytes done and bytes in all of the weights that are written.
+
+    Raises:
+        ArgumentError: An argument outside what is taken, or a folder that is in use.
+        MlxbertError: The source cannot be read, see `mlxbert.load`; or the folder cannot be written.
+    """
+    stored, how = _chosen(dtype, quantize, group_size)
+    most = parse_size(max_shard_size)
+    devices.use()
+    found = find_folder(str(source), revision=revision, offline=offline, on_progress=on_progress)
+    target = Path(folder).expanduser()
+    export_folder.check_target(target, found, overwrite)
+    checkpoint = open_checkpoint(transformer_folder(found))
+    tensors = export.plan(checkpoint, stored, how)
+    with export_folder.made(target) as partial:
+        inner = partial / checkpoint.folder.relative_to(found)
+        export_files.copy_files(found, checkpoint, partial)
+        export.write_weights(checkpoint, tensors, inner, most, on_written)
+        changed = export_files.write_config(checkpoint, inner, dtype, how)
+        sentences = tuple(_changes(checkpoint, tensors, changed, how))
+        difference = _measured(found, partial)
+        export_files.write_card(found, partial, _note(source, sentences, how), ("mlx",) if how else ("transformers",))
+        conversion = Conversion(
+            folder=target,
+            source=str(source),
+            revision=found.name if is_commit(found.name) else None,
+            family=checkpoint.family_name,
+            format=checkpoint.weights.format,
+            changed=sentences,
+            left_out=tuple(export.left_out(checkpoint, tensors)),
+            read=_hashes(found, [*checkpoint.weights.headers, checkpoint.config_json.path]),
+            written=_hashes(partial, sorted(path for path in partial.rglob("*") if path.is_file())),
+            bytes=sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()),
+            difference=difference,
+        )
+        manifest = json.dumps(conversion.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        (partial / MANIFEST).write_text(manifest, encoding="utf-8")
+        export_folder.move(partial, target)
+    return conversion
+
+
+def _chosen(dtype: str | None, quantize: int | None, group_size: int) -> tuple[str | None, Quantization | None]:
+    if dtype is not None and dtype not in export.DTYPES:
+        raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(export.DTYPES)}")
+    if quantize is not None and quantize not in BITS:
+        raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
+    if group_size not in GROUP_SIZES:
+        raise ArgumentError(f"group_size is {group_size!r:.60}, expected one of {', '.join(map(str, GROUP_SIZES))}")
+    return export.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size) if quantize else None
+
+
+def _measured(source: Path, result: Path) -> dict[str, Any]:
+    """How far the result lies from the source, on the texts that `verify` has."""
+    found = verify(source, result).to_dict()
+    return {key: found[key] for key in ("agree", "differences", "tensors", "outputs")}
+
+
+def _hashes(folder: Path, paths: list[Path]) -> dict[str, str]:
+    """SHA-256 of files, by their names in the folder; not of the mark."""
+    found = {}
+    for path in paths:
+        if path.name != MARK:
+            with path.open("rb") as file:
+                found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _changes(
+    checkpoint: Checkpoint, tensors: list[export.Tensor], config: dict[str, Any], how: Quantization | None
+) -> Iterator[str]:
+    """What is otherwise than in the source."""
+    if checkpoint.weights.format != "safetensors":
+        yield f"weights: {checkpoint.weights.format} → safetensors"
+    names = [(checkpoint.names[tensor.plain], tensor.name) for tensor in tensors]
+    renamed = [(old, new) for old, new in names if old != new]
+    if renamed:
+        yield f"names of {len(renamed)} of {len(names)} tensors: {renamed[0][0]} → {renamed[0][1]} and so on"
+    stored = {checkpoint.tensors[checkpoint.names[tensor.plain]].dtype for tensor in tensors}
+    written = {tensor.dtype for tensor in tensors}
+    if stored != written:
+        yield f"dtype: {', '.join(sorted(stored))} → {', '.join(sorted(written))}"
+    if how is not None:
+        packed = sum(1 for tensor in tensors if tensor.quantization)
+        wide = [tensor for tensor in tensors if not tensor.quantization and len(tensor.shape) == 2]
+        yield f"quantized: {packed} matrices, {how.name}; as they were: {len(wide)} matrices and all vectors"
+    for key, value in config.items():
+        yield f"config.json: {key} " + ("taken out" if value is None else f"is {json.dumps(value)}")
+
+
+def _note(source: str | Path, sentences: tuple[str, ...], how: Quantization | None) -> str:
+    """What the model card says of the conversion."""
+    name = str(source) if not Path(str(source)).is_dir() else Path(str(source)).resolve().name
+    lines = [
+        "## Conversion",
+        "",
+        f"Converted from {name} by [mlxbert](https://pypi.org/project/mlxbert/) {__version__}.",
+        f"`{MANIFEST}` tells of which files, and how far the results differ.",
+        "",
+        *(f"- {sentence}" for sentence in sentences or ("weights and configuration are as they were",)),
+    ]
+    if how is not None:
+        lines += [
+            "",
+            "The weights are quantized in MLX's layout: transformers and sentence-transformers do not open them.",
+        ]
+    return "\n".join(lines)
