@@ -138,7 +138,8 @@ def convert(
         export_files.copy_files(found, checkpoint, partial)
         export.write_weights(checkpoint, tensors, inner, most, on_written)
         changed = export_files.write_config(checkpoint, inner, dtype, how)
-        sentences = tuple(_changes(checkpoint, tensors, changed, how))
+        cased = export_files.write_case(checkpoint, inner)
+        sentences = (*_changes(checkpoint, tensors, changed, how), *([cased] if cased else []))
         difference = _measured(found, partial)
         export_files.write_card(found, partial, _note(source, sentences, how), ("mlx",) if how else ("transformers",))
         conversion = Conversion(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tokenizers.normalizers import BertNormalizer
+
 from mlxbert.device import mx
 from mlxbert.errors import ConfigError
 from mlxbert.weights import safetensors
@@ -14,9 +16,10 @@ from mlxbert.weights.config_json import read_json
 from mlxbert.weights.hub_files import CONFIG, SMALL
 from mlxbert.weights.quantized import KEY, THEIR_KEY, Quantization
 from mlxbert.weights.sentence_transformers import read_modules
+from mlxbert.weights.tokenizer_files import WHOLE, read_tokenizer
 from mlxbert.weights.weight_files import open_weights
 
-CARD = "README.md"
+CARD, SETTINGS = "README.md", "tokenizer_config.json"
 _TERMS = ("LICENSE*", "LICENCE*", "NOTICE*")
 _DTYPE_KEYS = ("dtype", "torch_dtype")  # what transformers calls it since version 5, and what it did before
 
@@ -84,6 +87,25 @@ def copy_files(source: Path, checkpoint: Checkpoint, folder: Path) -> None:
         if module.kind in ("Dense", "LayerNorm"):
             arrays = dict(open_weights(module.folder).arrays())
             mx.save_safetensors(str(target / safetensors.SINGLE), arrays, {"format": "pt"})
+
+
+def write_case(checkpoint: Checkpoint, folder: Path) -> str | None:
+    """Says in `tokenizer_config.json` that case counts, where only the vocabulary told.
+
+    transformers lower-cases a vocabulary without settings, a cased one, too; mlxbert does not.
+
+    Returns:
+        What changed, in a sentence; `None` if nothing did.
+    """
+    path = folder / SETTINGS
+    settings = read_json(path, ConfigError) if path.is_file() else {}
+    if (folder / WHOLE).is_file() or not (folder / "vocab.txt").is_file() or settings.get("do_lower_case") is not None:
+        return None
+    normalizer = read_tokenizer(checkpoint.folder).tokenizer.normalizer
+    if not isinstance(normalizer, BertNormalizer) or normalizer.lowercase:
+        return None
+    _write_json(path, settings | {"do_lower_case": False})
+    return f"{SETTINGS}: do_lower_case is false, as the vocabulary is cased"
 
 
 def write_card(source: Path, folder: Path, note: str, tags: tuple[str, ...]) -> None:

@@ -1,0 +1,153 @@
+"""What quantized weights cost and save: size, vectors, Spearman, first words, speed, beside the model they are made of.
+
+`python benchmarks/quantized.py MODEL STSB_CSV [SQUAD_JSON] [--rounds 5]`: MODEL is converted to float16 and to 8 and 4
+bits. STSB_CSV holds pairs of sentences and a score a line: the cosines are those of the vectors of all sentences with
+MODEL's own. Of the first 200 paragraphs of SQUAD_JSON 15 % of the tokens (seed 0) become `[MASK]`, if MODEL has a head
+for that. Speed is that of 512 sentences, in turn, medians; and of a batch of 32 x 32 tokens whose weights stay
+quantized while it computes.
+"""
+
+import argparse
+import csv
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import mlxbert
+from mlxbert.device import mx
+from mlxbert.heads import Network
+from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.network import build_network
+from mlxbert.weights.sentence_transformers import transformer_folder
+
+Vectors = NDArray[np.float32]
+VARIANTS: dict[str, dict[str, object]] = {
+    "float16": {"dtype": "float16"},
+    "8 bits, groups of 64": {"quantize": 8},
+    "8 bits, groups of 32": {"quantize": 8, "group_size": 32},
+    "4 bits, groups of 64": {"quantize": 4},
+    "4 bits, groups of 32": {"quantize": 4, "group_size": 32},
+}
+PARAGRAPHS, TIMED, BATCH = 200, 512, (32, 32)
+
+
+def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The place of each value in their order; equal ones share the middle of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last: NDArray[np.float64] = np.cumsum(counts).astype(np.float64)
+    return (last - (counts - 1) / 2)[inverse]
+
+
+def spearman(one: Vectors, other: Vectors, scores: list[float]) -> float:
+    """Rank correlation, times 100, of the cosines of pairs with the scores that people gave."""
+    cosines = (one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
+    found = np.corrcoef(ranks(cosines.astype(np.float64)), ranks(np.array(scores, dtype=np.float64)))
+    return 100 * float(found[0, 1])
+
+
+def masked(model: mlxbert.Model, path: Path) -> Iterator[tuple[list[int], list[int]]]:
+    """Inputs with masked places, and these places."""
+    articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+    texts = [paragraph["context"] for article in articles for paragraph in article["paragraphs"]][:PARAGRAPHS]
+    generator, mask = random.Random(0), model.tokenizer.token_id("[MASK]") or 0
+    for text in texts:
+        ids = list(model.tokenizer.encode(text, overflow="truncate").ids)
+        places = sorted(generator.sample(range(1, len(ids) - 1), max(1, round(0.15 * (len(ids) - 2)))))
+        yield [mask if place in places else token for place, token in enumerate(ids)], places
+
+
+def first_words(model: mlxbert.Model, inputs: list[tuple[list[int], list[int]]]) -> NDArray[np.int64]:
+    """The likeliest token of every masked place."""
+    found = []
+    for ids, places in inputs:
+        hidden = model.network(mx.array([ids])).last_hidden_state
+        found.append(np.array(mx.argmax(model.network.masked_lm(hidden[0, mx.array(places)]), axis=-1)))
+    return np.concatenate(found).astype(np.int64)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def in_turn(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Medians of each, after one round that does not count."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(rounds + 1):
+        for name, work in works.items():
+            spent = seconds(work)
+            if number:
+                taken[name].append(spent)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def forward(network: Network) -> Callable[[], None]:
+    """One forward pass over a batch."""
+    ids = mx.random.randint(0, network.encoder.config.vocab_size, BATCH)
+    return lambda: mx.eval(network.encoder(ids).last_hidden_state)
+
+
+def embedding(model: mlxbert.Model, sentences: list[str]) -> Callable[[], object]:
+    """The vectors of sentences, again and again."""
+    return lambda: mlxbert.embed(model, sentences)
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("stsb", type=Path)
+    parser.add_argument("squad", type=Path, nargs="?")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with arguments.stsb.open(encoding="utf-8", newline="") as file:
+        rows = [(row[0], row[1], float(row[2])) for row in csv.reader(file)]
+    sentences, scores = [row[0] for row in rows] + [row[1] for row in rows], [row[2] for row in rows]
+    with tempfile.TemporaryDirectory() as place:
+        folders = {"as it is": Path(arguments.model)}
+        for name, options in VARIANTS.items():
+            folders[name] = Path(place) / name
+            mlxbert.convert(arguments.model, folders[name], **options)  # type: ignore[arg-type]
+        models = {name: mlxbert.load(folder, dtype="float32", device="cpu") for name, folder in folders.items()}
+        report(models, sentences, scores, arguments.squad, arguments.rounds)
+
+
+def report(
+    models: dict[str, mlxbert.Model], sentences: list[str], scores: list[float], squad: Path | None, rounds: int
+) -> None:
+    """Measures and prints."""
+    reads = squad is not None and "masked_lm" in models["as it is"].network.heads
+    inputs = list(masked(models["as it is"], squad)) if squad is not None and reads else []
+    vectors = {name: mlxbert.embed(model, sentences) for name, model in models.items()}
+    words = {name: first_words(model, inputs) for name, model in models.items()} if inputs else {}
+    times = in_turn({name: embedding(model, sentences[:TIMED]) for name, model in models.items()}, rounds)
+    packed: dict[str, Callable[[], object]] = {}
+    for name, model in models.items():
+        checkpoint = open_checkpoint(transformer_folder(model.folder))
+        packed[name] = forward(build_network(checkpoint, (), mx.float32, packed=True))
+    slow = in_turn(packed, 1)
+    print("| weights | MB | cosine: mean | lowest | Spearman | first word the same | speed | speed, packed |")
+    print("|---|---|---|---|---|---|---|---|")
+    own, half = vectors["as it is"], len(scores)
+    for name, found in vectors.items():
+        size = sum(path.stat().st_size for path in models[name].folder.glob("**/*.safetensors")) / 1e6
+        cosines = (own * found).sum(axis=1) / (np.linalg.norm(own, axis=1) * np.linalg.norm(found, axis=1))
+        same = f"{np.mean(words['as it is'] == words[name]):.1%} of {len(words[name]):,}" if words else "-"
+        print(
+            f"| {name} | {size:.1f} | {cosines.mean():.5f} | {cosines.min():.5f} "
+            f"| {spearman(found[:half], found[half:], scores):.2f} | {same} "
+            f"| {times['as it is'] / times[name]:.2f} | {slow['as it is'] / slow[name]:.3f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
