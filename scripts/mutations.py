@@ -492,7 +492,7 @@ MUTATIONS = (
         "pass",
         "tests/test_similarity.py",
     ),
-    Mutation("inspect downloads weights", "weights/hub_headers.py", "if not _holds_weights(file)", "if True", _HEADERS),
+    Mutation("inspect downloads weights", "weights/hub_headers.py", "if not holds_weights(file)", "if True", _HEADERS),
     Mutation(
         "more than the header asked for",
         "weights/hub_headers.py",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mlxbert.weights.stored import TensorInfo
 
 _KINDS = {"bert": "Bert", "albert": "Albert", "electra": "Electra"}
+CONFIGS = {kind: f"{kind}_config*.json" for kind in _KINDS}  # what Google calls them, by their model_type
 # Of the classes of transformers the end that a tensor tells, the first one counts.
 _CLASSES = {
     "classifier.weight": "ForSequenceClassification",
@@ -34,7 +35,7 @@ def google_config(folder: Path) -> tuple[Path, str] | None:
     """
     if (folder / "config.json").is_file():
         return None
-    found = [(path, kind) for kind in _KINDS for path in sorted(folder.glob(f"{kind}_config*.json"))]
+    found = [(path, kind) for kind, name in CONFIGS.items() for path in sorted(folder.glob(name))]
     if len(found) > 1:
         raise ConfigError(
             f"{folder}: {', '.join(path.name for path, _ in found[:5])}: expected one configuration",

@@ -125,7 +125,11 @@ class Commit:
         self.hash: str = info.sha
         self.folder = hub_cache.repository_folder(name) / "snapshots" / self.hash
         self._hub, self._name = hub, name
-        self.needed = needed_files(name, self.sizes, lambda file: parse_json(name, self._fetch(file)))
+        self.needed = needed_files(name, self.sizes, lambda file: parse_json(name, self._fetch(file)), self.has)
+
+    def has(self, file: str) -> bool:
+        """Whether a file is in the cache."""
+        return (self.folder / file).is_file()
 
     def _fetch(self, file: str, count: Callable[[int], None] = lambda count: None) -> Path:
         options = {"revision": self.hash, "cache_dir": hub_cache.cache_folder(), "tqdm_class": _counter(count)}
@@ -133,7 +137,7 @@ class Commit:
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None) -> None:
         """Brings files into the cache, those that are not there yet."""
-        missing = [file for file in files if not (self.folder / file).is_file()]
+        missing = [file for file in files if not self.has(file)]
         if missing:
             progress = _Progress(sum(self.sizes[file] for file in missing), on_progress)
             for file in missing:

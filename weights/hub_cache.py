@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.errors import ArgumentError, HubError
+from mlxbert.errors import ArgumentError, ConfigError, HubError
 from mlxbert.weights import hub_files
+from mlxbert.weights.google import google_config
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _NAME = re.compile(r"(\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)  # as in huggingface_hub's validate_repo_id
@@ -106,10 +107,10 @@ class Snapshot:
         if listed is None:
             return None
         try:
-            needed = hub_files.needed_files(self.name, listed, self._read)
+            needed = hub_files.needed_files(self.name, listed, self._read, self._has)
         except FileNotFoundError as problem:
             return [Path(problem.filename).name]
-        return [file for file in needed if not (self.folder / file).is_file()]
+        return [file for file in needed if not self._has(file)]
 
     def is_complete(self) -> bool | None:
         """Whether all that the model needs is there; `None` where it may be, and no list says what it needs."""
@@ -142,7 +143,14 @@ class Snapshot:
             except (HubError, OSError, KeyError, TypeError):
                 continue
             return str(family)
-        return None
+        try:
+            named = google_config(self.folder)
+        except ConfigError:  # several
+            return None
+        return named[1] if named else None
+
+    def _has(self, file: str) -> bool:
+        return (self.folder / file).is_file()
 
     def _read(self, file: str) -> Any:
         return hub_files.parse_json(self.name, self.folder / file)

@@ -4,11 +4,13 @@ huggingface_hub has a function for that, `parse_safetensors_file_metadata`. It f
 among them, and keeps to itself how long the header was, without which nobody can tell whether the file is whole.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import HubError
 from mlxbert.weights import hub_cache
+from mlxbert.weights.file_names import holds_weights
 from mlxbert.weights.hub import TIMEOUT, Commit, OnProgress, library
 from mlxbert.weights.safetensors import parse_header
 from mlxbert.weights.stored import Header
@@ -32,20 +34,30 @@ def look(
         The folder of the snapshot, and the headers by where the cache would keep the files.
 
     Raises:
-        HubError: The model cannot be had; see `explain` for the kinds.
+        HubError: The model cannot be had; see `explain` for the kinds. Or weights that are not in the cache are no
+            safetensors.
         CheckpointError: Weights are damaged.
         ArgumentError: The revision is none.
     """
     hub_cache.check_revision(revision)
     with library(name, revision) as hub:
         commit = Commit(hub, name, revision)
-        commit.fetch((file for file in commit.needed if not _holds_weights(file)), on_progress)
-        absent = [file for file in commit.needed if _holds_weights(file) and not (commit.folder / file).is_file()]
+        absent = [file for file in commit.needed if holds_weights(file) and not commit.has(file)]
+        _check_format(name, revision, absent)
+        commit.fetch((file for file in commit.needed if not holds_weights(file)), on_progress)
         return commit.folder, {commit.folder / file: _read_header(hub, name, commit, file) for file in absent}
 
 
-def _holds_weights(file: str) -> bool:
-    return file.endswith(".safetensors")
+def _check_format(name: str, revision: str | None, absent: Iterable[str]) -> None:
+    """Refuses weights that say only as a whole what they are."""
+    other = next((file for file in absent if not file.endswith(".safetensors")), None)
+    if other is not None:
+        download = f"mlxbert models download {name}" + (f" --revision {revision}" if revision else "")
+        raise HubError(
+            f"{name}: {other} is not in the cache, and only of safetensors the hub sends what they hold without the "
+            "weights",
+            hint=f"`{download}` brings it; then it can be inspected",
+        )
 
 
 def _read_header(hub: Any, name: str, commit: Commit, file: str) -> Header:

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.weights.file_names import NPZ
 from mlxbert.weights.stored import MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
     Raises:
         CheckpointError: There are several, or the archive is damaged.
     """
-    found = sorted(path for path in folder.glob("*.npz") if path.is_file())
+    found = sorted(path for path in folder.glob(NPZ) if path.is_file())
     if len(found) > 1:
         raise CheckpointError(
             f"{folder}: {len(found)} NumPy archives ({', '.join(path.name for path in found)}), expected one",

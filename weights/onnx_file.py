@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights import onnx_graph
+from mlxbert.weights.file_names import ONNX
 from mlxbert.weights.onnx_graph import Source
 from mlxbert.weights.stored import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 
 if TYPE_CHECKING:
     import numpy as np
 
-NAMES = ("model.onnx", "onnx/model.onnx")
 MAX_FILE = 2**31 - 1  # bytes, the limit of the format itself
 MAX_AXES = 8
 _AGAIN = "download the model again"
@@ -221,7 +221,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
     Raises:
         CheckpointError: The onnx package is missing, or the graph is damaged, quantized or fused.
     """
-    path = next((folder / name for name in NAMES if (folder / name).is_file()), None)
+    path = next((folder / name for name in ONNX if (folder / name).is_file()), None)
     if path is None:
         return None
     places, initializers, skipped = _open(path)

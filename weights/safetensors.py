@@ -12,10 +12,11 @@ from pathlib import Path
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.weights import file_names
 from mlxbert.weights.shards import find_shards
 from mlxbert.weights.stored import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo
 
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+SINGLE, INDEX = file_names.SAFETENSORS, file_names.SAFETENSORS_INDEX
 _LFS_POINTER = b"version "  # how such a file begins: version https://git-lfs.github.com/spec/v1
 _AGAIN = "download the model again"
 MAX_HEADER = 100_000_000  # bytes, the limit of the format itself

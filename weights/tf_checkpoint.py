@@ -10,12 +10,12 @@ from pathlib import Path
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.weights.file_names import TF_CHOICE, TF_INDEX
 from mlxbert.weights.protobuf import Broken
 from mlxbert.weights.stored import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.tf_names import is_turned, translate, why_not
 from mlxbert.weights.tf_table import MAGIC, Bundle, Entry, checksum, read_bundle
 
-INDEX, CHOICE = ".index", "checkpoint"  # the file that says which of several checkpoints is the last
 _AGAIN = "download the checkpoint again"
 _DTYPES = {  # of TensorFlow, by their numbers; double is not among them, no GPU of Apple computes with it
     1: "F32", 3: "I32", 4: "U8", 5: "I16", 6: "I8", 9: "I64", 10: "BOOL", 14: "BF16", 17: "U16", 19: "F16",
@@ -38,17 +38,17 @@ def _ends_as_table(path: Path) -> bool:
 def _chosen(folder: Path, indexes: list[str]) -> str:
     """The one of several indexes that the file `checkpoint` names."""
     text = ""
-    if (folder / CHOICE).is_file():
+    if (folder / TF_CHOICE).is_file():
         try:
-            with (folder / CHOICE).open("rb") as file:
+            with (folder / TF_CHOICE).open("rb") as file:
                 text = file.read(_MAX_CHOICE).decode("utf-8", "replace")
         except OSError as problem:
-            raise CheckpointError(f"{folder / CHOICE}: cannot be read ({problem.strerror})") from None
+            raise CheckpointError(f"{folder / TF_CHOICE}: cannot be read ({problem.strerror})") from None
     named = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', text, re.MULTILINE)
-    name = re.split(r"[/\\]", named[1])[-1] + INDEX if named else None  # the folder is one of who trained it
+    name = re.split(r"[/\\]", named[1])[-1] + TF_INDEX if named else None  # the folder is one of who trained it
     if name in indexes:
         return str(name)
-    found = f"a file '{CHOICE}' that names {name!r}" if name else f"no file '{CHOICE}' that names one"
+    found = f"a file '{TF_CHOICE}' that names {name!r}" if name else f"no file '{TF_CHOICE}' that names one"
     raise CheckpointError(
         f"{folder}: {len(indexes)} TensorFlow checkpoints ({', '.join(indexes[:5])}) and {found}, expected one",
         hint="keep the one that is wanted in a folder of its own",
@@ -64,19 +64,19 @@ def find_index(folder: Path) -> Path | None:
     """
     names = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     stems = {found[1] for name in names if (found := _SHARD.fullmatch(name))}
-    indexes = [name for name in names if name.endswith(INDEX)]
-    indexes = [name for name in indexes if name.removesuffix(INDEX) in stems or _ends_as_table(folder / name)]
+    indexes = [name for name in names if name.endswith(TF_INDEX)]
+    indexes = [name for name in indexes if name.removesuffix(TF_INDEX) in stems or _ends_as_table(folder / name)]
     if indexes:
         return folder / (indexes[0] if len(indexes) == 1 else _chosen(folder, indexes))
     if stems:
         raise CheckpointError(
-            f"{folder}: {min(stems)}{INDEX} is missing beside the data of the checkpoint", hint=_AGAIN
+            f"{folder}: {min(stems)}{TF_INDEX} is missing beside the data of the checkpoint", hint=_AGAIN
         )
     for name in names:
         if _SINGLE.fullmatch(name) and _ends_as_table(folder / name):
             raise CheckpointError(
                 f"{folder / name}: is a TensorFlow checkpoint in one file (version 1 of the format), "
-                f"expected {name}{INDEX} and {name}.data-00000-of-00001",
+                f"expected {name}{TF_INDEX} and {name}.data-00000-of-00001",
                 hint="load it in TensorFlow and save it with tf.compat.v1.train.Saver",
             )
     return None
@@ -84,7 +84,7 @@ def find_index(folder: Path) -> Path | None:
 
 def _shards(path: Path, count: int) -> list[tuple[Path, int]]:
     """The files of data and their sizes."""
-    stem = path.name.removesuffix(INDEX)
+    stem = path.name.removesuffix(TF_INDEX)
     found = []
     for number in range(count):
         shard = path.with_name(f"{stem}.data-{number:05}-of-{count:05}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.weights import file_names
 from mlxbert.weights.shards import find_shards
 from mlxbert.weights.stored import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.torch_pickle import MAX_BYTES, read_pickle
@@ -23,7 +24,7 @@ from mlxbert.weights.torch_zip import Member, read_members
 if TYPE_CHECKING:
     import numpy as np
 
-SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+SINGLE, INDEX = file_names.TORCH, file_names.TORCH_INDEX
 MAX_AXES = 32
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # the first two pickles of a stream
 _AGAIN = "download the model again"

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights import safetensors
+from mlxbert.weights.file_names import EXPECTED, NOT_READ
 from mlxbert.weights.stored import Header, LazyArrays, TensorInfo
 
 TENSORFLOW = "TensorFlow 1"
@@ -24,18 +25,6 @@ _FORMATS = {
     "npz": "NumPy archive",
     "tf_checkpoint": TENSORFLOW,
     "onnx_file": "ONNX",
-}
-EXPECTED = "model.safetensors, pytorch_model.bin, an .npz, a TensorFlow 1 checkpoint (.index), or model.onnx"
-# What is not read, by how the files' names end, and what to do instead.
-_NOT_READ = {
-    ".h5": (
-        "Keras",
-        "save it as safetensors, in a transformers before version 5: from_pretrained(from_tf=True)",
-    ),
-    ".msgpack": ("Flax", "save it as safetensors, in a transformers before version 5: from_pretrained(from_flax=True)"),
-    ".gguf": ("GGUF", "take the model that it was made of"),
-    ".pt": ("a torch file of no standard name", "if it is a state dict, call it pytorch_model.bin"),
-    ".ckpt": ("a checkpoint of a training run", "save the model alone as safetensors"),
 }
 
 
@@ -122,7 +111,7 @@ def open_weights(
 
 
 def _nothing(folder: Path) -> CheckpointError:
-    for ending, (kind, instead) in _NOT_READ.items():
+    for ending, (kind, instead) in NOT_READ.items():
         others = sorted(path.name for path in folder.glob(f"*{ending}"))
         if others:
             return CheckpointError(
