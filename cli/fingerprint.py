@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_MODEL_FILES = (".json", ".txt", ".safetensors")
+from mlxbert.weights.file_names import TF_CHOICE, holds_weights
+
+_SMALL_FILES = (".json", ".txt", ".model")
 
 
 def hash_file(path: Path) -> str:
@@ -26,7 +28,7 @@ def hash_folder(folder: Path) -> str:
     for path in sorted(_model_files(folder, frozenset())):
         state = path.stat()
         name = path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
-        if path.suffix == ".safetensors":
+        if holds_weights(path.name):
             found.update(b"%s\0%d\0%d\n" % (name, state.st_size, state.st_mtime_ns))
         else:
             found.update(b"%s\0%s\n" % (name, hash_file(path).encode()))
@@ -39,8 +41,12 @@ def _model_files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
         if path.is_dir() and not path.name.startswith(".") and path.suffix != ".partial":
             if path.resolve() not in above:  # a link that leads back up
                 yield from _model_files(path, above)
-        elif path.suffix in _MODEL_FILES and path.is_file():
+        elif _counts(path.name) and path.is_file():
             yield path
+
+
+def _counts(name: str) -> bool:
+    return name.endswith(_SMALL_FILES) or name == TF_CHOICE or holds_weights(name)
 
 
 def differences(found: str, wanted: dict[str, Any]) -> str:

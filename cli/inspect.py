@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _Rows = Iterator[tuple[str, object]]
+_LAYER = re.compile(r"(?<=\.)\d+(?=\.)|(?<=layer_)\d+(?=/)")  # TensorFlow's names have slashes
 _COLUMNS = 30  # what dtype, shape and the space between columns take of a line
 
 
@@ -30,7 +31,8 @@ def inspect(
 ) -> None:
     """Explain a model before it runs: its kind, size, tokenizer, vectors, tasks, and what each tensor becomes.
 
-    Of the weights only the headers are read. Those of a model of the hub that is not in the cache are not downloaded.
+    Of the weights only the headers are read. Safetensors of a model of the hub that are not in the cache are not
+    downloaded.
 
     Example: mlxbert inspect builtin
     """
@@ -76,8 +78,8 @@ def _draw(found: dict[str, Any], *, whole: bool) -> Iterator["RenderableType"]:
         "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in found["parameters"].items()]
     )
     yield from render.facts("memory", [(dtype, f"{render.size(size):>14}") for dtype, size in found["memory"].items()])
-    if found["unused"]:
-        yield from render.facts("not used", [(tensor["name"], tensor["why"]) for tensor in found["unused"]])
+    if rows := list(_unused_rows(found)):
+        yield from render.facts("not used", rows)
     yield _tensors(found["tensors"] if whole else _by_layer(found["tensors"]))
 
 
@@ -94,7 +96,7 @@ def _summary(found: dict[str, Any]) -> _Rows:
     if limits["sentence_transformers"] is not None:
         yield "for vectors", f"{found['embedding']['max_length']} tokens, by its sentence-transformers files"
     where = "" if weights["here"] else ", on the hub, not downloaded"
-    yield "weights", f"{weights['storage']}, {render.size(weights['bytes'])} in {files}{where}"
+    yield "weights", f"{weights['format']}, {weights['storage']}, {render.size(weights['bytes'])} in {files}{where}"
     if found["labels"]:
         yield "labels", _shown(found["labels"])
 
@@ -152,32 +154,46 @@ def _part_rows(parts: dict[str, Any]) -> _Rows:
         yield part, f"{facts['in_file']} → {facts['in_network']}, {facts['tensors']} tensors{problem}"
 
 
+def _unused_rows(found: dict[str, Any]) -> _Rows:
+    for tensor in found["unused"]:
+        yield tensor["name"], tensor["why"]
+    count, example = found["skipped"]["count"], found["skipped"]["example"]
+    if count:
+        yield f"{count} more {'entries' if count > 1 else 'entry'}", f"no weights of the model: {example}, say"
+
+
 def _size(shape: Iterable[int]) -> str:
     return " x ".join(map(str, shape))
 
 
 def _tensors(rows: list[dict[str, Any]]) -> "RenderableType":
-    """Numbers first; where a terminal is narrow, what a tensor becomes has a line of its own."""
-    longest = max(len(row["name"]) + len(row["becomes"]) for row in rows)
-    wide = longest + _COLUMNS <= render.console().width
+    """Numbers first; where a terminal is narrow, each name of a tensor and what it becomes has a line of its own."""
+    texts = [[row[key] for key in ("stored_as", "name", "becomes") if key in row] for row in rows]
+    wide = max(len(" → ".join(names)) for names in texts) + _COLUMNS <= render.console().width
     lines: list[tuple[str, ...]] = []
-    for row in rows:
-        name, becomes = row["name"], f"→ {row['becomes']}"
-        lines.append((row["dtype"], _size(row["shape"]), f"{name} {becomes}" if wide else name))
-        lines += [] if wide else [("", "", f"  {becomes}")]
+    for row, (name, *others) in zip(rows, texts, strict=True):
+        more = [f"→ {other}" for other in others]
+        lines.append((row["dtype"], _size(row["shape"]), " ".join([name, *more]) if wide else name))
+        lines += [] if wide else [("", "", f"  {other}") for other in more]
     return render.listing(("dtype", "shape", "tensor → becomes"), lines)
 
 
 def _by_layer(tensors: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for tensors that differ only in the number of their layer."""
-    rows: dict[tuple[str, ...], dict[str, Any]] = {}
-    counts: dict[tuple[str, ...], int] = {}
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in tensors:
-        plain = {key: re.sub(r"\.\d+\.", ".{}.", str(row[key])) for key in ("name", "becomes")}
-        key = (plain["name"], plain["becomes"], row["dtype"], str(row["shape"]))
-        rows.setdefault(key, row | plain)
-        counts[key] = counts.get(key, 0) + 1
-    return [
-        row | {"name": row["name"].replace("{}", f"{{0…{counts[key] - 1}}}")} if counts[key] > 1 else row
-        for key, row in rows.items()
-    ]
+        name, becomes = (_LAYER.sub("{}", row[key]) for key in ("name", "becomes"))
+        groups.setdefault((name, becomes, row["dtype"], str(row["shape"])), []).append(row)
+    return [_merged(rows) if len(rows) > 1 else rows[0] for rows in groups.values()]
+
+
+def _merged(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """One row that stands for those that are alike; what the file calls them may have nothing in common."""
+    first = rows[0]
+    plain = {key: _LAYER.sub("{}", first[key]) for key in ("name", "stored_as", "becomes") if key in first}
+    every = f"{{0…{len(rows) - 1}}}"
+    plain["name"] = plain["name"].replace("{}", every)
+    if "stored_as" in plain:
+        alike = len({_LAYER.sub("{}", row.get("stored_as", "")) for row in rows}) == 1
+        plain["stored_as"] = plain["stored_as"].replace("{}", every) if alike else f"{first['stored_as']}, …"
+    return first | plain

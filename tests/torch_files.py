@@ -1,9 +1,14 @@
 """Checkpoints of torch assembled by hand: the instructions of their pickles, and the two forms of files."""
 
 import io
+import math
 import struct
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from mlxbert.device import mx
 
 PROTOCOL = b"\x80\x02"
 DATA = struct.pack("<6f", *range(6))
@@ -62,6 +67,17 @@ def archive(pickle: bytes | None = None, *, method: int = zipfile.ZIP_STORED, **
         for name, content in members.items():
             file.writestr(f"archive/{name.replace('_', '/')}", content)
     return raw.getvalue()
+
+
+def saved(arrays: Mapping[str, mx.array]) -> bytes:
+    """The zip form of a table of tensors in float32."""
+    items, members = [], {}
+    for place, (name, array) in enumerate(arrays.items()):
+        strides = [math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
+        own = storage(text(str(place)), "FloatStorage", array.size)
+        items += [text(name), tensor(array.shape, strides, of=own)]
+        members[f"data_{place}"] = np.array(array, dtype="<f4").tobytes()
+    return archive(state(*items), **members)
 
 
 def stream(

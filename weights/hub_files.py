@@ -192,7 +192,8 @@ def needed_files(
             is damaged or names something outside of the repository.
     """
     modules = dict(_modules(name, read)) if MODULES in listed else {}
-    elsewhere = "" not in modules and any(modules.values())  # what lies at the root is no part of the model then
+    # Where a module holds the encoder, weights at the root are no part of the model.
+    elsewhere = "" not in modules and any(modules[folder] and _configs(f"{folder}/", listed) for folder in modules)
     small: list[str] = []
     weights: list[str] = []
     encoders = 0

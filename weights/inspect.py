@@ -39,6 +39,8 @@ def inspect_folder(folder: Path, headers: Mapping[Path, Header] | None = None) -
         parts: Of the encoder and of each part behind it: how its tensors are called in the file and in the network,
             their number, the number of parameters, and the `problem`, should it be impossible to load.
         unused: Tensors that become nothing, and why.
+        skipped: How many entries of the files are no tensors of a model, what an optimizer needs say, and the name of
+            one of them.
         parameters: Their number per part, and in total.
         memory: Bytes that the parameters take, by dtype.
         weights: Their format, how they are stored, in how many bytes, in which files, and whether these are here.
@@ -47,7 +49,8 @@ def inspect_folder(folder: Path, headers: Mapping[Path, Header] | None = None) -
             the `modules` behind the pooling, `similarity` (what the model's authors compare vectors with) and
             `max_length`; or only the `problem`, should they be impossible.
         labels: Names of the classes by their numbers, as `config.json` has them.
-        tensors: Of every tensor its name in the file, dtype, shape, and what it becomes.
+        tensors: Of every tensor its name as transformers has it, dtype, shape, and what it becomes; `stored_as` where
+            the file calls it something else.
 
     Args:
         folder: The model folder.
@@ -71,6 +74,7 @@ def inspect_folder(folder: Path, headers: Mapping[Path, Header] | None = None) -
         **_limits(checkpoint.config, files, embedding),
         "parts": parts,
         "unused": inspect_parts.unused(checkpoint),
+        "skipped": _skipped(checkpoint),
         "parameters": counts | modules | {"total": sum(counts.values()) + sum(modules.values())},
         # What stands behind the pooling computes in float32 always.
         "memory": {dtype: size * sum(counts.values()) + 4 * sum(modules.values()) for dtype, size in _BYTES.items()},
@@ -146,6 +150,11 @@ def _modules(folder: Path, embedder: Embedder) -> list[dict[str, Any]]:
 def _similarity(settings: ConfigJson) -> str | None:
     name = settings.values.get("similarity_fn_name")
     return name if isinstance(name, str) else None
+
+
+def _skipped(checkpoint: Checkpoint) -> dict[str, Any]:
+    names = checkpoint.weights.skipped
+    return {"count": len(names), "example": names[0] if names else None}
 
 
 def _module_parameters(embedding: dict[str, Any]) -> dict[str, int]:

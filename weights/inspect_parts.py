@@ -110,5 +110,6 @@ def tensors(checkpoint: Checkpoint) -> list[dict[str, Any]]:
         else:
             use = ours[plain]
         info = checkpoint.tensors[name]
-        rows.append({"name": name, "dtype": info.dtype, "shape": list(info.shape), "becomes": use})
+        stored = {"stored_as": info.stored_as} if info.stored_as not in (None, name) else {}
+        rows.append({"name": name, **stored, "dtype": info.dtype, "shape": list(info.shape), "becomes": use})
     return rows
