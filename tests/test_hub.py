@@ -194,7 +194,7 @@ def test_a_cache_that_huggingface_hub_filled_is_used(machine: Machine) -> None:
         (NAME, ["--revision", "none"], ["no revision 'none'", "hint: "]),
         ("org/private", [], ["shows no model of this name", "HF_TOKEN"]),
         ("org/gated", [], ["give access on request", "/org/gated"]),
-        ("org/bin", [], ["no model.safetensors", "pytorch_model.bin", "hint: "]),
+        ("org/keras", [], ["no config.json with weights", "weights that are there: tf_model.h5\n", "hint: "]),
         ("org/down", [], ["status 500", "hint: "]),
         ("org/evil", [], ["'../evil.txt'", "nothing was written"]),
         ("org/absolute", [], ["'/etc/x'", "nothing was written"]),
@@ -209,7 +209,7 @@ def test_what_cannot_be_had_is_refused_before_it_is_fetched(
     index = {"model.safetensors.index.json": b'{"weight_map": {"a": "../../x.safetensors"}}'}
     machine.hub.add("org/private", files).token = "secret"
     machine.hub.add("org/gated", files).gated = True
-    machine.hub.add("org/bin", rest)
+    machine.hub.add("org/keras", dict.fromkeys(["config.json", "vocab.txt", "tf_model.h5"], b"{}"))
     machine.hub.add("org/down", files).status = 500
     machine.hub.add("org/evil", files).listed = ("../evil.txt",)
     machine.hub.add("org/absolute", files).listed = ("/etc/x",)

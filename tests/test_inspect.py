@@ -1,5 +1,6 @@
 """`mlxbert inspect`: what a folder says of its model, and what it cannot be used for."""
 
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -8,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from mlxbert.cli.inspect import _by_layer
 from mlxbert.device import mx
 from mlxbert.weights.inspect_parts import to_json
+from mlxbert.weights.weight_files import open_weights
 from tests.cli_helpers import call, change_config, change_weights, terminal, tiny_model
 from tests.st_folder import NORMALIZE, dense, pooling, save_st, write_json
+from tests.tf_files import write_model
 from tests.tiny import save
 
 COPY = "cls.predictions.decoder.bias"
@@ -67,6 +71,48 @@ def test_parts_are_named_as_in_the_file_and_counted(model: Path) -> None:
     files = {"model.safetensors": size}
     weights = {"format": "safetensors", "storage": "F32", "bytes": size, "files": files, "here": True}
     assert found["weights"] == weights
+
+
+def test_names_of_the_file_and_what_else_it_holds(tmp_path: Path) -> None:
+    folder = write_model("bert-pretraining", tmp_path / "google")
+    words = json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(words - 5))]
+    (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
+    found = inspected(folder)
+    assert found["weights"]["format"] == "TensorFlow 1"
+    stored = {tensor["name"]: tensor["stored_as"] for tensor in found["tensors"]}
+    name = "bert.encoder.layer.1.output.dense.weight"
+    assert stored[name] == "bert/encoder/layer_1/output/dense/kernel"
+    skipped = open_weights(folder, ["BertForPreTraining"]).skipped
+    assert found["skipped"] == {"count": len(skipped), "example": skipped[0]} and "adam_m" in skipped[0]
+    wide, narrow = (drawn(folder, columns=columns) for columns in (200, 70))
+    assert re.search(r"weights +TensorFlow 1, F32, 48\.8 kB in 1 file\n", wide)
+    assert re.search(rf"not used\n +{len(skipped)} more entries +no weights of the model: {skipped[0]}, say\n", wide)
+    layers = [text.replace("1", "{0…1}", 1) for text in (stored[name], name)]
+    becomes = "encoder.layers.{}.feed_forward.down.weight"
+    assert f"F32    12 x 20  {layers[0]} → {layers[1]} → {becomes}\n" in wide
+    assert re.search(rf"{re.escape(layers[0])}\n +→ {re.escape(layers[1])}\n +→ {re.escape(becomes)}\n", narrow)
+    whole = drawn(folder, "--tensors", columns=200)
+    assert f"{stored[name]} → {name} → {becomes.replace('{}', '1')}\n" in whole
+
+
+def test_names_that_are_those_of_transformers_are_said_once(model: Path) -> None:
+    found = inspected(model)
+    assert not any("stored_as" in tensor for tensor in found["tensors"])
+    assert found["skipped"] == {"count": 0, "example": None}
+    shown = drawn(model, columns=200)
+    assert "not used" not in shown and re.search(r"weights +safetensors, F32, ", shown)
+
+
+def test_layers_whose_names_in_the_file_have_nothing_in_common_are_one_row() -> None:
+    names = ("encoder.layer.0.x.weight", "encoder.layer.1.x.weight", "x.0.weight")
+    rows = [
+        {"name": name, "stored_as": f"onnx::MatMul_{5 * number}", "dtype": "F32", "shape": [2], "becomes": name}
+        for number, name in enumerate(names)
+    ]
+    merged, alone = _by_layer(rows)
+    assert (merged["name"], merged["stored_as"]) == ("encoder.layer.{0…1}.x.weight", "onnx::MatMul_0, …")
+    assert alone == rows[2]
 
 
 def test_an_encoder_alone_has_no_beginning_in_common(model: Path) -> None:

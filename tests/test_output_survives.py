@@ -378,3 +378,25 @@ def test_a_model_is_all_its_files(tmp_path: Path) -> None:
     second = hash_folder(model)
     (blobs / "abc").write_text('{"model_type": "bert"}')
     assert len({first, second, hash_folder(model)}) == 3
+
+
+WEIGHTS = ["model.safetensors", "pytorch_model.bin", "w.npz", "m.index", "m.data-00000-of-00001"]
+WEIGHTS += ["onnx/model.onnx", "onnx/model.onnx_data", "model.onnx.data"]
+
+
+@pytest.mark.parametrize("name", [*WEIGHTS, "spiece.model", "bert_config.json", "vocab.txt", "checkpoint"])
+def test_a_fingerprint_tells_a_change_of_every_file_that_is_read(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"one")
+    os.utime(path, ns=(0, 0))
+    first = hash_folder(tmp_path)
+    path.write_bytes(b"two")
+    os.utime(path, ns=(0, 0))
+    same = hash_folder(tmp_path)
+    assert (same == first) == (name in WEIGHTS)  # gigabytes are not read: another time tells
+    os.utime(path, ns=(0, 1))
+    assert (hash_folder(tmp_path) != same) == (name in WEIGHTS)
+    (tmp_path / "other").write_bytes(b"never read")
+    os.utime(path, ns=(0, 0))
+    assert hash_folder(tmp_path) == same

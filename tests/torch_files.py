@@ -77,7 +77,7 @@ def saved(arrays: Mapping[str, mx.array]) -> bytes:
         own = storage(text(str(place)), "FloatStorage", array.size)
         items += [text(name), tensor(array.shape, strides, of=own)]
         members[f"data_{place}"] = np.array(array, dtype="<f4").tobytes()
-    return archive(state(*items), **members)
+    return archive(state(*items), method=zipfile.ZIP_STORED, **members)
 
 
 def stream(

@@ -53,8 +53,8 @@ class _Format:
         ending: See `beside`.
         alone: Whether it is the weights even where nothing lies beside it.
         sharded: Whether it is a table that names the other files.
-        as_good: Whether it is never fetched anew where it is in the cache: whatever else the folder holds, the same
-            program wrote it of the same weights.
+        as_good: Whether it is used where it is in the cache, instead of fetching a format that is preferred. What other
+            programs keep of ONNX is often quantized, which mlxbert does not read.
     """
 
     first: str
