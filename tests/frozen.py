@@ -9,6 +9,7 @@ import numpy as np
 
 from mlxbert.device import mx
 from tests.parity import Array
+from tests.tiny import VOCAB
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -43,6 +44,13 @@ def write_model(family: str, head: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(golden["config"]), encoding="utf-8")
     mx.save_safetensors(str(folder / "model.safetensors"), shared | arrays(source / f"{head}.safetensors"))
+    return folder
+
+
+def add_vocabulary(folder: Path, size: int = 43) -> Path:
+    """Gives a model, whatever its family, a small vocabulary of BERT's kind; returns the folder."""
+    (folder / "vocab.txt").write_text("\n".join(VOCAB[:size]) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}', encoding="utf-8")
     return folder
 
 

@@ -13,11 +13,11 @@ import pytest
 
 import mlxbert
 from mlxbert import Conversion
+from mlxbert.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.families import CELLS, FAMILIES, Compared, make_model
+from tests.frozen import add_vocabulary, read_config, tensors_in, write_config, write_tensors
 from tests.parity import load_network, outputs, reference_outputs
-from tests.st_folder import write_json
-from tests.tiny import VOCAB
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
@@ -49,9 +49,7 @@ def quiet() -> Iterator[None]:
 def save(model: Any, folder: Path) -> Path:
     """A model as transformers saves it, with a small vocabulary."""
     model.save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
-    return folder
+    return add_vocabulary(folder)
 
 
 def reload(model: Any, folder: Path, dtype: Any = None) -> Any:
@@ -152,4 +150,69 @@ def test_what_torch_saved_becomes_the_model(family: str, head: str, tmp_path: Pa
     torch.save(importlib.import_module("safetensors.torch").load_file(path), a / "pytorch_model.bin")
     path.unlink()
     assert mlxbert.convert(a, b).changed == ("weights: PyTorch → safetensors",)
+    assert_same_tensors(reload(model, b), model)
+
+
+MASKED_LM = [family for family, head in CELLS if head == "ForMaskedLM"]
+
+
+@pytest.mark.parametrize("family", MASKED_LM)
+def test_a_decoder_that_is_equal_though_not_tied_goes_along(family: str, tmp_path: Path) -> None:
+    compared = FAMILIES[family]
+    loose = Compared(compared.classes, compared.changes | {"tie_word_embeddings": False}, compared.heads)
+    model = make_model(loose, "ForMaskedLM")
+    weight, bias, original = compared.kind.decoder
+    with torch.no_grad():
+        model.get_parameter(weight).copy_(model.get_input_embeddings().weight)
+        if bias is not None and bias in model.state_dict():
+            model.get_parameter(bias).copy_(model.get_parameter(original))
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    assert weight in tensors_in(a)
+    assert_agrees(mlxbert.convert(a, b))
+    assert_same_tensors(reload(model, b), model)
+
+
+CHOICES = ("bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert", "deberta-v3")
+
+
+@pytest.mark.parametrize("family", CHOICES)
+def test_a_head_that_is_not_run_here_goes_along(family: str, tmp_path: Path) -> None:
+    model = make_model(FAMILIES[family], "ForMultipleChoice")
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    assert_agrees(mlxbert.convert(a, b))
+    assert_same_tensors(reload(model, b), model)
+
+
+def test_the_head_of_deberta_has_the_name_that_its_configuration_tells(tmp_path: Path) -> None:
+    compared = FAMILIES["deberta-v3"]
+    model = make_model(Compared("DebertaV2", compared.changes | {"legacy": False}), "ForMaskedLM")
+    a = save(model, tmp_path / "a")
+    assert any(name.startswith("lm_predictions.lm_head.") for name in tensors_in(a))
+    assert_agrees(mlxbert.convert(a, tmp_path / "b"))
+    assert_same_tensors(reload(model, tmp_path / "b"), model)
+    # As it was published: the names of version 3, and nothing that says so.
+    write_config(a, {key: value for key, value in read_config(a).items() if key != "legacy"})
+    assert_agrees(mlxbert.convert(a, tmp_path / "c"))
+    legacy = make_model(compared, "ForMaskedLM", seed=21)
+    found = reload(legacy, tmp_path / "c").state_dict()
+    ours = model.state_dict()
+    for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias"):
+        head = ours[f"lm_predictions.lm_head.{name}"]
+        assert torch.equal(found[f"cls.predictions.transform.{name}"], head)
+    assert torch.equal(found["cls.predictions.bias"], ours["lm_predictions.lm_head.bias"])
+
+
+def test_a_folder_of_2018_becomes_one_of_today(tmp_path: Path) -> None:
+    model = make_model(FAMILIES["bert"], "ForPreTraining")
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    spelling = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    tensors = {}
+    for name, array in tensors_in(a).items():
+        old = next((name.replace(today, old) for today, old in spelling.items() if name.endswith(today)), name)
+        tensors[old] = array
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["bert.embeddings.position_ids"] = mx.arange(27)[None]
+    found = mlxbert.convert(write_tensors(a, tensors), b)
+    assert_agrees(found)
+    assert set(found.left_out) == {"cls.predictions.decoder.weight", "bert.embeddings.position_ids"}
     assert_same_tensors(reload(model, b), model)
