@@ -1,0 +1,243 @@
+"""What is fuzzed: for each reader small sound files, how they are damaged, and what a command would do with them."""
+
+import io
+import shutil
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import numpy as np
+from fuzz_mutate import (
+    Mutate,
+    change_headed,
+    change_json,
+    change_message,
+    change_zip,
+    flips,
+    same_size,
+)
+
+from mlxbert.device import mx
+from mlxbert.weights import tf_table
+from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.network import build_network, first_problem
+from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
+from mlxbert.weights.weight_files import open_weights
+from tests import frozen, st_folder, tf_files, tiny, torch_files
+from tests import vocabularies as words
+
+Files = Mapping[str, bytes]
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What is fuzzed.
+
+    Attributes:
+        seeds: Writes the sound files into a folder; returns a folder for each model.
+        mutate: Gives the files that change.
+        load: Reads a folder to the end, as a command would.
+    """
+
+    seeds: Callable[[Path], list[Path]]
+    mutate: Callable[[Random, Files], Files]
+    load: Callable[[Path], object]
+
+
+def load_weights(folder: Path) -> None:
+    """Reads every tensor that is not refused for its dtype."""
+    weights = open_weights(folder)
+    arrays = weights.arrays()
+    for name, info in weights.tensors.items():
+        if info.dtype != "F64":
+            mx.eval(arrays[name])
+
+
+def load_network(folder: Path) -> None:
+    """Opens a checkpoint and builds its network."""
+    checkpoint = open_checkpoint(folder)
+    problem = first_problem(checkpoint, checkpoint.parts)
+    if problem is not None:
+        raise problem
+    network = build_network(checkpoint, checkpoint.parts, mx.float32)
+    mx.eval(network.encoder(mx.array([[1, 2, 3, 4]])).last_hidden_state)
+
+
+def load_embedder(folder: Path) -> None:
+    """Reads what makes vectors, and makes one."""
+    transformer_folder(folder)
+    embedder = read_embedder(folder, tiny.CONFIG["hidden_size"])
+    mx.eval(embedder.parameters())
+
+
+def on(name: str, change: Mutate) -> Callable[[Random, Files], Files]:
+    """Changes one of the files whose name ends so."""
+
+    def mutate(rng: Random, files: Files) -> Files:
+        chosen = rng.choice(sorted(found for found in files if found.endswith(name)))
+        return {chosen: change(rng, files[chosen])}
+
+    return mutate
+
+
+def _copied(*sources: Path) -> Callable[[Path], list[Path]]:
+    """Seeds that are copies of files, each under the name that its reader looks for."""
+
+    def seeds(folder: Path) -> list[Path]:
+        found = []
+        for source in sources:
+            found.append(folder / source.name)
+            found[-1].mkdir(parents=True)
+            shutil.copy(source, found[-1] / ("model.onnx" if source.suffix == ".onnx" else "pytorch_model.bin"))
+        return found
+
+    return seeds
+
+
+_TENSORS = {
+    "a.weight": mx.arange(12, dtype=mx.float32).reshape(3, 4),
+    "b": mx.array([1.5, 2.5], dtype=mx.bfloat16),
+    "c": mx.array([True, False, True]),
+    "d": mx.array(7, dtype=mx.int64),
+    "e": mx.zeros((0, 4), dtype=mx.float16),
+}
+
+
+def _safetensors(folder: Path) -> list[Path]:
+    words.put(folder / "one", {})
+    mx.save_safetensors(str(folder / "one" / "model.safetensors"), _TENSORS, {"format": "pt"})
+    return [folder / "one"]
+
+
+def _shards(folder: Path) -> list[Path]:
+    names = {"a.weight": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    index = {"metadata": {"total_size": 52}, "weight_map": names}
+    words.put(folder / "one", {"model.safetensors.index.json": index})
+    for name, file in names.items():
+        mx.save_safetensors(str(folder / "one" / file), {name: _TENSORS[name]})
+    return [folder / "one"]
+
+
+def _torch(folder: Path) -> list[Path]:
+    tied = torch_files.state(
+        *(torch_files.text("w"), torch_files.tensor(), torch_files.text("t"), torch_files.tensor((3,), (2,), 1))
+    )
+    made = {"zip": torch_files.archive(), "tied": torch_files.archive(tied), "stream": torch_files.stream()}
+    mine = [words.put(folder / name, {"pytorch_model.bin": content}) for name, content in made.items()]
+    return mine + _copied(*sorted((frozen.GOLDENS / "torch").glob("*.bin")))(folder)
+
+
+def _torch_mutant(rng: Random, files: Files) -> Files:
+    content = files["pytorch_model.bin"]
+    change = change_zip({}) if content.startswith(b"PK") else flips
+    return {"pytorch_model.bin": change(rng, content)}
+
+
+def _npz(folder: Path) -> list[Path]:
+    for name, save in {"plain": mx.savez, "packed": mx.savez_compressed}.items():
+        words.put(folder / name, {})
+        save(str(folder / name / "weights.npz"), **_TENSORS)
+    raw = io.BytesIO()
+    np.savez(raw, f=np.asfortranarray(np.arange(6, dtype=">f4").reshape(2, 3)))
+    return [folder / "plain", folder / "packed", words.put(folder / "turned", {"weights.npz": raw.getvalue()})]
+
+
+def _npy_mutant(rng: Random, data: bytes) -> bytes:
+    """Mostly another header: it is a literal of Python."""
+    if rng.random() < 0.4:
+        return flips(rng, data)
+    size = struct.unpack_from("<H", data, 8)[0]
+    header = data[10 : 10 + size].decode("latin1")
+    old = rng.choice(("<f4", "3, 4", "(", "False", "shape", "descr", "}"))
+    new = rng.choice(("O", "<f8", "-1", "2**99", "(" * 500, "9" * 30, "9" * 5000, "True", "None", "|V2", "<U9", "'"))
+    changed = header.replace(old, new).encode("latin1")
+    return data[:8] + struct.pack("<H", len(changed)) + changed + data[10 + size :]
+
+
+def _tensorflow(folder: Path) -> list[Path]:
+    found = [tf_files.copy_checkpoint(name, folder / name).parent for name in ("bert-squad", "albert-pretraining")]
+    data = struct.pack("<6f", *range(6)) + bytes(range(8))
+    entries = {
+        "bert/a/kernel": tf_files.entry((2, 3), data[:24]),
+        "bert/b": tf_files.entry((1,), data[24:], dtype=9, offset=24),
+    }
+    return [*found, tf_files.write_index(folder / "hand", entries, data).parent]
+
+
+def _index_mutant(rng: Random, files: Files) -> Files:
+    """Half of the mutants have sound checksums; some of those are compressed, or claim to be."""
+    name = next(name for name in files if name.endswith(".index"))
+    if rng.random() < 0.4:
+        return {name: flips(rng, files[name])}
+    pairs = list(tf_table._table(files[name]))
+    if rng.random() < 0.3:
+        return {name: tf_files.table(flips(rng, tf_files.block(pairs)), kind=rng.choice((0, 0, 0, 1, 2)))}
+    place = rng.choice((0, *range(len(pairs))))
+    key, value = pairs[place]
+    if rng.random() < 0.15:
+        pairs[place] = (flips(rng, key), value)
+    else:
+        pairs[place] = (key, change_message(rng, value))
+    return {name: tf_files.table(tf_files.block(pairs))}
+
+
+def _data_mutant(rng: Random, files: Files) -> Files:
+    """Half of the mutants have an index with the checksums of their data."""
+    index = next(name for name in files if name.endswith(".index"))
+    name = rng.choice(sorted(name for name in files if ".data-" in name))
+    if rng.random() < 0.5:
+        return {name: flips(rng, files[name])}
+    data, pairs = same_size(rng, files[name]), []
+    for key, value in tf_table._table(files[index]):
+        if key:
+            entry = tf_table._entry("", value)
+            crc = struct.pack("<I", tf_table.checksum(data[entry.offset : entry.offset + entry.size]))
+            value = value.replace(struct.pack("<I", entry.checksum), crc)
+        pairs.append((key, value))
+    return {name: data, index: tf_files.table(tf_files.block(pairs))}
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    families = ("bert", "roberta", "albert", "electra", "deberta-v2", "modernbert", "nomic", "distilbert", "mpnet")
+    return [frozen.write_model(name, "ForMaskedLM", folder / name) for name in families]
+
+
+def _with_modules(folder: Path) -> list[Path]:
+    dense = st_folder.dense(mx.ones((6, 24)), mx.ones((6,)))
+    specs = [st_folder.pooling("mean"), dense, st_folder.layer_norm(mx.ones((6,)), mx.ones((6,))), st_folder.NORMALIZE]
+    settings = {"prompts": {"query": "q: ", "passage": ""}, "default_prompt_name": "query", "truncate_dim": 4}
+    limits = {"max_seq_length": 16, "do_lower_case": True}
+    st_folder.save_st(folder / "new", *specs, transformer=limits, settings=settings)
+    return [folder / "new", st_folder.save_st(folder / "old", st_folder.pooling("cls", "max", old=True))]
+
+
+def _modules_mutant(rng: Random, files: Files) -> Files:
+    name = "modules.json" if rng.random() < 0.5 else ".json"
+    return on(name, change_json)(rng, {key: data for key, data in files.items() if key != "config.json"})
+
+
+_ONNX = tuple(frozen.GOLDENS / "onnx" / f"{name}.onnx" for name in ("bert", "bert-new"))
+
+
+def _graphs(folder: Path) -> list[Path]:
+    found = _copied(*_ONNX)(folder)
+    shutil.copy(_ONNX[1].with_suffix(".onnx.data"), found[1])
+    return found
+
+
+READERS = {
+    "safetensors": Reader(_safetensors, on(".safetensors", change_headed), load_weights),
+    "model.safetensors.index.json": Reader(_shards, on(".index.json", change_json), load_weights),
+    "torch .bin": Reader(_torch, _torch_mutant, load_weights),
+    "TF .index": Reader(_tensorflow, _index_mutant, load_weights),
+    "TF data": Reader(_tensorflow, _data_mutant, load_weights),
+    "config.json": Reader(_checkpoints, on("config.json", change_json), load_network),
+    "modules.json": Reader(_with_modules, _modules_mutant, load_embedder),
+    ".npz": Reader(_npz, on(".npz", change_zip({".npy": _npy_mutant})), load_weights),
+    ".onnx": Reader(_graphs, on(".onnx", change_message), load_weights),
+}

@@ -1,0 +1,150 @@
+"""The readers of vocabularies, fuzzed as `fuzz_readers` does it."""
+
+import json
+import os
+import shutil
+import struct
+import sys
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from fuzz_mutate import change_json, change_message, flips
+from fuzz_readers import Reader, on
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from mlxbert.tokenizer import load_tokenizer
+from mlxbert.weights.sentencepiece_file import CONTROL, UNKNOWN, USER_DEFINED
+from tests import tiny
+from tests import vocabularies as words
+
+_ROWS = 300_000  # of the embeddings that a tokenizer is loaded for
+_TEXTS = ("the cat sat on the mat, a is of [MASK]!", "caf\u00e9 \u6771\u4eac  \u00bd\tA\u0301\ufb01 <mask>\0", "", " ")
+REAL = "MLXBERT_TEST_TOKENIZERS"  # a folder of model folders, read as further seeds where it is named
+
+
+def use_tokenizer(folder: Path) -> None:
+    """Loads a tokenizer and cuts texts."""
+    tokenizer = load_tokenizer(folder, tiny.tiny_config(vocab_size=_ROWS))
+    for text in _TEXTS:
+        tokenizer.encode(text, overflow="truncate")
+        tokenizer.encode(text, _TEXTS[0][:9], overflow="truncate")
+    for number in tokenizer.pieces(_TEXTS[0]):
+        tokenizer.shown(number)
+        tokenizer.filled("a", number, "b")
+    tokenizer.word_id("cat")
+    tokenizer.adapted(lower_case=True).pieces(_TEXTS[1])
+
+
+def _charsmap() -> bytes:
+    """A table that makes "a" of "A": a double array as https://github.com/s-yata/darts-clone builds them."""
+    units = [0] * 256
+    units[0], units[1 ^ 0x41], units[1 ^ 0x41 ^ 3] = 1 << 10, 3 << 10 | 1 << 8 | 0x41, 1 << 31
+    return struct.pack("<257I", 4 * len(units), *units) + b"a\0"
+
+
+_ENTRIES = [*words.HEAD, *words.plain("\u2581", "\u2581the", "\u2581cat", "s", *"arithecPno.#", "\u2581P", "aris")]
+_BERT = [("<pad>", 0.0, CONTROL), ("<unk>", 0.0, UNKNOWN), *((f"[{name}]", 0.0, CONTROL) for name in ("CLS", "SEP"))]
+
+
+def _pieces(folder: Path) -> list[Path]:
+    albert = [*_BERT, ("[MASK]", 0.0, CONTROL), ("<sym>", 0.0, USER_DEFINED), *_ENTRIES[3:]]
+    tables = {2: _charsmap()}
+    made = {
+        "xlm": ("sentencepiece.bpe.model", "XLMRobertaTokenizer", words.pieces_file(_ENTRIES, normalizer=tables)),
+        "camembert": ("sentencepiece.bpe.model", "CamembertTokenizer", words.pieces_file(_ENTRIES, trainer={3: 2})),
+        "albert": ("spiece.model", "AlbertTokenizer", words.pieces_file(albert, normalizer=tables | {4: 0})),
+    }
+    return [
+        words.put(folder / name, {file: content, "tokenizer_config.json": {"tokenizer_class": kind}})
+        for name, (file, kind, content) in made.items()
+    ]
+
+
+def _word_pieces() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece({word: number for number, word in enumerate(tiny.VOCAB)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.add_special_tokens(tiny.VOCAB[:5])
+    return tokenizer
+
+
+def _unigram() -> Tokenizer:
+    entries = [(text, score) for text, score, _ in _ENTRIES]
+    tokenizer = Tokenizer(models.Unigram([*entries, ("<mask>", 0.0), ("<pad>", 0.0)], unk_id=0, byte_fallback=False))
+    steps = [normalizers.Precompiled(_charsmap()), normalizers.Replace(Regex(" {2,}"), " "), normalizers.NFKC()]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    tokenizer.add_special_tokens(["<s>", "</s>", "<unk>", "<mask>", "<pad>"])
+    return tokenizer
+
+
+def _byte_pairs() -> Tokenizer:
+    vocab = {token: number for number, token in enumerate(words.BYTE_TOKENS)}
+    merges = [(merge.split()[0], merge.split()[1]) for merge in words.BYTE_MERGES]
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, dropout=None))
+    split = pre_tokenizers.Split(Regex(r"'s| ?\p{L}+|\s+(?!\S)|\s+"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer.add_special_tokens(["<s>", "</s>", "<unk>", "<mask>", "<pad>"])
+    return tokenizer
+
+
+def _whole(folder: Path) -> list[Path]:
+    made = {"BertTokenizer": _word_pieces(), "XLMRobertaTokenizer": _unigram(), "RobertaTokenizer": _byte_pairs()}
+    found = []
+    for name, tokenizer in made.items():
+        settings = json.dumps({"tokenizer_class": name})
+        found.append(
+            words.put(folder / name, {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": settings})
+        )
+    real = Path(os.environ[REAL]) if REAL in os.environ else None
+    for path in sorted(real.glob("*/tokenizer.json")) if real else ():
+        found.append(Path(shutil.copytree(path.parent, folder / f"real-{path.parent.name}")))
+    return found
+
+
+def _words(folder: Path) -> list[Path]:
+    """Vocabularies in text files, and all that can stand beside them."""
+    added = {"[NEW]": len(tiny.VOCAB), "[ENT]": len(tiny.VOCAB) + 1}
+    entry = {"content": "[ENT]", "lstrip": False, "normalized": False, "rstrip": True, "special": True}
+    settings = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": True,
+        "strip_accents": None,
+        "model_max_length": 512,
+        "mask_token": entry | {"content": "[MASK]"},
+        "added_tokens_decoder": {str(added["[ENT]"]): entry},
+        "additional_special_tokens": ["[ENT]"],
+    }
+    special = {"unk_token": "[UNK]", "cls_token": {"content": "[CLS]"}}
+    bert = {"vocab.txt": "\n".join(tiny.VOCAB) + "\n", "added_tokens.json": json.dumps(added)}
+    bert |= {"tokenizer_config.json": json.dumps(settings), "special_tokens_map.json": json.dumps(special)}
+    return [
+        words.put(folder / "bert", bert),
+        words.put(folder / "bytes", {**words.byte_files(), "tokenizer_config.json": {"add_prefix_space": False}}),
+    ]
+
+
+def _change_text(rng: Random, data: bytes) -> bytes:
+    """Changes a file that may be JSON."""
+    try:
+        json.loads(data)
+    except ValueError:
+        return flips(rng, data)
+    return change_json(rng, data)
+
+
+TOKENIZERS = {
+    "SentencePiece": Reader(_pieces, on(".model", change_message), use_tokenizer),
+    "tokenizer.json": Reader(_whole, on("tokenizer.json", change_json), use_tokenizer),
+    "vocab.txt": Reader(_words, on("", _change_text), use_tokenizer),
+}
