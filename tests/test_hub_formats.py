@@ -202,6 +202,16 @@ def test_googles_files_are_fetched_and_used(machine: Machine, tmp_path: Path) ->
     assert [model["family"] for model in listed["models"]] == ["bert", "bert"]
 
 
+def test_of_several_graphs_one_is_fetched_with_its_data(machine: Machine, old: Files) -> None:
+    graph = {"onnx/model.onnx": b"graph", "onnx/model.onnx_data": b"data"}
+    others = dict.fromkeys(["onnx/model_int8.onnx", "onnx/model_fp16.onnx", "onnx/model_fp16.onnx_data"], b"never")
+    machine.repository.commit({file: old[file] for file in SMALL} | graph | others)
+    assert machine.run("models", "download", NAME).status == 0
+    assert machine.hub.fetched() == SMALL | graph.keys()
+    assert set(files_of(machine.snapshot)) == SMALL | graph.keys()
+    assert machine.run("models", "path", NAME).err == ""
+
+
 def test_a_module_of_torch_is_fetched_and_used(machine: Machine, tmp_path: Path) -> None:
     matrix = mx.arange(7 * 24).reshape(7, 24) / 100
     folder = save_st(tmp_path / "st", pooling("mean"), dense(matrix, mx.ones(7)))
