@@ -141,7 +141,8 @@ def convert(
         cased = export_files.write_case(checkpoint, inner)
         sentences = (*_changes(checkpoint, tensors, changed, how), *([cased] if cased else []))
         difference = _measured(found, partial)
-        export_files.write_card(found, partial, _note(source, sentences, how), ("mlx",) if how else ("transformers",))
+        tags = ("mlx",) if how else ("transformers",)
+        export_files.write_card(found, partial, target.name, _note(source, sentences, how), tags)
         conversion = Conversion(
             folder=target,
             source=str(source),

@@ -55,7 +55,7 @@ def _shake(module: Any) -> None:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
 
 
-def _bert(folder: Path, *, lower: bool = True) -> Path:
+def save_bert(folder: Path, *, lower: bool = True) -> Path:
     torch.manual_seed(5)
     config = transformers.BertConfig(
         vocab_size=len(WORDS), hidden_size=D, num_attention_heads=3, num_hidden_layers=2, intermediate_size=47,
@@ -74,7 +74,7 @@ def _bert(folder: Path, *, lower: bool = True) -> Path:
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random BERT as transformers saves it."""
-    return _bert(tmp_path_factory.mktemp("bert"))
+    return save_bert(tmp_path_factory.mktemp("bert"))
 
 
 def _edit(path: Path, change: Callable[[Any], Any]) -> None:
@@ -138,7 +138,7 @@ DIALECTS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def _save(folder: Path, bert: Path, modules: Modules, settings: dict[str, Any], dialect: str) -> Path:
+def save_model(folder: Path, bert: Path, modules: Modules, settings: dict[str, Any], dialect: str) -> Path:
     """A model saved by sentence-transformers in one of its dialects; `settings` of the Transformer and of the model."""
     torch.manual_seed(11)
     for module in modules:
@@ -194,12 +194,12 @@ STACKS: dict[str, Callable[[], Modules]] = {
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("stack", STACKS)
 def test_vectors_equal_those_of_sentence_transformers(stack: str, dialect: str, bert: Path, tmp_path: Path) -> None:
-    found = _check(_save(tmp_path / "model", bert, STACKS[stack](), {}, dialect))
+    found = _check(save_model(tmp_path / "model", bert, STACKS[stack](), {}, dialect))
     assert _apart(found[:-1], found[1:]) > 0.01
 
 
 def test_poolings_are_joined_in_the_order_that_the_model_names(bert: Path, tmp_path: Path) -> None:
-    _check(_save(tmp_path / "model", bert, [Pooling(D, ("lasttoken", "cls"))], {}, "version 6"))
+    _check(save_model(tmp_path / "model", bert, [Pooling(D, ("lasttoken", "cls"))], {}, "version 6"))
 
 
 PROMPTS: dict[str, Any] = {"prompts": {"query": "the largest city : ", "passage": "play"}}
@@ -207,11 +207,11 @@ PROMPTS: dict[str, Any] = {"prompts": {"query": "the largest city : ", "passage"
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_prompts_are_put_before_texts(dialect: str, bert: Path, tmp_path: Path) -> None:
-    folder = _save(tmp_path / "named", bert, [Pooling(D, "mean")], PROMPTS, dialect)
+    folder = save_model(tmp_path / "named", bert, [Pooling(D, "mean")], PROMPTS, dialect)
     bare, named = _check(folder), _check(folder, {"prompt_name": "query"}, prompt_name="query")
     own = _check(folder, {"prompt": "a dog"}, prompt="a dog")  # joins the word that follows
     assert min(_apart(named, bare), _apart(own, bare), _apart(own, named)) > 0.01
-    folder = _save(
+    folder = save_model(
         tmp_path / "default", bert, [Pooling(D, "mean")], PROMPTS | {"default_prompt_name": "query"}, dialect
     )
     assert (_check(folder) == named).all()
@@ -224,7 +224,7 @@ def test_prompts_are_put_before_texts(dialect: str, bert: Path, tmp_path: Path) 
 def test_a_prompt_can_be_left_out_of_the_pooling(
     mode: str | tuple[str, ...], dialect: str, bert: Path, tmp_path: Path
 ) -> None:
-    folder = _save(tmp_path / "model", bert, [Pooling(D, mode, include_prompt=False)], PROMPTS, dialect)
+    folder = save_model(tmp_path / "model", bert, [Pooling(D, mode, include_prompt=False)], PROMPTS, dialect)
     _check(folder, {"prompt_name": "query"}, prompt_name="query")
     _check(folder, {"prompt": "  "}, prompt="  ")  # no token, and yet the first is left out
 
@@ -232,7 +232,9 @@ def test_a_prompt_can_be_left_out_of_the_pooling(
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("end", [[], [Normalize]])
 def test_vectors_are_cut_and_then_normalized(end: list[Any], dialect: str, bert: Path, tmp_path: Path) -> None:
-    folder = _save(tmp_path / "model", bert, [Pooling(D, "mean"), *(m() for m in end)], {"truncate_dim": 20}, dialect)
+    folder = save_model(
+        tmp_path / "model", bert, [Pooling(D, "mean"), *(m() for m in end)], {"truncate_dim": 20}, dialect
+    )
     assert _check(folder).shape == (len(TEXTS), 20)
     for size in (1, 7, 33):
         _check(folder, {"truncate_dim": size}, dimensions=size)
@@ -242,7 +244,7 @@ def test_vectors_are_cut_and_then_normalized(end: list[Any], dialect: str, bert:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_models_own_limit_cuts_texts(dialect: str, bert: Path, tmp_path: Path) -> None:
-    folder = _save(tmp_path / "model", bert, [Pooling(D, "mean")], {"max_seq_length": 6}, dialect)
+    folder = save_model(tmp_path / "model", bert, [Pooling(D, "mean")], {"max_seq_length": 6}, dialect)
     found = _check(folder)
     assert _apart(found[-1:], found[-3:-2]) < 1e-5
 
@@ -250,8 +252,8 @@ def test_the_models_own_limit_cuts_texts(dialect: str, bert: Path, tmp_path: Pat
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("lower", [False, True])
 def test_texts_are_lower_cased_where_the_model_says_so(lower: bool, dialect: str, tmp_path: Path) -> None:
-    cased = _bert(tmp_path / "cased", lower=False)
-    folder = _save(tmp_path / "model", cased, [Pooling(D, "mean")], {"do_lower_case": lower}, dialect)
+    cased = save_bert(tmp_path / "cased", lower=False)
+    folder = save_model(tmp_path / "model", cased, [Pooling(D, "mean")], {"do_lower_case": lower}, dialect)
     # Not read from the folder: what transformers 5 reads is no longer lower-cased when version 6 has saved it.
     saved = st.SentenceTransformer(modules=[Transformer(str(cased), do_lower_case=lower), Pooling(D)], device="cpu")
     found = mlxbert.embed(mlxbert.load(folder, dtype="float32"), TEXTS)
@@ -266,7 +268,7 @@ def test_a_bare_checkpoint_is_mean_pooled(bert: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "least"), [("float16", 0.999), ("bfloat16", 0.99)])
 def test_halves_point_the_same_way(dtype: str, least: float, bert: Path, tmp_path: Path) -> None:
-    folder = _save(tmp_path / "model", bert, STACKS["Dense, LayerNorm, Normalize"](), {}, "version 6")
+    folder = save_model(tmp_path / "model", bert, STACKS["Dense, LayerNorm, Normalize"](), {}, "version 6")
     expected = _check(folder)
     found = mlxbert.embed(mlxbert.load(folder, dtype=dtype), TEXTS)
     cosines = (found * expected).sum(axis=1)

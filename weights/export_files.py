@@ -108,12 +108,13 @@ def write_case(checkpoint: Checkpoint, folder: Path) -> str | None:
     return f"{SETTINGS}: do_lower_case is false, as the vocabulary is cased"
 
 
-def write_card(source: Path, folder: Path, note: str, tags: tuple[str, ...]) -> None:
+def write_card(source: Path, folder: Path, title: str, note: str, tags: tuple[str, ...]) -> None:
     """Writes the model card: that of the source with a note behind it, or one of the note alone.
 
     Args:
         source: The model folder.
         folder: Where to.
+        title: Of a card that is new.
         note: Markdown that says what was done.
         tags: Of a card that is new.
     """
@@ -122,5 +123,5 @@ def write_card(source: Path, folder: Path, note: str, tags: tuple[str, ...]) -> 
         text = old.read_bytes().decode("utf-8", "replace").rstrip()
     else:
         listed = "\n".join(f"- {tag}" for tag in tags)
-        text = f"---\ntags:\n{listed}\n---\n\n# {folder.name}"
+        text = f"---\ntags:\n{listed}\n---\n\n# {title}"
     (folder / CARD).write_text(f"{text}\n\n{note}\n", encoding="utf-8")
