@@ -163,11 +163,11 @@ def convert(
 
 
 def _chosen(dtype: str | None, quantize: int | None, group_size: int) -> tuple[str | None, Quantization | None]:
-    if dtype is not None and dtype not in export.DTYPES:
+    if dtype is not None and dtype not in [*export.DTYPES]:
         raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(export.DTYPES)}")
-    if quantize is not None and quantize not in BITS:
+    if quantize is not None and (type(quantize) is not int or quantize not in BITS):
         raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
-    if group_size not in GROUP_SIZES:
+    if type(group_size) is not int or group_size not in GROUP_SIZES:
         raise ArgumentError(f"group_size is {group_size!r:.60}, expected one of {', '.join(map(str, GROUP_SIZES))}")
     return export.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size) if quantize else None
 

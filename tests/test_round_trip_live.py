@@ -216,3 +216,14 @@ def test_a_folder_of_2018_becomes_one_of_today(tmp_path: Path) -> None:
     assert_agrees(found)
     assert set(found.left_out) == {"cls.predictions.decoder.weight", "bert.embeddings.position_ids"}
     assert_same_tensors(reload(model, b), model)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_transformers_refuses_quantized_weights(bits: int, tmp_path: Path) -> None:
+    compared = FAMILIES["bert"]
+    wide = {"hidden_size": 64, "num_attention_heads": 4}
+    model = make_model(Compared("Bert", compared.changes | wide), "ForMaskedLM")
+    found = mlxbert.convert(save(model, tmp_path / "a"), tmp_path / "b", quantize=bits, group_size=32)
+    assert found.difference["agree"] and found.difference["tensors"]["rounded"] > 10
+    with pytest.raises(RuntimeError, match="mismatch"):
+        type(model).from_pretrained(tmp_path / "b")
