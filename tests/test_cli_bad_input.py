@@ -44,8 +44,10 @@ def test_a_folder_without_config_or_weights_or_vocabulary_says_what_is_missing(t
     bare = builtin_copy(tmp_path / "bare", "config.json", "vocab.txt")
     call("fill-mask", TEXT, "--model", str(bare)).fails(1, "model.safetensors")
     assert call("tokenize", TEXT, "--model", str(bare)).status == 0
+    (bare / "tf_model.h5").write_bytes(b"keras")
+    call("fill-mask", TEXT, "--model", str(bare)).fails(1, "tf_model.h5 is Keras", "hint: ")
     (bare / "pytorch_model.bin").write_bytes(b"pickle")
-    call("fill-mask", TEXT, "--model", str(bare)).fails(1, "hint: pytorch_model.bin is not read")
+    call("fill-mask", TEXT, "--model", str(bare)).fails(1, "pytorch_model.bin")
     model = tiny_model(tmp_path / "mute")
     (model / "vocab.txt").unlink()
     call("fill-mask", TEXT, "--model", str(model)).fails(1, "no tokenizer.json and no vocab.txt")
