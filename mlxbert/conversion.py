@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from mlxbert.weights.quantized import BITS, GROUP_SIZES, Quantization
 from mlxbert.weights.sentence_transformers import transformer_folder
 from mlxbert.weights.source import find_folder
 
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 OnProgress = Callable[[int, int], None]
 
 
@@ -80,8 +81,8 @@ def parse_size(text: str) -> int:
     Raises:
         ArgumentError: It is none of these, or nothing.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B)?\s*", str(text), re.IGNORECASE)
-    size = int(float(found[1]) * _UNITS[(found[2] or "").upper()]) if found else 0
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[KMG]i?)?B)?\s*", str(text), re.IGNORECASE)
+    size = int(Decimal(found[1]) * _UNITS[(found[2] or "").upper()]) if found else 0
     if size < 1:
         raise ArgumentError(f"max_shard_size is {text!r:.60}, expected a size such as 400MB, 5GB or 1GiB")
     return size
@@ -129,8 +130,7 @@ def convert(
     most = parse_size(max_shard_size)
     devices.use()
     found = find_folder(str(source), revision=revision, offline=offline, on_progress=on_progress)
-    target = Path(folder).expanduser()
-    export_folder.check_target(target, found, overwrite)
+    target = export_folder.check_target(Path(folder), found, overwrite)
     checkpoint = open_checkpoint(transformer_folder(found))
     tensors = export.plan(checkpoint, stored, how)
     with export_folder.made(target) as partial:

@@ -180,7 +180,7 @@ def write_weights(
             done += tensor.bytes
             if on_progress is not None:
                 on_progress(done, total)
-        _save(folder / file, arrays, metadata)
+        save(folder / file, arrays, metadata)
         weight_map |= dict.fromkeys(arrays, file)
         del arrays
         mx.clear_cache()
@@ -189,10 +189,15 @@ def write_weights(
         (folder / safetensors.INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _save(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
+def save(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
+    """Writes a safetensors file.
+
+    Raises:
+        CheckpointError: It cannot be written; MLX does not say when a disk is full, so its header is read again.
+    """
     try:
         mx.save_safetensors(str(path), dict(arrays), metadata)
-        header = safetensors.read_header(path)  # MLX does not say when a disk is full
+        header = safetensors.read_header(path)
     except (RuntimeError, ValueError, CheckpointError) as problem:
         raise CheckpointError(f"{path}: cannot be written ({problem})") from None
     assert header.tensors.keys() == arrays.keys()

@@ -8,9 +8,8 @@ from typing import Any
 
 from tokenizers.normalizers import BertNormalizer
 
-from mlxbert.device import mx
 from mlxbert.errors import ConfigError
-from mlxbert.weights import safetensors
+from mlxbert.weights import export, safetensors
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.config_json import read_json
 from mlxbert.weights.hub_files import CONFIG, SMALL
@@ -86,7 +85,7 @@ def copy_files(source: Path, checkpoint: Checkpoint, folder: Path) -> None:
             shutil.copyfile(module.folder / CONFIG, target / CONFIG)
         if module.kind in ("Dense", "LayerNorm"):
             arrays = dict(open_weights(module.folder).arrays())
-            mx.save_safetensors(str(target / safetensors.SINGLE), arrays, {"format": "pt"})
+            export.save(target / safetensors.SINGLE, arrays, {"format": "pt"})
 
 
 def write_case(checkpoint: Checkpoint, folder: Path) -> str | None:

@@ -6,6 +6,7 @@ It is made beside its place, as `NAME.partial`, and moved there in the end.
 import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,27 +15,41 @@ from mlxbert.errors import ArgumentError, MlxbertError
 
 MANIFEST = "conversion.json"
 MARK = ".unfinished"  # in the folder while it is made
+_ANOTHER = "name another folder"
 
 
-def check_target(target: Path, source: Path, overwrite: bool) -> None:
-    """Refuses a place where something else is, or the source itself, before anything is read."""
+def check_target(target: Path, source: Path, overwrite: bool) -> Path:
+    """Refuses a place where something else is, or the source itself, before anything is read.
+
+    Returns:
+        Where that is, links followed.
+    """
     try:
+        target = target.expanduser()
         there = target.is_symlink() or target.exists()
         if there and not target.is_dir():
             raise ArgumentError(f"{target}: is a file, expected a folder that is not there yet")
-        inside = target.resolve()
-        if inside == source.resolve() or source.resolve() in inside.parents:
+        inside, outside = target.resolve(), source.resolve()
+        if inside == outside or outside in inside.parents:
             raise ArgumentError(f"{target}: lies in the model that is converted", hint="name a folder outside of it")
-        if inside in source.resolve().parents:
+        if inside in outside.parents:
             raise ArgumentError(f"{target}: the model that is converted lies in it")
-        if not there or not any(target.iterdir()):
-            return
-        if not (target / MANIFEST).is_file():
-            raise ArgumentError(f"{target}: is there already, and no conversion made it", hint="name another folder")
-        if not overwrite:
-            raise ArgumentError(f"{target}: is there already", hint="--overwrite replaces it")
+        if inside == Path.cwd():  # it would be another one in the same place
+            raise ArgumentError(
+                f"{target}: is the folder that mlxbert runs in", hint="name one that is to be made in it"
+            )
+        if there and any(target.iterdir()):
+            if not (target / MANIFEST).is_file():
+                raise ArgumentError(
+                    f"{target}: is there already, and no conversion made it", hint="name another folder"
+                )
+            if not overwrite:
+                raise ArgumentError(f"{target}: is there already", hint="--overwrite replaces it")
+        return inside
     except OSError as problem:
         raise MlxbertError(f"{target}: cannot be written ({problem.strerror})") from None
+    except (RuntimeError, ValueError) as problem:  # no such user, a loop of links, a null character
+        raise ArgumentError(f"{str(target)!r:.200}: cannot be a folder ({problem})") from None
 
 
 @contextmanager
@@ -44,7 +59,7 @@ def made(target: Path) -> Iterator[Path]:
     mark = partial / MARK
     try:
         if partial.exists() and not mark.is_file():
-            raise ArgumentError(f"{partial}: is there already, and no conversion made it", hint="name another folder")
+            raise ArgumentError(f"{partial}: is there already, and no conversion made it", hint=_ANOTHER)
         partial.mkdir(parents=True, exist_ok=True)
         with mark.open("ab") as lock:  # goes with the process, however that ends
             try:
@@ -58,7 +73,9 @@ def made(target: Path) -> Iterator[Path]:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
     except OSError as problem:
-        raise MlxbertError(f"{problem.filename or partial}: {problem.strerror or problem}") from None
+        raise MlxbertError(
+            f"{problem.filename2 or problem.filename or partial}: {problem.strerror or problem}"
+        ) from None
 
 
 def _clear(partial: Path) -> None:
@@ -73,9 +90,14 @@ def _clear(partial: Path) -> None:
 def move(partial: Path, target: Path) -> None:
     """Puts a finished folder in its place; the one that was there is gone only when the new one is there."""
     (partial / MARK).unlink()
-    old = target.with_name(target.name + ".replaced")
-    if (target / MANIFEST).is_file():
-        shutil.rmtree(old, ignore_errors=True)
-        os.replace(target, old)
-    os.replace(partial, target)
+    if not (target / MANIFEST).is_file():
+        os.replace(partial, target)
+        return
+    old = Path(tempfile.mkdtemp(".replaced", f"{target.name}.", target.parent))
+    os.replace(target, old)
+    try:
+        os.replace(partial, target)
+    except OSError:
+        os.replace(old, target)
+        raise
     shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,269 @@
+"""`mlxbert convert` as a program: what it says, what it refuses, and what is left when it is cut short."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli_helpers import WITHOUT_PRIVILEGES, call, command, environment, process, terminal, tiny_model
+
+MANIFEST = "conversion.json"
+# Writes so slowly that it can be stopped half-way.
+SLOW = """
+import time
+from mlxbert.weights import export
+save = export.save
+def slowly(*arguments):
+    save(*arguments)
+    time.sleep(0.2)
+export.save = slowly
+"""
+SHARDS = ["--max-shard-size", "4KB"]
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    return tiny_model(tmp_path / "a")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """All files and what is in them."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
+    done = call("convert", str(a), str(tmp_path / "b"), "--dtype", "float16")
+    assert done.status == 0, done.err
+    (found,) = done.lines
+    manifest = json.loads((tmp_path / "b" / MANIFEST).read_text(encoding="utf-8"))
+    assert found == manifest | {"folder": str(tmp_path / "b")}
+    assert found["source"] == str(a) and found["format"] == "safetensors" and found["family"] == "bert"
+    assert found["changed"] == ["dtype: F32 \u2192 F16", 'config.json: dtype is "float16"']
+    assert found["difference"]["agree"] and found["left_out"] == []
+    assert {"config.json", "model.safetensors", "vocab.txt", "README.md"} == found["written"].keys()
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
+    done, shown = terminal("convert", str(a), str(tmp_path / "b"), "--quantize", "4", "--group-size", "128")
+    done.fails(2, "no divisor")
+    done, shown = terminal("convert", str(a), str(tmp_path / "b"), *SHARDS)
+    assert done.status == 0, done.err
+    for piece in ("from", "files", "changed", "nothing", "measured against the source", str(tmp_path / "b")):
+        assert piece in shown, piece
+
+
+def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
+    done = call("convert", "builtin", str(tmp_path / "b"))
+    assert done.status == 0, done.err
+    assert done.lines[0]["source"] == "builtin" and str(tmp_path) not in (tmp_path / "b" / "README.md").read_text()
+    again = call("convert", str(tmp_path / "b"), str(tmp_path / "c"))
+    assert again.status == 0 and again.lines[0]["difference"]["tensors"]["rounded"] == 0
+
+
+def test_missing_parents_are_made(a: Path, tmp_path: Path) -> None:
+    assert call("convert", str(a), str(tmp_path / "x" / "y" / "b")).status == 0
+    assert names(tmp_path / "x" / "y") == ["b"]
+
+
+def test_an_empty_folder_is_filled_but_not_the_one_where_one_is(
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for place in (".", "./", "../here", str(tmp_path / "here")):
+        call("convert", str(a), place).fails(2, "is the folder that mlxbert runs in")
+    assert names(tmp_path) == ["a", "here"] and names(tmp_path / "here") == []
+    monkeypatch.chdir(tmp_path)
+    assert call("convert", str(a), "here/").status == 0
+    assert MANIFEST in names(tmp_path / "here") and names(tmp_path) == ["a", "here"]
+
+
+def test_an_empty_folder_that_is_linked_to_is_filled(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "b").mkdir()
+    (tmp_path / "b").symlink_to(tmp_path / "far" / "b")
+    done = call("convert", str(a), str(tmp_path / "b"))
+    assert done.status == 0, done.err
+    assert (tmp_path / "b").is_symlink() and MANIFEST in names(tmp_path / "far" / "b")
+    assert names(tmp_path / "far") == ["b"] and names(tmp_path) == ["a", "b", "far"]
+
+
+def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.md").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    before = snapshot(tmp_path)
+    refused = {
+        str(tmp_path / "file"): "is a file",
+        str(tmp_path / "dangling"): "expected a folder",
+        str(tmp_path / "full"): "no conversion made it",
+        str(a): "lies in the model",
+        str(a / "b"): "lies in the model",
+        str(a / ".." / "a"): "lies in the model",
+        str(tmp_path): "the model that is converted lies in it",
+        str(tmp_path / "file" / "b"): "annot be written" if sys.platform == "darwin" else "",
+    }
+    for options in ([], ["--overwrite"]):
+        for place, said in refused.items():
+            done = call("convert", str(a), place, *options)
+            assert done.status in (1, 2) and "Traceback" not in done.err
+            assert "error: " in done.err and said in done.err.replace("\n", " "), (place, done.err)
+        assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["", "/", "~nobody-of-this-name/b", "a\0b", "x" * 300, "\udcff"])
+def test_odd_places_end_in_words(place: str, a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "file").write_text("mine")
+    monkeypatch.chdir(tmp_path / "here")
+    done = call("convert", str(a), place)
+    if done.status:
+        assert done.status in (1, 2) and "error: " in done.err and "Traceback" not in done.err
+        assert names(tmp_path / "here") == ["file"]
+
+
+def test_a_place_where_one_may_not_write_is_refused(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "locked").chmod(0o555)
+    done = process("convert", str(a), str(tmp_path / "locked" / "b"), prelude=WITHOUT_PRIVILEGES)
+    if "capabilities stay" in done.err:
+        pytest.skip("root keeps its capabilities here")
+    done.fails(1, "locked", "Permission denied")
+    assert names(tmp_path / "locked") == []
+
+
+def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
+    b = tmp_path / "b"
+    assert call("convert", str(a), str(b), "--dtype", "float16", *SHARDS).status == 0
+    (b / "mine.md").write_text("beside it")
+    before = snapshot(b)
+    call("convert", str(a), str(b)).fails(2, "is there already", "--overwrite replaces it")
+    call("convert", str(tmp_path / "none"), str(b), "--overwrite").fails(1, "none")
+    assert snapshot(b) == before
+    done = call("convert", str(a), str(b), "--overwrite")
+    assert done.status == 0 and done.lines[0]["changed"] == []
+    assert set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST} and names(tmp_path) == ["a", "b"]
+
+
+def test_what_another_program_calls_partial_is_left_alone(a: Path, tmp_path: Path) -> None:
+    for name in ("b.partial", "b.replaced"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.md").write_text("mine")
+    call("convert", str(a), str(tmp_path / "b")).fails(2, "b.partial: is there already")
+    (tmp_path / "b.partial" / "notes.md").unlink()
+    (tmp_path / "b.partial").rmdir()
+    for options in ([], ["--overwrite"]):
+        assert call("convert", str(a), str(tmp_path / "b"), *options).status == 0
+        assert names(tmp_path) == ["a", "b", "b.replaced"]
+        assert (tmp_path / "b.replaced" / "notes.md").read_text() == "mine"
+
+
+def start(a: Path, b: Path) -> "subprocess.Popen[bytes]":
+    """A conversion that has written two of its files."""
+    running = subprocess.Popen(
+        command("convert", str(a), str(b), *SHARDS, prelude=SLOW),
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    partial = b.with_name(b.name + ".partial")
+    for _ in range(600):
+        if len(list(partial.glob("model-*"))) >= 2 or running.poll() is not None:
+            break
+        time.sleep(0.05)
+    assert running.poll() is None and not b.exists() and not (partial / "config.json").exists()
+    return running
+
+
+def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_path: Path) -> None:
+    b = tmp_path / "b"
+    running = start(a, b)
+    call("convert", str(a), str(b)).fails(2, "another conversion is working on it")
+    running.kill()
+    running.communicate()
+    assert names(tmp_path) == ["a", "b.partial"]
+    call("inspect", str(tmp_path / "b.partial")).fails(1)
+    (tmp_path / "b.partial" / "inner").mkdir()
+    done = call("convert", str(a), str(b))
+    assert done.status == 0, done.err
+    assert names(tmp_path) == ["a", "b"] and set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST}
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_no_model(by: signal.Signals, a: Path, tmp_path: Path) -> None:
+    running = start(a, tmp_path / "b")
+    running.send_signal(by)
+    _, err = running.communicate(timeout=60)
+    assert b"Traceback" not in err
+    if by == signal.SIGINT:
+        assert running.returncode == 130 and names(tmp_path) == ["a"]
+    assert not (tmp_path / "b").exists()
+    assert call("convert", str(a), str(tmp_path / "b")).status == 0 and names(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("limit", [0, 100, 1500, 20_000])
+def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tmp_path: Path) -> None:
+    full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+    assert max(path.stat().st_size for path in a.iterdir()) > 20_000
+    done = process("convert", str(a), str(tmp_path / "b"), prelude=full, PYTHONDONTWRITEBYTECODE="1")
+    done.fails(1, str(tmp_path / "b.partial"))
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--max-shard-size", "0"], "a size such as"), (["--max-shard-size", "abc"], "a size such as"),
+    (["--max-shard-size=-1"], "a size such as"), (["--max-shard-size", ""], "a size such as"),
+    (["--max-shard-size", "1e9"], "a size such as"), (["--max-shard-size", "0.1"], "a size such as"),
+    (["--max-shard-size", "\u0663GB\u0000"], "a size such as"), (["--max-shard-size", "5TB"], "a size such as"),
+    (["--max-shard-size", "nan"], "a size such as"),
+    (["--quantize", "3"], "4 or 8 bits"), (["--quantize", "x"], "quantize"), (["--quantize=-4"], "4 or 8 bits"),
+    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "0"], "32, 64, 128"),
+    (["--dtype", "int8"], "float32"), (["--dtype", "FLOAT99"], "float32"), (["--what"], "--what"),
+], ids=str)  # fmt: skip
+def test_wrong_options_are_refused(options: list[str], said: str, a: Path, tmp_path: Path) -> None:
+    call("convert", str(a), str(tmp_path / "b"), *options).fails(2, said)
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("size", ["99999999999999GB", "9" * 400, "9" * 400 + ".5GiB", "1B", " 7 kb ", "1.5KiB"])
+def test_every_size_that_is_one_is_taken(size: str, a: Path, tmp_path: Path) -> None:
+    done = call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size)
+    assert done.status == 0, done.err
+    shards = list((tmp_path / "b").glob("model*.safetensors"))
+    assert len(shards) == 1 if size[0] == "9" else len(shards) > 1
+
+
+def test_a_source_that_is_none_is_refused(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (a / "model.safetensors").rename(tmp_path / "weights")
+    for source in (tmp_path / "none", tmp_path / "empty", a, tmp_path / "weights"):
+        call("convert", str(source), str(tmp_path / "b"), "--offline").fails(1, str(source))
+    assert names(tmp_path) == ["a", "empty", "weights"]
+    call("convert", str(a)).fails(2, "DIR")
+    assert os.path.isdir(a)
+
+
+def test_a_former_conversion_is_back_if_the_new_one_cannot_take_its_place(
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = tmp_path / "b"
+    assert call("convert", str(a), str(b)).status == 0
+    before, replace = snapshot(b), os.replace
+
+    def refuse(source: Path, target: Path) -> None:
+        if Path(source).suffix == ".partial":
+            raise PermissionError(13, "Permission denied", str(source), None, str(target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    call("convert", str(a), str(b), "--dtype", "float16", "--overwrite").fails(1, f"{b}: Permission denied")
+    assert snapshot(b) == before and names(tmp_path) == ["a", "b"]
