@@ -13,7 +13,8 @@ from tokenizers import Encoding as Library
 from mlxbert.config import EncoderConfig
 from mlxbert.encoding import Encoding, Pieces, Template, assemble
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
-from mlxbert.weights.tokenizer_files import TokenizerFiles, lower_cased, no_panic, read_tokenizer
+from mlxbert.weights.tokenizer_checks import guarded
+from mlxbert.weights.tokenizer_files import TokenizerFiles, lower_cased, read_tokenizer
 
 
 class Tokenizer:
@@ -41,9 +42,7 @@ class Tokenizer:
         self._pair = self._template(pair=True)
         self._spelling = files.spelling
         mask = files.special.get("mask", "")
-        apart, joined = (
-            self._tokenizer.encode(text, add_special_tokens=False).ids for text in (f"a {mask}", f"a{mask}")
-        )
+        apart, joined = (self._encode(text).ids for text in (f"a {mask}", f"a{mask}"))
         self._mask_hides_space = apart == joined
         if self.max_length <= len(self._pair):
             raise TokenizerError(
@@ -106,7 +105,8 @@ class Tokenizer:
 
     def shown(self, number: int) -> str:
         """How a token reads: " Paris" for "ĠParis", "Paris" for "▁Paris"; "##ing" stays."""
-        text: str = self._tokenizer.decode([number], skip_special_tokens=False)
+        with guarded("the vocabulary"):
+            text: str = self._tokenizer.decode([number], skip_special_tokens=False)
         return text
 
     def filled(self, left: str, number: int, right: str) -> str:
@@ -148,7 +148,7 @@ class Tokenizer:
         return self._split(text).ids
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
-        with no_panic(f"the vocabulary, used on {text!r:.60}"):
+        with guarded(f"the vocabulary, used on {text!r:.60}"):
             return self._tokenizer.encode(text, pair, add_special_tokens=special)
 
     def _split(self, text: str) -> Pieces:

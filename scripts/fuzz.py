@@ -7,6 +7,8 @@ and number alone.
 
 import argparse
 import contextlib
+import functools
+import os
 import platform
 import resource
 import signal
@@ -43,7 +45,7 @@ class Result:
     counts: Counter[str] = field(default_factory=Counter)
     slowest: float = 0.0
     growth: int = 0
-    findings: list[str] = field(default_factory=list)
+    findings: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, other: "Result") -> None:
         """Counts another batch, too."""
@@ -146,7 +148,10 @@ def batch(command: Sequence[str], numbers: Sequence[int]) -> Iterator[tuple[int,
     """
     first, end = numbers[0], numbers[-1] + 1
     while first < end:
-        run = subprocess.run([*command, str(first), str(end)], capture_output=True, text=True, check=False)
+        with tempfile.TemporaryDirectory() as place:  # what a child that dies leaves behind is gone with it
+            whole = [*command, str(first), str(end)]
+            own = os.environ | {"TMPDIR": place}
+            run = subprocess.run(whole, capture_output=True, text=True, check=False, env=own)
         lines = run.stdout.splitlines()
         for line in lines:
             parts = line.split(" ", 3)
@@ -165,7 +170,7 @@ def batch(command: Sequence[str], numbers: Sequence[int]) -> Iterator[tuple[int,
 
 
 def fuzz(name: str, seed: int, numbers: range, command: Sequence[str] = ()) -> Result:
-    """What becomes of a range of mutants, in a child."""
+    """What becomes of a range of mutants, in a child that `command` starts."""
     result = Result()
     own = [sys.executable, __file__, name, "--seed", str(seed), "--child"]
     for number, seconds, growth, said in batch(command or own, numbers):
@@ -173,7 +178,7 @@ def fuzz(name: str, seed: int, numbers: range, command: Sequence[str] = ()) -> R
         result.counts[kind] += 1
         result.slowest, result.growth = max(result.slowest, seconds), max(result.growth, growth)
         if kind in FINDINGS:
-            result.findings.append(f"{name} {number}: {said}")
+            result.findings.append((number, said))
     return result
 
 
@@ -203,21 +208,21 @@ def main() -> int:
     if given.child:
         child(given.readers[0], given.seed, range(*given.child))
         return 0
-    found = []
+    found = 0
     print(HEADER, flush=True)
     with ThreadPoolExecutor(given.workers) as pool:
         for name in given.readers or ALL:
             spans = [range(at, min(at + BATCH, given.mutants)) for at in range(0, given.mutants, BATCH)]
             total = Result()
-            for result in pool.map(lambda span, name=name: fuzz(name, given.seed, span), spans):
+            for result in pool.map(functools.partial(fuzz, name, given.seed), spans):
                 total.add(result)
             print(total.row(name), flush=True)
-            found += [(name, finding) for finding in total.findings]
-    for name, finding in found:
-        print(finding)
-        if given.keep:
-            keep(given.keep, name, given.seed, int(finding.removeprefix(name).split(":")[0]))
-    return min(len(found), 125)
+            for number, said in total.findings:
+                print(f"{name} {number}: {said}", file=sys.stderr, flush=True)
+                if given.keep:
+                    keep(given.keep, name, given.seed, number)
+            found += len(total.findings)
+    return min(found, 125)
 
 
 if __name__ == "__main__":

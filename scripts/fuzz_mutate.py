@@ -79,6 +79,30 @@ def _places(value: object, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]
     return found
 
 
+def _change_place(rng: Random, places: list[tuple[Any, Any]], mark: str, marks: dict[str, str]) -> None:
+    """Changes what stands at one of the places; `marks` tells of what `json` could not write what it stands for."""
+    table, key = rng.choice(places[1:] or places)
+    text = rng.choice(_VALUES)
+    if len(text) > _RARE and rng.random() < 0.7:
+        text = rng.choice(_VALUES[:20])
+    other, another = rng.choice(places)
+    match rng.randrange(8):
+        case 0:
+            del table[key]
+        case 1 if isinstance(table, dict):
+            table[rng.choice(("", "x" * 200, "type", "\u00e9", "__metadata__", str(another)))] = table.pop(key)
+        case 2:
+            table[key] = json.loads(json.dumps(other[another]))
+        case 3 if isinstance(table, dict):  # the same key twice
+            marks[mark] = f"{text or 0}, {json.dumps(str(key))}: {json.dumps(table[key])}"
+            table[key] = mark
+        case 4 if isinstance(table, list):
+            table[key : key + 1] = [table[key]] * rng.choice((2, 2, 300))
+        case _:
+            marks[mark] = text
+            table[key] = mark
+
+
 def change_json(rng: Random, data: bytes) -> bytes:
     """Another value, key or order somewhere in a JSON file; or bytes, see `flips`."""
     if rng.random() < 0.2:
@@ -87,27 +111,8 @@ def change_json(rng: Random, data: bytes) -> bytes:
     marks: dict[str, str] = {}
     for number in range(rng.choice((1, 1, 1, 2, 3))):
         places = _places(value, [])
-        table, key = rng.choice(places[1:] or places)
-        text = rng.choice(_VALUES)
-        if len(text) > _RARE and rng.random() < 0.7:
-            text = rng.choice(_VALUES[:20])
-        other, another = rng.choice(places)
-        mark = f"@@{number}@@"
-        match rng.randrange(8):
-            case 0:
-                del table[key]
-            case 1 if isinstance(table, dict):
-                table[rng.choice(("", "x" * 200, "type", "\u00e9", "__metadata__", str(another)))] = table.pop(key)
-            case 2:
-                table[key] = json.loads(json.dumps(other[another]))
-            case 3 if isinstance(table, dict):  # the same key twice
-                marks[mark] = f"{text or 0}, {json.dumps(str(key))}: {json.dumps(table[key])}"
-                table[key] = mark
-            case 4 if isinstance(table, list):
-                table[key : key + 1] = [table[key]] * rng.choice((2, 2, 300))
-            case _:
-                marks[mark] = text
-                table[key] = mark
+        if places:
+            _change_place(rng, places, f"@@{number}@@", marks)
     written = json.dumps(value[0]) if value else ""
     for mark, text in marks.items():
         written = written.replace(f'"{mark}"', text)

@@ -1,8 +1,6 @@
 """The readers of vocabularies, fuzzed as `fuzz_readers` does it."""
 
 import json
-import os
-import shutil
 import struct
 import sys
 from pathlib import Path
@@ -20,7 +18,6 @@ from tests import vocabularies as words
 
 _ROWS = 300_000  # of the embeddings that a tokenizer is loaded for
 _TEXTS = ("the cat sat on the mat, a is of [MASK]!", "caf\u00e9 \u6771\u4eac  \u00bd\tA\u0301\ufb01 <mask>\0", "", " ")
-REAL = "MLXBERT_TEST_TOKENIZERS"  # a folder of model folders, read as further seeds where it is named
 
 
 def use_tokenizer(folder: Path) -> None:
@@ -106,9 +103,6 @@ def _whole(folder: Path) -> list[Path]:
         found.append(
             words.put(folder / name, {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": settings})
         )
-    real = Path(os.environ[REAL]) if REAL in os.environ else None
-    for path in sorted(real.glob("*/tokenizer.json")) if real else ():
-        found.append(Path(shutil.copytree(path.parent, folder / f"real-{path.parent.name}")))
     return found
 
 

@@ -1,5 +1,6 @@
 """What a folder of sentence-transformers may not say: each refused with the file, the value and what was expected."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,16 @@ def test_weights_of_a_module_are_exactly_those_expected(name: str, tmp_path: Pat
     with pytest.raises(mlxbert.CheckpointError, match=message) as caught:
         read_embedder(write_modules(tmp_path, [pooling("mean"), spec]), D)
     assert str(tmp_path) in caught.value.message and caught.value.hint is None
+
+
+def test_a_path_that_no_system_takes_is_refused(tmp_path: Path) -> None:
+    folder = write_modules(tmp_path, [pooling("mean")])
+    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    for place in (0, 1):
+        changed = [entry | ({"path": "x" * 300} if number == place else {}) for number, entry in enumerate(modules)]
+        write_json(folder / "modules.json", changed)
+        with pytest.raises(mlxbert.ConfigError, match="of 300 characters, expected a short one"):
+            read_embedder(folder, D)
 
 
 def test_damaged_weights_of_a_module_are_refused(tmp_path: Path) -> None:

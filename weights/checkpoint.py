@@ -161,6 +161,11 @@ def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) 
     if weights.format == TENSORFLOW:
         config_json = completed(config_json, weights.tensors)
     config = family.read_config(config_json)
+    if config.num_stored_layers > len(weights.tensors):  # said now, as a network of so many takes its time
+        raise CheckpointError(
+            f"{folder}: {len(weights.tensors)} tensors, expected those of {config.num_stored_layers} layers by "
+            f"{config_json.path.name}"
+        )
     storage = _read_storage(folder, config_json, weights)
     tensors = storage.meant(folder, weights.tensors) if storage else weights.tensors
     names = _plain_names(folder, tensors, family)

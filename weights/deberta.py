@@ -4,7 +4,15 @@ import re
 
 from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, Projection, Transform
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.family import Family, read_activation, read_facts, read_head_size, read_heads, read_segments
+from mlxbert.weights.family import (
+    MIN_EPS,
+    Family,
+    read_activation,
+    read_facts,
+    read_head_size,
+    read_heads,
+    read_segments,
+)
 from mlxbert.weights.keymap import Table, channels_last, same
 from mlxbert.weights.post_norm import (
     BERT,
@@ -85,7 +93,7 @@ def _read_deberta(config: ConfigJson) -> EncoderConfig:
         embedding_size=narrow,
         projection=Projection(before_norm=True, bias=False) if narrow != width else None,
         type_vocab_size=read_segments(config, 0, least=0),
-        layer_norm_eps=config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-7),
+        layer_norm_eps=config.number("layer_norm_eps", low=MIN_EPS, high=1.0, default=1e-7),
         convolution=_convolution(config),
     )
 

@@ -10,6 +10,7 @@ from mlxbert.errors import ConfigError
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.keymap import Table
 
+MIN_EPS, MAX_DROPOUT = 1e-30, 0.999999  # MLX builds no norm without an eps, and no dropout that drops all
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 # How the names of transformers' classes end that have a part; of parts that share tensors they tell which is meant.
 CLASSES = {
@@ -68,10 +69,10 @@ def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, *
         "num_attention_heads": hidden_size // read_head_size(config),
         "intermediate_size": facts.get("intermediate_size") or config.integer("intermediate_size"),
         "hidden_act": facts.get("hidden_act") or read_activation(config, "hidden_act", "gelu"),
-        "layer_norm_eps": config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-12),
+        "layer_norm_eps": config.number("layer_norm_eps", low=MIN_EPS, high=1.0, default=1e-12),
         "pad_token_id": read_pad(config, 0),
-        "hidden_dropout": config.number("hidden_dropout_prob", low=0.0, high=1.0, default=0.1),
-        "attention_dropout": config.number("attention_probs_dropout_prob", low=0.0, high=1.0, default=0.1),
+        "hidden_dropout": config.number("hidden_dropout_prob", low=0.0, high=MAX_DROPOUT, default=0.1),
+        "attention_dropout": config.number("attention_probs_dropout_prob", low=0.0, high=MAX_DROPOUT, default=0.1),
     }
     return EncoderConfig(**common | facts, positions=positions, heads=heads)
 

@@ -4,7 +4,15 @@ from dataclasses import replace
 
 from mlxbert.config import Biases, EncoderConfig, PreNorm, Rotation, Transform
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.family import Family, read_activation, read_facts, read_head_size, read_heads, read_segments
+from mlxbert.weights.family import (
+    MIN_EPS,
+    Family,
+    read_activation,
+    read_facts,
+    read_head_size,
+    read_heads,
+    read_segments,
+)
 from mlxbert.weights.keymap import Table, same, split
 from mlxbert.weights.nomic import read_nomic
 from mlxbert.weights.post_norm import (
@@ -80,7 +88,7 @@ def _read_modernbert(config: ConfigJson) -> EncoderConfig:
         positions=read_rotary(config, _modernbert_rotations(config)),
         heads=heads,
         type_vocab_size=0,
-        layer_norm_eps=config.number("layer_norm_eps", low=0.0, high=1.0, default=1e-5),
+        layer_norm_eps=config.number("layer_norm_eps", low=MIN_EPS, high=1.0, default=1e-5),
         block=PreNorm(),
         gated=True,
         biases=Biases(

@@ -21,6 +21,7 @@ from mlxbert.weights.weight_files import open_weights
 
 SETTINGS = "config_sentence_transformers.json"
 _NAMESPACE = "sentence_transformers."
+_LONGEST = 255  # bytes of a path; of a longer name systems say themselves that it is too long
 _KNOWN = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
 # Our poolings by their names, in the order in which the older dialect puts several one after the other.
 _POOLINGS = {
@@ -71,6 +72,8 @@ def read_modules(folder: Path) -> list[Module]:
             )
         if leaves_folder(place):
             raise ConfigError(f"{path}: path {place!r}, expected one inside the model folder")
+        if len(place.encode("utf-8", "replace")) > _LONGEST:
+            raise ConfigError(f"{path}: path {place!r:.80}… of {len(place)} characters, expected a short one")
         modules.append(Module(name, folder / place))
     kinds = [module.kind for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & {*kinds[2:]}:

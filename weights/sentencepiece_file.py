@@ -13,6 +13,7 @@ from mlxbert.weights import protobuf
 from mlxbert.weights.protobuf import FIXED32, VARINT, Broken, fields, varint
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # what a piece can be
+MAX_PIECE = 512  # characters, the most that SentencePiece makes; the tokenizers library recurses over them
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _READ = ("unigram", "bpe")
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # fields of the model …
@@ -137,6 +138,9 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     unknown = [piece.text for piece in model.pieces if piece.type == UNKNOWN]
     if len(unknown) != 1:
         raise TokenizerError(f"{path}: {len(unknown)} of {len(model.pieces)} pieces are for the unknown, expected 1")
+    longest = max(len(piece.text) for piece in model.pieces)
+    if longest > MAX_PIECE:
+        raise TokenizerError(f"{path}: a piece of {longest} characters, expected at most {MAX_PIECE}")
     if len({piece.text for piece in model.pieces}) != len(model.pieces):
         raise TokenizerError(f"{path}: a piece stands twice in the vocabulary, expected each once")
     return model

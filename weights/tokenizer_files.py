@@ -1,8 +1,7 @@
 """The vocabulary files of a model folder to a `tokenizers` object."""
 
 import string
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from mlxbert.errors import TokenizerError
 from mlxbert.weights.tokenizer_added import add_tokens, collect
+from mlxbert.weights.tokenizer_checks import check_file, check_ids, guarded
 from mlxbert.weights.tokenizer_classes import (
     CLASSES,
     MODEL_TYPES,
@@ -135,8 +135,10 @@ def _from_vocabulary(
 
 def _read_whole(path: Path) -> Tokenizer:
     try:
-        with no_panic(str(path)):
-            tokenizer = Tokenizer.from_buffer(path.read_bytes())
+        data = path.read_bytes()
+        check_file(path, data)
+        with guarded(str(path)):
+            tokenizer = Tokenizer.from_buffer(data)
     except OSError as problem:
         raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
     except TokenizerError:
@@ -188,24 +190,15 @@ def _from_tokenizer_json(
     return tokenizer, special
 
 
-@contextmanager
-def no_panic(what: str) -> Iterator[None]:
-    """The library panics on some damaged vocabularies, with no Exception and of no class that could be imported.
+def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that lower-cases texts before anything else, as sentence-transformers does for `do_lower_case`.
 
     Raises:
-        TokenizerError: It did, over `what`.
+        TokenizerError: The vocabulary is damaged, and cannot be copied.
     """
-    try:
-        yield
-    except BaseException as problem:
-        if type(problem).__name__ != "PanicException":
-            raise
-        raise TokenizerError(f"{what}: damaged: {problem}", hint="download the vocabulary files again") from None
-
-
-def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that lower-cases texts before anything else, as sentence-transformers does for `do_lower_case`."""
-    changed = Tokenizer.from_str(tokenizer.to_str())
+    check_ids(tokenizer)
+    with guarded("the vocabulary"):
+        changed = Tokenizer.from_str(tokenizer.to_str())
     steps = [normalizers.Lowercase()] if changed.normalizer is None else [normalizers.Lowercase(), changed.normalizer]
     changed.normalizer = normalizers.Sequence(steps)
     return changed
@@ -230,6 +223,11 @@ def read_tokenizer(folder: Path) -> TokenizerFiles:
     Raises:
         TokenizerError: There is none, or its files are damaged or of a kind mlxbert does not read.
     """
+    with guarded(str(folder)):
+        return _read(folder)
+
+
+def _read(folder: Path) -> TokenizerFiles:
     settings = read_settings(folder)
     kind = _choose(folder, *declared_class(folder, settings))
     if kind is None or (folder / WHOLE).is_file():
@@ -238,6 +236,4 @@ def read_tokenizer(folder: Path) -> TokenizerFiles:
         tokenizer, special = _from_vocabulary(folder, kind, settings)
     limit = settings.get("model_max_length")
     named = isinstance(limit, int | float) and not isinstance(limit, bool) and 0 < limit < _UNLIMITED
-    with no_panic(str(folder)):
-        spelling = _spelling(tokenizer)
-    return TokenizerFiles(tokenizer, special, spelling, int(limit) if named and limit is not None else None)
+    return TokenizerFiles(tokenizer, special, _spelling(tokenizer), int(limit) if named and limit is not None else None)

@@ -10,6 +10,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from mlxbert.errors import TokenizerError
 from mlxbert.weights.sentencepiece_file import CONTROL, USER_DEFINED, SentencePieceModel, read_sentencepiece
+from mlxbert.weights.tokenizer_checks import check_charsmap
 from mlxbert.weights.tokenizer_settings import switch
 
 Special = Mapping[str, str]
@@ -124,6 +125,7 @@ class PieceRules:
         """The tokenizer of a folder."""
         path = folder / self.file
         model = read_sentencepiece(path)
+        check_charsmap(path, model.charsmap[:4], len(model.charsmap))
         spaced = switch(folder, settings, "add_prefix_space", default=model.dummy_prefix)
         words = self.words and model.collapse_spaces and spaced  # else a word's space would be lost
         try:
