@@ -228,6 +228,16 @@ def test_a_tensor_of_another_shape_is_refused_by_name(tmp_path: Path, name: str)
     assert str(TENSORS[name].shape) in str(caught.value)
 
 
+def test_more_layers_than_tensors_are_refused_before_a_network_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save(tmp_path, config=CONFIG | {"num_hidden_layers": 1000})
+    monkeypatch.setattr("mlxbert.weights.checkpoint.Network", lambda *_: pytest.fail("made"))
+    with pytest.raises(CheckpointError, match=r"expected those of 1000 layers by config\.json") as caught:
+        open_checkpoint(folder)
+    assert caught.value.message.startswith(f"{tmp_path}: ")
+
+
 def test_a_configuration_of_another_depth_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"unknown tensor 'bert\.encoder\.layer\.1\..*of 1 layers"):
         open_checkpoint(save(tmp_path / "deep", TENSORS, CONFIG | {"num_hidden_layers": 1}))
