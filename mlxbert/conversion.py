@@ -17,13 +17,14 @@ from mlxbert import __version__
 from mlxbert import device as devices
 from mlxbert.compare.verify import verify
 from mlxbert.errors import ArgumentError
+from mlxbert.tokenizer import load_tokenizer
 from mlxbert.weights import export, export_files, export_folder
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.export_folder import MANIFEST, MARK
 from mlxbert.weights.hub_cache import is_commit
 from mlxbert.weights.quantized import BITS, GROUP_SIZES, Quantization
 from mlxbert.weights.sentence_transformers import transformer_folder
-from mlxbert.weights.source import find_folder
+from mlxbert.weights.source import BUILTIN, find_folder, local_folder
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 OnProgress = Callable[[int, int], None]
@@ -35,7 +36,7 @@ class Conversion:
 
     Attributes:
         folder: Where it is.
-        source: What it was made of, as it was called.
+        source: What it was made of: a name of the hub, `builtin`, or the name of a folder without its path.
         revision: The commit of a model of the hub.
         family: What kind of model it is.
         format: Of the weights that were read.
@@ -65,6 +66,7 @@ class Conversion:
             "mlxbert": __version__,
             "source": self.source,
             "revision": self.revision,
+            "bytes": self.bytes,
             "family": self.family,
             "format": self.format,
             "changed": list(self.changed),
@@ -94,7 +96,7 @@ def convert(
     *,
     dtype: str | None = None,
     quantize: int | None = None,
-    group_size: int = 64,
+    group_size: int | None = None,
     max_shard_size: str = "5GB",
     revision: str | None = None,
     offline: bool = False,
@@ -113,7 +115,7 @@ def convert(
         dtype: What to convert the weights to: `float32`, `float16` or `bfloat16`; `None` leaves them as they are.
         quantize: Bits of a number, 4 or 8: matrices are written in MLX's quantized layout, which transformers does not
             open.
-        group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128.
+        group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128; 64 if `None`.
         max_shard_size: How much data one file of weights holds at most: `400MB`, `5GB`, `1GiB`. Of so many bytes about
             twice are in memory.
         revision: Branch, tag or commit of a model of the hub; its main branch if `None`.
@@ -122,30 +124,37 @@ def convert(
         on_progress: Called with bytes done and bytes in all while files are downloaded.
         on_written: Called with bytes done and bytes in all of the weights that are written.
 
+    Returns:
+        What was written, and how far it lies from the source.
+
     Raises:
         ArgumentError: An argument outside what is taken, or a folder that is in use.
-        MlxbertError: The source cannot be read, see `mlxbert.load`; or the folder cannot be written.
+        MlxbertError: The source cannot be read, see `mlxbert.load`; a number is too large for `dtype`; or the folder
+            cannot be written.
     """
     stored, how = _chosen(dtype, quantize, group_size)
     most = parse_size(max_shard_size)
     devices.use()
-    found = find_folder(str(source), revision=revision, offline=offline, on_progress=on_progress)
-    target = export_folder.check_target(Path(folder), found, overwrite)
+    found = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
+    target = export_folder.check_target(folder, found, overwrite)
     checkpoint = open_checkpoint(transformer_folder(found))
+    load_tokenizer(checkpoint.folder, checkpoint.config)  # what is wrong with it is said before much is written
     tensors = export.plan(checkpoint, stored, how)
+    export_folder.check_space(target, sum(tensor.bytes for tensor in tensors))
     with export_folder.made(target) as partial:
         inner = partial / checkpoint.folder.relative_to(found)
         export_files.copy_files(found, checkpoint, partial)
-        export.write_weights(checkpoint, tensors, inner, most, on_written)
+        files = export.write_weights(checkpoint, tensors, inner, most, on_written)
         changed = export_files.write_config(checkpoint, inner, dtype, how)
         cased = export_files.write_case(checkpoint, inner)
-        sentences = (*_changes(checkpoint, tensors, changed, how), *([cased] if cased else []))
+        sentences = (*_changes(checkpoint, tensors, files, changed, how), *([cased] if cased else []))
         difference = _measured(found, partial)
+        name = found.resolve().name if local_folder(str(source)) and source != BUILTIN else str(source)
         tags = ("mlx",) if how else ("transformers",)
-        export_files.write_card(found, partial, target.name, _note(source, sentences, how), tags)
+        export_files.write_card(found, partial, target.name, _note(name, sentences, how), tags)
         conversion = Conversion(
             folder=target,
-            source=str(source),
+            source=name,
             revision=found.name if is_commit(found.name) else None,
             family=checkpoint.family_name,
             format=checkpoint.weights.format,
@@ -162,14 +171,16 @@ def convert(
     return conversion
 
 
-def _chosen(dtype: str | None, quantize: int | None, group_size: int) -> tuple[str | None, Quantization | None]:
+def _chosen(dtype: str | None, quantize: int | None, group_size: int | None) -> tuple[str | None, Quantization | None]:
     if dtype is not None and dtype not in [*export.DTYPES]:
         raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(export.DTYPES)}")
     if quantize is not None and (type(quantize) is not int or quantize not in BITS):
         raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
-    if type(group_size) is not int or group_size not in GROUP_SIZES:
+    if group_size is not None and quantize is None:
+        raise ArgumentError(f"group_size is {group_size!r:.60} without quantize", hint="quantize to 4 or 8 bits, too")
+    if group_size is not None and (type(group_size) is not int or group_size not in GROUP_SIZES):
         raise ArgumentError(f"group_size is {group_size!r:.60}, expected one of {', '.join(map(str, GROUP_SIZES))}")
-    return export.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size) if quantize else None
+    return export.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
 
 
 def _measured(source: Path, result: Path) -> dict[str, Any]:
@@ -189,11 +200,13 @@ def _hashes(folder: Path, paths: list[Path]) -> dict[str, str]:
 
 
 def _changes(
-    checkpoint: Checkpoint, tensors: list[export.Tensor], config: dict[str, Any], how: Quantization | None
+    checkpoint: Checkpoint, tensors: list[export.Tensor], files: int, config: dict[str, Any], how: Quantization | None
 ) -> Iterator[str]:
     """What is otherwise than in the source."""
     if checkpoint.weights.format != "safetensors":
         yield f"weights: {checkpoint.weights.format} → safetensors"
+    if len(checkpoint.weights.headers) != files:
+        yield f"weights: in {len(checkpoint.weights.headers)} → {files} file{'s' if files > 1 else ''}"
     names = [(checkpoint.names[tensor.plain], tensor.name) for tensor in tensors]
     renamed = [(old, new) for old, new in names if old != new]
     if renamed:
@@ -210,13 +223,12 @@ def _changes(
         yield f"config.json: {key} " + ("taken out" if value is None else f"is {json.dumps(value)}")
 
 
-def _note(source: str | Path, sentences: tuple[str, ...], how: Quantization | None) -> str:
+def _note(source: str, sentences: tuple[str, ...], how: Quantization | None) -> str:
     """What the model card says of the conversion."""
-    name = str(source) if not Path(str(source)).is_dir() else Path(str(source)).resolve().name
     lines = [
         "## Conversion",
         "",
-        f"Converted from {name} by [mlxbert](https://pypi.org/project/mlxbert/) {__version__}.",
+        f"Converted from {source} by mlxbert {__version__}.",
         f"`{MANIFEST}` tells of which files, and how far the results differ.",
         "",
         *(f"- {sentence}" for sentence in sentences or ("weights and configuration are as they were",)),

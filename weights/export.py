@@ -51,8 +51,20 @@ class Tensor:
         return count * self.quantization.bits // 8 + 2 * groups * BYTES[self.dtype]
 
     def read(self, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-        """What is written for it, read and converted."""
-        array = arrays[self.plain].astype(_MLX[self.dtype])
+        """What is written for it, read and converted.
+
+        Raises:
+            CheckpointError: A number is too large for the dtype.
+        """
+        stored = arrays[self.plain]
+        array = stored.astype(_MLX[self.dtype])
+        lost = mx.logical_and(mx.isfinite(stored), mx.logical_not(mx.isfinite(array)))
+        if array.dtype != stored.dtype and lost.any().item():
+            largest = mx.where(lost, mx.abs(stored), 0).max().item()
+            raise CheckpointError(
+                f"tensor {self.plain!r} holds {largest:g}, more than {self.dtype} can",
+                hint="bfloat16 holds numbers as large as float32 does",
+            )
         found = {self.name: array} if self.quantization is None else self.quantization.pack(self.name, array)
         mx.eval(found)
         return found
@@ -155,7 +167,7 @@ def _shards(tensors: list[Tensor], most: int) -> list[list[Tensor]]:
 
 def write_weights(
     checkpoint: Checkpoint, tensors: list[Tensor], folder: Path, most: int, on_progress: OnProgress | None = None
-) -> None:
+) -> int:
     """Writes tensors of a checkpoint into a folder.
 
     Args:
@@ -165,8 +177,11 @@ def write_weights(
         most: Bytes of data in one file.
         on_progress: Called with bytes done and bytes in all.
 
+    Returns:
+        How many files that took.
+
     Raises:
-        CheckpointError: A tensor cannot be read, or a file cannot be written.
+        CheckpointError: A tensor cannot be read, holds a number too large, or a file cannot be written.
     """
     shards = _shards(tensors, most)
     total, done = sum(tensor.bytes for tensor in tensors), 0
@@ -187,6 +202,7 @@ def write_weights(
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / safetensors.INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    return len(shards)
 
 
 def save(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:

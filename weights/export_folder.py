@@ -4,6 +4,7 @@ It is made beside its place, as `NAME.partial`, and moved there in the end.
 """
 
 import fcntl
+import json
 import os
 import shutil
 import tempfile
@@ -18,20 +19,23 @@ MARK = ".unfinished"  # in the folder while it is made
 _ANOTHER = "name another folder"
 
 
-def check_target(target: Path, source: Path, overwrite: bool) -> Path:
+def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
     """Refuses a place where something else is, or the source itself, before anything is read.
 
     Returns:
         Where that is, links followed.
     """
+    if not isinstance(target, str | Path):
+        raise ArgumentError(f"folder is {target!r:.60}, expected where to write")
     try:
-        target = target.expanduser()
+        target = Path(target).expanduser()
         there = target.is_symlink() or target.exists()
         if there and not target.is_dir():
             raise ArgumentError(f"{target}: is a file, expected a folder that is not there yet")
         inside, outside = target.resolve(), source.resolve()
         if inside == outside or outside in inside.parents:
-            raise ArgumentError(f"{target}: lies in the model that is converted", hint="name a folder outside of it")
+            said = "is" if inside == outside else "lies in"
+            raise ArgumentError(f"{target}: {said} the model that is converted", hint="name a folder outside of it")
         if inside in outside.parents:
             raise ArgumentError(f"{target}: the model that is converted lies in it")
         if inside == Path.cwd():  # it would be another one in the same place
@@ -40,16 +44,43 @@ def check_target(target: Path, source: Path, overwrite: bool) -> Path:
             )
         if there and any(target.iterdir()):
             if not (target / MANIFEST).is_file():
-                raise ArgumentError(
-                    f"{target}: is there already, and no conversion made it", hint="name another folder"
-                )
+                raise ArgumentError(f"{target}: is there already, and no conversion made it", hint=_ANOTHER)
             if not overwrite:
                 raise ArgumentError(f"{target}: is there already", hint="--overwrite replaces it")
+            _check_own(target)
         return inside
     except OSError as problem:
         raise MlxbertError(f"{target}: cannot be written ({problem.strerror})") from None
     except (RuntimeError, ValueError) as problem:  # no such user, a loop of links, a null character
         raise ArgumentError(f"{str(target)!r:.200}: cannot be a folder ({problem})") from None
+
+
+def _check_own(target: Path) -> None:
+    """Refuses to replace a folder in which lies what no conversion wrote."""
+    try:
+        written = json.loads((target / MANIFEST).read_bytes())["written"]
+        own = {MANIFEST, *written}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ArgumentError(f"{target / MANIFEST}: no conversion wrote this", hint=_ANOTHER) from None
+    for path in sorted(target.rglob("*")):
+        name = path.relative_to(target).as_posix()
+        if name not in own and (path.is_symlink() or not path.is_dir()):
+            raise ArgumentError(
+                f"{target}: holds {name!r}, which no conversion wrote", hint=f"move it away, or {_ANOTHER}"
+            )
+
+
+def check_space(target: Path, size: int) -> None:
+    """Refuses a disk on which less is free than the weights will take.
+
+    Args:
+        target: What `check_target` gave.
+        size: Bytes.
+    """
+    there = next(path for path in target.parents if path.exists())
+    free = shutil.disk_usage(there).free
+    if free < size:
+        raise MlxbertError(f"{target}: the weights take {size:,} bytes, {free:,} are free on this disk")
 
 
 @contextmanager

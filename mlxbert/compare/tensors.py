@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from mlxbert.compare.facts import differ, same_layers
@@ -16,6 +16,7 @@ from mlxbert.weights.stored import Lazy
 # How far roundings of one number to float16 and to bfloat16 can lie apart: half a last place of each.
 _HALVES = 2.0**-8 + 2.0**-11
 _SMALLEST_HALF = 2.0**-25
+_BLOCK = 2**20  # numbers
 _Tensors = Mapping[str, Tensor]
 
 
@@ -87,14 +88,25 @@ def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
             shapes = one.array.shape, other.array.shape
             said = f"{name}: shapes {shapes[0]} and {shapes[1]}"
             found.differences.append(differ("tensor", name, list(shapes[0]), list(shapes[1]), said))
-        elif mx.array_equal(one.array, other.array, equal_nan=True).item():
+        elif all(mx.array_equal(x.array, y.array, equal_nan=True).item() for x, y in _blocks(one, other)):
             found.equal += 1
-        elif alike(one, other).all().item():
+        elif all(alike(x, y).all().item() for x, y in _blocks(one, other)):
             found.rounded += 1
             found.coarsest = min(found.coarsest, one.stored, other.stored, key=coarseness)
         else:
             different.append(name)
     found.differences += _explained(a, b, different)
+
+
+def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Rows of tensors of one shape, a few at a time: what is computed of them takes little memory."""
+    array = tensors[0].array
+    if array.ndim == 0:
+        yield tensors
+        return
+    step = max(1, _BLOCK // max(1, math.prod(array.shape[1:])))
+    for start in range(0, array.shape[0], step):
+        yield tuple(replace(tensor, array=tensor.array[start : start + step]) for tensor in tensors)
 
 
 def alike(a: Tensor, b: Tensor) -> mx.array:
