@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_helpers import WITHOUT_PRIVILEGES, call, command, environment, process, terminal, tiny_model
+from tests.cli_helpers import (
+    WITHOUT_PRIVILEGES,
+    call,
+    command,
+    environment,
+    names,
+    process,
+    snapshot,
+    terminal,
+    tiny_model,
+)
 
 MANIFEST = "conversion.json"
 # Writes so slowly that it can be stopped half-way.
@@ -31,22 +41,13 @@ def a(tmp_path: Path) -> Path:
     return tiny_model(tmp_path / "a")
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    """All files and what is in them."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
     done = call("convert", str(a), str(tmp_path / "b"), "--dtype", "float16")
     assert done.status == 0, done.err
     (found,) = done.lines
     manifest = json.loads((tmp_path / "b" / MANIFEST).read_text(encoding="utf-8"))
     assert found == manifest | {"folder": str(tmp_path / "b")}
-    assert found["source"] == str(a) and found["format"] == "safetensors" and found["family"] == "bert"
+    assert found["source"] == "a" and found["format"] == "safetensors" and found["family"] == "bert"
     assert found["changed"] == ["dtype: F32 \u2192 F16", 'config.json: dtype is "float16"']
     assert found["difference"]["agree"] and found["left_out"] == []
     assert {"config.json", "model.safetensors", "vocab.txt", "README.md"} == found["written"].keys()
@@ -58,7 +59,7 @@ def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
     done.fails(2, "no divisor")
     done, shown = terminal("convert", str(a), str(tmp_path / "b"), *SHARDS)
     assert done.status == 0, done.err
-    for piece in ("from", "files", "changed", "nothing", "measured against the source", str(tmp_path / "b")):
+    for piece in ("from", "files", "changed", "weights: in 1 ", "measured against the source", str(tmp_path / "b")):
         assert piece in shown, piece
 
 
@@ -108,9 +109,9 @@ def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
         str(tmp_path / "file"): "is a file",
         str(tmp_path / "dangling"): "expected a folder",
         str(tmp_path / "full"): "no conversion made it",
-        str(a): "lies in the model",
+        str(a): "is the model",
         str(a / "b"): "lies in the model",
-        str(a / ".." / "a"): "lies in the model",
+        str(a / ".." / "a"): "is the model",
         str(tmp_path): "the model that is converted lies in it",
         str(tmp_path / "file" / "b"): "annot be written" if sys.platform == "darwin" else "",
     }
@@ -146,10 +147,20 @@ def test_a_place_where_one_may_not_write_is_refused(a: Path, tmp_path: Path) -> 
 def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     assert call("convert", str(a), str(b), "--dtype", "float16", *SHARDS).status == 0
-    (b / "mine.md").write_text("beside it")
     before = snapshot(b)
     call("convert", str(a), str(b)).fails(2, "is there already", "--overwrite replaces it")
     call("convert", str(tmp_path / "none"), str(b), "--overwrite").fails(1, "none")
+    assert snapshot(b) == before
+    (b / "runs").mkdir()
+    for mine in (b / "mine.md", b / "runs" / "log"):
+        mine.write_text("beside it")
+        call("convert", str(a), str(b), "--overwrite").fails(2, mine.name, "no conversion wrote", "move it away")
+        assert mine.read_text() == "beside it"
+        mine.unlink()
+    for manifest in ("", "{}", "[]", '{"written": 1}', "[" * 100_000):
+        (b / MANIFEST).write_text(manifest)
+        call("convert", str(a), str(b), "--overwrite").fails(2, "no conversion wrote")
+    (b / MANIFEST).write_bytes(before[MANIFEST])
     assert snapshot(b) == before
     done = call("convert", str(a), str(b), "--overwrite")
     assert done.status == 0 and done.lines[0]["changed"] == []
@@ -226,7 +237,8 @@ def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tm
     (["--max-shard-size", "\u0663GB\u0000"], "a size such as"), (["--max-shard-size", "5TB"], "a size such as"),
     (["--max-shard-size", "nan"], "a size such as"),
     (["--quantize", "3"], "4 or 8 bits"), (["--quantize", "x"], "quantize"), (["--quantize=-4"], "4 or 8 bits"),
-    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "0"], "32, 64, 128"),
+    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "32"], "without quantize"),
+    (["--quantize", "8", "--group-size", "0"], "32, 64, 128"),
     (["--dtype", "int8"], "float32"), (["--dtype", "FLOAT99"], "float32"), (["--what"], "--what"),
 ], ids=str)  # fmt: skip
 def test_wrong_options_are_refused(options: list[str], said: str, a: Path, tmp_path: Path) -> None:

@@ -56,18 +56,29 @@ class Tensor:
         Raises:
             CheckpointError: A number is too large for the dtype.
         """
-        stored = arrays[self.plain]
-        array = stored.astype(_MLX[self.dtype])
-        lost = mx.logical_and(mx.isfinite(stored), mx.logical_not(mx.isfinite(array)))
-        if array.dtype != stored.dtype and lost.any().item():
-            largest = mx.where(lost, mx.abs(stored), 0).max().item()
-            raise CheckpointError(
-                f"tensor {self.plain!r} holds {largest:g}, more than {self.dtype} can",
-                hint="bfloat16 holds numbers as large as float32 does",
-            )
+        array = converted(self.plain, arrays[self.plain], self.dtype)
         found = {self.name: array} if self.quantization is None else self.quantization.pack(self.name, array)
         mx.eval(found)
         return found
+
+
+def converted(name: str, array: mx.array, dtype: str) -> mx.array:
+    """A tensor in another dtype, one of `FLOATS`.
+
+    Raises:
+        CheckpointError: It holds a number that is too large for it.
+    """
+    found = array.astype(_MLX[dtype])
+    if found.dtype == array.dtype:
+        return array
+    lost = mx.logical_and(mx.isfinite(array), mx.logical_not(mx.isfinite(found)))
+    if lost.any().item():
+        largest = mx.where(lost, mx.abs(array), 0).max().item()
+        raise CheckpointError(
+            f"tensor {name!r} holds {largest:g}, more than {dtype} can",
+            hint="bfloat16 holds numbers as large as float32 does",
+        )
+    return found
 
 
 def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization | None) -> list[Tensor]:
@@ -100,7 +111,9 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
         for plain in entry.theirs:
             how = quantization if suited.issuperset(entry.ours) else None
             tensors.append(_tensor(checkpoint, plain, dtype, how, inside=entry.ours[0].startswith("encoder.")))
-    tensors += [_tensor(checkpoint, plain, dtype, None, inside=inside) for plain, inside in _carried(checkpoint)]
+    tensors += [
+        _tensor(checkpoint, plain, dtype, None, inside=inside) for plain, inside in _carried(checkpoint, quantization)
+    ]
     if quantization is not None and not any(tensor.quantization for tensor in tensors):
         raise ArgumentError(
             f"group_size is {quantization.group_size}, no divisor of the width of any matrix of {checkpoint.folder}",
@@ -125,10 +138,14 @@ def _widest(checkpoint: Checkpoint) -> str:
     return next(dtype for dtype in FLOATS if dtype in found)
 
 
-def _carried(checkpoint: Checkpoint) -> Iterator[tuple[str, bool]]:
+def says_untied(checkpoint: Checkpoint) -> bool:
+    """Whether the configuration has a copy of the word embeddings beside them, which must be equal."""
+    return checkpoint.config_json.values.get("tie_word_embeddings") is False and "masked_lm" in checkpoint.parts
+
+
+def _carried(checkpoint: Checkpoint, quantization: Quantization | None) -> Iterator[tuple[str, bool]]:
     """Plain names of weights that are none of ours and go along, and whether they lie in the encoder."""
-    untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
-    if untied and "masked_lm" in checkpoint.parts:  # transformers misses the copy otherwise
+    if says_untied(checkpoint) and quantization is None:  # transformers misses the copy otherwise
         yield from ((copy, False) for copy in checkpoint.family.tied if copy in checkpoint.names)
     roots = {stem.split(".")[0] for entry in checkpoint.family.encoder for stem in entry.theirs}
     for plain in checkpoint.ignored:

@@ -15,10 +15,11 @@ from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.network import build_network, first_problem, parameters, shapes
 from mlxbert.weights.quantized import Quantization
-from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
+from mlxbert.weights.sentence_transformers import WITH_WEIGHTS, read_embedder, read_modules, transformer_folder
 from mlxbert.weights.source import find_folder
 from mlxbert.weights.stored import Lazy
 from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
+from mlxbert.weights.weight_files import open_weights
 
 FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 
@@ -82,11 +83,12 @@ class Side:
         arrays = checkpoint.arrays(mx.float32)
         behind: dict[str, mx.array] = {}
         if isinstance(self.embedder, Embedder):
+            behind_stored = _stored_behind(self.model.folder)
             behind = {f"embedder.{name}": array for name, array in parameters(self.embedder).items()}
 
         def read(name: str) -> Tensor:
             if name in behind:
-                return Tensor(behind[name], "F32")
+                return Tensor(behind[name], behind_stored)
             entry = entries[name]
             dtypes = {checkpoint.tensors[checkpoint.names[theirs]].dtype for theirs in entry.theirs}
             stored = min(dtypes, key=coarseness)
@@ -103,6 +105,13 @@ class Side:
         return {
             name: Tensor(arrays[name].astype(mx.float32), dtype) for name, dtype in dtypes.items() if dtype in FLOATS
         }
+
+
+def _stored_behind(folder: Path) -> str:
+    """The coarsest dtype of the layers behind the pooling."""
+    modules = [module for module in read_modules(folder)[1:] if module.kind in WITH_WEIGHTS]
+    dtypes = {info.dtype for module in modules for info in open_weights(module.folder).tensors.values()}
+    return min(dtypes, key=coarseness, default="F32")
 
 
 def coarseness(dtype: str) -> int:
