@@ -111,7 +111,8 @@ def read_heads(config: ConfigJson, **facts: Any) -> HeadConfig:
     try:
         return HeadConfig(labels=_labels(config), problem=problem, **facts)
     except ConfigError as unusable:  # most tasks have no use for labels
-        return HeadConfig(labels_problem=unusable.message, problem=problem, **facts)
+        told = unusable.message.removeprefix(f"{config.path.parent}/")  # the same wherever the model lies
+        return HeadConfig(labels_problem=told, problem=problem, **facts)
 
 
 def _labels(config: ConfigJson) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
             raise TokenizerError(
                 f"{folder}: no tokenizer.json and no {' and no '.join(missing)} in this folder, "
                 f"expected what {said or name} reads",
-                hint=f"copy {' and '.join(missing)} of the model into it",
+                hint=_wanted(folder, missing),
             )
         return kind
     if whole:
@@ -110,6 +110,14 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
             hint="give the folder that holds the vocabulary, too",
         )
     return found[0]
+
+
+def _wanted(folder: Path, missing: list[str]) -> str:
+    """What to do about missing files; models of SentencePiece go by many names, 30k-clean.model say."""
+    others = sorted(folder.glob("*.model"))
+    if len(missing) == len(others) == 1 and missing[0].endswith(".model"):
+        return f"if {others[0].name} is the model's, copy it to {missing[0]}"
+    return f"copy {' and '.join(missing)} of the model into it"
 
 
 def _known(tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> dict[str, str]:
