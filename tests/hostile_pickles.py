@@ -201,6 +201,10 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         "24 bytes of data",
     ),
     "storage smaller": (lambda: archive(state(text("w"), tensor((2,), (1,), of=storage(count=2)))), "24 bytes of data"),
+    "negated": (
+        lambda: archive(state(text("w"), tensor(more=[table(text("neg"), b"\x88")]))),
+        "calls torch._utils._rebuild_tensor_v2 with arguments that it does not take",
+    ),
     "huge shape": (lambda: archive(state(text("w"), tensor((2**31, 2**31)))), "no possible shape"),
     "huge axes": (lambda: archive(state(text("w"), tensor((2**30, 2**30)))), "goes beyond its 6 numbers"),
     "negative shape": (lambda: archive(state(text("w"), tensor((-2, -3)))), "no possible shape"),
@@ -233,7 +237,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "changed data": (lambda: edited(archive(), DATA, DATA[::-1]), "another checksum"),
     "size of the directory": (
         lambda: archive()[:-10] + struct.pack("<L", 2**31) + archive()[-6:],
-        "a directory of 2147483648 bytes",
+        "a directory of 2147483648 bytes, expected 4194304 at most",
     ),
     "number of members": (lambda: archive()[:-12] + b"\x09\x00" + archive()[-10:], "expected 9 in one"),
     "empty archive": (lambda: b"PK\5\6" + bytes(18), "truncated or not written by torch.save"),

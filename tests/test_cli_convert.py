@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.conversion import parse_size
 from tests.cli_helpers import (
     WITHOUT_PRIVILEGES,
     call,
@@ -56,7 +57,7 @@ def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
 
 def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
     done, shown = terminal("convert", str(a), str(tmp_path / "b"), "--quantize", "4", "--group-size", "128")
-    done.fails(2, "no divisor")
+    done.fails(2, "group_size is 128, no divisor")
     done, shown = terminal("convert", str(a), str(tmp_path / "b"), *SHARDS)
     assert done.status == 0, done.err
     for piece in ("from", "files", "changed", "weights: in 1 ", "measured against the source", str(tmp_path / "b")):
@@ -66,6 +67,7 @@ def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
 def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
     done = call("convert", "builtin", str(tmp_path / "b"))
     assert done.status == 0, done.err
+    assert "dtype: F16, I8 \u2192 F16" in done.lines[0]["changed"]
     assert done.lines[0]["source"] == "builtin" and str(tmp_path) not in (tmp_path / "b" / "README.md").read_text()
     again = call("convert", str(tmp_path / "b"), str(tmp_path / "c"))
     assert again.status == 0 and again.lines[0]["difference"]["tensors"]["rounded"] == 0
@@ -207,6 +209,7 @@ def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_pa
     done = call("convert", str(a), str(b))
     assert done.status == 0, done.err
     assert names(tmp_path) == ["a", "b"] and set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST}
+    assert not list(b.glob("model-*")) and not (b / "inner").exists()
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
@@ -252,6 +255,13 @@ def test_every_size_that_is_one_is_taken(size: str, a: Path, tmp_path: Path) -> 
     assert done.status == 0, done.err
     shards = list((tmp_path / "b").glob("model*.safetensors"))
     assert len(shards) == 1 if size[0] == "9" else len(shards) > 1
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [("7", 7), ("1KB", 1000), ("1KiB", 1024), ("1.5 mb", 1_500_000), ("5GB", 5 * 10**9)]
+)
+def test_sizes_are_those_of_their_units(size: str, count: int) -> None:
+    assert parse_size(size) == count
 
 
 def test_a_source_that_is_none_is_refused(a: Path, tmp_path: Path) -> None:

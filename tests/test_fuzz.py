@@ -26,6 +26,7 @@ def load(folder):
         case 5: raise CheckpointError("refused")
         case 6: raise BaseException("no Exception")
         case 7: return len(bytearray(2 * fuzz.ROOM))
+        case 8: return len(bytearray(fuzz.GROWTH + 2**24))
 
 def seeds(folder):
     (folder / "number").write_bytes(b"0")
@@ -71,7 +72,7 @@ def test_a_mutant_can_be_made_again(tmp_path: Path) -> None:
 def test_what_must_not_happen_is_noticed_and_the_next_mutant_tried(tmp_path: Path) -> None:
     script = tmp_path / "planted.py"
     script.write_text(PLANTED.format(scripts=str(SCRIPTS)), encoding="utf-8")
-    result = fuzz.fuzz("planted", 1, range(8 if sys.platform == "linux" else 7), [sys.executable, str(script)])
+    result = fuzz.fuzz("planted", 1, range(9 if sys.platform == "linux" else 7), [sys.executable, str(script)])
     found = {number: said for number, said in result.findings}
     assert found[1].startswith("crash with status -6")
     assert found[2].startswith("hang of more than")
@@ -80,6 +81,7 @@ def test_what_must_not_happen_is_noticed_and_the_next_mutant_tried(tmp_path: Pat
     assert found[6] == "exception BaseException: no Exception"
     if sys.platform == "linux":
         assert found[7].startswith("exception MemoryError")
+        assert found[8].startswith("memory ")  # less than the third took, and counted anew
     assert result.counts["loaded"] == 1 and result.counts["refused"] == 1  # the first, and the one told to
     assert result.row("planted").startswith("| planted | ")
 

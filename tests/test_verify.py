@@ -12,12 +12,13 @@ import pytest
 
 import mlxbert
 from mlxbert import Verification
-from mlxbert.compare import facts
+from mlxbert.compare import facts, outputs
 from mlxbert.compare import verify as module
 from mlxbert.compare.texts import PAIRS, TEXTS
 from mlxbert.config import HeadConfig
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
+from mlxbert.weights.tokenizer_files import read_tokenizer
 from tests.families import FROZEN_CELLS
 from tests.frozen import change_config, tensors_in, write_model, write_tensors
 from tests.st_folder import NORMALIZE, dense, pooling, save_st, write_json
@@ -193,6 +194,7 @@ def test_one_number_of_one_tensor(a: Path, b: Path) -> None:
     assert "1 of 576 numbers differ, by up to 0.25 at [3, 7]" in difference.text
     assert difference.a - difference.b == pytest.approx(0.25, abs=1e-6)
     assert found.tensors["different"] == 1
+    assert found.outputs["last_hidden_state"] > 0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -203,6 +205,23 @@ def test_a_number_that_is_none(a: Path, b: Path, value: float) -> None:
     assert found.differences[0].b == str(value)
     assert any(note.startswith("outputs are not compared") for note in found.notes)
     assert mlxbert.verify(b, b).agree
+
+
+def test_logits_that_are_none(a: Path) -> None:
+    change(a, cls__seq_relationship__bias=lambda array: array * math.nan)
+    found = mlxbert.verify(a, a)
+    assert found.agree and "heads" not in found.outputs
+    assert found.notes == (f"outputs are not compared: {a} computes what is no number (NaN)",)
+
+
+@pytest.mark.parametrize(("found", "most"), [
+    ({"texts": 0}, 0), ({"last_hidden_state": 0.3, "heads": {"x": 0.1}}, 0.3), ({"heads": {"x": 0.1, "y": 0.2}}, 0.2),
+    ({"vectors": {"smallest_cosine": 0.75, "largest_difference": 0.125}}, 0.25),
+    ({"vectors": {"smallest_cosine": 0.75, "largest_difference": 0.5}}, 0.5),
+    ({"fill_mask": {"masks": 1, "same_first_word": 1.0, "largest_score_difference": 0.5}}, 0.5),
+], ids=str)  # fmt: skip
+def test_every_output_counts(found: dict[str, Any], most: float) -> None:
+    assert outputs.largest(found) == most
 
 
 def test_an_untied_decoder(a: Path, b: Path) -> None:
@@ -296,6 +315,30 @@ def test_lower_casing(a: Path, tmp_path: Path) -> None:
     assert 0 < found.outputs["texts"] < len(TEXTS)
 
 
+def test_a_second_text_in_another_segment(a: Path, b: Path) -> None:
+    for folder, segment in ((a, 1), (b, 0)):
+        told = json.loads(read_tokenizer(folder).tokenizer.to_str())
+        for piece in told["post_processor"]["pair"][3:]:
+            next(iter(piece.values()))["type_id"] = segment
+        write_json(folder / "tokenizer.json", told)
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["offsets"] and found.outputs["texts"] == len(TEXTS)
+    assert "their offsets or segments are not" in found.differences[0].text
+
+
+def test_offsets_of_the_same_tokens(tmp_path: Path) -> None:
+    a, b = (put(write_model("roberta", "Model", tmp_path / name), byte_files()) for name in "ab")
+    told = json.loads(read_tokenizer(b).tokenizer.to_str())
+    told["post_processor"]["trim_offsets"] = False
+    write_json(b / "tokenizer.json", told)
+    assert names(mlxbert.verify(a, b)) == ["offsets"]
+
+
+def test_another_mask_token(a: Path, tmp_path: Path) -> None:
+    found = mlxbert.verify(a, save(tmp_path / "b", settings={"mask_token": "paris"}))
+    assert [difference.text for difference in found.differences] == ["special.mask: '[MASK]' and 'paris'"]
+
+
 def test_two_words_of_the_vocabulary_swapped(a: Path, tmp_path: Path) -> None:
     vocab = list(VOCAB)
     vocab[6], vocab[9] = vocab[9], vocab[6]
@@ -357,8 +400,10 @@ def test_prompts_and_layers_behind_the_pooling(tmp_path: Path) -> None:
     a = save_st(tmp_path / "a", pooling("mean"), dense(weight), settings={"prompts": {"query": "q: "}})
     b = save_st(tmp_path / "b", pooling("mean"), dense(weight + 1), settings={"prompts": {"query": "find: "}})
     c = save_st(tmp_path / "c", pooling("mean"), dense(weight, activation="ReLU"))
+    d = save_st(tmp_path / "d", pooling("mean"))
     assert names(mlxbert.verify(a, b)) == ["prompts", "embedder.layers.0.linear.weight"]
     assert names(mlxbert.verify(a, c)) == ["prompts", "layers"]
+    assert names(mlxbert.verify(a, d)) == ["prompts", "layers"]
 
 
 def test_vectors_that_only_one_model_makes(a: Path, tmp_path: Path) -> None:
