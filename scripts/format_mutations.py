@@ -704,7 +704,7 @@ _WRITTEN = (
     ("--group-size without effect", _CONVERT, "group_size=group_size,", "", _BY_CLI, "people"),
     ("--max-shard-size without effect", _CONVERT, "max_shard_size=max_shard_size,", "", _BY_CLI, "size"),
     ("--overwrite without effect", _CONVERT, "overwrite=overwrite,", "", _BY_CLI, "former"),
-    ("--revision without effect", _CONVERT, "revision=revision,", "which_commit", _BY_HUB, ""),
+    ("--revision without effect", _CONVERT, "revision=revision,", "", _BY_HUB, "which_commit"),
     ("--offline without effect", _CONVERT, "offline=offline,", "", _BY_HUB, "which_commit"),
 )
 
@@ -977,6 +977,7 @@ _CHOSEN = (
     ("weights at the root in any case", _HUB, "if folder or not elsewhere else []", "", _BY_HUB, "root"),
     ("two configurations", _HUB, "        return [prefix + CONFIG]\n", "        pass\n", _BY_HUB, "google"),
     ("memory not looked at", _FUZZ, "if grown > GROWTH else found", "if grown < 0 else found", _BY_FUZZ, "noticed"),
+    ("memory that was freed before", _FUZZ, "ctypes.CDLL(None).malloc_trim(0)", "pass", _BY_FUZZ, "noticed"),
     ("memory of mutants before", _FUZZ, "before = _memory(anew=True)", "before = _memory()", _BY_FUZZ, "noticed"),
     ("room without end", _FUZZ, "        _limit()\n", "", _BY_FUZZ, "noticed"),
     (
