@@ -847,7 +847,14 @@ _COMPARED = (
         _BY_VERIFY,
         "logits",
     ),
-    ("the best cosine", _OUTPUTS, '"smallest_cosine": min(cosines)', '"smallest_cosine": max(cosines)', _BY_VERIFY, ""),
+    (
+        "the best cosine",
+        _OUTPUTS,
+        '"smallest_cosine": min(cosines)',
+        '"smallest_cosine": max(cosines)',
+        _BY_VERIFY,
+        "layers",
+    ),
     (
         "outputs do not count",
         _COMPARE,
@@ -878,7 +885,7 @@ _COMPARED = (
         "if tolerance is None else",
         "if not tolerance else",
         _BY_VERIFY,
-        "itself",
+        "outputs_that",
     ),
     (
         "a tolerance for quantized outputs",

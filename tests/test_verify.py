@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mlxbert
@@ -18,6 +19,8 @@ from mlxbert.compare.texts import PAIRS, TEXTS
 from mlxbert.config import HeadConfig
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
+from mlxbert.results import Embedding
+from mlxbert.tasks.embed import embed_stream
 from mlxbert.weights.tokenizer_files import read_tokenizer
 from tests.families import FROZEN_CELLS
 from tests.frozen import change_config, tensors_in, write_model, write_tensors
@@ -124,6 +127,7 @@ def test_outputs_that_differ_without_another_reason_are_a_difference(a: Path, b:
     assert (difference.kind, difference.name, difference.b) == ("output", "outputs", 1e-7)
     assert difference.a == pytest.approx(max(found.outputs["last_hidden_state"], *found.outputs["heads"].values()), 1)
     assert "nothing else tells why" in difference.text
+    assert [difference.name for difference in mlxbert.verify(a, b, tolerance=0).differences] == ["outputs"]
 
 
 def test_another_eps(a: Path, b: Path) -> None:
@@ -401,9 +405,20 @@ def test_prompts_and_layers_behind_the_pooling(tmp_path: Path) -> None:
     b = save_st(tmp_path / "b", pooling("mean"), dense(weight + 1), settings={"prompts": {"query": "find: "}})
     c = save_st(tmp_path / "c", pooling("mean"), dense(weight, activation="ReLU"))
     d = save_st(tmp_path / "d", pooling("mean"))
-    assert names(mlxbert.verify(a, b)) == ["prompts", "embedder.layers.0.linear.weight"]
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["prompts", "embedder.layers.0.linear.weight"]
+    one, other = (_vectors(folder) for folder in (a, b))
+    cosines = (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+    assert cosines.min() < cosines.max() - 0.01
+    assert found.outputs["vectors"]["smallest_cosine"] == pytest.approx(cosines.min(), abs=1e-4)
+    assert found.outputs["vectors"]["largest_difference"] == pytest.approx(np.abs(one - other).max(), rel=1e-3)
     assert names(mlxbert.verify(a, c)) == ["prompts", "layers"]
     assert names(mlxbert.verify(a, d)) == ["prompts", "layers"]
+
+
+def _vectors(folder: Path) -> Any:
+    results = list(embed_stream(mlxbert.load(folder, dtype="float32"), TEXTS, on_error="return"))
+    return np.stack([result.embedding for result in results if isinstance(result, Embedding)])
 
 
 def test_vectors_that_only_one_model_makes(a: Path, tmp_path: Path) -> None:
