@@ -6,6 +6,7 @@ _NPZ, _MLX, _ONNX, _GRAPH = "weights/npz.py", "weights/mlx_names.py", "weights/o
 _GOOGLE, _FILES, _CHECKPOINT = "weights/google.py", "weights/weight_files.py", "weights/checkpoint.py"
 _QUANTIZED, _ROWS, _NETWORK = "weights/quantized.py", "weights/rows.py", "weights/network.py"
 _EXPORT, _BESIDE, _FOLDER = "weights/export.py", "weights/export_files.py", "weights/export_folder.py"
+_CARD = "weights/export_card.py"
 _CONVERSION, _CONVERT, _VERIFY = "mlxbert/conversion.py", "cli/convert.py", "cli/verify.py"
 _FACTS, _TENSORS = "mlxbert/compare/facts.py", "mlxbert/compare/tensors.py"
 _OUTPUTS, _COMPARE, _SIDES = "mlxbert/compare/outputs.py", "mlxbert/compare/verify.py", "mlxbert/compare/sides.py"
@@ -14,6 +15,7 @@ _TF, _HUB, _FUZZ = "weights/tf_checkpoint.py", "weights/hub_files.py", "scripts/
 _BY_TORCH, _BY_NPZ, _BY_ONNX = "tests/test_torch_bin.py", "tests/test_npz.py", "tests/test_onnx_file.py"
 _BY_TF, _BY_FILES, _BY_QUANTIZED = "tests/test_tf_checkpoint.py", "tests/test_checkpoint.py", "tests/test_quantized.py"
 _BY_TRIP, _BY_MODULES, _BY_CLI = "tests/test_round_trip.py", "tests/test_round_trip_st.py", "tests/test_cli_convert.py"
+_BY_CAREFUL = "tests/test_convert_careful.py"
 _BY_VERIFY, _BY_CLI_VERIFY = "tests/test_verify.py", "tests/test_cli_verify.py"
 _BY_HUB, _BY_INSPECT, _BY_FUZZ = "tests/test_hub_formats.py", "tests/test_inspect.py", "tests/test_fuzz.py"
 
@@ -530,7 +532,7 @@ _WRITTEN = (
     (
         "the dtype in the plan alone",
         _EXPORT,
-        "arrays[self.plain].astype(_MLX[self.dtype])",
+        "converted(self.plain, arrays[self.plain], self.dtype)",
         "arrays[self.plain]",
         _BY_TRIP,
         "heads",
@@ -546,7 +548,7 @@ _WRITTEN = (
     (
         "the dtype of the source in config.json",
         _BESIDE,
-        "changed |= {key: dtype for key in named if values.get(key) != dtype}",
+        "changed |= {key: _NAMES[dtype] for key in named if values.get(key) != _NAMES[dtype]}",
         "pass",
         _BY_CLI,
         "json",
@@ -573,13 +575,20 @@ _WRITTEN = (
     (
         "settings of the root alone",
         _BESIDE,
-        "in {source: folder, checkpoint.folder: inner}.items():",
-        "in {source: folder}.items():",
+        "dict.fromkeys((source, checkpoint.folder), SMALL)",
+        "dict.fromkeys((source,), SMALL)",
         _BY_MODULES,
         "own",
     ),
-    ("the pooling left behind", _BESIDE, "read_modules(source)[1:]", "read_modules(source)[2:]", _BY_MODULES, "module"),
-    ("LayerNorm left behind", _BESIDE, '("Dense", "LayerNorm")', '("Dense",)', _BY_MODULES, "module"),
+    (
+        "the pooling left behind",
+        _BESIDE,
+        "in read_modules(source)[1:]}",
+        "in read_modules(source)[2:]}",
+        _BY_MODULES,
+        "module",
+    ),
+    ("LayerNorm left behind", _BESIDE, "not in WITH_WEIGHTS", '!= "Dense"', _BY_MODULES, "module"),
     (
         "settings of the tokenizer replaced",
         _BESIDE,
@@ -590,7 +599,7 @@ _WRITTEN = (
     ),
     ("case told of every vocabulary", _BESIDE, " or normalizer.lowercase:", ":", _BY_TRIP, "only_the_vocabulary"),
     ("case not told", _BESIDE, " or normalizer.lowercase:", " or True:", _BY_TRIP, "only_the_vocabulary"),
-    ("the card replaced", _BESIDE, "if old.is_file():", "if False:", _BY_MODULES, "card"),
+    ("the card replaced", _CARD, "if old.is_file() and is_own(old, source):", "if False:", _BY_MODULES, "card"),
     (
         "folders that nobody converted",
         _FOLDER,
@@ -609,7 +618,7 @@ _WRITTEN = (
         "taken",
     ),
     ("a folder around the source", _FOLDER, "if inside in outside.parents:", "if False:", _BY_CLI, "taken"),
-    ("a link replaced", _FOLDER, "        return inside\n", "        return target\n", _BY_CLI, "linked"),
+    ("a link replaced", _FOLDER, "return target.resolve()\n", "return target\n", _BY_CLI, "linked"),
     (
         "partial folders of others",
         _FOLDER,
@@ -667,7 +676,7 @@ _WRITTEN = (
     (
         "no commit in the manifest",
         _CONVERSION,
-        "found.name if is_commit(found.name) else None",
+        "plan.source.name if is_commit(plan.source.name) else None",
         "None",
         _BY_HUB,
         "which_commit",
@@ -689,15 +698,94 @@ _WRITTEN = (
         "which_commit",
     ),
     ("sizes by powers of 2", _CONVERSION, '"KB": 10**3', '"KB": 2**10', _BY_CLI, "units"),
-    ("a changed dtype untold", _CONVERSION, "if stored != written:", "if False:", _BY_CLI, "json"),
+    ("a changed dtype untold", _CARD, "if stored != written:", "if False:", _BY_CLI, "json"),
     (
         "a changed format untold",
-        _CONVERSION,
+        _CARD,
         'if checkpoint.weights.format != "safetensors":',
         "if False:",
         _BY_TRIP,
         "tensorflow",
     ),
+    ("numbers lost in float16", _EXPORT, "if lost.any().item():", "if False:", _BY_CAREFUL, "float16"),
+    (
+        "infinities refused",
+        _EXPORT,
+        "mx.logical_and(mx.isfinite(array), mx",
+        "mx.logical_or(mx.isinf(array), mx",
+        _BY_CAREFUL,
+        "none",
+    ),
+    (
+        "a copy beside quantized words",
+        _EXPORT,
+        "says_untied(checkpoint) and quantization is None",
+        "says_untied(checkpoint)",
+        _BY_CAREFUL,
+        "copy",
+    ),
+    ("words said to be untied", _BESIDE, 'changed["tie_word_embeddings"] = None', "pass", _BY_CAREFUL, "copy"),
+    (
+        "modules in their own dtype",
+        _BESIDE,
+        "array, dtype) if dtype else array",
+        "array, dtype) if False else array",
+        _BY_CAREFUL,
+        "modules",
+    ),
+    (
+        "terms from elsewhere",
+        _BESIDE,
+        "return path.resolve().is_relative_to(repository)",
+        "return True",
+        _BY_CAREFUL,
+        "elsewhere",
+    ),
+    ("files of others replaced", _FOLDER, "            _check_own(target)\n", "", _BY_CLI, "former"),
+    (
+        "no look behind the lock",
+        _FOLDER,
+        "check_target(target, source, overwrite)  # another",
+        "target.exists()  # another",
+        _BY_CAREFUL,
+        "meanwhile",
+    ),
+    ("disks of any size", _FOLDER, "if free < size:", "if False:", _BY_CAREFUL, "disk"),
+    (
+        "a configuration while it is measured",
+        _CONVERSION,
+        "write_config(checkpoint, view / inner",
+        "write_config(checkpoint, partial / inner",
+        _BY_CAREFUL,
+        "finished",
+    ),
+    ("another model written", _CONVERSION, "    if wrong:\n", "    if False:\n", _BY_CAREFUL, "another_model"),
+    (
+        "other numbers untold",
+        _CONVERSION,
+        '_LOG.warning("%s: the result',
+        '_LOG.debug("%s: the result',
+        _BY_CAREFUL,
+        "another_model",
+    ),
+    (
+        "a vocabulary looked at last",
+        _CONVERSION,
+        "    load_tokenizer(checkpoint.folder",
+        "    (checkpoint.folder",
+        _BY_CAREFUL,
+        "vocabulary",
+    ),
+    (
+        "vocabularies not in the manifest",
+        _CONVERSION,
+        "read += export_files",
+        "_ = export_files",
+        _BY_CAREFUL,
+        "manifest",
+    ),
+    ("cards of cards", _CARD, '_OLD_NOTE.sub("", old', 'str("" + old', _BY_CAREFUL, "card"),
+    ("the library of a quantized model", _CARD, "if quantized or _LIBRARY", "if _LIBRARY", _BY_CAREFUL, "card"),
     ("True for a number of bits", _CONVERSION, "type(quantize) is not int or ", "", _BY_QUANTIZED, "arguments"),
     ("--dtype without effect", _CONVERT, "dtype=dtype and dtype.value", "dtype=None", _BY_CLI, "json"),
     ("--quantize without effect", _CONVERT, "quantize=quantize,", "", _BY_CLI, "people"),
@@ -776,7 +864,14 @@ _COMPARED = (
         _BY_VERIFY,
         "vectors",
     ),
-    ("every tensor alike", _TENSORS, "elif alike(one, other).all().item():", "elif True:", _BY_VERIFY, "number"),
+    (
+        "every tensor alike",
+        _TENSORS,
+        "all(alike(x, y).all().item() for x, y in _blocks(one, other)):",
+        "True:",
+        _BY_VERIFY,
+        "number",
+    ),
     (
         "tensors of one side",
         _TENSORS,
