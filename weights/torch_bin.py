@@ -59,8 +59,8 @@ def _table(path: Path, value: object) -> tuple[dict[str, Tensor], tuple[str, ...
         elif entry is None or type(entry) in (bool, int, float, str):
             skipped.append(str(name)[:200])
         else:
-            inner = [key for key, found in value.items() if isinstance(found, dict) and _any_tensor(found)]
-            hint = f"the tensors are in {inner[0]!r:.80}: save that table alone, as safetensors" if inner else None
+            inner = _inner(value)
+            hint = None if inner is None else f"the tensors are in {inner!r:.80}: save that table alone, as safetensors"
             raise CheckpointError(
                 f"{path}: {name!r:.200} is a {type(entry).__name__}, expected tensors alone, by their names", hint=hint
             )
@@ -69,8 +69,15 @@ def _table(path: Path, value: object) -> tuple[dict[str, Tensor], tuple[str, ...
     return tensors, tuple(skipped)
 
 
-def _any_tensor(table: dict[Any, Any]) -> bool:
-    return any(isinstance(entry, Tensor) for entry in table.values())
+def _inner(value: dict[Any, Any]) -> object | None:
+    """The first key of a table with tensors."""
+    seen: set[int] = set()  # one table may be there under many keys
+    for key, found in value.items():
+        if isinstance(found, dict) and id(found) not in seen:
+            seen.add(id(found))
+            if any(isinstance(entry, Tensor) for entry in found.values()):
+                return key
+    return None
 
 
 def _check(path: Path, name: str, tensor: Tensor, spans: Mapping[str, Member]) -> None:
