@@ -249,7 +249,13 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "negative shape": (lambda: archive(state(text("w"), tensor((-2, -3)))), "no possible shape"),
     "many axes": (lambda: archive(state(text("w"), tensor((1,) * 50, (1,) * 50))), "no possible shape"),
     "fewer strides": (lambda: archive(state(text("w"), tensor((2, 3), (1,)))), "no possible shape"),
-    "expansion": (lambda: archive(state(text("w"), tensor((2**30, 1), (0, 1)))), "goes beyond its 6 numbers"),
+    "expansion": (lambda: archive(state(text("w"), tensor((2**30, 1), (0, 1)))), "expanded tensors"),
+    "one expansion under many names": (
+        lambda: archive(
+            state(text("w"), tensor((1000,), (0,)) + b"q\x00", *(text(f"{i}") + b"h\x00" for i in range(1000)))
+        ),
+        "expanded tensors",
+    ),
     "negative offset": (lambda: archive(state(text("w"), tensor(offset=-1))), "goes beyond"),
     "offset beyond": (lambda: archive(state(text("w"), tensor(offset=1))), "goes beyond"),
     "negative stride": (lambda: archive(state(text("w"), tensor((2, 3), (-3, 1), 3))), "goes beyond"),
