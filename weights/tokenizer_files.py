@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from mlxbert.errors import TokenizerError
 from mlxbert.weights.tokenizer_added import add_tokens, collect
-from mlxbert.weights.tokenizer_checks import check_file, check_ids, guarded
+from mlxbert.weights.tokenizer_checks import check_ids, checked, guarded
 from mlxbert.weights.tokenizer_classes import (
     CLASSES,
     MODEL_TYPES,
@@ -143,8 +143,7 @@ def _from_vocabulary(
 
 def _read_whole(path: Path) -> Tokenizer:
     try:
-        data = path.read_bytes()
-        check_file(path, data)
+        data = checked(path, path.read_bytes())
         with guarded(str(path)):
             tokenizer = Tokenizer.from_buffer(data)
     except OSError as problem:
