@@ -193,7 +193,10 @@ def _open(path: Path) -> tuple[dict[str, list[Source]], dict[str, _Initializer],
 
 def _read(source: Source, initializers: Mapping[str, _Initializer]) -> mx.array:
     found = initializers[source.initializer]
-    array = from_bytes(found.read(), found.dtype, found.shape)
+    try:
+        array = from_bytes(found.read(), found.dtype, found.shape)
+    except (OSError, ValueError) as problem:
+        raise CheckpointError(f"{found.file}: was changed while it was read ({problem})") from None
     return array.T if source.turned else array
 
 

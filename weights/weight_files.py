@@ -40,7 +40,7 @@ class Reader(Protocol):
         """
 
     def load_arrays(self, path: Path, header: Header) -> Mapping[str, mx.array]:
-        """The tensors of a file by name, read when they are used."""
+        """The tensors of a file by name, each read whenever it is asked for and not kept."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,14 @@ class WeightFiles:
 
     def arrays(self) -> Mapping[str, mx.array]:
         """All tensors by name, each read when it is used."""
+        found = self._arrays
+        return LazyArrays(self.tensors, lambda name: found[self.tensors[name].file][name])
+
+    @cached_property
+    def _arrays(self) -> dict[Path, Mapping[str, mx.array]]:
+        """The tensors of each file. What it says of them is parsed once; data is not kept."""
         reader = _reader(self.format)
-        files = {path: reader.load_arrays(path, header) for path, header in self.headers.items()}
-        return LazyArrays(self.tensors, lambda name: files[self.tensors[name].file][name])
+        return {path: reader.load_arrays(path, header) for path, header in self.headers.items()}
 
 
 def _reader(format: str) -> Reader:
