@@ -230,8 +230,8 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
         return None
     places, initializers, skipped = _open(path)
     tensors = {name: _info(path, name, sources, initializers) for name, sources in places.items()}
-    files = {path} | {initializer.file for initializer in initializers.values() if initializer.file is not None}
-    return {path: Header(tensors, {}, sum(file.stat().st_size for file in files), skipped)}
+    beside = {initializer.file: None for initializer in initializers.values() if initializer.file is not None}
+    return {path: Header(tensors, {}, sum(file.stat().st_size for file in (path, *beside)), skipped, (*beside,))}
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:

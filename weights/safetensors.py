@@ -8,6 +8,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.device import mx
@@ -125,7 +126,10 @@ def read_headers(
 ) -> dict[Path, Header] | None:
     """The headers of a model folder's safetensors; `None` if it has none. See `find_files` and `read_header`."""
     elsewhere = elsewhere or {}
-    return {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)} or None
+    found = {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)}
+    if folder / SINGLE not in found:
+        found = {path: replace(header, beside=(folder / INDEX,)) for path, header in found.items()}
+    return found or None
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:

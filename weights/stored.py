@@ -53,12 +53,14 @@ class Header:
         metadata: The free text beside them.
         size: How many bytes the file has.
         skipped: What else it holds, by its own names: what an optimizer needs, counters.
+        beside: Other files that belong to it: an index that names it, or where its data lies.
     """
 
     tensors: dict[str, TensorInfo]
     metadata: dict[str, str]
     size: int
     skipped: tuple[str, ...] = ()
+    beside: tuple[Path, ...] = ()
 
 
 class Lazy(Mapping[str, V], Generic[V]):

@@ -147,7 +147,8 @@ def _read_header(path: Path, classes: Sequence[str]) -> Header:
     except Broken as problem:
         raise CheckpointError(f"{path}: {problem}") from None
     tensors = {new: _info(path, name, bundle.entries[name]) for new, name in translated.names.items()}
-    return Header(tensors, {}, path.stat().st_size + sum(size for _, size in shards), translated.skipped)
+    size = path.stat().st_size + sum(size for _, size in shards)
+    return Header(tensors, {}, size, translated.skipped, tuple(shard for shard, _ in shards))
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:

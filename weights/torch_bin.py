@@ -5,6 +5,7 @@ See torch_content.py for the two forms that they have.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
         return {folder / SINGLE: read_header(folder / SINGLE)}
     if not (folder / INDEX).is_file():
         return None
-    return {path: read_header(path) for path in find_shards(folder / INDEX)}
+    return {path: replace(read_header(path), beside=(folder / INDEX,)) for path in find_shards(folder / INDEX)}
 
 
 def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: Tensor) -> "np.ndarray[Any, Any]":

@@ -75,6 +75,12 @@ class WeightFiles:
         """What else the files hold."""
         return tuple(name for header in self.headers.values() for name in header.skipped)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that are read, each once: those with headers, and what lies beside each."""
+        found = (path for own, header in self.headers.items() for path in (own, *header.beside))
+        return tuple(dict.fromkeys(found))
+
     def arrays(self) -> Mapping[str, mx.array]:
         """All tensors by name, each read when it is used."""
         found = self._arrays
