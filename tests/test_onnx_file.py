@@ -203,6 +203,45 @@ def test_vectors_that_are_equal_and_stored_once_have_all_their_names(tmp_path: P
     assert np.array_equal(np.array(found["b.q.bias"]), np.zeros(3))
 
 
+def without_bias(scope: str, matrix: str, note: str | None, **attributes: Any) -> Any:
+    """A multiplication of which torch's newer exporter has left the bias out, or of a module that has none."""
+    made = scoped(scope, "Gemm", ["x", matrix], f"{scope} out")
+    made.attribute.extend(node("Gemm", [], "", **attributes).attribute)
+    if note:
+        made.metadata_props.add(key="pkg.onnxscript.rewriter.rule_name", value=note)
+    return made
+
+
+def test_a_bias_of_zeros_that_the_exporter_left_out_is_there(tmp_path: Path) -> None:
+    note = "RemoveOptionalBiasFromGemm"
+    nodes = [
+        without_bias("a.pooler", "a.pooler.weight", note, transB=1),
+        without_bias("a.turned", "val_1", f"Other, {note}"),
+        without_bias("a.plain", "a.plain.weight", None, transB=1),
+        without_bias("a.other", "val_2", "MatMulAddToGemm", transB=1),
+        without_bias("a.empty", "a.empty.weight", note, transB=1),
+        without_bias("a.vector", "a.vector.weight", note, transB=1),
+    ]
+    empty, vector = np.zeros((2**31 - 1, 0), np.float32), np.ones(3, np.float32)
+    matrices = {"a.pooler.weight": ODD, "val_1": ODD.astype(np.float16), "a.plain.weight": ODD, "val_2": ODD}
+    found, _ = read(write(tmp_path, nodes, matrices | {"a.empty.weight": empty, "a.vector.weight": vector}))
+    weights = {f"a.{name}.weight" for name in ("pooler", "turned", "plain", "other", "empty", "vector")}
+    assert found.keys() == weights | {"a.pooler.bias", "a.turned.bias", "a.empty.bias"}
+    assert found["a.pooler.bias"].tolist() == [0, 0] and found["a.pooler.bias"].dtype == mx.float32
+    assert found["a.turned.bias"].tolist() == [0, 0, 0] and found["a.turned.bias"].dtype == mx.float16
+    assert found["a.empty.bias"].size == 0
+    header = (onnx_file.read_headers(tmp_path) or {})[tmp_path / "model.onnx"]
+    assert header.tensors["a.pooler.bias"].stored_as is None
+
+
+def test_a_bias_that_is_there_after_all_must_be_zeros(tmp_path: Path) -> None:
+    nodes = [without_bias("a", "a.weight", "RemoveOptionalBiasFromGemm", transB=1)]
+    found, _ = read(write(tmp_path, nodes, {"a.weight": ODD, "a.bias": np.zeros(2, np.float32)}))
+    assert found.keys() == {"a.weight", "a.bias"}
+    write(tmp_path, nodes, {"a.weight": ODD, "a.bias": np.ones(2, np.float32)})
+    assert "expected them to be equal" in refusal(tmp_path)
+
+
 def test_nodes_without_inputs_or_outputs_say_nothing(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     kinds = ("MatMul", "Gemm", "Gather", "Add", "Identity", "Transpose", "LayerNormalization")

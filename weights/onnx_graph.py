@@ -13,7 +13,9 @@ from typing import Any
 from mlxbert.errors import CheckpointError
 
 _PARAMETER = re.compile(r"(\w+\.)+(weight|bias|gamma|beta)")
-_SCOPES = "pkg.torch.onnx.name_scopes"  # what torch's newer exporter notes with a node
+# What torch's newer exporter notes with a node: where it is from, and that its bias was left out, as it was zeros.
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_RULE, _NO_BIAS = "pkg.onnxscript.rewriter.rule_name", "RemoveOptionalBiasFromGemm"
 _WRAPPER = re.compile(r"^(?:\w+\.)*?auto_model\.")  # of models that were exported from sentence-transformers
 # Heads whose bias of words goes by two names, of which exporters keep either. That of RoBERTa is told from GTE's, which
 # has one name only, by the table of positions beside it.
@@ -27,10 +29,17 @@ _HINT = "take the export that is neither quantized nor optimized, or the model a
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value comes from: an initializer, perhaps turned."""
+    """Where a value comes from.
+
+    Attributes:
+        initializer: Its name.
+        turned: Whether its axes are swapped.
+        zeros: Whether the value is a zero for each row of that.
+    """
 
     initializer: str
     turned: bool = False
+    zeros: bool = False
 
 
 def refuse_operators(graph: Any) -> None:
@@ -113,6 +122,18 @@ def _vectors(node: Any, bias: str) -> Iterator[tuple[str, str]]:
         yield f"{scope}.bias", bias
 
 
+def _lost_zeros(node: Any) -> bool:
+    """Whether a module has a bias and the graph has not; a module without one leaves no note."""
+    notes = (note.value for note in node.metadata_props if note.key == _RULE)
+    return node.op_type == "Gemm" and len(node.input) == 2 and any(_NO_BIAS in value for value in notes)
+
+
+def _matrix(node: Any, factor: Source) -> Source:
+    """The matrix of a module, by what its input is multiplied by."""
+    flag = _attribute(node, "transB") if node.op_type == "Gemm" else None
+    return replace(factor, turned=factor.turned != (flag is None or not flag.i))
+
+
 def _of_node(node: Any, bias: str, sources: dict[str, Source], ranks: dict[str, int]) -> Iterator[tuple[str, Source]]:
     """What a node with two inputs or more says of names; `bias` is what is added to its product."""
     first, second = (sources.get(value) for value in node.input[:2])
@@ -123,10 +144,11 @@ def _of_node(node: Any, bias: str, sources: dict[str, Source], ranks: dict[str, 
         name = f"{_scope(node)}.weight"  # a table that is tied goes by one name only
         if name.endswith("embeddings.weight"):
             yield name, first
-    elif node.op_type in ("MatMul", "Gemm") and second and not _PARAMETER.fullmatch(second.initializer):
-        flag = _attribute(node, "transB") if node.op_type == "Gemm" else None
-        if ranks[second.initializer] == 2:
-            yield _matrix_name(node, bias), replace(second, turned=second.turned != (flag is None or not flag.i))
+    elif node.op_type in ("MatMul", "Gemm") and second and ranks[second.initializer] == 2:
+        if not _PARAMETER.fullmatch(second.initializer):
+            yield _matrix_name(node, bias), _matrix(node, second)
+        if _lost_zeros(node):
+            yield f"{_noted_scope(node)}.bias", replace(_matrix(node, second), zeros=True)
 
 
 def _named(graph: Any, ranks: dict[str, int]) -> Iterator[tuple[str, Source]]:
