@@ -178,7 +178,7 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
     """Fills the folder; what makes a model of it, its configuration, comes there when all has been measured."""
     checkpoint = plan.checkpoint
     inner = checkpoint.folder.relative_to(plan.source)
-    read = [*checkpoint.weights.headers, checkpoint.config_json.path]
+    read = [*checkpoint.weights.files, checkpoint.config_json.path]
     read += export_files.copy_files(plan.source, checkpoint, partial)
     (partial / inner).mkdir(parents=True, exist_ok=True)
     files = export.write_weights(checkpoint, plan.tensors, partial / inner, most, on_written)

@@ -121,7 +121,7 @@ def write_modules(source: Path, folder: Path, dtype: str | None) -> Iterator[tup
         export.save(target / safetensors.SINGLE, arrays, {"format": "pt"})
         changes = [f"{weights.format} → safetensors"] if weights.format != "safetensors" else []
         changes += [f"dtype {', '.join(sorted(stored))} → {dtype}"] if dtype and stored != {dtype} else []
-        for path in weights.headers:
+        for path in weights.files:
             yield path, f"{module.folder.name}: {', '.join(changes)}" if changes else None
 
 
