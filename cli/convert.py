@@ -22,7 +22,9 @@ _SHOWN = 3  # names
 _SOURCE = "Hub name, 'builtin', or folder of a checkpoint: safetensors, torch .bin, TensorFlow 1, .npz or ONNX."
 # What training needs besides weights: an optimizer's numbers and counters, by the last part of a name.
 _TRAINING = re.compile(
-    r"(.*[/.])?(adam\w*|lamb\w*|momentum\w*|exp_avg\w*|global_step|beta\d_power|loss_scale\w*)", re.I
+    r"(.*[/.])?(adam\w*|lamb\w*|momentum\w*|exp_avg\w*|ExponentialMovingAverage"
+    r"|global_step|beta\d_power|(current_)?loss_scale\w*|(good|bad)_steps\w*)",
+    re.I,
 )
 
 
@@ -81,7 +83,7 @@ def _draw(found: "Conversion") -> Iterator["RenderableType"]:
     ]
     rows += [("changed", sentence) for sentence in found.changed or ("nothing",)]
     training = [name for name in found.left_out if _TRAINING.fullmatch(name)]
-    others = [name for name in found.left_out if name not in {*training}]
+    others = [name for name in found.left_out if not _TRAINING.fullmatch(name)]
     rows += [("left out", _counted("tensors", others))] if others else []
     rows += [("left out", _counted("of an optimizer", training))] if training else []
     yield from render.facts(str(found.folder), rows)

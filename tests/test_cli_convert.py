@@ -93,6 +93,7 @@ def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "training"), [
     ("bert/x/kernel/adam_m", True), ("bert/x/AdamWeightDecayOptimizer_1", True), ("bert/x/lamb_v", True),
     ("global_step", True), ("beta1_power", True), ("optimizer.exp_avg_sq", True), ("bert/x/Momentum", True),
+    ("bert/x/ExponentialMovingAverage", True), ("current_loss_scale_1", True), ("good_steps", True),
     ("generator/x/kernel", False), ("embeddings.position_ids", False), ("adamant.weight", False),
 ], ids=str)  # fmt: skip
 def test_what_only_training_needs_is_told_by_its_name(name: str, training: bool) -> None:

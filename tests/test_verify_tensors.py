@@ -207,7 +207,7 @@ def test_a_number_that_is_none(a: Path, b: Path, value: float) -> None:
             "output",
             "BA".index(side),
         )
-        said = f"only {side} computes no numbers: the model computed hidden states that are no numbers (NaN)"
+        said = f"outputs: of {side} alone, the model computed hidden states that are no numbers (NaN)"
         assert found.differences[1].text == said and found.outputs.keys() == {"tolerance"}
     same = mlxbert.verify(b, b)
     assert same.agree and len(same.notes) == 1
@@ -243,7 +243,7 @@ def test_what_is_no_number_behind_the_encoder(broken: str, tmp_path: Path) -> No
         change(b, cls__predictions__bias=lambda array: array * math.nan)
     found = mlxbert.verify(a, b)
     (difference,) = [one for one in found.differences if one.kind == "output"]
-    assert difference.text.startswith("only B computes no numbers: the model computed ")
+    assert difference.text.startswith("outputs: of B alone, the model computed ")
     assert found.outputs["last_hidden_state"] == 0 and ("vectors" in found.outputs) is (broken != "vectors")
 
 

@@ -133,7 +133,7 @@ def _unmeasured(a: Side, b: Side, found: dict[str, Any], broken: dict[str, str])
 
 def _no_numbers(letter: str, problem: str) -> Difference:
     given = {"A": None, "B": None, letter: problem}
-    return Difference("output", "outputs", given["A"], given["B"], f"only {letter} computes no numbers: {problem}")
+    return Difference("output", "outputs", given["A"], given["B"], f"outputs: of {letter} alone, {problem}")
 
 
 def _reason(a: Side, b: Side, compared: Comparison) -> str:
