@@ -47,7 +47,9 @@ def convert(
     quantize: Annotated[
         int | None, typer.Option(metavar="4|8", help="Bits of a number: MLX's layout, not for transformers.")
     ] = None,
-    group_size: Annotated[int, typer.Option(help="Numbers that share a scale when quantized: 32, 64 or 128.")] = 64,
+    group_size: Annotated[
+        int | None, typer.Option(metavar="32|64|128", help="Numbers that share a scale when quantized; 64.")
+    ] = None,
     max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="How much one file of weights holds.")] = "5GB",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier conversion wrote.")] = False,
     revision: Revision = None,
@@ -73,7 +75,7 @@ def convert(
             on_progress=fetched,
             on_written=written,
         )
-    session.show_object(found.to_dict() | {"folder": str(folder)}, lambda: _draw(found), out)
+    session.show_object(found.to_dict() | {"folder": str(found.folder)}, lambda: _draw(found), out)
 
 
 def _draw(found: "Conversion") -> Iterator["RenderableType"]:
@@ -91,6 +93,8 @@ def _draw(found: "Conversion") -> Iterator["RenderableType"]:
     if not apart["agree"]:
         yield from render.facts("the result does not agree with its source", [])
         yield from differences([(one["kind"], one["text"]) for one in apart["differences"]], tensors)
+    if apart["notes"]:
+        yield from render.facts("notes on source (A) and result (B)", [("", note) for note in apart["notes"]])
     yield from measured(tensors, apart["outputs"], " against the source")
 
 

@@ -1,13 +1,13 @@
 """A readable checkpoint to a folder that transformers and sentence-transformers open, or to one of quantized weights.
 
-The folder is made beside its place, as `NAME.partial`, and moved there when it is whole; its configuration is written
-last, so that nothing takes an unfinished one for a model.
+The folder is made beside its place, see `mlxbert.weights.export_folder`.
 """
 
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -16,17 +16,20 @@ from typing import Any
 from mlxbert import __version__
 from mlxbert import device as devices
 from mlxbert.compare.verify import verify
-from mlxbert.errors import ArgumentError
-from mlxbert.weights import export, export_files, export_folder
+from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.tokenizer import load_tokenizer
+from mlxbert.weights import export, export_card, export_files, export_folder
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.export_folder import MANIFEST, MARK
 from mlxbert.weights.hub_cache import is_commit
+from mlxbert.weights.hub_files import CONFIG
 from mlxbert.weights.quantized import BITS, GROUP_SIZES, Quantization
 from mlxbert.weights.sentence_transformers import transformer_folder
-from mlxbert.weights.source import find_folder
+from mlxbert.weights.source import BUILTIN, find_folder, local_folder
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 OnProgress = Callable[[int, int], None]
+_LOG = logging.getLogger("mlxbert")
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Conversion:
 
     Attributes:
         folder: Where it is.
-        source: What it was made of, as it was called.
+        source: What it was made of: a name of the hub, `builtin`, or the name of a folder without its path.
         revision: The commit of a model of the hub.
         family: What kind of model it is.
         format: Of the weights that were read.
@@ -65,6 +68,7 @@ class Conversion:
             "mlxbert": __version__,
             "source": self.source,
             "revision": self.revision,
+            "bytes": self.bytes,
             "family": self.family,
             "format": self.format,
             "changed": list(self.changed),
@@ -94,7 +98,7 @@ def convert(
     *,
     dtype: str | None = None,
     quantize: int | None = None,
-    group_size: int = 64,
+    group_size: int | None = None,
     max_shard_size: str = "5GB",
     revision: str | None = None,
     offline: bool = False,
@@ -113,7 +117,7 @@ def convert(
         dtype: What to convert the weights to: `float32`, `float16` or `bfloat16`; `None` leaves them as they are.
         quantize: Bits of a number, 4 or 8: matrices are written in MLX's quantized layout, which transformers does not
             open.
-        group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128.
+        group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128; 64 if `None`.
         max_shard_size: How much data one file of weights holds at most: `400MB`, `5GB`, `1GiB`. Of so many bytes about
             twice are in memory.
         revision: Branch, tag or commit of a model of the hub; its main branch if `None`.
@@ -122,60 +126,120 @@ def convert(
         on_progress: Called with bytes done and bytes in all while files are downloaded.
         on_written: Called with bytes done and bytes in all of the weights that are written.
 
+    Returns:
+        What was written, and how far it lies from the source.
+
     Raises:
         ArgumentError: An argument outside what is taken, or a folder that is in use.
-        MlxbertError: The source cannot be read, see `mlxbert.load`; or the folder cannot be written.
+        MlxbertError: The source cannot be read, see `mlxbert.load`; a number is too large for `dtype`; or the folder
+            cannot be written.
     """
     stored, how = _chosen(dtype, quantize, group_size)
     most = parse_size(max_shard_size)
     devices.use()
-    found = find_folder(str(source), revision=revision, offline=offline, on_progress=on_progress)
-    target = export_folder.check_target(Path(folder), found, overwrite)
+    found = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
+    target = export_folder.check_target(folder, found, overwrite)
     checkpoint = open_checkpoint(transformer_folder(found))
+    load_tokenizer(checkpoint.folder, checkpoint.config)  # what is wrong with it is said before much is written
     tensors = export.plan(checkpoint, stored, how)
-    with export_folder.made(target) as partial:
-        inner = partial / checkpoint.folder.relative_to(found)
-        export_files.copy_files(found, checkpoint, partial)
-        export.write_weights(checkpoint, tensors, inner, most, on_written)
-        changed = export_files.write_config(checkpoint, inner, dtype, how)
-        cased = export_files.write_case(checkpoint, inner)
-        sentences = (*_changes(checkpoint, tensors, changed, how), *([cased] if cased else []))
-        difference = _measured(found, partial)
-        tags = ("mlx",) if how else ("transformers",)
-        export_files.write_card(found, partial, target.name, _note(source, sentences, how), tags)
-        conversion = Conversion(
-            folder=target,
-            source=str(source),
-            revision=found.name if is_commit(found.name) else None,
-            family=checkpoint.family_name,
-            format=checkpoint.weights.format,
-            changed=sentences,
-            left_out=tuple(export.left_out(checkpoint, tensors)),
-            read=_hashes(found, [*checkpoint.weights.headers, checkpoint.config_json.path]),
-            written=_hashes(partial, sorted(path for path in partial.rglob("*") if path.is_file())),
-            bytes=sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()),
-            difference=difference,
-        )
-        manifest = json.dumps(conversion.to_dict(), indent=2, ensure_ascii=False) + "\n"
-        (partial / MANIFEST).write_text(manifest, encoding="utf-8")
+    export_folder.check_space(target, sum(tensor.bytes for tensor in tensors))
+    name = str(source) if local_folder(str(source)) is None or source == BUILTIN else found.resolve().name
+    plan = _Plan(name, found, target, checkpoint, tensors, stored, how)
+    with export_folder.made(target, found, overwrite) as partial:
+        conversion = _write(plan, partial, most, on_written)
         export_folder.move(partial, target)
     return conversion
 
 
-def _chosen(dtype: str | None, quantize: int | None, group_size: int) -> tuple[str | None, Quantization | None]:
+@dataclass(frozen=True)
+class _Plan:
+    """What is written of what, and where to.
+
+    Attributes:
+        name: Of the source.
+        source: Its folder.
+        target: The folder that is made.
+        checkpoint: The opened source.
+        tensors: What is written of it.
+        dtype: Of the weights, one of `FLOATS`, if they are converted.
+        how: They are quantized, if so.
+    """
+
+    name: str
+    source: Path
+    target: Path
+    checkpoint: Checkpoint
+    tensors: list[export.Tensor]
+    dtype: str | None
+    how: Quantization | None
+
+
+def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None) -> Conversion:
+    """Fills the folder; what makes a model of it, its configuration, comes there when all has been measured."""
+    checkpoint = plan.checkpoint
+    inner = checkpoint.folder.relative_to(plan.source)
+    read = [*checkpoint.weights.headers, checkpoint.config_json.path]
+    read += export_files.copy_files(plan.source, checkpoint, partial)
+    (partial / inner).mkdir(parents=True, exist_ok=True)
+    files = export.write_weights(checkpoint, plan.tensors, partial / inner, most, on_written)
+    modules = list(export_files.write_modules(plan.source, partial, plan.dtype))
+    cased = export_files.write_case(checkpoint, partial / inner)
+    with export_folder.whole(partial) as view:
+        changed = export_files.write_config(checkpoint, view / inner, plan.dtype, plan.how)
+        difference = _measured(plan.source, view)
+        config = (view / inner / CONFIG).read_bytes()
+    sentences = (
+        *export_card.changes(checkpoint, plan.tensors, files, changed, plan.how),
+        *(said for _, said in modules if said),
+        *([cased] if cased else []),
+    )
+    note = export_card.note(plan.name, sentences, plan.how)
+    export_card.write(plan.source, partial, plan.target.name, note, quantized=plan.how is not None)
+    (partial / inner / CONFIG).write_bytes(config)
+    conversion = Conversion(
+        folder=plan.target,
+        source=plan.name,
+        revision=plan.source.name if is_commit(plan.source.name) else None,
+        family=checkpoint.family_name,
+        format=checkpoint.weights.format,
+        changed=sentences,
+        left_out=tuple(export.left_out(checkpoint, plan.tensors)),
+        read=_hashes(plan.source, [*read, *(path for path, _ in modules)]),
+        written=_hashes(partial, sorted(path for path in partial.rglob("*") if path.is_file())),
+        bytes=sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()),
+        difference=difference,
+    )
+    manifest = json.dumps(conversion.to_dict(), indent=2, ensure_ascii=False) + "\n"
+    (partial / MANIFEST).write_text(manifest, encoding="utf-8")
+    return conversion
+
+
+def _chosen(dtype: str | None, quantize: int | None, group_size: int | None) -> tuple[str | None, Quantization | None]:
     if dtype is not None and dtype not in [*export.DTYPES]:
         raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(export.DTYPES)}")
     if quantize is not None and (type(quantize) is not int or quantize not in BITS):
         raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
-    if type(group_size) is not int or group_size not in GROUP_SIZES:
+    if group_size is not None and quantize is None:
+        raise ArgumentError(f"group_size is {group_size!r:.60} without quantize", hint="quantize to 4 or 8 bits, too")
+    if group_size is not None and (type(group_size) is not int or group_size not in GROUP_SIZES):
         raise ArgumentError(f"group_size is {group_size!r:.60}, expected one of {', '.join(map(str, GROUP_SIZES))}")
-    return export.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size) if quantize else None
+    return export.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
 
 
 def _measured(source: Path, result: Path) -> dict[str, Any]:
-    """How far the result lies from the source, on the texts that `verify` has."""
-    found = verify(source, result).to_dict()
-    return {key: found[key] for key in ("agree", "differences", "tensors", "outputs")}
+    """How far the result lies from the source, on the texts that `verify` has.
+
+    Raises:
+        CheckpointError: It is another model, not the same one less precisely.
+    """
+    found = verify(source, result)
+    wrong = [difference.text for difference in found.differences if difference.kind != "output"]
+    if wrong:
+        raise CheckpointError(f"{source}: what was written would be another model: {wrong[0]}")
+    for difference in found.differences:
+        _LOG.warning("%s: the result computes something else: %s", source, difference.text)
+    values = found.to_dict()
+    return {key: values[key] for key in ("agree", "differences", "notes", "tensors", "outputs")}
 
 
 def _hashes(folder: Path, paths: list[Path]) -> dict[str, str]:
@@ -186,44 +250,3 @@ def _hashes(folder: Path, paths: list[Path]) -> dict[str, str]:
             with path.open("rb") as file:
                 found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
-
-
-def _changes(
-    checkpoint: Checkpoint, tensors: list[export.Tensor], config: dict[str, Any], how: Quantization | None
-) -> Iterator[str]:
-    """What is otherwise than in the source."""
-    if checkpoint.weights.format != "safetensors":
-        yield f"weights: {checkpoint.weights.format} → safetensors"
-    names = [(checkpoint.names[tensor.plain], tensor.name) for tensor in tensors]
-    renamed = [(old, new) for old, new in names if old != new]
-    if renamed:
-        yield f"names of {len(renamed)} of {len(names)} tensors: {renamed[0][0]} → {renamed[0][1]} and so on"
-    stored = {checkpoint.tensors[checkpoint.names[tensor.plain]].dtype for tensor in tensors}
-    written = {tensor.dtype for tensor in tensors}
-    if stored != written:
-        yield f"dtype: {', '.join(sorted(stored))} → {', '.join(sorted(written))}"
-    if how is not None:
-        packed = sum(1 for tensor in tensors if tensor.quantization)
-        wide = [tensor for tensor in tensors if not tensor.quantization and len(tensor.shape) == 2]
-        yield f"quantized: {packed} matrices, {how.name}; as they were: {len(wide)} matrices and all vectors"
-    for key, value in config.items():
-        yield f"config.json: {key} " + ("taken out" if value is None else f"is {json.dumps(value)}")
-
-
-def _note(source: str | Path, sentences: tuple[str, ...], how: Quantization | None) -> str:
-    """What the model card says of the conversion."""
-    name = str(source) if not Path(str(source)).is_dir() else Path(str(source)).resolve().name
-    lines = [
-        "## Conversion",
-        "",
-        f"Converted from {name} by [mlxbert](https://pypi.org/project/mlxbert/) {__version__}.",
-        f"`{MANIFEST}` tells of which files, and how far the results differ.",
-        "",
-        *(f"- {sentence}" for sentence in sentences or ("weights and configuration are as they were",)),
-    ]
-    if how is not None:
-        lines += [
-            "",
-            "The weights are quantized in MLX's layout: transformers and sentence-transformers do not open them.",
-        ]
-    return "\n".join(lines)

@@ -19,7 +19,7 @@ from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families import family_of
 from mlxbert.weights.network import build_network, first_problem
 from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
-from mlxbert.weights.source import find_folder
+from mlxbert.weights.source import check_source, find_folder
 
 # The parts of a checkpoint that a task cannot do without.
 TASKS: dict[str, tuple[str, ...]] = {
@@ -49,9 +49,9 @@ class Model:
 
     source: str
     folder: Path
-    config: EncoderConfig
-    tokenizer: Tokenizer
-    network: Network
+    config: EncoderConfig = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False)
+    network: Network = field(repr=False)
     labels: tuple[str, ...] = ()
     device: mx.Device = field(default_factory=mx.default_device)
     _thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
@@ -154,8 +154,7 @@ def load(
         MlxbertError: Of the kind that names what is wrong: ConfigError, CheckpointError, TokenizerError, ArgumentError,
             HubError, DeviceError.
     """
-    if not isinstance(source, str | Path):
-        raise ArgumentError(f"source is {source!r}, expected a name of the hub, the path of a folder, or 'builtin'")
+    check_source(source)
     if task is not None and task not in TASKS:
         raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
     source = str(source)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from family_mutations import FAMILY_MUTATIONS
+from format_mutations import FORMAT_MUTATIONS
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,7 +37,6 @@ _EMBED, _OPTIONS = "tests/test_embed.py", "tests/test_embed_options.py"
 _FOLDERS = "tests/test_sentence_transformers.py"
 _HEADERS = "tests/test_hub_headers.py"
 _CLASSES, _FILLS = "tests/test_tokenizer_classes.py", "tests/test_fill_mask_spelling.py"
-_TENSORFLOW = "tests/test_tf_checkpoint.py"
 MUTATIONS = (
     Mutation("layer_norm_eps forgotten", "mlxbert/blocks.py", ", eps=config.layer_norm_eps", "", _PARITY),
     Mutation("biases of norms forgotten", "mlxbert/blocks.py", ", bias=config.biases.norm", "", _PARITY),
@@ -190,21 +190,6 @@ MUTATIONS = (
         "number == 0",
         "tests/test_sentencepiece_file.py",
     ),
-    Mutation("data used unchecked", "weights/tf_checkpoint.py", "!= entry.checksum", "!= checksum(data)", _TENSORFLOW),
-    Mutation("kernels left as stored", "weights/tf_checkpoint.py", "array.T if", "array if", _TENSORFLOW),
-    Mutation(
-        "tensors in one another",
-        "weights/tf_checkpoint.py",
-        "entry.offset) < place",
-        "entry.offset) < (0, 0)",
-        _TENSORFLOW,
-    ),
-    Mutation(
-        "blocks unchecked", "weights/tf_table.py", "if checksum(data[offset", "if 0 and (data[offset", _TENSORFLOW
-    ),
-    Mutation("slots taken for weights", "weights/tf_names.py", "adam_[mv]|", "", _TENSORFLOW),
-    Mutation("snappy of any length", "weights/snappy.py", "length > _MOST", "length > 2**40", _TENSORFLOW),
-    Mutation("copies before the start", "weights/snappy.py", "0 < back <= len(out)", "back", _TENSORFLOW),
     Mutation("word glued to the one before", "mlxbert/tokenizer.py", "left + gap + word", "left + word", _FILLS),
     Mutation(
         "continuation behind a space",
@@ -535,7 +520,7 @@ MUTATIONS = (
         "if False:",
         "tests/test_inspect.py",
     ),
-    *(Mutation(*row) for row in FAMILY_MUTATIONS),
+    *(Mutation(*row) for row in (*FAMILY_MUTATIONS, *FORMAT_MUTATIONS)),
 )
 
 

@@ -171,6 +171,16 @@ def tiny_model(folder: Path, **changes: object) -> Path:
     return folder
 
 
+def names(folder: Path) -> list[str]:
+    """What lies in a folder, hidden files too."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """All files and what is in them."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def change_config(folder: Path, **changes: object) -> None:
     """Changes keys of a model's configuration."""
     path = folder / "config.json"

@@ -21,6 +21,7 @@ from tests.torch_files import (
     group,
     named,
     number,
+    numbers,
     state,
     storage,
     stream,
@@ -81,6 +82,16 @@ def _tables(depth: int) -> bytes:
     """Arguments for as many ordered tables, each the value of the last."""
     start, end = b"]]" + text("k") + b"a", b"aa\x85R"
     return start + (b"h\x00" + start) * (depth - 1) + b"N" + end * depth
+
+
+def _again(function: bytes, arguments: bytes) -> bytes:
+    """Thousands of calls with arguments that are there once."""
+    return _with(group(function + b"q\x00" + arguments + b"q\x01" + b"h\x00h\x01R" * 5000))
+
+
+def _colliding() -> bytes:
+    """Numbers that have one hash, as keys."""
+    return table(*(number(place * (2**61 - 1)) + b"N" for place in range(100_000)))
 
 
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
@@ -156,6 +167,34 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: _with(group(b"]q\x00" + b"](h\x00h\x00eq\x00" * 10_000)),
         "'x' is a tuple",
     ),
+    "one list as many tables": (
+        lambda: _again(named("collections", "OrderedDict"), b"](" + b"K\x01N\x86" * 60_000 + b"e\x85"),
+        "gives more than 300000 items to calls",
+    ),
+    "one long shape of many tensors": (
+        lambda: _again(
+            named("torch._utils", "_rebuild_tensor_v2"),
+            group(storage(), b"K\x00", b"(" + b"K\x01" * 90_000 + b"tq\x02h\x02\x89}"),
+        ),
+        "gives more than 300000 items to calls",
+    ),
+    "arguments without end": (
+        lambda: _again(
+            named("torch._utils", "_rebuild_tensor_v2"),
+            group(storage(), b"K\x00", numbers((2, 3)), numbers((3, 1)), b"N" * 200_000),
+        ),
+        "arguments that it does not take",
+    ),
+    "one table under many names": (
+        lambda: archive(
+            PROTOCOL
+            + table(text("a") + table(*(number(i) + b"N" for i in range(50_000))) + b"q\x00")[:-1]
+            + b"".join(number(i) + b"h\x00" for i in range(50_000))
+            + b"u."
+        ),
+        "'a' is a dict",
+    ),
+    "keys with one hash": (lambda: _with(_colliding()), "a key of more than 60 bits"),
     "many instructions": (lambda: archive(PROTOCOL + b"N" * 2_000_000), "more than 300000 instructions"),
     "long pickle": (lambda: archive(PROTOCOL + bytes(17 * 2**20)), "expected 16777216 at most"),
     "long pickle in a stream": (lambda: stream(PROTOCOL + b"X\0\0\0\1" + b"a" * 2**24), "damaged pickle: BINUNICODE"),
@@ -201,12 +240,22 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         "24 bytes of data",
     ),
     "storage smaller": (lambda: archive(state(text("w"), tensor((2,), (1,), of=storage(count=2)))), "24 bytes of data"),
+    "negated": (
+        lambda: archive(state(text("w"), tensor(more=[table(text("neg"), b"\x88")]))),
+        "calls torch._utils._rebuild_tensor_v2 with arguments that it does not take",
+    ),
     "huge shape": (lambda: archive(state(text("w"), tensor((2**31, 2**31)))), "no possible shape"),
     "huge axes": (lambda: archive(state(text("w"), tensor((2**30, 2**30)))), "goes beyond its 6 numbers"),
     "negative shape": (lambda: archive(state(text("w"), tensor((-2, -3)))), "no possible shape"),
     "many axes": (lambda: archive(state(text("w"), tensor((1,) * 50, (1,) * 50))), "no possible shape"),
     "fewer strides": (lambda: archive(state(text("w"), tensor((2, 3), (1,)))), "no possible shape"),
-    "expansion": (lambda: archive(state(text("w"), tensor((2**30, 1), (0, 1)))), "goes beyond its 6 numbers"),
+    "expansion": (lambda: archive(state(text("w"), tensor((2**30, 1), (0, 1)))), "expanded tensors"),
+    "one expansion under many names": (
+        lambda: archive(
+            state(text("w"), tensor((1000,), (0,)) + b"q\x00", *(text(f"{i}") + b"h\x00" for i in range(1000)))
+        ),
+        "expanded tensors",
+    ),
     "negative offset": (lambda: archive(state(text("w"), tensor(offset=-1))), "goes beyond"),
     "offset beyond": (lambda: archive(state(text("w"), tensor(offset=1))), "goes beyond"),
     "negative stride": (lambda: archive(state(text("w"), tensor((2, 3), (-3, 1), 3))), "goes beyond"),
@@ -233,7 +282,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "changed data": (lambda: edited(archive(), DATA, DATA[::-1]), "another checksum"),
     "size of the directory": (
         lambda: archive()[:-10] + struct.pack("<L", 2**31) + archive()[-6:],
-        "a directory of 2147483648 bytes",
+        "a directory of 2147483648 bytes, expected 4194304 at most",
     ),
     "number of members": (lambda: archive()[:-12] + b"\x09\x00" + archive()[-10:], "expected 9 in one"),
     "empty archive": (lambda: b"PK\5\6" + bytes(18), "truncated or not written by torch.save"),

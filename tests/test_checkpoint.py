@@ -285,15 +285,32 @@ def test_eight_bits_are_right_to_half_a_step(tmp_path: Path) -> None:
         assert mx.all(mx.abs(found[name] - array) <= step * (0.5 + 1e-4)).item(), name
 
 
-def test_eight_bits_without_fitting_scales_are_refused(tmp_path: Path) -> None:
-    packed = rows.pack(TENSORS)
-    scales = packed.pop(f"{WORDS}_scale")
-    with pytest.raises(CheckpointError, match=f"'{WORDS}' is stored in 8 bits"):
-        load(_packed(tmp_path, packed))
-    with pytest.raises(CheckpointError, match=f"'{WORDS}' is stored in 8 bits"):
-        load(_packed(tmp_path, packed | {f"{WORDS}_scale": scales[:-1]}))
+NORM = "bert.embeddings.LayerNorm.weight"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({f"{WORDS}_scale": None}, f"'{WORDS}' is stored in 8 bits, .* missing"),
+        ({f"{WORDS}_scale": mx.ones((2,))}, f"'{WORDS}' is stored in 8 bits, .* F32 \\(2,\\)"),
+        ({f"{WORDS}_scale": mx.ones(TENSORS[WORDS].shape[:1], mx.uint8)}, f"'{WORDS}' is stored in 8 bits, .* U8"),
+        ({NORM: mx.ones((12,), mx.int8), f"{NORM}_scale": mx.ones((12,))}, f"'{NORM}' of shape .*, expected a matrix"),
+        ({NORM: mx.array(1, mx.int8), f"{NORM}_scale": mx.array(1.0)}, f"'{NORM}' of shape .*, expected a matrix"),
+        ({f"{NORM}_scale": mx.ones((12,))}, f"unknown tensor '{NORM}_scale'"),
+    ],
+    ids=["missing", "too few", "no floats", "a vector", "a number", "of no matrix"],
+)
+def test_eight_bits_without_fitting_scales_are_refused(
+    tmp_path: Path, changed: Mapping[str, mx.array | None], message: str
+) -> None:
+    packed: dict[str, mx.array | None] = {**rows.pack(TENSORS), **changed}
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(_packed(tmp_path, {name: array for name, array in packed.items() if array is not None}))
+
+
+def test_weights_that_are_stored_in_an_unknown_way_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="stored as 'int3'"):
-        open_checkpoint(_packed(tmp_path, packed, "int3"))
+        open_checkpoint(_packed(tmp_path, rows.pack(TENSORS), "int3"))
 
 
 @pytest.mark.parametrize("heads", [("masked_lm", "next_sentence"), ("masked_lm",), ()], ids=str)

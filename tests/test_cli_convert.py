@@ -12,8 +12,18 @@ import pytest
 
 from mlxbert.cli import render
 from mlxbert.cli.convert import _TRAINING, _draw
-from mlxbert.conversion import Conversion
-from tests.cli_helpers import WITHOUT_PRIVILEGES, call, command, environment, process, terminal, tiny_model
+from mlxbert.conversion import Conversion, parse_size
+from tests.cli_helpers import (
+    WITHOUT_PRIVILEGES,
+    call,
+    command,
+    environment,
+    names,
+    process,
+    snapshot,
+    terminal,
+    tiny_model,
+)
 
 MANIFEST = "conversion.json"
 # Writes so slowly that it can be stopped half-way.
@@ -34,22 +44,13 @@ def a(tmp_path: Path) -> Path:
     return tiny_model(tmp_path / "a")
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    """All files and what is in them."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
     done = call("convert", str(a), str(tmp_path / "b"), "--dtype", "float16")
     assert done.status == 0, done.err
     (found,) = done.lines
     manifest = json.loads((tmp_path / "b" / MANIFEST).read_text(encoding="utf-8"))
     assert found == manifest | {"folder": str(tmp_path / "b")}
-    assert found["source"] == str(a) and found["format"] == "safetensors" and found["family"] == "bert"
+    assert found["source"] == "a" and found["format"] == "safetensors" and found["family"] == "bert"
     assert found["changed"] == ["dtype: F32 \u2192 F16", 'config.json: dtype is "float16"']
     assert found["difference"]["agree"] and found["left_out"] == []
     assert {"config.json", "model.safetensors", "vocab.txt", "README.md"} == found["written"].keys()
@@ -58,10 +59,10 @@ def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
 
 def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
     done, shown = terminal("convert", str(a), str(tmp_path / "b"), "--quantize", "4", "--group-size", "128")
-    done.fails(2, "no divisor")
+    done.fails(2, "group_size is 128, no divisor")
     done, shown = terminal("convert", str(a), str(tmp_path / "b"), *SHARDS)
     assert done.status == 0, done.err
-    for piece in ("from", "files", "changed", "nothing", "outputs against the source", str(tmp_path / "b")):
+    for piece in ("from", "files", "changed", "weights: in 1 ", "outputs against the source", str(tmp_path / "b")):
         assert piece in shown, piece
 
 
@@ -72,7 +73,8 @@ def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
         read={}, written={}, bytes=1,
         difference={
             "agree": False, "differences": [{"kind": "tensor", "text": "x: 0 in A; 1 in B"}],
-            "tensors": {"compared": 2, "equal": 1, "rounded": 0, "different": 1}, "outputs": {"tolerance": 1e-4},
+            "notes": ["a note"], "tensors": {"compared": 2, "equal": 1, "rounded": 0, "different": 1},
+            "outputs": {"tolerance": 1e-4},
         },
     )  # fmt: skip
     lines = []
@@ -88,6 +90,8 @@ def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
     ]
     place = lines.index("the result does not agree with its source")
     assert [line.strip() for line in lines[place + 2 :] if line][:2] == ["tensor", "x: 0 in A; 1 in B"]
+    assert lines[lines.index("notes on source (A) and result (B)") + 1].strip() == "a note"
+    assert "tensors against the source" in lines and "outputs against the source" not in lines
 
 
 @pytest.mark.parametrize(("name", "training"), [
@@ -109,6 +113,7 @@ def test_the_help_says_what_is_read() -> None:
 def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
     done = call("convert", "builtin", str(tmp_path / "b"))
     assert done.status == 0, done.err
+    assert "dtype: F16, I8 \u2192 F16" in done.lines[0]["changed"]
     assert done.lines[0]["source"] == "builtin" and str(tmp_path) not in (tmp_path / "b" / "README.md").read_text()
     again = call("convert", str(tmp_path / "b"), str(tmp_path / "c"))
     assert again.status == 0 and again.lines[0]["difference"]["tensors"]["rounded"] == 0
@@ -152,9 +157,9 @@ def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
         str(tmp_path / "file"): "is a file",
         str(tmp_path / "dangling"): "expected a folder",
         str(tmp_path / "full"): "no conversion made it",
-        str(a): "lies in the model",
+        str(a): "is the model",
         str(a / "b"): "lies in the model",
-        str(a / ".." / "a"): "lies in the model",
+        str(a / ".." / "a"): "is the model",
         str(tmp_path): "the model that is converted lies in it",
         str(tmp_path / "file" / "b"): "annot be written" if sys.platform == "darwin" else "",
     }
@@ -190,10 +195,20 @@ def test_a_place_where_one_may_not_write_is_refused(a: Path, tmp_path: Path) -> 
 def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     assert call("convert", str(a), str(b), "--dtype", "float16", *SHARDS).status == 0
-    (b / "mine.md").write_text("beside it")
     before = snapshot(b)
     call("convert", str(a), str(b)).fails(2, "is there already", "--overwrite replaces it")
     call("convert", str(tmp_path / "none"), str(b), "--overwrite").fails(1, "none")
+    assert snapshot(b) == before
+    (b / "runs").mkdir()
+    for mine in (b / "mine.md", b / "runs" / "log"):
+        mine.write_text("beside it")
+        call("convert", str(a), str(b), "--overwrite").fails(2, mine.name, "no conversion wrote", "move it away")
+        assert mine.read_text() == "beside it"
+        mine.unlink()
+    for manifest in ("", "{}", "[]", '{"written": 1}', "[" * 100_000):
+        (b / MANIFEST).write_text(manifest)
+        call("convert", str(a), str(b), "--overwrite").fails(2, "no conversion wrote")
+    (b / MANIFEST).write_bytes(before[MANIFEST])
     assert snapshot(b) == before
     done = call("convert", str(a), str(b), "--overwrite")
     assert done.status == 0 and done.lines[0]["changed"] == []
@@ -240,6 +255,7 @@ def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_pa
     done = call("convert", str(a), str(b))
     assert done.status == 0, done.err
     assert names(tmp_path) == ["a", "b"] and set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST}
+    assert not list(b.glob("model-*")) and not (b / "inner").exists()
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
@@ -270,7 +286,8 @@ def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tm
     (["--max-shard-size", "\u0663GB\u0000"], "a size such as"), (["--max-shard-size", "5TB"], "a size such as"),
     (["--max-shard-size", "nan"], "a size such as"),
     (["--quantize", "3"], "4 or 8 bits"), (["--quantize", "x"], "quantize"), (["--quantize=-4"], "4 or 8 bits"),
-    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "0"], "32, 64, 128"),
+    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "32"], "without quantize"),
+    (["--quantize", "8", "--group-size", "0"], "32, 64, 128"),
     (["--dtype", "int8"], "float32"), (["--dtype", "FLOAT99"], "float32"), (["--what"], "--what"),
 ], ids=str)  # fmt: skip
 def test_wrong_options_are_refused(options: list[str], said: str, a: Path, tmp_path: Path) -> None:
@@ -284,6 +301,13 @@ def test_every_size_that_is_one_is_taken(size: str, a: Path, tmp_path: Path) -> 
     assert done.status == 0, done.err
     shards = list((tmp_path / "b").glob("model*.safetensors"))
     assert len(shards) == 1 if size[0] == "9" else len(shards) > 1
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [("7", 7), ("1KB", 1000), ("1KiB", 1024), ("1.5 mb", 1_500_000), ("5GB", 5 * 10**9)]
+)
+def test_sizes_are_those_of_their_units(size: str, count: int) -> None:
+    assert parse_size(size) == count
 
 
 def test_a_source_that_is_none_is_refused(a: Path, tmp_path: Path) -> None:

@@ -202,6 +202,19 @@ def test_googles_files_are_fetched_and_used(machine: Machine, tmp_path: Path) ->
     assert [model["family"] for model in listed["models"]] == ["bert", "bert"]
 
 
+def test_a_conversion_says_of_which_commit(machine: Machine, old: Files, tmp_path: Path) -> None:
+    first = machine.repository.references["main"]
+    second = machine.repository.commit(old | {"vocab.txt": old["vocab.txt"].replace(b"paris", b"padua")})
+    machine.run("convert", NAME, str(tmp_path / "none"), "--offline").fails(1, "org/tiny: not in the cache")
+    assert machine.hub.requests == []
+    for number, (commit, options) in enumerate(((first, ("--revision", first)), (second, ()))):
+        done = machine.run("convert", NAME, str(tmp_path / str(number)), *options)
+        assert done.status == 0, done.err
+        assert (done.lines[0]["source"], done.lines[0]["revision"]) == (NAME, commit)
+        vocabulary = (tmp_path / str(number) / "vocab.txt").read_bytes()
+        assert vocabulary == machine.repository.commits[commit]["vocab.txt"] and (b"padua" in vocabulary) == number
+
+
 def test_of_several_graphs_one_is_fetched_with_its_data(machine: Machine, old: Files) -> None:
     graph = {"onnx/model.onnx": b"graph", "onnx/model.onnx_data": b"data"}
     others = dict.fromkeys(["onnx/model_int8.onnx", "onnx/model_fp16.onnx", "onnx/model_fp16.onnx_data"], b"never")

@@ -121,6 +121,9 @@ def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path) -> None:
         (npy(descr="|O"), "Python objects"),
         (b"\x93NUMPY\x09\x00" + bytes(20), "damaged header"),
         (b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, "damaged header"),
+        (b"\x93NUMPY\x02\x00\x00\x00\x00\x40" + b" " * 2**20, "1073741824 bytes, expected at most 1024"),
+        (b"\x93NUMPY\x02\x00\x80", "damaged header"),
+        (npy(shape=(0, *[1] * 400)), "expected at most 1024"),
         (b"\x93NUMPY\x01\x00\x88\x13" + b"(" * 5000, "damaged header"),
         (b"", "damaged header"),
         (b"garbage", "damaged header"),
@@ -141,6 +144,15 @@ def test_doubles_are_listed_and_not_computed_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.txt", "../a.npy", "b/../a.npy", "/a.npy", "a"])
 def test_members_of_odd_names_are_refused(name: str, tmp_path: Path) -> None:
     assert repr(name) in refusal(archive(tmp_path, {name: npy()}))
+
+
+def test_a_directory_of_more_than_a_model_has_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry of it takes ten times its length as an object of zipfile."""
+    end = archive(tmp_path, {"a.npy": npy()}) / "weights.npz"
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    entries = b"PK\1\2".ljust(47, b"\0") * 100_000
+    end.write_bytes(entries + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 9, 9, len(entries), 0, 0))
+    assert "a directory of 4700000 bytes, expected 4194304 at most" in refusal(tmp_path)
 
 
 def test_members_that_are_there_twice_or_lie_over_each_other_are_refused(tmp_path: Path) -> None:

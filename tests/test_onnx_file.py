@@ -83,10 +83,25 @@ def test_a_folder_without_a_graph_is_another_formats(tmp_path: Path) -> None:
     assert onnx_file.read_headers(tmp_path) is None
 
 
+def test_of_two_graphs_the_one_at_the_top_is_read(tmp_path: Path) -> None:
+    write(write(tmp_path, [], {"a.weight": ODD}), [], {"b.weight": ODD}, "onnx/model.onnx")
+    assert read(tmp_path)[0].keys() == {"a.weight"}
+
+
+def test_doubles_are_listed_and_not_computed_with(tmp_path: Path) -> None:
+    folder = write(tmp_path, [], {"a.weight": ODD.astype(np.float64)})
+    headers = onnx_file.read_headers(folder)
+    assert headers is not None
+    ((path, header),) = headers.items()
+    assert header.tensors["a.weight"].dtype == "F64"
+    with pytest.raises(CheckpointError, match=r"tensor 'a\.weight' has dtype F64"):
+        onnx_file.load_arrays(path, header)["a.weight"]
+
+
 def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.onnx").write_bytes(b"x")
     monkeypatch.setitem(sys.modules, "onnx", None)
-    assert "pip install 'mlxbert[onnx]'" in refusal(tmp_path)
+    assert "or: pip install onnx" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +141,17 @@ def test_matrices_are_followed_through_nodes_that_change_no_number(tmp_path: Pat
         node("Transpose", ["e.weight"], "e1"),
         node("MatMul", ["x", "e1"], "y2", "/decoder/MatMul"),  # tied to the table, which has its name
     ]
+    for name, orders in {"c": ([1, 0], [1, 0]), "d": ([0, 1],)}.items():
+        nodes += [
+            node("Transpose", [f"w{name}{place}" if place else "w"], f"w{name}{place + 1}", perm=perm)
+            for place, perm in enumerate(orders)
+        ]
+        nodes.append(node("MatMul", ["x", f"w{name}{len(orders)}"], f"y{name}", f"/{name}/q/MatMul"))
     bias = np.arange(3, dtype=np.float32)
     found, _ = read(write(tmp_path, nodes, {"w": ODD, "a.q.bias": bias, "e.weight": ODD}))
-    assert found.keys() == {"a.q.weight", "a.q.bias", "b.q.bias", "e.weight"}
+    assert found.keys() == {"a.q.weight", "a.q.bias", "b.q.bias", "e.weight", "c.q.weight", "d.q.weight"}
+    for name in "cd":
+        assert np.array_equal(np.array(found[f"{name}.q.weight"]), ODD.T)
     assert np.array_equal(np.array(found["a.q.weight"]), ODD)
     assert np.array_equal(np.array(found["b.q.bias"]), bias)
 
@@ -233,6 +256,9 @@ def test_data_beside_the_graph_is_read(location: str, tmp_path: Path) -> None:
     (tmp_path / location).parent.mkdir(exist_ok=True)
     (tmp_path / location).write_bytes(bytes(8) + ODD.tobytes())
     found, _ = read(write(tmp_path, [], {"a": outside(location, offset=8, length=24)}))
+    headers = onnx_file.read_headers(tmp_path)
+    assert headers is not None
+    assert headers[tmp_path / "model.onnx"].size == 32 + (tmp_path / "model.onnx").stat().st_size
     assert np.array_equal(np.array(found["a.weight"]), ODD)
 
 

@@ -13,18 +13,19 @@ import pytest
 import mlxbert
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
-from mlxbert.heads import Network
+from mlxbert.heads import HEADS, Network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import family_of
 from mlxbert.weights.network import build_network, to_theirs
-from mlxbert.weights.quantized import Quantization
+from mlxbert.weights.quantized import Quantization, quantizable
 from tests.cli_helpers import call
 from tests.families import FAMILIES
 from tests.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors
 from tests.parity import outputs
 from tests.test_round_trip import check_manifest
 from tests.test_traps_names import Arrays, parameters
+from tests.tiny import tiny_config
 
 WIDE = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 192, "num_hidden_layers": 2}
 DISTIL = {"dim": 128, "n_heads": 4, "hidden_dim": 192, "n_layers": 2}
@@ -99,6 +100,7 @@ def b(made: Path, tmp_path: Path) -> Path:
 def test_the_layout_is_that_of_mlx(bits: int, group: int, a: Path, tmp_path: Path) -> None:
     found = mlxbert.convert(a, tmp_path / "b", quantize=bits, group_size=group)
     assert check_manifest(found)["left_out"] == []
+    assert found.difference["tensors"]["rounded"] > 0 and found.difference["outputs"]["last_hidden_state"] > 0
     assert read_config(tmp_path / "b")["quantization"] == {"group_size": group, "bits": bits}
     header = (tmp_path / "b" / "model.safetensors").read_bytes()[8:400]
     assert b'"format":"mlx"' in header.replace(b" ", b"")
@@ -120,6 +122,7 @@ def test_the_layout_is_that_of_mlx(bits: int, group: int, a: Path, tmp_path: Pat
     assert "bert.embeddings.position_embeddings" not in quantized
     fits = group != 128  # rows of 192 numbers
     assert ("bert.encoder.layer.0.output.dense" in quantized) is fits
+    assert apart(network(tmp_path / "b", packed=True), network(tmp_path / "b"), "bert") <= 1e-3
 
 
 # Matrices that are one in the file and several here (a fused q, k, v), a decoder that is the word embeddings.
@@ -149,6 +152,8 @@ def test_scales_have_the_dtype_that_is_asked_for(dtype: str, a: Path, tmp_path: 
     found = {array.dtype for array in tensors_in(tmp_path / "b").values()}
     assert found == {mx.uint32, getattr(mx, dtype)}
     assert read_config(tmp_path / "b")["dtype"] == dtype
+    wide, once = (parameters(network(tmp_path / "b", dtype=kind)) for kind in (mx.float32, getattr(mx, dtype)))
+    assert all(mx.array_equal(once[name], array.astype(getattr(mx, dtype))).item() for name, array in wide.items())
     half = network(tmp_path / "b", packed=True, dtype=getattr(mx, dtype))
     assert apart(half, network(a), "bert") <= 0.1
 
@@ -171,8 +176,42 @@ def test_a_quantized_model_in_shards_is_the_same(a: Path, b: Path, tmp_path: Pat
     check_manifest(mlxbert.convert(a, tmp_path / "c", quantize=4, max_shard_size="30KB"))
     shards = list((tmp_path / "c").glob("model-*.safetensors"))
     assert len(shards) > 3 and max(path.stat().st_size for path in shards) < 36_000
+    assert sorted(path.name for path in shards)[0] == f"model-00001-of-{len(shards):05}.safetensors"
+    index, whole = json.loads((tmp_path / "c" / "model.safetensors.index.json").read_text()), tensors_in(b)
+    assert index["weight_map"].keys() == whole.keys()
+    assert index["metadata"]["total_size"] == sum(array.nbytes for array in whole.values())
     for folder in (b, tmp_path / "c"):
         assert apart(network(folder, packed=True), network(b, packed=True), "bert") == 0
+
+
+def test_what_is_further_away_than_a_step_differs(a: Path, b: Path) -> None:
+    tensors = tensors_in(b)
+    tensors[f"{QUERY}.biases"] = tensors[f"{QUERY}.biases"] + mx.eye(128, 2) * 0.2
+    write_tensors(b, tensors)
+    for one, other in ((a, b), (b, a)):
+        (difference,) = mlxbert.verify(one, other).differences
+        assert difference.name == "encoder.layers.1.attention.query.weight"
+
+
+@pytest.mark.parametrize("bits", [2, 3, 6])
+def test_other_widths_are_read(bits: int, a: Path) -> None:
+    how, whole, tensors = Quantization(bits), network(a), tensors_in(a)
+    array = tensors.pop(f"{QUERY}.weight")
+    write_tensors(a, tensors | how.pack(f"{QUERY}.weight", array))
+    change_config(a, quantization={"bits": bits})  # groups of 64, if nothing is said
+    found = parameters(network(a))
+    for name, other in parameters(whole).items():
+        near = how.steps(other) if name.endswith("layers.1.attention.query.weight") else mx.array(0.0)
+        assert (mx.abs(found[name] - other) <= near).all().item(), name
+    assert apart(network(a, packed=True), network(a), "bert") <= 1e-3
+
+
+def test_tables_and_layers_that_give_scores_stay_wide() -> None:
+    found = quantizable(Network(replace(tiny_config(), pooler=True), HEADS))
+    transforms = {name for name in found if name.startswith("heads.")}
+    assert transforms and all(".transform." in name for name in transforms)
+    assert not any("position" in name or "token_type" in name for name in found)
+    assert {"encoder.embeddings.word.weight", "encoder.layers.0.attention.query.weight"} <= found
 
 
 def test_inspect_tells(b: Path) -> None:

@@ -71,7 +71,7 @@ def check_manifest(found: Conversion) -> dict[str, Any]:
 def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path, b: Path) -> None:
     a = model(family, head, tmp_path / "a")
     written = check_manifest(mlxbert.convert(a, b))
-    assert written["read"] == {name: sha256(a / name) for name in ("model.safetensors", "config.json")}
+    assert written["read"] == {path.name: sha256(path) for path in a.iterdir()}
     assert written["left_out"] == written["changed"] == []
     assert_equal(tensors_in(b), tensors_in(a))
     assert list(read_config(b).items()) == list(read_config(a).items())
@@ -103,6 +103,21 @@ def test_labels_and_what_nobody_here_knows_stay_in_the_configuration(tmp_path: P
     assert changed in ({"dtype": "bfloat16"}, {"torch_dtype": "bfloat16"})
 
 
+@pytest.mark.parametrize("cased", [True, False])
+def test_case_is_told_where_only_the_vocabulary_tells_it(cased: bool, tmp_path: Path, b: Path) -> None:
+    a = model("bert", "Model", tmp_path / "a")
+    words, settings = (a / "vocab.txt").read_text(encoding="utf-8"), json.loads(read_settings(a))
+    assert "paris" in words and "do_lower_case" not in settings
+    (a / "vocab.txt").write_text(words.replace("paris", "Paris") if cased else words, encoding="utf-8")
+    found = check_manifest(mlxbert.convert(a, b))["changed"]
+    assert found == (["tokenizer_config.json: do_lower_case is false, as the vocabulary is cased"] if cased else [])
+    assert json.loads(read_settings(b)) == settings | ({"do_lower_case": False} if cased else {})
+
+
+def read_settings(folder: Path) -> str:
+    return (folder / "tokenizer_config.json").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("family", FROZEN)
 def test_the_prefix_is_the_one_that_transformers_expects(family: str, tmp_path: Path, b: Path) -> None:
     a = model(family, "ForMaskedLM", tmp_path / "a")
@@ -130,6 +145,15 @@ def test_old_spellings_become_those_of_today(family: str, tmp_path: Path, b: Pat
     }
     write_tensors(a, old | buffers)
     assert set(check_manifest(mlxbert.convert(a, b))["left_out"]) == set(buffers)
+    assert_equal(tensors_in(b), wanted)
+
+
+@pytest.mark.parametrize("family", ["modernbert", "nomic", "gte"])
+def test_frequencies_of_rotations_are_left_out(family: str, tmp_path: Path, b: Path) -> None:
+    a = model(family, "Model", tmp_path / "a")
+    wanted = tensors_in(a)
+    write_tensors(a, wanted | {"encoder.rotary_emb.inv_freq": mx.ones(4)})
+    assert check_manifest(mlxbert.convert(a, b))["left_out"] == ["encoder.rotary_emb.inv_freq"]
     assert_equal(tensors_in(b), wanted)
 
 
@@ -231,6 +255,7 @@ def test_a_checkpoint_of_tensorflow_becomes_safetensors(network: str, tmp_path: 
     wanted = {name: mx.array(array) for name, array in frozen_tf(network, "tensors").items()}
     ties = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
     ties |= {"predictions.decoder.weight", "predictions.decoder.bias", "generator_lm_head.weight"}
+    assert "global_step" in written["left_out"]
     found = tensors_in(b)
     assert_equal(found, {name: array for name, array in wanted.items() if name not in ties})
     assert any(name.startswith(("bert.", "albert.", "electra.")) for name in found)
@@ -240,7 +265,8 @@ def test_a_folder_of_google_is_complete_afterwards(tmp_path: Path, b: Path) -> N
     a = shutil.copytree(source("bert-classifier"), tmp_path / "a")
     (a / "bert.safetensors").unlink()
     add_vocabulary(a)
-    check_manifest(mlxbert.convert(a, b))
+    said = check_manifest(mlxbert.convert(a, b))["changed"]
+    assert 'config.json: architectures is ["BertForSequenceClassification"]' in said
     config = read_config(b)
     assert config["model_type"] == "bert" and config["architectures"] == ["BertForSequenceClassification"]
     assert len(config["id2label"]) == len(config["label2id"]) == tensors_in(b)["classifier.weight"].shape[0]

@@ -18,6 +18,7 @@ from mlxbert.weights.checkpoint import open_checkpoint
 from tests.families import CELLS, FAMILIES, Compared, make_model
 from tests.frozen import add_vocabulary, read_config, tensors_in, write_config, write_tensors
 from tests.parity import load_network, outputs, reference_outputs
+from tests.test_families import nomic_of_its_authors
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
@@ -227,3 +228,46 @@ def test_transformers_refuses_quantized_weights(bits: int, tmp_path: Path) -> No
     assert found.difference["agree"] and found.difference["tensors"]["rounded"] > 10
     with pytest.raises(RuntimeError, match="mismatch"):
         type(model).from_pretrained(tmp_path / "b")
+
+
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForTokenClassification"])
+@pytest.mark.parametrize("factor", [None, 8.0])
+def test_gte_in_the_dialect_of_its_authors_is_written_in_that_of_transformers(
+    factor: float | None, head: str, tmp_path: Path
+) -> None:
+    model = make_model(FAMILIES["gte"], head)
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    values = read_config(a)
+    theta = values.pop("rope_parameters")["rope_theta"]
+    scaled = {} if factor is None else {"rope_scaling": {"type": "ntk", "factor": factor}}
+    named = {"architectures": [f"New{head}"], "auto_map": {"AutoModel": "modeling.NewModel"}}
+    write_config(a, values | {"model_type": "new", "rope_theta": theta} | named | scaled)
+    write_tensors(a, {name.replace("gte.", "new.", 1): array for name, array in tensors_in(a).items()})
+    assert_agrees(mlxbert.convert(a, b))
+    found = reload(model, b)
+    assert_same_tensors(found, model)
+    assert "auto_map" not in read_config(b) and read_config(b)["model_type"] == "gte"
+    if head == "Model":  # what mlxbert computes of the authors' dialect, transformers computes of its own
+        assert_same_hidden(a, found)
+
+
+@pytest.mark.parametrize("head", ["Model", "ForSequenceClassification"])
+def test_nomic_in_the_dialect_of_its_authors_is_written_in_that_of_transformers(head: str, tmp_path: Path) -> None:
+    model = make_model(FAMILIES["nomic"], head)
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    write_config(a, nomic_of_its_authors(read_config(a)) | {"auto_map": {"AutoModel": "modeling.NomicBertModel"}})
+    write_tensors(a, {name.replace("nomic_bert.", "bert.", 1): array for name, array in tensors_in(a).items()})
+    assert_agrees(mlxbert.convert(a, b))
+    found = reload(model, b)
+    assert_same_tensors(found, model)
+    if head == "Model":
+        assert_same_hidden(a, found)
+
+
+def assert_same_hidden(folder: Path, model: Any) -> None:
+    """Mlxbert on the folder and transformers on what was made of it."""
+    ids = np.arange(5, 25).reshape(2, 10) % 43
+    ours = np.array(load_network(folder).encoder(mx.array(ids)).last_hidden_state)
+    with torch.no_grad():
+        theirs = model(torch.tensor(ids)).last_hidden_state.numpy()
+    assert np.abs(ours - theirs).max() < 2e-5

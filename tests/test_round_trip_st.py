@@ -103,7 +103,7 @@ def test_terms_and_card_go_along_and_nothing_that_nobody_asked_for(tmp_path: Pat
 def test_a_model_without_a_card_gets_one(tmp_path: Path) -> None:
     mlxbert.convert(save(tmp_path / "a"), tmp_path / "b")
     card = (tmp_path / "b" / "README.md").read_text(encoding="utf-8")
-    assert card.startswith("---\ntags:\n- transformers\n---\n\n# b\n\n## Conversion\n"), card[:99]
+    assert card.startswith("---\nlibrary_name: transformers\n---\n\n# b\n\n## Conversion\n"), card[:99]
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "pickle"])

@@ -4,6 +4,8 @@ import os
 import random
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,6 +36,7 @@ from tests.vocabularies import field
 
 REAL = os.environ.get("MLXBERT_TEST_TF1", "")  # a folder of real indexes, each with a list of what it says
 SQUAD = "bert-squad"
+SECONDS = 60  # for a process that takes two, and took minutes
 
 
 def header(folder: Path, *classes: str) -> Header:
@@ -317,6 +320,24 @@ def test_compressed_blocks_are_read(tmp_path: Path) -> None:
     write_table(tmp_path, table(written, kind=1), values)
     found = load(tmp_path)
     assert np.array_equal(np.array(found["a"]), np.arange(70)) and found["b" * 90].shape == (0,)
+
+
+def test_a_block_that_repeats_what_is_far_behind_takes_seconds(tmp_path: Path) -> None:
+    """Each of its copies would be of all that came before: minutes."""
+    copies = [bytes([63 << 2 | 3]) + struct.pack("<I", 60 + 64 * count) for count in range(200_000)]
+    written = varint(60 + 64 * len(copies)) + bytes([59 << 2]) + b"\xff" * 60 + b"".join(copies)
+    write_table(tmp_path, table(written, kind=1))
+    code = "from pathlib import Path\nfrom mlxbert.weights import tf_checkpoint\ntf_checkpoint.read_headers(Path.cwd())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert "shorter than its end says" in ran.stderr
 
 
 def test_every_dtype_is_read_as_it_is(tmp_path: Path) -> None:

@@ -119,11 +119,39 @@ def test_steps_that_each_double_a_text_are_few(tmp_path: Path) -> None:
             assert "names ByteLevel 9 times, expected at most 8" in refusal(folder)
 
 
-def test_nothing_hides_behind_escapes(tmp_path: Path) -> None:
-    folder = unigram(tmp_path, steps=precompiled(charsmap(2**32 - 4)))
-    text = (folder / "tokenizer.json").read_text(encoding="utf-8").replace("compiled_", "compiled\\u005f")
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("compiled_", "compiled\\u005f", "expected 4294967295 and more"),
+        ("_charsmap", "_char\\u0073map", "expected 4294967295 and more"),
+        ('"////', '"\\/\\/\\/\\/', "expected 4294967295 and more"),
+        ('"////', '"\\u002f\\u002f\\u002F/', "expected 4294967295 and more"),
+        ("compiled_", "compiled\\u005z", "damaged: Invalid"),
+        ("compiled_", "compiled\\u005f\\ud800", "damaged: 'utf-8' codec can't encode"),
+        ('"normalizer": ', '"\\u006eormalizer": ' + "[" * 100_000, "damaged: "),
+    ],
+)
+def test_nothing_hides_behind_escapes(tmp_path: Path, old: str, new: str, said: str) -> None:
+    folder = unigram(tmp_path, steps=precompiled(charsmap(2**32 - 1)))
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    assert old in text
+    put(folder, {"tokenizer.json": text.replace(old, new)})
+    assert said in refusal(folder)
+
+
+def test_plain_letters_may_be_escaped_and_tokens_look_like_escapes(tmp_path: Path) -> None:
+    """As Go's and Gson's writers do; what they write is the same vocabulary."""
+    tokens = ("\\u0041", "\\", "\\/", "a'b", "<x>&", '"', "\u20ac\U0001f600", "\t", "x/y")
+    folder = unigram(tmp_path, *tokens, steps=precompiled(charsmap()))
+    expected = read_tokenizer(folder).tokenizer.to_str()
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    for letter, escape in {"<": "u003c", ">": "u003E", "&": "u0026", "'": "u0027", "=": "u003d", "/": "/"}.items():
+        text = text.replace(letter, f"\\{escape}")
+    assert "\\u003cx\\u003E\\u0026" in text and "A\\u003d" in text
     put(folder, {"tokenizer.json": text})
-    assert "has \\u005f in the place of a plain letter" in refusal(folder)
+    found = read_tokenizer(folder).tokenizer
+    assert found.to_str() == expected
+    assert [found.token_to_id(token) for token in tokens] == list(range(7, 7 + len(tokens)))
 
 
 def test_what_the_library_says_of_a_text_is_an_error_of_ours(tmp_path: Path) -> None:

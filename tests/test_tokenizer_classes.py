@@ -245,3 +245,14 @@ def test_a_library_that_panics_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="damaged"):
         found = Tokenizer(read_tokenizer(folder), tiny_config(vocab_size=100))
         found.encode("".join(map(chr, range(32, 500))), overflow="truncate")
+
+
+@pytest.mark.parametrize(("others", "hint"), [
+    (["30k-clean.model"], "if 30k-clean.model is the model's, copy it to spiece.model"),
+    (["a.model", "b.model"], "copy spiece.model of the model into it"),
+    ([], "copy spiece.model of the model into it"),
+])  # fmt: skip
+def test_a_model_under_another_name_is_pointed_out(others: list[str], hint: str, tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError) as caught:
+        files(tmp_path, dict.fromkeys(others, b""), "AlbertTokenizer")
+    assert caught.value.hint == hint

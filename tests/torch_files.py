@@ -42,10 +42,14 @@ def storage(key: bytes | None = None, kind: str = "FloatStorage", count: int = 6
 
 
 def tensor(
-    shape: Iterable[int] = (2, 3), strides: Iterable[int] = (3, 1), offset: int = 0, of: bytes | None = None
+    shape: Iterable[int] = (2, 3),
+    strides: Iterable[int] = (3, 1),
+    offset: int = 0,
+    of: bytes | None = None,
+    more: Iterable[bytes] = (),
 ) -> bytes:
     hooks = named("collections", "OrderedDict") + b")R"
-    arguments = (of or storage(), number(offset), numbers(shape), numbers(strides), b"\x89", hooks)
+    arguments = (of or storage(), number(offset), numbers(shape), numbers(strides), b"\x89", hooks, *more)
     return named("torch._utils", "_rebuild_tensor_v2") + group(*arguments) + b"R"
 
 

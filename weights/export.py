@@ -51,11 +51,34 @@ class Tensor:
         return count * self.quantization.bits // 8 + 2 * groups * BYTES[self.dtype]
 
     def read(self, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-        """What is written for it, read and converted."""
-        array = arrays[self.plain].astype(_MLX[self.dtype])
+        """What is written for it, read and converted.
+
+        Raises:
+            CheckpointError: A number is too large for the dtype.
+        """
+        array = converted(self.plain, arrays[self.plain], self.dtype)
         found = {self.name: array} if self.quantization is None else self.quantization.pack(self.name, array)
         mx.eval(found)
         return found
+
+
+def converted(name: str, array: mx.array, dtype: str) -> mx.array:
+    """A tensor in another dtype, one of `FLOATS`.
+
+    Raises:
+        CheckpointError: It holds a number that is too large for it.
+    """
+    found = array.astype(_MLX[dtype])
+    if found.dtype == array.dtype:
+        return array
+    lost = mx.logical_and(mx.isfinite(array), mx.logical_not(mx.isfinite(found)))
+    if lost.any().item():
+        largest = mx.where(lost, mx.abs(array), 0).max().item()
+        raise CheckpointError(
+            f"tensor {name!r} holds {largest:g}, more than {dtype} can",
+            hint="bfloat16 holds numbers as large as float32 does",
+        )
+    return found
 
 
 def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization | None) -> list[Tensor]:
@@ -88,7 +111,9 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
         for plain in entry.theirs:
             how = quantization if suited.issuperset(entry.ours) else None
             tensors.append(_tensor(checkpoint, plain, dtype, how, inside=entry.ours[0].startswith("encoder.")))
-    tensors += [_tensor(checkpoint, plain, dtype, None, inside=inside) for plain, inside in _carried(checkpoint)]
+    tensors += [
+        _tensor(checkpoint, plain, dtype, None, inside=inside) for plain, inside in _carried(checkpoint, quantization)
+    ]
     if quantization is not None and not any(tensor.quantization for tensor in tensors):
         raise ArgumentError(
             f"group_size is {quantization.group_size}, no divisor of the width of any matrix of {checkpoint.folder}",
@@ -113,10 +138,14 @@ def _widest(checkpoint: Checkpoint) -> str:
     return next(dtype for dtype in FLOATS if dtype in found)
 
 
-def _carried(checkpoint: Checkpoint) -> Iterator[tuple[str, bool]]:
+def says_untied(checkpoint: Checkpoint) -> bool:
+    """Whether the configuration has a copy of the word embeddings beside them, which must be equal."""
+    return checkpoint.config_json.values.get("tie_word_embeddings") is False and "masked_lm" in checkpoint.parts
+
+
+def _carried(checkpoint: Checkpoint, quantization: Quantization | None) -> Iterator[tuple[str, bool]]:
     """Plain names of weights that are none of ours and go along, and whether they lie in the encoder."""
-    untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
-    if untied and "masked_lm" in checkpoint.parts:  # transformers misses the copy otherwise
+    if says_untied(checkpoint) and quantization is None:  # transformers misses the copy otherwise
         yield from ((copy, False) for copy in checkpoint.family.tied if copy in checkpoint.names)
     roots = {stem.split(".")[0] for entry in checkpoint.family.encoder for stem in entry.theirs}
     for plain in checkpoint.ignored:
@@ -155,7 +184,7 @@ def _shards(tensors: list[Tensor], most: int) -> list[list[Tensor]]:
 
 def write_weights(
     checkpoint: Checkpoint, tensors: list[Tensor], folder: Path, most: int, on_progress: OnProgress | None = None
-) -> None:
+) -> int:
     """Writes tensors of a checkpoint into a folder.
 
     Args:
@@ -165,8 +194,11 @@ def write_weights(
         most: Bytes of data in one file.
         on_progress: Called with bytes done and bytes in all.
 
+    Returns:
+        How many files that took.
+
     Raises:
-        CheckpointError: A tensor cannot be read, or a file cannot be written.
+        CheckpointError: A tensor cannot be read, holds a number too large, or a file cannot be written.
     """
     shards = _shards(tensors, most)
     total, done = sum(tensor.bytes for tensor in tensors), 0
@@ -187,6 +219,7 @@ def write_weights(
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / safetensors.INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    return len(shards)
 
 
 def save(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:

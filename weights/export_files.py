@@ -1,8 +1,8 @@
-"""What lies beside the weights of a converted model: configuration, vocabulary, modules, licence, card."""
+"""What lies beside the weights of a converted model: configuration, vocabulary, modules, licence."""
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,16 @@ from mlxbert.errors import ConfigError
 from mlxbert.weights import export, safetensors
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.config_json import read_json
+from mlxbert.weights.hub_cache import is_commit
 from mlxbert.weights.hub_files import CONFIG, SMALL
 from mlxbert.weights.quantized import KEY, THEIR_KEY, Quantization
-from mlxbert.weights.sentence_transformers import read_modules
+from mlxbert.weights.sentence_transformers import WITH_WEIGHTS, read_modules
 from mlxbert.weights.tokenizer_files import WHOLE, read_tokenizer
 from mlxbert.weights.weight_files import open_weights
 
-CARD, SETTINGS = "README.md", "tokenizer_config.json"
+SETTINGS = "tokenizer_config.json"
 _TERMS = ("LICENSE*", "LICENCE*", "NOTICE*")
+_NAMES = {dtype: name for name, dtype in export.DTYPES.items()}
 _DTYPE_KEYS = ("dtype", "torch_dtype")  # what transformers calls it since version 5, and what it did before
 
 
@@ -31,7 +33,7 @@ def write_config(
     Args:
         checkpoint: The opened source.
         folder: Where to.
-        dtype: What the weights were converted to, if they were.
+        dtype: What the weights were converted to, one of `FLOATS`, if they were.
         quantization: How they were quantized, if they were.
 
     Returns:
@@ -43,9 +45,14 @@ def write_config(
     changed |= {key: value for key, value in values.items() if key not in own}  # what Google leaves unsaid
     if dtype is not None:
         named = [key for key in _DTYPE_KEYS if key in values] or [_DTYPE_KEYS[0]]
-        changed |= {key: dtype for key in named if values.get(key) != dtype}
+        changed |= {key: _NAMES[dtype] for key in named if values.get(key) != _NAMES[dtype]}
+    for key, value in checkpoint.family.restated(checkpoint.config_json, checkpoint.config).items():
+        if values.get(key) != value:
+            changed[key] = value
     changed |= {key: None for key in (KEY, THEIR_KEY) if key in values}
     if quantization is not None:
+        if export.says_untied(checkpoint):  # a copy in floats would differ from what is quantized
+            changed["tie_word_embeddings"] = None
         changed[KEY] = {"group_size": quantization.group_size, "bits": quantization.bits}
     kept = {key: value for key, value in values.items() if key not in changed}
     written = kept | {key: value for key, value in changed.items() if value is not None}
@@ -57,35 +64,65 @@ def _write_json(path: Path, values: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def copy_files(source: Path, checkpoint: Checkpoint, folder: Path) -> None:
-    """Copies vocabulary, settings, modules and terms of a model folder; weights of modules become safetensors.
+def copy_files(source: Path, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:
+    """Copies vocabulary, settings and terms of a model folder, and the settings of its modules.
 
     Args:
         source: The model folder.
         checkpoint: The checkpoint in it, which may lie in a folder of its own.
         folder: Where to.
 
+    Yields:
+        Each file when it is copied.
+    """
+    places = dict.fromkeys((source, checkpoint.folder), SMALL)
+    places |= {module.folder: (CONFIG,) for module in read_modules(source)[1:]}
+    files = [here / name for here, names in places.items() for name in names]
+    terms = [path for pattern in _TERMS for path in source.glob(pattern) if is_own(path, source)]
+    for path in (*files, *terms):
+        if path.is_file() and path != checkpoint.config_json.path:
+            target = folder / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+            yield path
+
+
+def is_own(path: Path, source: Path) -> bool:
+    """Whether a file belongs to the model, be it linked to: what lies elsewhere is nobody's to publish."""
+    repository = source.resolve().parents[1] if is_commit(source.name) else source.resolve()
+    return path.resolve().is_relative_to(repository)
+
+
+def write_modules(source: Path, folder: Path, dtype: str | None) -> Iterator[tuple[Path, str | None]]:
+    """Writes the weights of modules behind the pooling.
+
+    Args:
+        source: The model folder.
+        folder: Where to.
+        dtype: One of `FLOATS`; `None` leaves them as they are.
+
+    Yields:
+        A file that was read, and what changed, in a sentence.
+
     Raises:
         MlxbertError: A module cannot be read.
     """
-    inner = folder / checkpoint.folder.relative_to(source)
-    inner.mkdir(parents=True, exist_ok=True)
-    for here, there in {source: folder, checkpoint.folder: inner}.items():
-        for name in SMALL:
-            if (here / name).is_file() and not (here == checkpoint.folder and name == CONFIG):
-                shutil.copyfile(here / name, there / name)
-    for pattern in _TERMS:
-        for path in source.glob(pattern):
-            if path.is_file():
-                shutil.copyfile(path, folder / path.name)
     for module in read_modules(source)[1:]:
+        if module.kind not in WITH_WEIGHTS:
+            continue
         target = folder / module.folder.relative_to(source)
         target.mkdir(parents=True, exist_ok=True)
-        if (module.folder / CONFIG).is_file():
-            shutil.copyfile(module.folder / CONFIG, target / CONFIG)
-        if module.kind in ("Dense", "LayerNorm"):
-            arrays = dict(open_weights(module.folder).arrays())
-            export.save(target / safetensors.SINGLE, arrays, {"format": "pt"})
+        weights = open_weights(module.folder)
+        stored = {info.dtype for info in weights.tensors.values()}
+        arrays = {
+            name: export.converted(f"{module.folder.name}/{name}", array, dtype) if dtype else array
+            for name, array in weights.arrays().items()
+        }
+        export.save(target / safetensors.SINGLE, arrays, {"format": "pt"})
+        changes = [f"{weights.format} → safetensors"] if weights.format != "safetensors" else []
+        changes += [f"dtype {', '.join(sorted(stored))} → {dtype}"] if dtype and stored != {dtype} else []
+        for path in weights.headers:
+            yield path, f"{module.folder.name}: {', '.join(changes)}" if changes else None
 
 
 def write_case(checkpoint: Checkpoint, folder: Path) -> str | None:
@@ -105,22 +142,3 @@ def write_case(checkpoint: Checkpoint, folder: Path) -> str | None:
         return None
     _write_json(path, settings | {"do_lower_case": False})
     return f"{SETTINGS}: do_lower_case is false, as the vocabulary is cased"
-
-
-def write_card(source: Path, folder: Path, title: str, note: str, tags: tuple[str, ...]) -> None:
-    """Writes the model card: that of the source with a note behind it, or one of the note alone.
-
-    Args:
-        source: The model folder.
-        folder: Where to.
-        title: Of a card that is new.
-        note: Markdown that says what was done.
-        tags: Of a card that is new.
-    """
-    old = source / CARD
-    if old.is_file():
-        text = old.read_bytes().decode("utf-8", "replace").rstrip()
-    else:
-        listed = "\n".join(f"- {tag}" for tag in tags)
-        text = f"---\ntags:\n{listed}\n---\n\n# {title}"
-    (folder / CARD).write_text(f"{text}\n\n{note}\n", encoding="utf-8")

@@ -38,6 +38,8 @@ class Family:
         ignored: Patterns of tensors that are no weights of ours: heads of other tasks. `inspect` lists both.
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
         exported: What transformers calls a tensor (plain name) that is written, if a configuration decides that.
+        restated: What a configuration has to say for transformers that it says in another dialect; `None` for what it
+            must not say.
     """
 
     read_config: Callable[[ConfigJson], EncoderConfig]
@@ -49,6 +51,7 @@ class Family:
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict)
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
+    restated: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
 
 
 def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, **facts: Any) -> EncoderConfig:
@@ -108,7 +111,8 @@ def read_heads(config: ConfigJson, **facts: Any) -> HeadConfig:
     try:
         return HeadConfig(labels=_labels(config), problem=problem, **facts)
     except ConfigError as unusable:  # most tasks have no use for labels
-        return HeadConfig(labels_problem=unusable.message, problem=problem, **facts)
+        told = unusable.message.removeprefix(f"{config.path.parent}/")  # the same wherever the model lies
+        return HeadConfig(labels_problem=told, problem=problem, **facts)
 
 
 def _labels(config: ConfigJson) -> tuple[str, ...]:

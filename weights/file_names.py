@@ -8,13 +8,14 @@ NPZ = "*.npz"
 TF_INDEX, TF_CHOICE = ".index", "checkpoint"  # the file that says which of several checkpoints is the last
 ONNX = ("model.onnx", "onnx/model.onnx")
 EXPECTED = "model.safetensors, pytorch_model.bin, an .npz, a TensorFlow 1 checkpoint (.index), or model.onnx"
+_OLD = (
+    'with "transformers<5", save it once more: AutoModel.from_pretrained(DIR, {}).save_pretrained(NEW); '
+    "if it has a head, take the class of that instead of AutoModel"
+)
 # What is not read, by how the files' names end, and what to do instead.
 NOT_READ = {
-    ".h5": (
-        "Keras",
-        "save it as safetensors, in a transformers before version 5: from_pretrained(from_tf=True)",
-    ),
-    ".msgpack": ("Flax", "save it as safetensors, in a transformers before version 5: from_pretrained(from_flax=True)"),
+    ".h5": ("Keras", _OLD.format("from_tf=True")),
+    ".msgpack": ("Flax", _OLD.format("from_flax=True")),
     ".gguf": ("GGUF", "take the model that it was made of"),
     ".pt": ("a torch file of no standard name", "if it is a state dict, call it pytorch_model.bin"),
     ".ckpt": ("a checkpoint of a training run", "save the model alone as safetensors"),

@@ -5,6 +5,7 @@ by their header. Formats: https://numpy.org/doc/stable/reference/generated/numpy
 https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
 """
 
+import io
 import math
 import tokenize
 import zipfile
@@ -18,6 +19,7 @@ from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.file_names import NPZ
 from mlxbert.weights.stored import MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
+from mlxbert.weights.torch_zip import read_directory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +28,7 @@ MAX_RATIO = 100  # of what an archive unpacks to; weights that were trained hard
 _SUFFIX = ".npy"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 1  # flag of a member
+_MAX_HEADER = 1024  # bytes; that of plain numbers has about 120
 _LOCAL = 30  # bytes that stand before every member, its name not counted
 # MLX stores bfloat16, which NumPy has no name for, as two bytes of no type.
 _DTYPES = {"b1": "BOOL", "i1": "I8", "u1": "U8", "i2": "I16", "u2": "U16", "i4": "I32", "u4": "U32", "i8": "I64"}
@@ -38,8 +41,10 @@ _DAMAGES = (zipfile.BadZipFile, zlib.error, ValueError, RuntimeError, EOFError, 
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive; whatever is wrong with it becomes an error of ours."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
+        with path.open("rb") as file:
+            read_directory(path, file, path.stat().st_size)  # zipfile makes an object of every entry it names
+            with zipfile.ZipFile(file) as archive:
+                yield archive
     except OSError as problem:
         raise CheckpointError(f"{path}: cannot be read ({problem.strerror or problem})") from None
     except _DAMAGES as problem:
@@ -79,11 +84,14 @@ def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[
     from numpy.lib import format as npy
 
     version = npy.read_magic(file)
-    if version == (1, 0):
-        return npy.read_array_header_1_0(file)
-    if version == (2, 0):
-        return npy.read_array_header_2_0(file)
-    raise ValueError(f"version {version} of the header, expected (1, 0) or (2, 0)")
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version} of the header, expected (1, 0) or (2, 0)")
+    start = file.read(2 if version == (1, 0) else 4)
+    length = int.from_bytes(start, "little")
+    if length > _MAX_HEADER:  # numpy reads it all before it looks at it
+        raise ValueError(f"{length} bytes, expected at most {_MAX_HEADER}")
+    whole = io.BytesIO(start + file.read(length))
+    return npy.read_array_header_1_0(whole) if version == (1, 0) else npy.read_array_header_2_0(whole)
 
 
 def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> TensorInfo:

@@ -74,7 +74,8 @@ def _parse(path: Path) -> Any:
         from google.protobuf.message import DecodeError
     except ImportError:
         raise CheckpointError(
-            f"{path}: reading ONNX needs the onnx package, which is not installed", hint="pip install 'mlxbert[onnx]'"
+            f"{path}: reading ONNX needs the onnx package, which is not installed",
+            hint='pip install "mlxbert[onnx]", or: pip install onnx',
         ) from None
     try:
         size = path.stat().st_size

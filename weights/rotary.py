@@ -24,6 +24,7 @@ from mlxbert.weights.post_norm import (
     encoder_table,
     masked_lm_table,
 )
+from mlxbert.weights.restated import restate_gte, restate_nomic
 from mlxbert.weights.rotation import read_base, read_rotary, read_theta
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -104,7 +105,10 @@ def _gte_rotation(config: ConfigJson) -> Rotation:
     """Its authors' dialect knows `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
     theta, scaling = read_base(config, "rope_theta", 160_000.0), config.table("rope_scaling")
     if not scaling.values:
-        return Rotation(read_theta(config.table("rope_parameters"), theta))
+        rope = config.table("rope_parameters")
+        if rope.get("rope_type") == "linear":
+            return Rotation(read_base(rope, "rope_theta", theta), stretch=rope.number("factor", low=1.0, high=1e6))
+        return Rotation(read_theta(rope, theta))
     config.only("rope_parameters", None, "it says the same as rope_scaling, which is there too")
     if scaling.get("rope_type") is not None:
         raise scaling.refuse("rope_type", 'none: GTE\'s authors call it type, and "ntk" is the one mlxbert computes')
@@ -208,6 +212,7 @@ NOMIC = Family(
     },
     buffers=(*BUFFERS, _FREQUENCIES),
     tied={"cls.predictions.decoder.weight": WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    restated=restate_nomic,
 )
 GTE = replace(
     NOMIC,
@@ -219,4 +224,5 @@ GTE = replace(
         "masked_lm": masked_lm_table("lm_head.dense", "lm_head.norm", "lm_head.decoder"),
     },
     tied={"lm_head.decoder.weight": WORDS},
+    restated=restate_gte,
 )

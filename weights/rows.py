@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.weights.account import FLOATS
 from mlxbert.weights.stored import TensorInfo
 
 STORAGE_KEY, STORAGE = "mlxbert.storage", "int8-per-row"
@@ -29,15 +30,24 @@ class Rows:
         """The tensors without the scales.
 
         Raises:
-            CheckpointError: An int8 tensor without its scales.
+            CheckpointError: An int8 tensor that is no matrix, or without its scales.
         """
         for name, info in tensors.items():
+            if info.dtype != self.dtype:
+                continue
             scale = tensors.get(name + _SUFFIX)
-            if info.dtype == self.dtype and (scale is None or scale.shape != info.shape[:1]):
+            if len(info.shape) != 2:
                 raise CheckpointError(
-                    f"{folder}: tensor {name!r} is stored in 8 bits, its scales {name + _SUFFIX!r} do not fit"
+                    f"{folder}: tensor {name!r} of shape {info.shape} is stored in 8 bits, expected a matrix"
                 )
-        return {name: info for name, info in tensors.items() if not name.endswith(_SUFFIX)}
+            if scale is None or scale.shape != info.shape[:1] or scale.dtype not in FLOATS:
+                raise CheckpointError(
+                    f"{folder}: tensor {name!r} is stored in 8 bits, its scales {name + _SUFFIX!r} do not fit: "
+                    f"{'missing' if scale is None else f'{scale.dtype} {scale.shape}'}, expected floats of "
+                    f"{info.shape[:1]}"
+                )
+        scales = {name + _SUFFIX for name, info in tensors.items() if info.dtype == self.dtype}
+        return {name: info for name, info in tensors.items() if name not in scales}
 
     def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
         """The matrix, lazy."""

@@ -22,7 +22,8 @@ from mlxbert.weights.weight_files import open_weights
 SETTINGS = "config_sentence_transformers.json"
 _NAMESPACE = "sentence_transformers."
 _LONGEST = 255  # bytes of a path; of a longer name systems say themselves that it is too long
-_KNOWN = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
+WITH_WEIGHTS = ("Dense", "LayerNorm")
+_KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize")
 # Our poolings by their names, in the order in which the older dialect puts several one after the other.
 _POOLINGS = {
     "cls": ("cls", "pooling_mode_cls_token"),

@@ -47,6 +47,7 @@ def _element(data: bytes, at: int, out: bytearray) -> int:
         back, size = back | tag >> 5 << 8, (high & 7) + 4
     if not 0 < back <= len(out):
         raise Broken(f"compressed data repeats what was {back} bytes before, there are {len(out)}")
-    piece = bytes(out[len(out) - back :][:size])
+    start = len(out) - back
+    piece = bytes(out[start : start + size])
     out += (piece * (size // back + 1))[:size]  # a copy may reach into itself
     return at + wide

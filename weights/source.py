@@ -25,7 +25,7 @@ def builtin_folder() -> Path:
 
 
 def find_folder(
-    source: str,
+    source: str | Path,
     *,
     revision: str | None = None,
     offline: bool = False,
@@ -49,7 +49,24 @@ def find_folder(
         HubError: The model of the hub cannot be had.
         ArgumentError: There is a revision, but the model is none of the hub; or the revision is none.
     """
-    return _find(source, revision, offline, lambda name, revision: hub.download(name, revision, on_progress))
+    check_source(source)
+    return _find(str(source), revision, offline, lambda name, revision: hub.download(name, revision, on_progress))
+
+
+def check_source(source: object, name: str = "source") -> None:
+    """Refuses what is no way to call a model.
+
+    Args:
+        source: What the user gave.
+        name: Of the argument.
+
+    Raises:
+        ArgumentError: It is neither a string nor a path.
+    """
+    if not isinstance(source, str | Path):
+        raise ArgumentError(
+            f"{name} is of type {type(source).__name__}, expected a name of the hub, the path of a folder, or 'builtin'"
+        )
 
 
 def find_headers(

@@ -15,7 +15,7 @@ from mlxbert.weights.protobuf import FIXED32, VARINT, Broken, fields, varint
 from mlxbert.weights.snappy import decompress
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-MAX_INDEX = 2**24  # bytes; real ones have some kilobytes
+MAX_INDEX = 2**22  # bytes; real ones have some kilobytes, and compressed ones can be 22 times as long
 _MAX_ENTRIES, _MAX_KEY = 100_000, 1024  # keys are stored by what differs from the one before: small files, long keys
 _MAX_RANK = 254  # of TensorFlow
 _FOOTER, _TRAILER = 48, 5

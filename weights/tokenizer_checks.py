@@ -5,6 +5,7 @@ error of ours.
 """
 
 import base64
+import json
 import re
 import struct
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ MAX_ID = 2**24  # the library lists all numbers that have no token when it write
 MAX_BYTE_STEPS = 8  # each may double a text
 _AGAIN = "download it again"
 _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]{0,8})')
-_ESCAPED = re.compile(rb"\\u00(?:[3-6][0-9a-f]|7[0-9a])", re.IGNORECASE)
+_ESCAPED = re.compile(rb"\\(?:/|u00[2-7])")  # or seems to be, behind another backslash
 _LONG = re.compile(rb'(?:[^"]{0,%d}+")*+[^"]{%d}[^"]*+"?' % (MAX_TOKEN, MAX_TOKEN + 1))
 
 
@@ -58,16 +59,28 @@ def check_charsmap(path: Path, start: bytes, size: int) -> None:
         )
 
 
-def check_file(path: Path, data: bytes) -> None:
-    """Refuses a `tokenizer.json` that would end the process.
+def _unescaped(path: Path, data: bytes) -> bytes:
+    """The same JSON without escapes of plain characters, which some writers have and which could hide anything."""
+    try:
+        return json.dumps(json.loads(data.decode("utf-8")), ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as problem:
+        raise TokenizerError(f"{path}: damaged: {problem}", hint=_AGAIN) from None
+
+
+def checked(path: Path, data: bytes) -> bytes:
+    """The content of a `tokenizer.json`, as it is to be given to the library.
 
     Raises:
-        TokenizerError: It has a token that is too long, a table of replacements that is not as large as it says, too
-            many steps, or hides what it says in escapes.
+        TokenizerError: It would end the process: it has a token that is too long, a table of replacements that is not
+            as large as it says, or too many steps; or it is no JSON.
     """
-    escaped = _ESCAPED.search(data)
-    if escaped:
-        raise TokenizerError(f"{path}: has {escaped[0].decode()} in the place of a plain letter", hint=_AGAIN)
+    if _ESCAPED.search(data):
+        data = _unescaped(path, data)
+    _check(path, data)
+    return data
+
+
+def _check(path: Path, data: bytes) -> None:
     steps = data.count(b'"ByteLevel"')
     if steps > MAX_BYTE_STEPS:
         raise TokenizerError(f"{path}: names ByteLevel {steps} times, expected at most {MAX_BYTE_STEPS}")

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from mlxbert.errors import TokenizerError
 from mlxbert.weights.tokenizer_added import add_tokens, collect
-from mlxbert.weights.tokenizer_checks import check_file, check_ids, guarded
+from mlxbert.weights.tokenizer_checks import check_ids, checked, guarded
 from mlxbert.weights.tokenizer_classes import (
     CLASSES,
     MODEL_TYPES,
@@ -92,7 +92,7 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
             raise TokenizerError(
                 f"{folder}: no tokenizer.json and no {' and no '.join(missing)} in this folder, "
                 f"expected what {said or name} reads",
-                hint=f"copy {' and '.join(missing)} of the model into it",
+                hint=_wanted(folder, missing),
             )
         return kind
     if whole:
@@ -110,6 +110,14 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
             hint="give the folder that holds the vocabulary, too",
         )
     return found[0]
+
+
+def _wanted(folder: Path, missing: list[str]) -> str:
+    """What to do about missing files; models of SentencePiece go by many names, 30k-clean.model say."""
+    others = sorted(folder.glob("*.model"))
+    if len(missing) == len(others) == 1 and missing[0].endswith(".model"):
+        return f"if {others[0].name} is the model's, copy it to {missing[0]}"
+    return f"copy {' and '.join(missing)} of the model into it"
 
 
 def _known(tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> dict[str, str]:
@@ -135,8 +143,7 @@ def _from_vocabulary(
 
 def _read_whole(path: Path) -> Tokenizer:
     try:
-        data = path.read_bytes()
-        check_file(path, data)
+        data = checked(path, path.read_bytes())
         with guarded(str(path)):
             tokenizer = Tokenizer.from_buffer(data)
     except OSError as problem:

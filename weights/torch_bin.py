@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SINGLE, INDEX = file_names.TORCH, file_names.TORCH_INDEX
 MAX_AXES = 32
+MAX_RATIO = 100  # of what tensors take to the file; they may share numbers, and an expanded one repeats its own
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # the first two pickles of a stream
 _AGAIN = "download the model again"
 _SAVE_ANEW = "save the model anew with a current torch, or as safetensors"
@@ -59,8 +60,8 @@ def _table(path: Path, value: object) -> tuple[dict[str, Tensor], tuple[str, ...
         elif entry is None or type(entry) in (bool, int, float, str):
             skipped.append(str(name)[:200])
         else:
-            inner = [key for key, found in value.items() if isinstance(found, dict) and _any_tensor(found)]
-            hint = f"the tensors are in {inner[0]!r:.80}: save that table alone, as safetensors" if inner else None
+            inner = _inner(value)
+            hint = None if inner is None else f"the tensors are in {inner!r:.80}: save that table alone, as safetensors"
             raise CheckpointError(
                 f"{path}: {name!r:.200} is a {type(entry).__name__}, expected tensors alone, by their names", hint=hint
             )
@@ -69,12 +70,19 @@ def _table(path: Path, value: object) -> tuple[dict[str, Tensor], tuple[str, ...
     return tensors, tuple(skipped)
 
 
-def _any_tensor(table: dict[Any, Any]) -> bool:
-    return any(isinstance(entry, Tensor) for entry in table.values())
+def _inner(value: dict[Any, Any]) -> object | None:
+    """The first key of a table with tensors."""
+    seen: set[int] = set()  # one table may be there under many keys
+    for key, found in value.items():
+        if isinstance(found, dict) and id(found) not in seen:
+            seen.add(id(found))
+            if any(isinstance(entry, Tensor) for entry in found.values()):
+                return key
+    return None
 
 
 def _check(path: Path, name: str, tensor: Tensor, spans: Mapping[str, Member]) -> None:
-    """Refuses a tensor that is not within its storage, or larger than that."""
+    """Refuses a tensor that is not within its storage."""
     storage = tensor.storage
     if storage.key not in spans:
         raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has its data in {storage.key}, which is missing")
@@ -89,7 +97,7 @@ def _check(path: Path, name: str, tensor: Tensor, spans: Mapping[str, Member]) -
         raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has no possible shape")
     last = sum((each - 1) * stride for each, stride in zip(sizes, strides, strict=True)) if math.prod(sizes) else -1
     inside = tensor.offset >= 0 and min(strides, default=0) >= 0 and tensor.offset + last < storage.count
-    if not inside or math.prod(sizes) > storage.count:
+    if not inside:
         raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} goes beyond its {storage.count} numbers of data")
 
 
@@ -170,6 +178,13 @@ def _read(path: Path) -> _Content:
     tensors, skipped = _table(path, value)
     for name, tensor in tensors.items():
         _check(path, name, tensor, spans)
+    size = sum(math.prod(each.shape) * BYTES[each.storage.dtype] for each in tensors.values())
+    if size > MAX_RATIO * total:
+        raise CheckpointError(
+            f"{path}: tensors of {size} bytes in a file of {total}, many times the same numbers (expanded tensors); "
+            f"expected at most {MAX_RATIO} times more",
+            hint="save them as they are in memory: tensor.contiguous()",
+        )
     return _Content(tensors, skipped, spans, total)
 
 
@@ -210,7 +225,9 @@ def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: Tensor) -> "np.ndarray[Any, A
     if not math.prod(tensor.shape):
         return raw[:0]
     numbers = raw.view(f"<u{width}")[tensor.offset :]
-    strided = as_strided(numbers, tensor.shape, [stride * width for stride in tensor.strides], writeable=False)
+    # Of an axis of one number the stride is of no matter and may be any.
+    strides = [stride * width if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.strides, strict=True)]
+    strided = as_strided(numbers, tensor.shape, strides, writeable=False)
     return np.ascontiguousarray(strided).reshape(-1).view(np.uint8)
 
 

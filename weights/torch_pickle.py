@@ -50,6 +50,7 @@ class _Reader:
         self.below: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
         self.storages: dict[str, Storage] = {}
+        self.given = 0  # items of lists and tuples that were given to calls
 
     def damaged(self, why: str) -> NoReturn:
         raise CheckpointError(f"{self.path}: damaged pickle: {why}", hint="download the model again")
@@ -121,6 +122,10 @@ class _Reader:
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, Name) or type(arguments) is not tuple:
             self.refused("calls something else than a function")
+        # All else takes as long as the file is; a list of the memo can be given again and again.
+        self.given += sum(len(each) for each in arguments if type(each) in (list, tuple))
+        if self.given > MAX_INSTRUCTIONS:
+            self.refused(f"gives more than {MAX_INSTRUCTIONS} items to calls")
         self.understand(called, function, arguments)
 
     def reference(self) -> None:

@@ -15,6 +15,7 @@ _STORAGES = {
 }  # fmt: skip
 _TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor")
 _PARAMETER, _TABLE = "torch._utils._rebuild_parameter", "collections.OrderedDict"
+_MAX_KEY = 2**60  # numbers beyond can be made to have one hash, and a table of these takes hours
 _NAMES = {*_STORAGES, *_TENSORS, _PARAMETER, _TABLE}
 
 
@@ -78,6 +79,8 @@ def table(items: Iterable[Any]) -> OrderedDict[str | int, Any]:
         key, value = item
         if type(key) not in (str, int):  # a tuple may be as deep as the file likes, and hashing it recurs
             raise Unknown(f"has a key of type {type(key).__name__}")
+        if type(key) is int and abs(key) >= _MAX_KEY:
+            raise Unknown("has a key of more than 60 bits")
         found[key] = value
     return found
 

@@ -40,8 +40,17 @@ def _damaged(path: Path, why: str) -> CheckpointError:
     return CheckpointError(f"{path}: damaged or truncated archive: {why}", hint="download the model again")
 
 
-def _directory(path: Path, file: BinaryIO, total: int) -> tuple[bytes, int, int]:
-    """The directory, where it starts, and how many entries it has."""
+def read_directory(path: Path, file: BinaryIO, total: int) -> tuple[bytes, int, int]:
+    """The directory, where it starts, and how many entries it has, as its end says; entries are not looked at.
+
+    Args:
+        path: What the file is called, for messages.
+        file: The archive.
+        total: How many bytes it has.
+
+    Raises:
+        CheckpointError: The archive does not end with its directory, or that is too large.
+    """
     room = _LOCATOR.size + _END.size
     if total < room:
         raise _damaged(path, f"{total} bytes")
@@ -145,7 +154,7 @@ def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
         CheckpointError: It is truncated or damaged, compressed or encrypted, or members have names that are no plain
             paths in one folder, or share bytes.
     """
-    directory, end, entries = _directory(path, file, total)
+    directory, end, entries = read_directory(path, file, total)
     found: dict[str, Member] = {}
     spans, roots = [], set()
     for name, size, place, crc in _entries(path, directory):

@@ -14,10 +14,18 @@ from mlxbert.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.network import build_network, first_problem, parameters, shapes
-from mlxbert.weights.sentence_transformers import SETTINGS, read_embedder, read_settings, transformer_folder
+from mlxbert.weights.sentence_transformers import (
+    SETTINGS,
+    WITH_WEIGHTS,
+    read_embedder,
+    read_modules,
+    read_settings,
+    transformer_folder,
+)
 from mlxbert.weights.source import find_folder
 from mlxbert.weights.stored import Lazy, Storage
 from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
+from mlxbert.weights.weight_files import open_weights
 
 FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 
@@ -87,11 +95,12 @@ class Side:
         arrays = checkpoint.arrays(mx.float32)
         behind: dict[str, mx.array] = {}
         if isinstance(self.embedder, Embedder):
+            behind_stored = _stored_behind(self.model.folder)
             behind = {f"embedder.{name}": array for name, array in parameters(self.embedder).items()}
 
         def read(name: str) -> Tensor:
             if name in behind:
-                return Tensor(behind[name], "F32")
+                return Tensor(behind[name], behind_stored)
             entry = entries[name]
             dtypes = {checkpoint.tensors[checkpoint.names[theirs]].dtype for theirs in entry.theirs}
             return self._tensor(keymap.load(entry, arrays)[name], min(dtypes, key=coarseness))
@@ -112,9 +121,16 @@ class Side:
         return Tensor(array.astype(mx.float32), stored, packed)
 
 
+def _stored_behind(folder: Path) -> str:
+    """The coarsest dtype of the layers behind the pooling."""
+    modules = [module for module in read_modules(folder)[1:] if module.kind in WITH_WEIGHTS]
+    dtypes = {info.dtype for module in modules for info in open_weights(module.folder).tensors.values()}
+    return min(dtypes & FLOATS.keys(), key=coarseness, default="F32")
+
+
 def coarseness(dtype: str) -> int:
     """The place of a dtype among those of files, the coarsest first: Q4, Q8, I8, BF16, F16, F32."""
-    return {"BF16": 32, "F16": 33, "F32": 34}.get(dtype) or int(dtype[1:])
+    return int(dtype[1:]) if dtype.startswith("Q") else {"I8": 8, "BF16": 32, "F16": 33}.get(dtype, 34)
 
 
 def open_side(source: str, *, offline: bool, on_progress: Callable[[int, int], None] | None) -> Side:

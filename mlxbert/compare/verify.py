@@ -11,6 +11,7 @@ from mlxbert.compare.sides import Side, open_side
 from mlxbert.compare.tensors import Comparison, number
 from mlxbert.errors import ArgumentError
 from mlxbert.results import Difference, Verification
+from mlxbert.weights.source import check_source
 
 # How far outputs of weights may lie apart that are equal once they are stored so; of 8 bits or 4 nobody can say.
 TOLERANCES = {"F32": 1e-4, "F16": 2e-2, "BF16": 0.2}
@@ -45,8 +46,7 @@ def verify(
         MlxbertError: A model cannot be loaded at all; see `mlxbert.load`.
     """
     for name, source in (("a", a), ("b", b)):
-        if not isinstance(source, str | Path):
-            raise ArgumentError(f"{name} is {source!r:.60}, expected a name of the hub, a folder, or 'builtin'")
+        check_source(source, name)
     if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
         raise ArgumentError(f"tolerance is {tolerance!r:.60}, expected a number of at least 0")
     devices.use(device)
