@@ -346,7 +346,7 @@ def test_a_head_that_lacks_a_tensor_is_a_difference(a: Path, b: Path) -> None:
 
 def test_a_source_that_is_none(a: Path) -> None:
     nothing: Any = None
-    with pytest.raises(ArgumentError, match="b is None"):
+    with pytest.raises(ArgumentError, match="b is of type NoneType"):
         mlxbert.verify(a, nothing)
     with pytest.raises(MlxbertError):
         mlxbert.verify(a, a, device="toaster")
