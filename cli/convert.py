@@ -1,5 +1,6 @@
 """`mlxbert convert`."""
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -9,7 +10,7 @@ import typer
 
 from mlxbert.cli import progress, render, session
 from mlxbert.cli.options import Offline, OutputOptions, Revision
-from mlxbert.cli.verify import numbers
+from mlxbert.cli.verify import differences, measured
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 3  # names
+_SOURCE = "Hub name, 'builtin', or folder of a checkpoint: safetensors, torch .bin, TensorFlow 1, .npz or ONNX."
+# What training needs besides weights: an optimizer's numbers and counters, by the last part of a name.
+_TRAINING = re.compile(
+    r"(.*[/.])?(adam\w*|lamb\w*|momentum\w*|exp_avg\w*|ExponentialMovingAverage"
+    r"|global_step|beta\d_power|(current_)?loss_scale\w*|(good|bad)_steps\w*)",
+    re.I,
+)
 
 
 class StoredDType(StrEnum):
@@ -30,9 +38,12 @@ class StoredDType(StrEnum):
 
 def convert(
     out: OutputOptions,
-    source: Annotated[str, typer.Argument(metavar="SRC", help="Hub name, folder of a checkpoint, or 'builtin'.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; not there yet.")],
-    dtype: Annotated[StoredDType | None, typer.Option(help="Convert the weights; left as they are otherwise.")] = None,
+    source: Annotated[str, typer.Argument(metavar="SRC", help=_SOURCE)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to: a new folder, or an empty one.")],
+    dtype: Annotated[
+        StoredDType | None,
+        typer.Option(metavar="DTYPE", help="float32, float16 or bfloat16; weights are left as they are otherwise."),
+    ] = None,
     quantize: Annotated[
         int | None, typer.Option(metavar="4|8", help="Bits of a number: MLX's layout, not for transformers.")
     ] = None,
@@ -73,10 +84,21 @@ def _draw(found: "Conversion") -> Iterator["RenderableType"]:
         ("files", f"{len(found.written)} and a manifest, {render.size(found.bytes)}"),
     ]
     rows += [("changed", sentence) for sentence in found.changed or ("nothing",)]
-    if found.left_out:
-        more = f" and {len(found.left_out) - _SHOWN} more" if len(found.left_out) > _SHOWN else ""
-        rows.append(("left out", ", ".join(found.left_out[:_SHOWN]) + more))
+    training = [name for name in found.left_out if _TRAINING.fullmatch(name)]
+    others = [name for name in found.left_out if not _TRAINING.fullmatch(name)]
+    rows += [("left out", _counted("tensors", others))] if others else []
+    rows += [("left out", _counted("of an optimizer", training))] if training else []
     yield from render.facts(str(found.folder), rows)
-    yield from render.facts("measured against the source", numbers(found.difference["outputs"]))
-    for difference in found.difference["differences"]:
-        yield from render.facts("differs", [("", difference["text"])])
+    apart, tensors = found.difference, found.difference["tensors"]
+    if not apart["agree"]:
+        yield from render.facts("the result does not agree with its source", [])
+        yield from differences([(one["kind"], one["text"]) for one in apart["differences"]], tensors)
+    if apart["notes"]:
+        yield from render.facts("notes on source (A) and result (B)", [("", note) for note in apart["notes"]])
+    yield from measured(tensors, apart["outputs"], " against the source")
+
+
+def _counted(what: str, names: list[str]) -> str:
+    """How many there are, and the first of them."""
+    more = ", …" if len(names) > _SHOWN else ""
+    return f"{len(names):,} {what}: {', '.join(names[:_SHOWN])}{more}"

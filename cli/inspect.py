@@ -118,6 +118,9 @@ def _config_rows(config: dict[str, Any]) -> _Rows:
         if key == "layer_schedule":
             stored = len(set(value))
             yield "layers", f"{len(value)}" if stored == len(value) else f"{len(value)} steps through {stored} stored"
+        elif key in ("heads", "biases"):
+            facts = ((name, fact) for name, fact in value.items() if name != "type" and fact is not None)
+            yield from ((f"{key}.{name}", _shown(fact)) for name, fact in facts)
         elif key == "type_vocab_size":
             yield key, value or "0 (no segments)"
         else:

@@ -11,9 +11,10 @@ from mlxbert.cli.options import Device, Offline, OutputOptions
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mlxbert.results import Difference, Verification
+    from mlxbert.results import Verification
 
-_SHOWN = 8  # differences of a kind; the rest is counted
+_SHOWN, _EXAMPLES = 8, 3  # differences of a kind; of more than so many a few, and how many there are
+_APART = "largest difference"
 
 
 def verify(
@@ -23,13 +24,20 @@ def verify(
     offline: Offline = False,
     tolerance: Annotated[
         float | None,
-        typer.Option(min=0, metavar="X", help="How far outputs may lie apart; by how the models are stored."),
+        typer.Option(
+            min=0,
+            metavar="X",
+            help="How far outputs may lie apart. By default 0.0001; 0.02 or 0.2 where tensors are equal only once "
+            "stored as float16 or bfloat16; any distance where quantized: such models are judged by it only with X.",
+        ),
     ] = None,
     device: Annotated[
         Device, typer.Option(help="Where to compute; auto takes the GPU where there is one.", rich_help_panel="Model")
     ] = Device.auto,
 ) -> None:
-    """Say whether two models agree, and if not, what differs. Exit status: 0 if they agree, 1 if they differ.
+    """Say whether two models agree, and if not, what differs.
+
+    Exit status: 0 if they agree, 1 if they differ, or if one cannot be read: then nothing is on stdout.
 
     Example: mlxbert verify builtin ./my-copy
     """
@@ -42,28 +50,64 @@ def verify(
 
 
 def _draw(found: "Verification") -> Iterator["RenderableType"]:
-    count = len(found.differences)
-    said = "agree" if found.agree else f"differ in {count:,} thing{'s' if count > 1 else ''}"
-    yield from render.facts(f"the models {said}", [("A", found.a), ("B", found.b)])
-    kinds = dict.fromkeys(difference.kind for difference in found.differences)
-    for kind in kinds:
-        yield from render.facts(kind, _rows([one for one in found.differences if one.kind == kind]))
+    yield from render.facts(f"the models {_verdict(found)}", [("A", found.a), ("B", found.b)])
+    yield from differences([(one.kind, one.text) for one in found.differences], found.tensors)
     if found.notes:
         yield from render.facts("notes", [("", note) for note in found.notes])
-    yield from render.facts("tensors", found.tensors.items())
-    yield from render.facts("outputs", numbers(found.outputs))
+    yield from measured(found.tensors, found.outputs)
 
 
-def _rows(differences: "list[Difference]") -> Iterator[tuple[str, object]]:
-    yield from (("", difference.text) for difference in differences[:_SHOWN])
-    if len(differences) > _SHOWN:
-        yield "", f"… and {len(differences) - _SHOWN:,} more"
+def _verdict(found: "Verification") -> str:
+    if found.agree and found.outputs["tolerance"] is None:
+        return "agree as far as quantized weights can tell; outputs are not judged"
+    count = len(found.differences)
+    return "agree" if found.agree else f"differ in {count:,} thing{'s' if count > 1 else ''}"
 
 
-def numbers(outputs: dict[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
-    """What was measured, one line for each."""
-    for name, value in outputs.items():
-        if isinstance(value, dict):
-            yield from numbers(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", f"{value:.6g}" if isinstance(value, float) else value
+def differences(found: list[tuple[str, str]], tensors: dict[str, int]) -> Iterator["RenderableType"]:
+    """What differs, a list for each kind.
+
+    Args:
+        found: The kind and the sentence of each.
+        tensors: The counts of tensors.
+    """
+    for kind in dict.fromkeys(kind for kind, _ in found):
+        texts = [text for other, text in found if other == kind]
+        lines = texts if len(texts) <= _SHOWN else texts[:_EXAMPLES]
+        if kind == "tensor" and len(texts) > _SHOWN:
+            lines.insert(0, f"{tensors['different']:,} of {tensors['compared']:,} tensors differ")
+        if len(texts) > _SHOWN:
+            lines.append(f"… and {len(texts) - _EXAMPLES:,} more")
+        yield from render.facts(kind, [("", line) for line in lines])
+
+
+def measured(tensors: dict[str, int], outputs: dict[str, Any], against: str = "") -> Iterator["RenderableType"]:
+    """The counts of tensors, and how far outputs lie apart; the headings end with `against`."""
+    labels = {"rounded": "equal once stored alike"}
+    yield from render.facts(
+        f"tensors{against}", [(labels.get(name, name), f"{count:,}") for name, count in tensors.items()]
+    )
+    if len(outputs) > 1:  # than the tolerance
+        yield from render.facts(f"outputs{against}", _outputs(outputs))
+
+
+def _outputs(outputs: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    from mlxbert.compare.texts import PAIRS, TEXTS
+
+    yield "texts that both cut alike", f"{outputs['texts']} of {len(TEXTS) + len(PAIRS)}"
+    if "last_hidden_state" in outputs:
+        yield f"hidden states, {_APART}", _number(outputs["last_hidden_state"])
+    for name, apart in outputs.get("heads", {}).items():
+        yield f"logits of {name}, {_APART}", _number(apart)
+    if vectors := outputs.get("vectors"):
+        yield "vectors, smallest cosine", _number(vectors["smallest_cosine"])
+        yield f"vectors, {_APART}", _number(vectors["largest_difference"])
+    if masked := outputs.get("fill_mask"):
+        yield "first word the same", f"{round(masked['same_first_word'] * masked['masks'])} of {masked['masks']} masks"
+        yield f"probabilities of words, {_APART}", _number(masked["largest_score_difference"])
+    allowed = outputs["tolerance"]
+    yield "allowed difference", "any (quantized)" if allowed is None else _number(allowed)
+
+
+def _number(value: float | str) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else value  # what JSON has no number for is a text

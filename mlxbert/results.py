@@ -209,10 +209,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification(Result):
-    """Whether two models agree.
+    """Whether two models agree; it is true if they do: `if mlxbert.verify(a, b):`.
 
     Attributes:
-        agree: Whether nothing differs but what `notes` say.
+        agree: Whether nothing differs but what `notes` say. How far outputs lie apart is not judged where their
+            `tolerance` is `None`: tensors are equal only as far as quantized weights can tell.
         a: What the first model was loaded from, as given.
         b: What the second was loaded from.
         differences: What differs.
@@ -229,3 +230,7 @@ class Verification(Result):
     notes: tuple[str, ...]
     tensors: dict[str, int]
     outputs: dict[str, Any]
+
+    def __bool__(self) -> bool:
+        """Whether they agree."""
+        return self.agree

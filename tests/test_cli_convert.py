@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.conversion import parse_size
+from mlxbert.cli import render
+from mlxbert.cli.convert import _TRAINING, _draw
+from mlxbert.conversion import Conversion, parse_size
 from tests.cli_helpers import (
     WITHOUT_PRIVILEGES,
     call,
@@ -60,7 +62,51 @@ def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
     done.fails(2, "group_size is 128, no divisor")
     done, shown = terminal("convert", str(a), str(tmp_path / "b"), *SHARDS)
     assert done.status == 0, done.err
-    for piece in ("from", "files", "changed", "weights: in 1 ", "measured against the source", str(tmp_path / "b")):
+    for piece in ("from", "files", "changed", "weights: in 1 ", "outputs against the source", str(tmp_path / "b")):
+        assert piece in shown, piece
+
+
+def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
+    found = Conversion(
+        folder=tmp_path, source="a", revision=None, family="electra", format="TensorFlow 1", changed=(),
+        left_out=("electra/x/adam_m", "electra/x/adam_v", "global_step", *(f"generator/{n}" for n in range(38))),
+        read={}, written={}, bytes=1,
+        difference={
+            "agree": False, "differences": [{"kind": "tensor", "text": "x: 0 in A; 1 in B"}],
+            "notes": ["a note"], "tensors": {"compared": 2, "equal": 1, "rounded": 0, "different": 1},
+            "outputs": {"tolerance": 1e-4},
+        },
+    )  # fmt: skip
+    lines = []
+    for part in _draw(found):
+        console = render.console()
+        with console.capture() as shown:
+            console.print(part)
+        lines += [line.rstrip() for line in shown.get().split("\n") if line.strip()]
+    out = [line for line in lines if line.startswith("  left out")]
+    assert out == [
+        "  left out  38 tensors: generator/0, generator/1, generator/2, …",
+        "  left out  3 of an optimizer: electra/x/adam_m, electra/x/adam_v, global_step",
+    ]
+    place = lines.index("the result does not agree with its source")
+    assert [line.strip() for line in lines[place + 1 : place + 3]] == ["tensor", "x: 0 in A; 1 in B"]
+    assert lines[lines.index("notes on source (A) and result (B)") + 1].strip() == "a note"
+    assert "tensors against the source" in lines and "outputs against the source" not in lines
+
+
+@pytest.mark.parametrize(("name", "training"), [
+    ("bert/x/kernel/adam_m", True), ("bert/x/AdamWeightDecayOptimizer_1", True), ("bert/x/lamb_v", True),
+    ("global_step", True), ("beta1_power", True), ("optimizer.exp_avg_sq", True), ("bert/x/Momentum", True),
+    ("bert/x/ExponentialMovingAverage", True), ("current_loss_scale_1", True), ("good_steps", True),
+    ("generator/x/kernel", False), ("embeddings.position_ids", False), ("adamant.weight", False),
+], ids=str)  # fmt: skip
+def test_what_only_training_needs_is_told_by_its_name(name: str, training: bool) -> None:
+    assert bool(_TRAINING.fullmatch(name)) is training
+
+
+def test_the_help_says_what_is_read() -> None:
+    shown = " ".join(call("convert", "--help", COLUMNS="80").out.split())
+    for piece in ("safetensors, torch .bin, TensorFlow 1, .npz or ONNX", "a new folder, or an empty one", "DTYPE"):
         assert piece in shown, piece
 
 

@@ -1,10 +1,8 @@
-"""`mlxbert.verify`: models that agree, and planted differences, each found, named, and nothing else beside it."""
+"""`mlxbert.verify` of facts, parts, tokenizers and ways to vectors: planted differences, each found and named."""
 
 import dataclasses
 import json
-import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +11,19 @@ import pytest
 
 import mlxbert
 from mlxbert import Verification
-from mlxbert.compare import facts, outputs
+from mlxbert.compare import facts
 from mlxbert.compare import verify as module
 from mlxbert.compare.texts import PAIRS, TEXTS
-from mlxbert.config import HeadConfig
+from mlxbert.config import Absolute, HeadConfig
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.results import Embedding
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.weights.tokenizer_files import read_tokenizer
-from tests.families import FROZEN_CELLS
 from tests.frozen import change_config, tensors_in, write_model, write_tensors
 from tests.st_folder import NORMALIZE, dense, pooling, save_st, write_json
-from tests.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
+from tests.tiny import VOCAB, save
 from tests.vocabularies import byte_files, put
-
-LAYER = "bert.encoder.layer.1.attention.self"
-OURS = "encoder.layers.1.attention"
-DECODER = "cls.predictions.decoder.weight"
 
 
 def names(found: Verification) -> list[str]:
@@ -50,14 +43,6 @@ def b(tmp_path: Path) -> Path:
     return save(tmp_path / "b")
 
 
-def change(folder: Path, **tensors: Callable[[mx.array], mx.array]) -> None:
-    """Changes tensors; `__` in a name stands for a dot."""
-    found = tensors_in(folder)
-    for name, changed in tensors.items():
-        found[name.replace("__", ".")] = changed(found[name.replace("__", ".")])
-    write_tensors(folder, found)
-
-
 def test_a_model_agrees_with_itself(a: Path) -> None:
     found = mlxbert.verify(a, a)
     assert (found.agree, found.differences, found.notes) == (True, (), ())
@@ -71,6 +56,21 @@ def test_a_model_agrees_with_itself(a: Path) -> None:
     assert mlxbert.verify(a, a, tolerance=0).agree
 
 
+def test_it_is_true_if_the_models_agree(a: Path, b: Path) -> None:
+    assert mlxbert.verify(a, b)
+    change_config(b, layer_norm_eps=1e-5)
+    assert not mlxbert.verify(a, b)
+
+
+@pytest.mark.parametrize(("value", "said"), [
+    (None, "none"), (True, "yes"), (0.5, "0.5"), ("gelu_new", "gelu_new"), ("q: ", "'q: '"), (("mean",), "mean"),
+    ((0, 1), "0, 1"), ((), "none"), ({}, "none"), ({"query": "q: "}, "query 'q: '"), (Absolute(8), "Absolute"),
+    ("x" * 200, "x" * 119 + "…"), (tuple(range(99)), ", ".join(map(str, range(99)))[:119] + "…"),
+], ids=str)  # fmt: skip
+def test_values_are_shown_as_people_write_them(value: object, said: str) -> None:
+    assert facts.shown(value) == said
+
+
 def test_a_copy_agrees(a: Path, tmp_path: Path) -> None:
     shutil.copytree(a, tmp_path / "copy")
     found = mlxbert.verify(a, tmp_path / "copy")
@@ -78,63 +78,11 @@ def test_a_copy_agrees(a: Path, tmp_path: Path) -> None:
     assert found.tensors["equal"] == found.tensors["compared"] > 0
 
 
-@pytest.mark.parametrize(("dtype", "stored"), [(mx.float16, "F16"), (mx.bfloat16, "BF16")])
-def test_a_copy_in_half_precision_agrees_with_a_note(a: Path, b: Path, dtype: mx.Dtype, stored: str) -> None:
-    write_tensors(b, {name: array.astype(dtype) for name, array in tensors_in(b).items()})
-    for found in (mlxbert.verify(a, b, tolerance=1.0), mlxbert.verify(b, a, tolerance=1.0)):
-        assert names(found) == []
-        counts = found.tensors
-        assert counts["equal"] + counts["rounded"] == counts["compared"] and counts["rounded"] > 0
-        (note,) = found.notes
-        assert "F32" in note and stored in note
-        assert note.endswith(f"{counts['equal']} are equal, {counts['rounded']} more once stored alike")
-        assert 0 < found.outputs["last_hidden_state"] < 1
-    assert mlxbert.verify(a, b).outputs["tolerance"] == module.TOLERANCES[stored]
-
-
-def test_a_copy_of_the_builtin_model_in_floats_agrees(tmp_path: Path) -> None:
-    model = mlxbert.load("builtin", dtype="float32")
-    tensors = tensors_of(model.network)
-    copy = tmp_path / "copy"
-    shutil.copytree(model.folder, copy)
-    for dtype, equal in ((mx.float32, True), (mx.float16, False)):
-        write_tensors(copy, {name: array.astype(dtype) for name, array in tensors.items()})
-        found = mlxbert.verify("builtin", copy)
-        assert found.agree and (found.tensors["equal"] == len(tensors)) is equal
-        assert found.notes[0].startswith("A is stored as int8-per-row, B as F")
-
-
-def test_the_two_halves_of_one_model_agree(a: Path, b: Path) -> None:
-    write_tensors(a, {name: array.astype(mx.float16) for name, array in tensors_in(a).items()})
-    write_tensors(b, {name: array.astype(mx.bfloat16) for name, array in tensors_in(b).items()})
-    assert names(mlxbert.verify(a, b, tolerance=1.0)) == []
-    change(b, bert__pooler__dense__weight=lambda array: array * 1.01)
-    assert names(mlxbert.verify(a, b, tolerance=1.0)) == ["encoder.pooler.dense.weight"]
-
-
-def test_rounding_does_not_hide_a_changed_number(a: Path, b: Path) -> None:
-    write_tensors(b, {name: array.astype(mx.float16) for name, array in tensors_in(b).items()})
-    change(b, bert__pooler__dense__bias=lambda array: array.at[mx.array([5])].add(0.5))
-    found = mlxbert.verify(a, b)
-    assert names(found) == ["encoder.pooler.dense.bias"]
-    assert "1 of 24 numbers differ, by up to 0.5 at [5]" in found.differences[0].text
-
-
-def test_outputs_that_differ_without_another_reason_are_a_difference(a: Path, b: Path) -> None:
-    write_tensors(b, {name: array.astype(mx.bfloat16) for name, array in tensors_in(b).items()})
-    found = mlxbert.verify(a, b, tolerance=1e-7)
-    (difference,) = found.differences
-    assert (difference.kind, difference.name, difference.b) == ("output", "outputs", 1e-7)
-    assert difference.a == pytest.approx(max(found.outputs["last_hidden_state"], *found.outputs["heads"].values()), 1)
-    assert "nothing else tells why" in difference.text
-    assert [difference.name for difference in mlxbert.verify(a, b, tolerance=0).differences] == ["outputs"]
-
-
 def test_another_eps(a: Path, b: Path) -> None:
     change_config(b, layer_norm_eps=1e-5)
     found = mlxbert.verify(a, b)
     assert names(found) == ["layer_norm_eps"]
-    assert found.differences[0].text == "layer_norm_eps: 0.01 and 1e-05"
+    assert found.differences[0].text == "layer_norm_eps: 0.01 in A; 1e-05 in B"
     assert (found.differences[0].kind, found.differences[0].a) == ("config", 0.01)
     assert found.outputs["last_hidden_state"] > 1e-4
 
@@ -143,111 +91,14 @@ def test_another_activation(a: Path, b: Path) -> None:
     change_config(b, hidden_act="gelu_new")
     found = mlxbert.verify(a, b)
     assert names(found) == ["hidden_act", "heads.masked_lm.activation"]
-    assert found.differences[0].text == "hidden_act: 'gelu' and 'gelu_new'"
+    assert found.differences[0].text == "hidden_act: gelu in A; gelu_new in B"
 
 
 def test_dropout_matters_in_training_only(a: Path, b: Path) -> None:
     change_config(b, hidden_dropout_prob=0.25)
     found = mlxbert.verify(a, b)
     assert found.agree
-    assert found.notes == ("hidden_dropout: 0.1 and 0.25, which matters in training only",)
-
-
-def test_swapped_queries_and_keys(a: Path, b: Path) -> None:
-    tensors = tensors_in(b)
-    for suffix in ("weight", "bias"):
-        query, key = f"{LAYER}.query.{suffix}", f"{LAYER}.key.{suffix}"
-        tensors[query], tensors[key] = tensors[key], tensors[query]
-    write_tensors(b, tensors)
-    found = mlxbert.verify(a, b)
-    assert sorted(names(found)) == [f"{OURS}.query.bias", f"{OURS}.query.weight"]
-    assert {difference.b for difference in found.differences} == {f"{OURS}.key.bias", f"{OURS}.key.weight"}
-    assert all(difference.text.endswith(" are swapped") for difference in found.differences)
-    assert found.tensors["different"] == 4
-
-
-def test_tensors_that_went_round_in_a_circle(a: Path, b: Path) -> None:
-    tensors = tensors_in(b)
-    one, two, three = (f"{LAYER}.{name}.weight" for name in ("query", "key", "value"))
-    tensors[one], tensors[two], tensors[three] = tensors[two], tensors[three], tensors[one]
-    write_tensors(b, tensors)
-    said = {difference.text for difference in mlxbert.verify(a, b).differences}
-    assert f"{OURS}.query.weight of A is {OURS}.value.weight of B" in said and len(said) == 3
-
-
-def test_biases_of_one_number_are_not_taken_for_each_other(a: Path, b: Path) -> None:
-    change(a, **{f"{LAYER}.query.bias": lambda array: array * 0, f"{LAYER}.key.bias": lambda array: array * 0 + 1})
-    change(b, **{f"{LAYER}.query.bias": lambda array: array * 0 + 1, f"{LAYER}.key.bias": lambda array: array * 0})
-    found = mlxbert.verify(a, b)
-    assert all("numbers differ" in difference.text for difference in found.differences)
-    assert len(found.differences) == 2
-
-
-def test_a_transposed_matrix(a: Path, b: Path) -> None:
-    change(b, **{f"{LAYER}.value.weight": lambda array: array.T + 0})
-    found = mlxbert.verify(a, b)
-    assert names(found) == [f"{OURS}.value.weight"]
-    assert found.differences[0].text.endswith("transposed")
-
-
-def test_one_number_of_one_tensor(a: Path, b: Path) -> None:
-    change(b, **{f"{LAYER}.value.weight": lambda array: array.at[mx.array([3]), mx.array([7])].add(-0.25)})
-    found = mlxbert.verify(a, b)
-    (difference,) = found.differences
-    assert (difference.kind, difference.name) == ("tensor", f"{OURS}.value.weight")
-    assert "1 of 576 numbers differ, by up to 0.25 at [3, 7]" in difference.text
-    assert difference.a - difference.b == pytest.approx(0.25, abs=1e-6)
-    assert found.tensors["different"] == 1
-    assert found.outputs["last_hidden_state"] > 0
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_number_that_is_none(a: Path, b: Path, value: float) -> None:
-    change(b, **{f"{LAYER}.value.bias": lambda array: array.at[mx.array([3])].add(value)})
-    found = mlxbert.verify(a, b)
-    assert names(found) == [f"{OURS}.value.bias"]
-    assert found.differences[0].b == str(value)
-    assert any(note.startswith("outputs are not compared") for note in found.notes)
-    assert mlxbert.verify(b, b).agree
-
-
-def test_logits_that_are_none(a: Path) -> None:
-    change(a, cls__seq_relationship__bias=lambda array: array * math.nan)
-    found = mlxbert.verify(a, a)
-    assert found.agree and "heads" not in found.outputs
-    assert found.notes == (f"outputs are not compared: {a} computes what is no number (NaN)",)
-
-
-@pytest.mark.parametrize(("found", "most"), [
-    ({"texts": 0}, 0), ({"last_hidden_state": 0.3, "heads": {"x": 0.1}}, 0.3), ({"heads": {"x": 0.1, "y": 0.2}}, 0.2),
-    ({"vectors": {"smallest_cosine": 0.75, "largest_difference": 0.125}}, 0.25),
-    ({"vectors": {"smallest_cosine": 0.75, "largest_difference": 0.5}}, 0.5),
-    ({"fill_mask": {"masks": 1, "same_first_word": 1.0, "largest_score_difference": 0.5}}, 0.5),
-], ids=str)  # fmt: skip
-def test_every_output_counts(found: dict[str, Any], most: float) -> None:
-    assert outputs.largest(found) == most
-
-
-def test_an_untied_decoder(a: Path, b: Path) -> None:
-    tensors = tensors_in(b)
-    tensors[DECODER] = tensors["bert.embeddings.word_embeddings.weight"] + 0.5
-    write_tensors(b, tensors)
-    found = mlxbert.verify(a, b)
-    (difference,) = found.differences
-    assert (difference.kind, difference.name, difference.a) == ("part", "masked_lm", None)
-    assert difference.text.startswith(f"B: {DECODER!r} differs from 'embeddings.word_embeddings.weight'")
-    assert "fill_mask" not in found.outputs and found.outputs["last_hidden_state"] == 0.0
-    assert found.tensors["compared"] == len(tensors_in(a))
-
-
-def test_the_rest_of_an_untied_head_is_compared_nevertheless(a: Path, b: Path) -> None:
-    for folder in (a, b):
-        tensors = tensors_in(folder)
-        write_tensors(folder, tensors | {DECODER: tensors["bert.embeddings.word_embeddings.weight"] + 0.5})
-    same = mlxbert.verify(a, b)
-    assert same.agree and any(note.startswith("masked_lm can be run with neither") for note in same.notes)
-    change(b, cls__predictions__bias=lambda array: array + 1, cls__predictions__decoder__weight=lambda array: array + 1)
-    assert sorted(names(mlxbert.verify(a, b))) == ["cls.predictions.bias", DECODER]
+    assert found.notes == ("hidden_dropout: 0.1 in A; 0.25 in B; it matters in training only",)
 
 
 def test_a_missing_pooler(a: Path, b: Path) -> None:
@@ -278,9 +129,7 @@ def test_facts_of_heads_that_neither_model_has_are_noted(a: Path, b: Path) -> No
     found = mlxbert.verify(a, b)
     assert found.agree
     (note,) = found.notes
-    assert note.startswith(
-        "heads.labels: ('LABEL_0', 'LABEL_1') and ('no', 'yes'), which matters to heads that neither"
-    )
+    assert note == "heads.labels: LABEL_0, LABEL_1 in A; no, yes in B; it matters to heads that neither has"
 
 
 def test_a_classifier_that_only_one_model_has(tmp_path: Path) -> None:
@@ -295,19 +144,6 @@ def test_a_classifier_that_only_one_model_has(tmp_path: Path) -> None:
 
 def test_every_fact_of_heads_has_its_users() -> None:
     assert {field.name for field in dataclasses.fields(HeadConfig)} == facts._USERS.keys()
-
-
-@pytest.mark.parametrize("head", ["ForTokenClassification", "ForQuestionAnswering", "ForPreTraining"])
-def test_other_heads_are_run(tmp_path: Path, head: str) -> None:
-    family = "electra" if head == "ForPreTraining" else "bert"
-    a, b = (write_model(family, head, tmp_path / name) for name in "ab")
-    for folder in (a, b):
-        (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
-    change_config(b, layer_norm_eps=0.02)
-    found = mlxbert.verify(a, b)
-    assert names(found) == ["layer_norm_eps"]
-    (apart,) = found.outputs["heads"].values()
-    assert apart > 1e-4
 
 
 def test_lower_casing(a: Path, tmp_path: Path) -> None:
@@ -340,7 +176,7 @@ def test_offsets_of_the_same_tokens(tmp_path: Path) -> None:
 
 def test_another_mask_token(a: Path, tmp_path: Path) -> None:
     found = mlxbert.verify(a, save(tmp_path / "b", settings={"mask_token": "paris"}))
-    assert [difference.text for difference in found.differences] == ["special.mask: '[MASK]' and 'paris'"]
+    assert [difference.text for difference in found.differences] == ["special.mask: '[MASK]' in A; paris in B"]
 
 
 def test_two_words_of_the_vocabulary_swapped(a: Path, tmp_path: Path) -> None:
@@ -348,13 +184,13 @@ def test_two_words_of_the_vocabulary_swapped(a: Path, tmp_path: Path) -> None:
     vocab[6], vocab[9] = vocab[9], vocab[6]
     found = mlxbert.verify(a, save(tmp_path / "b", vocab=vocab))
     assert names(found) == ["vocabulary"]
-    assert found.differences[0].text == "vocabulary: the first that differs is id 6, 'cat' and 'on'"
+    assert found.differences[0].text == "vocabulary: the first that differs is id 6: 'cat' in A; 'on' in B"
 
 
 def test_a_longer_vocabulary(a: Path, tmp_path: Path) -> None:
     found = mlxbert.verify(save(tmp_path / "b", vocab=VOCAB[:-1]), a)
     assert names(found) == ["vocabulary"]
-    assert f"{len(VOCAB) - 1} and {len(VOCAB)} tokens" in found.differences[0].text
+    assert f"{len(VOCAB) - 1} tokens in A, {len(VOCAB)} in B; " in found.differences[0].text
 
 
 def test_another_longest_input(a: Path, tmp_path: Path) -> None:
@@ -370,20 +206,33 @@ def test_another_first_position(tmp_path: Path) -> None:
     change_config(b, pad_token_id=6)
     found = mlxbert.verify(a, b)
     assert names(found) == ["pad_token_id", "positions.first_position"]
-    assert [difference.text for difference in found.differences][1] == "positions.first_position: 8 and 7"
+    assert [difference.text for difference in found.differences][1] == "positions.first_position: 8 in A; 7 in B"
 
 
 def test_another_pooling(tmp_path: Path) -> None:
     found = mlxbert.verify(save_st(tmp_path / "a", pooling("mean")), save_st(tmp_path / "b", pooling("cls")))
     assert names(found) == ["poolings"]
+    assert found.differences[0].text == "poolings: mean in A; cls in B"
     assert found.outputs["last_hidden_state"] == 0.0 and found.outputs["vectors"]["largest_difference"] > 1e-4
+
+
+def test_another_similarity(tmp_path: Path) -> None:
+    unsaid, cosine, dot = (
+        save_st(tmp_path / str(name), pooling("mean"), settings={"similarity_fn_name": name} if name else {})
+        for name in (None, "cosine", "dot")
+    )
+    for one in (unsaid, cosine):
+        found = mlxbert.verify(one, dot)
+        assert names(found) == ["similarity_fn_name"] and found.differences[0].kind == "embedding"
+        assert found.differences[0].text == "similarity_fn_name: cosine in A; dot in B"
+    assert mlxbert.verify(unsaid, cosine).agree
 
 
 def test_a_missing_normalize_module(tmp_path: Path) -> None:
     a, b = save_st(tmp_path / "a", pooling("mean"), NORMALIZE), save_st(tmp_path / "b", pooling("mean"))
     found = mlxbert.verify(a, b)
     assert names(found) == ["layers"]
-    assert found.differences[0].text == "layers behind the pooling: Normalize / nothing"
+    assert found.differences[0].text == "layers behind the pooling: Normalize in A; nothing in B"
 
 
 def test_another_limit_for_vectors(tmp_path: Path) -> None:
@@ -434,9 +283,9 @@ def test_models_of_different_families_and_sizes(a: Path, tmp_path: Path) -> None
     b = put(write_model("roberta", "Model", tmp_path / "b"), byte_files())
     found = mlxbert.verify(a, b)
     assert {"hidden_size", "kind"} <= {*names(found)}
-    assert "family: bert and roberta" in found.notes
+    assert "family: bert in A; roberta in B" in found.notes
     shapes = [difference for difference in found.differences if difference.name == "encoder.embeddings.word.weight"]
-    assert shapes[0].text == f"encoder.embeddings.word.weight: shapes ({len(VOCAB)}, 24) and (43, 30)"
+    assert shapes[0].text == f"encoder.embeddings.word.weight: {len(VOCAB)} x 24 in A; 43 x 30 in B"
     assert "last_hidden_state" not in found.outputs
 
 
@@ -445,25 +294,9 @@ def test_other_kinds_of_positions_and_of_sizes(a: Path, tmp_path: Path) -> None:
     (b / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
     found = mlxbert.verify(a, b)
     kinds = {difference.name: difference.text for difference in found.differences}
-    assert kinds["positions"] == "positions: Absolute and Rotary"
-    assert kinds["block"] == "block: PostNorm and PreNorm"
+    assert kinds["positions"] == "positions: Absolute in A; Rotary in B"
+    assert kinds["block"] == "block: PostNorm in A; PreNorm in B"
     assert "encoder.embeddings.position.weight: only A has it" in kinds.values()
-
-
-def test_a_layer_more(a: Path, tmp_path: Path) -> None:
-    network = random_network(tiny_config(layer_schedule=(0, 1, 2)))
-    b = save(tmp_path / "b", tensors_of(network), CONFIG | {"num_hidden_layers": 3})
-    write_tensors(b, tensors_in(b) | tensors_in(a))
-    found = mlxbert.verify(a, b)
-    assert names(found)[0] == "layer_schedule"
-    assert all(name.startswith("encoder.layers.2.") for name in names(found)[1:]) and len(names(found)) > 5
-
-
-def test_what_is_not_used_is_noted(a: Path, b: Path) -> None:
-    write_tensors(b, tensors_in(b) | {"bert.embeddings.position_ids": mx.arange(32)[None]})
-    found = mlxbert.verify(a, b)
-    assert found.agree
-    assert found.notes == ("not used, so not compared: bert.embeddings.position_ids",)
 
 
 def test_one_problem_in_two_folders_is_no_difference(tmp_path: Path) -> None:
@@ -478,22 +311,6 @@ def test_one_problem_in_two_folders_is_no_difference(tmp_path: Path) -> None:
     tensors = tensors_in(b)
     write_tensors(b, tensors | {"classifier.bias": tensors["classifier.bias"] + 1})
     assert names(mlxbert.verify(a, b)) == ["classifier.bias"]
-
-
-@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=" ".join)
-def test_every_family_and_head_is_compared(tmp_path: Path, family: str, head: str) -> None:
-    a, b = (write_model(family, head, tmp_path / name) for name in "ab")
-    for folder in (a, b):
-        (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
-        write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
-    found = mlxbert.verify(a, b)
-    assert found.agree and found.outputs["texts"] == len(TEXTS) + len(PAIRS), found.notes
-    name, array = next((name, array) for name, array in tensors_in(b).items() if array.ndim == 2 and "layer" in name)
-    write_tensors(b, tensors_in(b) | {name: array + mx.eye(array.shape[0], array.shape[1])})
-    found = mlxbert.verify(a, b)
-    assert [difference.kind for difference in found.differences] == ["tensor"]
-    assert found.outputs["last_hidden_state"] > 1e-4
-    assert all(apart > 0 for apart in found.outputs["heads"].values())
 
 
 def test_one_that_cannot_be_loaded_is_an_error(a: Path, tmp_path: Path) -> None:
@@ -513,7 +330,7 @@ def test_damaged_weights_are_an_error(a: Path, b: Path) -> None:
 
 def test_an_encoder_that_lacks_a_tensor_is_an_error(a: Path, b: Path) -> None:
     tensors = tensors_in(b)
-    del tensors[f"{LAYER}.query.weight"]
+    del tensors["bert.encoder.layer.1.attention.self.query.weight"]
     write_tensors(b, tensors)
     with pytest.raises(CheckpointError, match="is missing"):
         mlxbert.verify(a, b)
@@ -527,15 +344,9 @@ def test_a_head_that_lacks_a_tensor_is_a_difference(a: Path, b: Path) -> None:
     assert [difference.text for difference in found.differences] == ["B: tensor 'cls.predictions.bias' is missing"]
 
 
-@pytest.mark.parametrize("tolerance", [-1.0, math.nan, math.inf, "much"])
-def test_a_tolerance_that_is_none(a: Path, tolerance: Any) -> None:
-    with pytest.raises(ArgumentError, match="tolerance"):
-        mlxbert.verify(a, a, tolerance=tolerance)
-
-
 def test_a_source_that_is_none(a: Path) -> None:
     nothing: Any = None
-    with pytest.raises(ArgumentError, match="b is None"):
+    with pytest.raises(ArgumentError, match="b is of type NoneType"):
         mlxbert.verify(a, nothing)
     with pytest.raises(MlxbertError):
         mlxbert.verify(a, a, device="toaster")

@@ -16,6 +16,7 @@ from mlxbert.weights.stored import TensorInfo
 
 STORAGE_KEY, STORAGE = "mlxbert.storage", "int8-per-row"
 _SUFFIX = "_scale"
+_ROUNDED = 1e-4  # of a step: what float32 rounds in a quotient of up to 127
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,10 @@ class Rows:
         wide = arrays[name].astype(mx.float32) * arrays[name + _SUFFIX][:, None]
         return wide.astype(dtype)  # rounded once, not twice
 
+    def steps(self, array: mx.array) -> mx.array:
+        """How far a number may have been from the one that is stored for it: half a step of its row."""
+        return mx.broadcast_to(_scale(array) * (0.5 + _ROUNDED), array.shape)
+
 
 def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
     """Matrices as int8 with a scale per row, everything else as float16."""
@@ -62,7 +67,12 @@ def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
             packed[name] = array.astype(mx.float16)
             continue
         wide = array.astype(mx.float32)
-        scale = mx.maximum(mx.abs(wide).max(axis=1), 1e-12) / 127
-        packed[name] = mx.round(wide / scale[:, None]).astype(mx.int8)
-        packed[name + _SUFFIX] = scale
+        scale = _scale(wide)
+        packed[name] = mx.round(wide / scale).astype(mx.int8)
+        packed[name + _SUFFIX] = scale[:, 0]
     return packed
+
+
+def _scale(array: mx.array) -> mx.array:
+    """The step of each row (rows, 1)."""
+    return mx.maximum(mx.abs(array).max(axis=1, keepdims=True), 1e-12) / 127

@@ -111,6 +111,9 @@ class Storage(Protocol):
     def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
         """The matrix `name` in `dtype`, from the tensors that are stored."""
 
+    def steps(self, array: mx.array) -> mx.array:
+        """How far a number may have been from the one that is stored for it, of rows of an expanded matrix."""
+
 
 def from_bytes(raw: "np.ndarray[Any, Any]", dtype: str, shape: tuple[int, ...]) -> mx.array:
     """The tensor that these bytes are, little-endian and row by row: one copy of them.

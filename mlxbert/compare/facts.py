@@ -1,6 +1,7 @@
 """What differs between two models besides their numbers: facts, parts, tokenizers, the way to vectors."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
 from mlxbert.compare.sides import Side
@@ -21,18 +22,38 @@ _USERS = {
     "token": ("token_classifier", "question_answering"),
 }
 _SHOWN = 120  # characters of a value in a sentence
+_WORD = re.compile(r"[\w.+/-]+")
 
 
 def differ(kind: str, name: str, a: object, b: object, text: str | None = None) -> Difference:
     """A difference between two values, told by the values where nothing else tells it."""
-    return Difference(kind, name, to_json(a), to_json(b), text or f"{name}: {shown(a)} and {shown(b)}")
+    return Difference(kind, name, to_json(a), to_json(b), text or f"{name}: {both(shown(a), shown(b))}")
+
+
+def both(a: str, b: str) -> str:
+    """Two values in a sentence, and which is whose."""
+    return f"{a} in A; {b} in B"
+
+
+def quoted(text: str | None) -> str:
+    """A text or a token on one line, so that spaces are seen."""
+    return "nothing" if text is None else _short(repr(text))
 
 
 def shown(value: object) -> str:
-    """A value on one line."""
+    """A fact on one line: words and numbers as they are, other texts in quotes, lists by their entries."""
     if is_dataclass(value):
         return type(value).__name__
-    text = "none" if value is None else str(value) if isinstance(value, bool | int | float) else repr(value)
+    if isinstance(value, str):
+        return _short(value) if _WORD.fullmatch(value) else quoted(value)
+    if isinstance(value, Mapping):
+        return _short(", ".join(f"{key} {shown(entry)}" for key, entry in value.items()) or "none")
+    if isinstance(value, tuple | list):
+        return _short(", ".join(map(shown, value)) or "none")
+    return {None: "none", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else str(value)
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
@@ -46,19 +67,19 @@ def of_config(a: Side, b: Side) -> Iterator[Difference]:
 def of_idle(a: Side, b: Side) -> Iterator[str]:
     """Facts that differ and change nothing that is computed, each in a sentence."""
     if a.checkpoint.family_name != b.checkpoint.family_name:
-        yield f"family: {a.checkpoint.family_name} and {b.checkpoint.family_name}"
+        yield f"family: {both(a.checkpoint.family_name, b.checkpoint.family_name)}"
     for name, one, other in _fields(a.config, b.config):
         if why := _idle(a, b, name):
-            yield f"{name}: {shown(one)} and {shown(other)}, which {why}"
+            yield f"{name}: {both(shown(one), shown(other))}; {why}"
 
 
 def _idle(a: Side, b: Side, name: str) -> str | None:
     """Why it does not matter that a fact differs, if so."""
     if name in TRAINING:
-        return "matters in training only"
+        return "it matters in training only"
     first, _, rest = name.partition(".")
     users = _USERS[rest.split(".")[0]] if first == "heads" else ()
-    return "matters to heads that neither has" if users and not {*users} & {*a.parts, *b.parts} else None
+    return "it matters to heads that neither has" if users and not {*users} & {*a.parts, *b.parts} else None
 
 
 def _fields(a: object, b: object, before: str = "") -> Iterator[tuple[str, object, object]]:
@@ -121,8 +142,8 @@ def _of_vocabularies(a: Side, b: Side) -> Iterator[Difference]:
         return
     first = min(number for number in one.keys() | other.keys() if one.get(number) != other.get(number))
     tokens = one.get(first), other.get(first)
-    sizes = f"{len(one)} and {len(other)} tokens; " if len(one) != len(other) else ""
-    said = f"vocabulary: {sizes}the first that differs is id {first}, {shown(tokens[0])} and {shown(tokens[1])}"
+    sizes = f"{len(one):,} tokens in A, {len(other):,} in B; " if len(one) != len(other) else ""
+    said = f"vocabulary: {sizes}the first that differs is id {first}: {both(quoted(tokens[0]), quoted(tokens[1]))}"
     yield differ("tokenizer", "vocabulary", *tokens, said)
 
 
@@ -144,12 +165,13 @@ def _of_cuts(a: Side, b: Side) -> Iterator[Difference]:
         cut = one.truncated or other.truncated
         most = (min(len(one), len(other)) - 1 if isinstance(text, str) else 0) if cut else None
         tokens = spelled(a, one)[:most], spelled(b, other)[:most]
+        told = quoted(text if isinstance(text, str) else " | ".join(text))
         if tokens[0] != tokens[1]:
-            said = f"cut: {shown(text)} becomes {shown(' '.join(tokens[0]))} and {shown(' '.join(tokens[1]))}"
+            said = f"cut: {told} becomes {both(*(quoted(' '.join(names)) for names in tokens))}"
             yield differ("tokenizer", "cut", *tokens, said)
             return
         if (one.offsets[:most], one.token_type_ids[:most]) != (other.offsets[:most], other.token_type_ids[:most]):
-            said = f"offsets: the tokens of {shown(text)} are the same, their offsets or segments are not"
+            said = f"offsets: the tokens of {told} are the same, their offsets or segments are not"
             yield differ("tokenizer", "offsets", one.offsets[:most], other.offsets[:most], said)
             return
 
@@ -166,6 +188,8 @@ def of_embedders(a: Side, b: Side) -> Iterator[Difference]:
     for name, first, second in _fields(one.config, other.config):
         if name not in ("stated", "max_length"):
             yield differ("embedding", name, first, second)
+    if a.similarity != b.similarity:
+        yield differ("embedding", "similarity_fn_name", a.similarity, b.similarity)
     limits, of_texts = (
         (getattr(a.model, name).max_length, getattr(b.model, name).max_length)
         for name in ("embed_tokenizer", "tokenizer")
@@ -175,7 +199,7 @@ def of_embedders(a: Side, b: Side) -> Iterator[Difference]:
     layers = layers_of(one), layers_of(other)
     if layers[0] != layers[1]:
         found = (", ".join(names) or "nothing" for names in layers)
-        yield differ("embedding", "layers", *layers, f"layers behind the pooling: {' / '.join(found)}")
+        yield differ("embedding", "layers", *layers, f"layers behind the pooling: {both(*found)}")
 
 
 def layers_of(embedder: Embedder) -> list[str]:

@@ -1,7 +1,7 @@
 """How far the outputs of two models lie apart on the fixed texts."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlxbert.batch import Batch, in_batches
 from mlxbert.compare.facts import cuts, spelled
@@ -22,31 +22,32 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float32]
 
+T = TypeVar("T")
+
 TOKEN_HEADS = ("token_classifier", "question_answering", "discriminator")
 _WORDS = 10  # the best ones for a mask, whose probabilities are compared
 _HIDDEN = "last_hidden_state"
 
 
-def compare(a: Side, b: Side) -> dict[str, Any]:
+def compare(a: Side, b: Side) -> tuple[dict[str, Any], dict[str, str]]:
     """Runs both models on the fixed texts.
 
     Returns:
+        What was found, and why `A` or `B` computes nothing that can be compared, by its letter: NaN, say.
         `texts`: how many both models cut into the same tokens; of those `last_hidden_state` and `heads`, the largest
         differences at real tokens and of logits. `vectors`: the smallest cosine and the largest difference of the
         vectors of texts. `fill_mask`: how many masks there were, for which share of them both have the same first
         word, and the largest difference of probabilities of words that both find likely. What cannot be compared is
         left out.
-
-    Raises:
-        MlxbertError: A model computes no numbers.
     """
-    found = _of_networks(a, b)
+    broken: dict[str, str] = {}
+    found = _of_networks(a, b, broken)
     one, other = a.embedder, b.embedder
-    if isinstance(one, Embedder) and isinstance(other, Embedder) and one.size == other.size:
-        found |= _of_vectors(a.model, b.model)
-    if a.has_loaded("masked_lm") and b.has_loaded("masked_lm"):
-        found |= _of_masks(a.model, b.model)
-    return found
+    if not broken and isinstance(one, Embedder) and isinstance(other, Embedder) and one.size == other.size:
+        found |= _of_vectors(a, b, broken)
+    if not broken and a.has_loaded("masked_lm") and b.has_loaded("masked_lm"):
+        found |= _of_masks(a, b, broken)
+    return found, broken
 
 
 def largest(outputs: dict[str, Any]) -> float:
@@ -59,7 +60,20 @@ def largest(outputs: dict[str, Any]) -> float:
     return max(found)
 
 
-def _of_networks(a: Side, b: Side) -> dict[str, Any]:
+def _on_each(a: Side, b: Side, compute: Callable[[Side], T], broken: dict[str, str]) -> list[T]:
+    """What both sides compute; why one of them does not goes to `broken`."""
+    found = []
+    for letter, side in (("A", a), ("B", b)):
+        try:
+            found.append(compute(side))
+        except InputError:
+            raise
+        except MlxbertError as problem:
+            broken[letter] = problem.message
+    return found
+
+
+def _of_networks(a: Side, b: Side, broken: dict[str, str]) -> dict[str, Any]:
     inputs = [
         (one, other)
         for one, other in zip(cuts(a), cuts(b), strict=True)
@@ -70,8 +84,10 @@ def _of_networks(a: Side, b: Side) -> dict[str, Any]:
         return found
     heads = [part for part in a.parts if part not in ("pooler", "masked_lm") and a.has_loaded(part)]
     heads = [part for part in heads if b.has_loaded(part)]
-    first = _run(a.model, [one for one, _ in inputs], heads)
-    second = _run(b.model, [other for _, other in inputs], heads)
+    both = _on_each(a, b, lambda side: _run(side.model, [pair[side is b] for pair in inputs], heads), broken)
+    if broken:
+        return {}
+    first, second = both
     differences = {}
     for name in (_HIDDEN, *heads):
         if first[0][name].shape[-1:] == second[0][name].shape[-1:]:
@@ -98,7 +114,7 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
             arrays[name] = getattr(network, name)(output, *more)
         whole = {name: np.array(array.astype(mx.float32)) for name, array in arrays.items()}
         if not all(np.isfinite(array).all() for array in whole.values()):
-            raise MlxbertError(f"{model.source} computes what is no number (NaN)")
+            raise MlxbertError(_none(whole))
         return [
             {
                 name: array[row, : len(encodings[number])] if name in (_HIDDEN, *TOKEN_HEADS) else array[row]
@@ -110,11 +126,23 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
     return in_batches(encodings, compute, model.config, None)
 
 
-def _of_vectors(a: Model, b: Model) -> dict[str, Any]:
+def _none(arrays: Mapping[str, "Array"]) -> str:
+    """Which of these arrays hold no numbers, in a sentence."""
     import numpy as np
 
+    name, array = next((name, array) for name, array in arrays.items() if not np.isfinite(array).all())
+    what = "hidden states" if name == _HIDDEN else f"logits of {name}"
+    return f"the model computed {what} that are no numbers ({'NaN' if np.isnan(array).any() else 'infinite'})"
+
+
+def _of_vectors(a: Side, b: Side, broken: dict[str, str]) -> dict[str, Any]:
+    import numpy as np
+
+    found = _on_each(a, b, lambda side: list(embed_stream(side.model, TEXTS, on_error="return")), broken)
+    if broken:
+        return {}
     cosines, differences = [], []
-    for one, other in zip(*(embed_stream(model, TEXTS, on_error="return") for model in (a, b)), strict=True):
+    for one, other in zip(*found, strict=True):
         if isinstance(one, Embedding) and isinstance(other, Embedding):
             x, y = one.embedding.astype(np.float64), other.embedding.astype(np.float64)
             length = float(np.linalg.norm(x) * np.linalg.norm(y)) or 1.0
@@ -125,13 +153,15 @@ def _of_vectors(a: Model, b: Model) -> dict[str, Any]:
     return {"vectors": {"smallest_cosine": min(cosines), "largest_difference": max(differences)}}
 
 
-def _of_masks(a: Model, b: Model) -> dict[str, Any]:
-    count = min(_WORDS, a.tokenizer.vocab_size, b.tokenizer.vocab_size)
-    same, apart = [], [0.0]
+def _of_masks(a: Side, b: Side, broken: dict[str, str]) -> dict[str, Any]:
+    count = min(_WORDS, a.model.tokenizer.vocab_size, b.model.tokenizer.vocab_size)
     try:
-        found = [list(fill_mask(model, list(MASKED), top_k=count)) for model in (a, b)]
+        found = _on_each(a, b, lambda side: list(fill_mask(side.model, list(MASKED), top_k=count)), broken)
     except InputError:  # a vocabulary without a mask token
         return {}
+    if broken:
+        return {}
+    same, apart = [], [0.0]
     for one, other in zip(*found, strict=True):
         assert isinstance(one, FillMask) and isinstance(other, FillMask)
         for first, second in zip(one.masks, other.masks, strict=False):  # a tokenizer may miss a mask

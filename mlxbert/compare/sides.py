@@ -14,10 +14,16 @@ from mlxbert.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.network import build_network, first_problem, parameters, shapes
-from mlxbert.weights.quantized import Quantization
-from mlxbert.weights.sentence_transformers import WITH_WEIGHTS, read_embedder, read_modules, transformer_folder
+from mlxbert.weights.sentence_transformers import (
+    SETTINGS,
+    WITH_WEIGHTS,
+    read_embedder,
+    read_modules,
+    read_settings,
+    transformer_folder,
+)
 from mlxbert.weights.source import find_folder
-from mlxbert.weights.stored import Lazy
+from mlxbert.weights.stored import Lazy, Storage
 from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
 from mlxbert.weights.weight_files import open_weights
 
@@ -26,11 +32,11 @@ FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor in float32, the dtype that its file has it in, and how it is quantized there, if it is."""
+    """A tensor in float32, the dtype that its file has it in, and how it is stored there, if not as plain floats."""
 
     array: mx.array
     stored: str
-    quantization: Quantization | None = None
+    storage: Storage | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +76,12 @@ class Side:
         """Why it makes no vectors, if so."""
         return None if isinstance(self.embedder, Embedder) else _placeless(self.embedder.message, self.model.folder)
 
+    @property
+    def similarity(self) -> str:
+        """What its authors compare vectors with."""
+        name = read_settings(self.model.folder / SETTINGS).values.get("similarity_fn_name")
+        return name if isinstance(name, str) else "cosine"  # as sentence-transformers takes it
+
     def has_loaded(self, part: str) -> bool:
         """Whether a part is there and could be loaded."""
         return part in self.parts and part not in self.problems
@@ -91,10 +103,7 @@ class Side:
                 return Tensor(behind[name], behind_stored)
             entry = entries[name]
             dtypes = {checkpoint.tensors[checkpoint.names[theirs]].dtype for theirs in entry.theirs}
-            stored = min(dtypes, key=coarseness)
-            quantization = checkpoint.storage if isinstance(checkpoint.storage, Quantization) else None
-            packed = quantization if quantization is not None and stored == quantization.dtype else None
-            return Tensor(keymap.load(entry, arrays)[name].astype(mx.float32), stored, packed)
+            return self._tensor(keymap.load(entry, arrays)[name], min(dtypes, key=coarseness))
 
         return Lazy([*ours, *behind], read)
 
@@ -102,21 +111,26 @@ class Side:
         """Tensors of the files by their plain names, those that are there and hold numbers."""
         arrays, infos = self.checkpoint.arrays(mx.float32), self.checkpoint.tensors
         dtypes = {name: infos[self.checkpoint.names[name]].dtype for name in names & arrays.keys()}
-        return {
-            name: Tensor(arrays[name].astype(mx.float32), dtype) for name, dtype in dtypes.items() if dtype in FLOATS
-        }
+        storage = self.checkpoint.storage
+        known = {*FLOATS, storage.dtype} if storage else {*FLOATS}
+        return {name: self._tensor(arrays[name], dtype) for name, dtype in dtypes.items() if dtype in known}
+
+    def _tensor(self, array: mx.array, stored: str) -> Tensor:
+        storage = self.checkpoint.storage
+        packed = storage if storage is not None and stored == storage.dtype else None
+        return Tensor(array.astype(mx.float32), stored, packed)
 
 
 def _stored_behind(folder: Path) -> str:
     """The coarsest dtype of the layers behind the pooling."""
     modules = [module for module in read_modules(folder)[1:] if module.kind in WITH_WEIGHTS]
     dtypes = {info.dtype for module in modules for info in open_weights(module.folder).tensors.values()}
-    return min(dtypes, key=coarseness, default="F32")
+    return min(dtypes & FLOATS.keys(), key=coarseness, default="F32")
 
 
 def coarseness(dtype: str) -> int:
-    """The place of a dtype among those of files, the coarsest first; what int8 stands for are numbers in float32."""
-    return -1 if dtype.startswith("Q") else {"BF16": 0, "F16": 1}.get(dtype, 2)
+    """The place of a dtype among those of files, the coarsest first: Q4, Q8, I8, BF16, F16, F32."""
+    return int(dtype[1:]) if dtype.startswith("Q") else {"I8": 8, "BF16": 32, "F16": 33}.get(dtype, 34)
 
 
 def open_side(source: str, *, offline: bool, on_progress: Callable[[int, int], None] | None) -> Side:

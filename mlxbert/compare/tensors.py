@@ -1,4 +1,8 @@
-"""What differs between the tensors of two models: equal, equal once stored alike, exchanged, turned, or different."""
+"""What differs between the tensors of two models: equal, equal once stored alike, exchanged, turned, or different.
+
+Tensors are stored alike when both are rounded to the coarser of their dtypes; a storage that is no plain float, MLX's
+quantized one say, may stand for any number that it could have been made of.
+"""
 
 import hashlib
 import math
@@ -6,15 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from mlxbert.compare.facts import differ, same_layers
+from mlxbert.compare.facts import both, differ, same_layers
 from mlxbert.compare.sides import FLOATS, Side, Tensor, coarseness
 from mlxbert.device import mx
 from mlxbert.results import Difference
 from mlxbert.weights import keymap
 from mlxbert.weights.stored import Lazy
 
-# How far roundings of one number to float16 and to bfloat16 can lie apart: half a last place of each.
-_HALVES = 2.0**-8 + 2.0**-11
+# How far a number lies from what was rounded to it at most: half a last place, relative to the number.
+_HALVES = {"F16": 2.0**-11, "BF16": 2.0**-8}
 _SMALLEST_HALF = 2.0**-25
 _BLOCK = 2**20  # numbers
 _Tensors = Mapping[str, Tensor]
@@ -41,7 +45,7 @@ class Comparison:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compares the tensors of two models by the network's names; those of parts that did not load by their files'."""
+    """Compares the tensors of two models by the network's names; those that it does not hold by their files'."""
     apart = [part for part in dict.fromkeys((*a.parts, *b.parts)) if not (a.has_loaded(part) and b.has_loaded(part))]
     beginnings = [_beginning(part) for part in apart]  # what belongs to a part that one side lacks is told with it
     if not same_layers(a, b):
@@ -55,9 +59,10 @@ def compare(a: Side, b: Side) -> Comparison:
     _compare(compared(a.tensors()), compared(b.tensors()), found)
     if a.checkpoint.family is b.checkpoint.family:
         names = {name for part in apart if part in a.parts and part in b.parts for name in _names(a, part)}
+        names |= {*a.checkpoint.ignored} & {*b.checkpoint.ignored}
         one, other = (side.raw(names) if names else {} for side in (a, b))
-        both = sorted(one.keys() & other.keys())
-        _compare({name: one[name] for name in both}, {name: other[name] for name in both}, found)
+        shared = sorted(one.keys() & other.keys())
+        _compare({name: one[name] for name in shared}, {name: other[name] for name in shared}, found)
     return found
 
 
@@ -86,13 +91,13 @@ def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
         one, other = a[name], b[name]
         if one.array.shape != other.array.shape:
             shapes = one.array.shape, other.array.shape
-            said = f"{name}: shapes {shapes[0]} and {shapes[1]}"
+            said = f"{name}: " + both(*(" x ".join(map(str, shape)) or "one number" for shape in shapes))
             found.differences.append(differ("tensor", name, list(shapes[0]), list(shapes[1]), said))
         elif all(mx.array_equal(x.array, y.array, equal_nan=True).item() for x, y in _blocks(one, other)):
             found.equal += 1
         elif all(alike(x, y).all().item() for x, y in _blocks(one, other)):
             found.rounded += 1
-            found.coarsest = min(found.coarsest, one.stored, other.stored, key=coarseness)
+            found.coarsest = min(found.coarsest, *_taken(one, other), key=coarseness)
         else:
             different.append(name)
     found.differences += _explained(a, b, different)
@@ -109,21 +114,39 @@ def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         yield tuple(replace(tensor, array=tensor.array[start : start + step]) for tensor in tensors)
 
 
+def _taken(a: Tensor, b: Tensor) -> tuple[str, str]:
+    """The dtypes that it took to find two tensors alike: float32 for a storage that only had to be expanded."""
+    one, other = _expanded(a), _expanded(b)
+    if (a.storage or b.storage) and all(alike(x, y).all().item() for x, y in _blocks(one, other)):
+        return one.stored, other.stored
+    return a.stored, b.stored
+
+
+def _expanded(tensor: Tensor) -> Tensor:
+    """The tensor as if its numbers were stored as they are."""
+    return tensor if tensor.storage is None else Tensor(tensor.array, "F32")
+
+
 def alike(a: Tensor, b: Tensor) -> mx.array:
     """Which numbers of two tensors of one shape are equal once both are stored as the coarser of the two is."""
     one, other = a.array, b.array
     same = mx.logical_or(one == other, mx.logical_and(mx.isnan(one), mx.isnan(other)))
-    for side in (a, b):
-        if side.quantization is not None:
-            return mx.logical_or(same, mx.abs(one - other) <= side.quantization.steps(side.array))
-    stored = {a.stored, b.stored}
-    if stored == {"F16", "BF16"}:
-        near = mx.abs(one - other) <= mx.maximum(mx.abs(one), mx.abs(other)) * _HALVES + _SMALLEST_HALF
-        return mx.logical_or(same, near)
-    coarser = min(stored, key=coarseness)
-    if len(stored) == 1 or coarser not in ("F16", "BF16"):
+    if a.stored == b.stored and not a.stored.startswith("Q"):  # scales of MLX's layout may be rounded, too
         return same
-    return mx.logical_or(same, one.astype(FLOATS[coarser]) == other.astype(FLOATS[coarser]))
+    if a.storage or b.storage or {a.stored, b.stored} == {"F16", "BF16"}:
+        near = mx.abs(one - other) <= _off(a) + _off(b)
+    else:
+        coarser = FLOATS[min(a.stored, b.stored, key=coarseness)]
+        near = one.astype(coarser) == other.astype(coarser)
+    finite = mx.logical_and(mx.isfinite(one), mx.isfinite(other))  # a dtype that is too small makes inf of a number
+    return mx.logical_or(same, mx.logical_and(finite, near))
+
+
+def _off(tensor: Tensor) -> mx.array:
+    """How far each number may lie from what was stored as it."""
+    if tensor.storage is not None:
+        return tensor.storage.steps(tensor.array)
+    return mx.abs(tensor.array) * _HALVES[tensor.stored] + _SMALLEST_HALF if tensor.stored in _HALVES else mx.array(0.0)
 
 
 def _explained(a: _Tensors, b: _Tensors, names: list[str]) -> Iterator[Difference]:
@@ -149,7 +172,7 @@ def _moved(a: _Tensors, b: _Tensors, names: list[str]) -> dict[str, str]:
     """Of tensors of A that equal another one of B, which one that is; both differ from their namesakes."""
     if len(names) < 2:
         return {}
-    stored = {side[name].stored for side in (a, b) for name in names}
+    stored = {_expanded(side[name]).stored for side in (a, b) for name in names}
     coarser = min(stored, key=coarseness)
     places = {_fingerprint(b[name], coarser): name for name in names}
     found = {name: places.get(_fingerprint(a[name], coarser)) for name in names}
@@ -172,7 +195,12 @@ def _fingerprint(tensor: Tensor, dtype: str) -> tuple[tuple[int, ...], bytes]:
 def _is_turned(a: Tensor, b: Tensor) -> bool:
     if a.array.ndim != 2 or a.array.shape[0] != a.array.shape[1]:
         return False
-    return bool(alike(Tensor(a.array.T, a.stored), b).all().item())
+    turned = (_turned(a), b) if a.storage is None else (a, _turned(b))
+    return bool(alike(*turned).all().item())
+
+
+def _turned(tensor: Tensor) -> Tensor:
+    return replace(_expanded(tensor), array=tensor.array.T)
 
 
 def _numbers(name: str, a: Tensor, b: Tensor) -> Difference:
@@ -184,8 +212,9 @@ def _numbers(name: str, a: Tensor, b: Tensor) -> Difference:
     one, other = (cast(float, tensor.array.flatten()[place].item()) for tensor in (a, b))
     where = [place // math.prod(far.shape[axis + 1 :]) % far.shape[axis] for axis in range(far.ndim)]
     count = cast(int, changed.sum().item())
-    said = f"{name}: {count:,} of {far.size:,} numbers differ, by up to {abs(one - other):.3g}"
-    return differ("tensor", name, number(one), number(other), f"{said} at {where} ({one:.6g} and {other:.6g})")
+    most = f"by up to {abs(one - other):.3g} at" if math.isfinite(one - other) else "most at"
+    said = f"{name}: {count:,} of {far.size:,} numbers differ, {most} {where}"
+    return differ("tensor", name, number(one), number(other), f"{said}: {both(f'{one:.6g}', f'{other:.6g}')}")
 
 
 def number(value: float) -> float | str:

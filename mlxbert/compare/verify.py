@@ -9,11 +9,11 @@ from mlxbert import device as devices
 from mlxbert.compare import facts, outputs, tensors
 from mlxbert.compare.sides import Side, open_side
 from mlxbert.compare.tensors import Comparison, number
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.errors import ArgumentError
 from mlxbert.results import Difference, Verification
 from mlxbert.weights.source import check_source
 
-# How far outputs of weights may lie apart that are equal once they are stored so; of quantized ones nobody can say.
+# How far outputs of weights may lie apart that are equal once they are stored so; of 8 bits or 4 nobody can say.
 TOLERANCES = {"F32": 1e-4, "F16": 2e-2, "BF16": 0.2}
 _SHOWN = 3  # names in a sentence
 
@@ -33,13 +33,14 @@ def verify(
         a: A name of the Hugging Face hub, the folder of a checkpoint, or `builtin`.
         b: The other one.
         tolerance: How far outputs may lie apart where nothing else differs; if `None`, 1e-4, or 2e-2 and 0.2 where
-            tensors are equal only once stored as float16 or bfloat16, and any distance where they are quantized.
+            tensors are equal only once stored as float16 or bfloat16. Where they are equal only as far as quantized
+            weights can tell, that is measured and not judged: such models agree at any distance unless this is given.
         device: `gpu`, `cpu`, or `auto`: the GPU where there is one. Both compute in float32.
         offline: Never ask the hub.
         on_progress: Called with bytes done and bytes in all while files are downloaded.
 
     Returns:
-        What differs; parts that cannot be loaded are among it.
+        What differs; parts that cannot be loaded are among it. It is true if the models agree.
 
     Raises:
         MlxbertError: A model cannot be loaded at all; see `mlxbert.load`.
@@ -60,9 +61,17 @@ def verify(
     ]
     notes = list(_notes(one, other, compared))
     allowed = TOLERANCES.get(compared.coarsest) if tolerance is None else float(tolerance)
-    computed = _outputs(one, other, notes)
+    if allowed is None and not found:
+        notes.append(
+            f"tensors are equal as far as {_named(one, other, compared.coarsest)} can tell; how far the outputs lie "
+            "apart is measured, not judged, unless a tolerance is given"
+        )
+    computed, broken = outputs.compare(one, other)
+    if len(broken) == 1:
+        found += [_no_numbers(letter, problem) for letter, problem in broken.items()]
+    notes += _unmeasured(one, other, computed, broken)
     if not found and computed and allowed is not None and not outputs.largest(computed) <= allowed:
-        found.append(_too_far(outputs.largest(computed), allowed))
+        found.append(_too_far(outputs.largest(computed), allowed, _reason(one, other, compared)))
     return Verification(
         agree=not found,
         a=str(a),
@@ -82,6 +91,12 @@ def _storage(side: Side) -> str:
     return ", ".join(sorted({checkpoint.tensors[name].dtype for name in used}))
 
 
+def _named(a: Side, b: Side, dtype: str) -> str:
+    """What the storage is called whose matrices have this dtype."""
+    storages = [side.checkpoint.storage for side in (a, b)]
+    return next((storage.name for storage in storages if storage is not None and storage.dtype == dtype), dtype)
+
+
 def _notes(a: Side, b: Side, compared: Comparison) -> Iterator[str]:
     """What is worth knowing and no difference."""
     if _storage(a) != _storage(b):
@@ -95,29 +110,41 @@ def _notes(a: Side, b: Side, compared: Comparison) -> Iterator[str]:
             yield f"{part} can be run with neither: {problem}"
     if a.no_vectors is not None and a.no_vectors == b.no_vectors:
         yield f"neither makes vectors: {a.no_vectors}"
-    unused = dict.fromkeys(side.checkpoint.names[name] for side in (a, b) for name in side.checkpoint.ignored)
-    if unused:
-        more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
-        yield f"not used, so not compared: {', '.join(list(unused)[:_SHOWN])}{more}"
+    for letter, side, other in (("A", a, b), ("B", b, a)):
+        names = [name for name in side.checkpoint.ignored if name not in other.checkpoint.names]
+        if names:
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            shown = ", ".join(side.checkpoint.names[name] for name in names[:_SHOWN])
+            yield f"not used, so not compared: only {letter} has {shown}{more}"
 
 
-def _outputs(a: Side, b: Side, notes: list[str]) -> dict[str, Any]:
-    """What came of the outputs; why they cannot be compared goes to the notes."""
-    try:
-        found = outputs.compare(a, b)
-    except MlxbertError as problem:
-        notes.append(f"outputs are not compared: {problem.message}")
-        return {}
-    if not found["texts"]:
-        notes.append("hidden states are not compared: the models cut every text into other tokens")
-    elif "last_hidden_state" not in found:
-        sizes = [side.model.config.hidden_size for side in (a, b)]
-        notes.append(f"hidden states are not compared: they have {sizes[0]} and {sizes[1]} values")
-    return found
+def _unmeasured(a: Side, b: Side, found: dict[str, Any], broken: dict[str, str]) -> Iterator[str]:
+    """Why outputs are not compared, as far as that is no difference."""
+    if broken.get("A") == broken.get("B") and broken:
+        yield f"outputs are not compared: of both, {broken['A']}"
+    elif len(broken) == 2:
+        yield f"outputs are not compared: {'; '.join(f'{side}: {problem}' for side, problem in broken.items())}"
+    elif not broken and not found["texts"]:
+        yield "hidden states are not compared: the models cut every text into other tokens"
+    elif not broken and "last_hidden_state" not in found:
+        sizes = (str(side.model.config.hidden_size) for side in (a, b))
+        yield f"hidden states are not compared: {facts.both(*sizes)} values"
 
 
-def _too_far(apart: float, allowed: float) -> Difference:
-    said = f"outputs differ by up to {apart:.3g}, more than {allowed:g}, and nothing else tells why"
+def _no_numbers(letter: str, problem: str) -> Difference:
+    given = {"A": None, "B": None, letter: problem}
+    return Difference("output", "outputs", given["A"], given["B"], f"outputs: of {letter} alone, {problem}")
+
+
+def _reason(a: Side, b: Side, compared: Comparison) -> str:
+    """Why outputs may lie apart where nothing else differs."""
+    if not compared.rounded:
+        return "and nothing else tells why"
+    return f"as tensors are equal only once stored alike: {facts.both(_storage(a), _storage(b))}"
+
+
+def _too_far(apart: float, allowed: float, why: str) -> Difference:
+    said = f"outputs differ by up to {apart:.3g}, more than {allowed:g}, {why}"
     return Difference("output", "outputs", number(apart), allowed, said)
 
 
