@@ -423,7 +423,7 @@ _STORED = (
         "scores",
     ),
     ("scales of any shape", _QUANTIZED, "part.shape != grouped or ", "", _BY_QUANTIZED, "damaged"),
-    ("scales of any dtype", _QUANTIZED, " or part.dtype not in _FLOATS", "", _BY_QUANTIZED, "damaged"),
+    ("scales of any dtype", _QUANTIZED, " or part.dtype not in FLOATS", "", _BY_QUANTIZED, "damaged"),
     ("words of any dtype", _QUANTIZED, 'weight.dtype == "U32" and ', "", _BY_QUANTIZED, "damaged"),
     (
         "other programs' weights",

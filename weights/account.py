@@ -8,11 +8,11 @@ from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights import keymap
 from mlxbert.weights.family import Family
+from mlxbert.weights.stored import FLOATS
 
 if TYPE_CHECKING:
     from mlxbert.weights.checkpoint import Checkpoint
 
-FLOATS = ("F32", "F16", "BF16")
 CLASSIFIERS = ("sequence_classifier", "token_classifier")
 
 
@@ -56,7 +56,7 @@ def problems(
 
 
 def _of_entry(checkpoint: "Checkpoint", entry: keymap.Entry, arrays: Mapping[str, mx.array]) -> Iterator[Problem]:
-    stored = FLOATS + ((checkpoint.storage.dtype,) if checkpoint.storage else ())
+    stored = (*FLOATS,) + ((checkpoint.storage.dtype,) if checkpoint.storage else ())
     infos = {name: checkpoint.tensors[checkpoint.names[name]] for name in entry.theirs}
     for name, info in infos.items():
         if info.dtype not in stored:

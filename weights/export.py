@@ -13,13 +13,11 @@ from pathlib import Path
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.weights import keymap, network, safetensors
-from mlxbert.weights.account import FLOATS
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.quantized import Quantization, quantizable
-from mlxbert.weights.stored import BYTES
+from mlxbert.weights.stored import BYTES, FLOATS
 
 DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-_MLX = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 OnProgress = Callable[[int, int], None]
 
 
@@ -68,7 +66,7 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
     Raises:
         CheckpointError: It holds a number that is too large for it.
     """
-    found = array.astype(_MLX[dtype])
+    found = array.astype(FLOATS[dtype])
     if found.dtype == array.dtype:
         return array
     lost = mx.logical_and(mx.isfinite(array), mx.logical_not(mx.isfinite(found)))
@@ -208,7 +206,7 @@ def write_weights(
         file = safetensors.SINGLE if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
         arrays: dict[str, mx.array] = {}
         for tensor in shard:
-            arrays |= tensor.read(checkpoint.arrays(_MLX[tensor.dtype]))
+            arrays |= tensor.read(checkpoint.arrays(FLOATS[tensor.dtype]))
             done += tensor.bytes
             if on_progress is not None:
                 on_progress(done, total)

@@ -13,7 +13,7 @@ from typing import ClassVar
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.stored import TensorInfo
+from mlxbert.weights.stored import FLOATS, TensorInfo
 
 KEY, THEIR_KEY = "quantization", "quantization_config"
 BITS, GROUP_SIZES = (4, 8), (32, 64, 128)  # that are written; 2, 3 and 6 bits are read as well
@@ -21,7 +21,6 @@ _READ_BITS = (2, 3, 4, 6, 8)
 _WORD = 32  # bits
 _ROUNDED, _SMALLEST = 2.0**-7, 1e-7  # scales and offsets may be bfloat16; MLX has a least scale
 _WEIGHT, _SCALES, _BIASES = ".weight", ".scales", ".biases"
-_FLOATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Quantization:
             shape = (*weight.shape[:-1], weight.shape[-1] * _WORD // self.bits) if weight.shape else ()
             grouped = (*shape[:-1], shape[-1] // self.group_size) if shape else ()
             right = weight.dtype == "U32" and self.fits(shape)
-            if not right or any(part.shape != grouped or part.dtype not in _FLOATS for part in groups):
+            if not right or any(part.shape != grouped or part.dtype not in FLOATS for part in groups):
                 kinds = ", ".join(f"{part.dtype} {part.shape}" for part in (weight, *groups))
                 raise CheckpointError(
                     f"{folder}: {stem + _WEIGHT!r}, its scales and biases are {kinds}: no matrix of {self.name}, "

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
-from mlxbert.weights.account import FLOATS
-from mlxbert.weights.stored import TensorInfo
+from mlxbert.weights.stored import FLOATS, TensorInfo
 
 STORAGE_KEY, STORAGE = "mlxbert.storage", "int8-per-row"
 _SUFFIX = "_scale"

@@ -13,10 +13,9 @@ from mlxbert.activations import ACTIVATIONS
 from mlxbert.device import mx, nn
 from mlxbert.embedder import Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
-from mlxbert.weights.account import FLOATS
 from mlxbert.weights.config_json import ConfigJson, read_json, read_json_list
 from mlxbert.weights.hub_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
-from mlxbert.weights.stored import Header
+from mlxbert.weights.stored import FLOATS, Header
 from mlxbert.weights.weight_files import open_weights
 
 SETTINGS = "config_sentence_transformers.json"

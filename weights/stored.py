@@ -21,9 +21,10 @@ MAX_SIZE = 2**31 - 1  # of one axis, the limit of MLX
 # Bytes of one number, by the names that safetensors has for dtypes.
 BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
 BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
+FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}  # what weights are, the widest first
 _DTYPES = {
-    "BOOL": mx.bool_, "U8": mx.uint8, "I8": mx.int8, "U16": mx.uint16, "I16": mx.int16, "F16": mx.float16,
-    "BF16": mx.bfloat16, "U32": mx.uint32, "I32": mx.int32, "F32": mx.float32, "U64": mx.uint64, "I64": mx.int64,
+    "BOOL": mx.bool_, "U8": mx.uint8, "I8": mx.int8, "U16": mx.uint16, "I16": mx.int16,
+    "U32": mx.uint32, "I32": mx.int32, "U64": mx.uint64, "I64": mx.int64, **FLOATS,
 }  # fmt: skip
 
 

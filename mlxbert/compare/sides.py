@@ -23,11 +23,9 @@ from mlxbert.weights.sentence_transformers import (
     transformer_folder,
 )
 from mlxbert.weights.source import find_folder
-from mlxbert.weights.stored import Lazy, Storage
+from mlxbert.weights.stored import FLOATS, Lazy, Storage
 from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
 from mlxbert.weights.weight_files import open_weights
-
-FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 
 
 @dataclass(frozen=True, eq=False)

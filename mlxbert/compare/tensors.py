@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from mlxbert.compare.facts import both, differ, same_layers
-from mlxbert.compare.sides import FLOATS, Side, Tensor, coarseness
+from mlxbert.compare.sides import Side, Tensor, coarseness
 from mlxbert.device import mx
 from mlxbert.results import Difference
 from mlxbert.weights import keymap
-from mlxbert.weights.stored import Lazy
+from mlxbert.weights.stored import FLOATS, Lazy
 
 # How far a number lies from what was rounded to it at most: half a last place, relative to the number.
 _HALVES = {"F16": 2.0**-11, "BF16": 2.0**-8}
