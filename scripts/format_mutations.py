@@ -16,7 +16,7 @@ _TF, _HUB, _FUZZ = "weights/tf_checkpoint.py", "weights/hub_files.py", "scripts/
 _BY_TORCH, _BY_NPZ, _BY_ONNX = "tests/test_torch_bin.py", "tests/test_npz.py", "tests/test_onnx_file.py"
 _BY_TF, _BY_FILES, _BY_QUANTIZED = "tests/test_tf_checkpoint.py", "tests/test_checkpoint.py", "tests/test_quantized.py"
 _BY_TRIP, _BY_MODULES, _BY_CLI = "tests/test_round_trip.py", "tests/test_round_trip_st.py", "tests/test_cli_convert.py"
-_BY_CAREFUL = "tests/test_convert_careful.py"
+_BY_READS, _BY_CAREFUL = "tests/test_weight_reads.py", "tests/test_convert_careful.py"
 _BY_VERIFY, _BY_CLI_VERIFY = "tests/test_verify.py", "tests/test_cli_verify.py"
 _BY_TENSORS = "tests/test_verify_tensors.py"
 _BY_HUB, _BY_INSPECT, _BY_FUZZ = "tests/test_hub_formats.py", "tests/test_inspect.py", "tests/test_fuzz.py"
@@ -803,6 +803,15 @@ _WRITTEN = (
     ),
     ("cards of cards", _CARD, '_OLD_NOTE.sub("", old', 'str("" + old', _BY_CAREFUL, "card"),
     ("the library of a quantized model", _CARD, "if quantized or _LIBRARY", "if _LIBRARY", _BY_CAREFUL, "card"),
+    ("lists given to calls again and again", _PICKLE, "self.given > MAX", "0 > MAX", _BY_TORCH, ""),
+    ("keys of one hash", _RECORDS, "abs(key) >= _MAX_KEY", "False", _BY_TORCH, ""),
+    ("one table looked through again", _CONTENT, "id(found) not in seen", "True", _BY_TORCH, ""),
+    ("headers of any length", _NPZ, "if length > _MAX_HEADER", "if False", _BY_NPZ, ""),
+    ("directories of any length", _NPZ, "read_directory(path, file, path.stat().st_size)", "pass", _BY_NPZ, ""),
+    ("vectors in 8 bits", _ROWS, "len(info.shape) != 2", "False", _BY_FILES, ""),
+    ("zeros for every bias", _GRAPH, "_NO_BIAS in value", "True", _BY_ONNX, ""),
+    ("graphs parsed again", _FILES, "    @cached_property\n    def _ar", "    @property\n    def _ar", _BY_READS, ""),
+    ("copies before the start", "weights/snappy.py", "0 < back <= len(out)", "back", _BY_TF, ""),
     ("True for a number of bits", _CONVERSION, "type(quantize) is not int or ", "", _BY_QUANTIZED, "arguments"),
     ("--dtype without effect", _CONVERT, "dtype=dtype and dtype.value", "dtype=None", _BY_CLI, "json"),
     ("--quantize without effect", _CONVERT, "quantize=quantize,", "", _BY_CLI, "people"),

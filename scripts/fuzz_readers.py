@@ -1,6 +1,8 @@
 """What is fuzzed: for each reader small sound files, how they are damaged, and what a command would do with them."""
 
 import io
+import json
+import math
 import shutil
 import struct
 import sys
@@ -22,9 +24,10 @@ from fuzz_mutate import (
 )
 
 from mlxbert.device import mx
-from mlxbert.weights import tf_table
+from mlxbert.weights import export, rows, tf_table
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.network import build_network, first_problem
+from mlxbert.weights.quantized import Quantization
 from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
 from mlxbert.weights.weight_files import open_weights
 from tests import frozen, st_folder, tf_files, tiny, torch_files
@@ -58,14 +61,24 @@ def load_weights(folder: Path) -> None:
             mx.eval(arrays[name])
 
 
-def load_network(folder: Path) -> None:
+def load_network(folder: Path, *, packed: bool = False) -> None:
     """Opens a checkpoint and builds its network."""
     checkpoint = open_checkpoint(folder)
     problem = first_problem(checkpoint, checkpoint.parts)
     if problem is not None:
         raise problem
-    network = build_network(checkpoint, checkpoint.parts, mx.float32)
+    network = build_network(checkpoint, checkpoint.parts, mx.float32, packed=packed)
     mx.eval(network.encoder(mx.array([[1, 2, 3, 4]])).last_hidden_state)
+
+
+def load_stored(folder: Path) -> None:
+    """Reads every tensor; of a checkpoint those of its network, and plans how it would be converted."""
+    if (folder / "config.json").exists():
+        load_network(folder)
+        load_network(folder, packed=True)
+        export.plan(open_checkpoint(folder), None, None)
+    else:
+        load_weights(folder)
 
 
 def load_embedder(folder: Path) -> None:
@@ -109,9 +122,49 @@ _TENSORS = {
 
 
 def _safetensors(folder: Path) -> list[Path]:
+    """Plain tensors, and checkpoints whose matrices are stored in the ways that mlxbert and MLX have for it."""
     words.put(folder / "one", {})
     mx.save_safetensors(str(folder / "one" / "model.safetensors"), _TENSORS, {"format": "pt"})
-    return [folder / "one"]
+    config = tiny.CONFIG | {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    facts = {key: config[key] for key in ("hidden_size", "num_attention_heads")}
+    network = tiny.random_network(tiny.tiny_config(embedding_size=32, layer_schedule=(0,), **facts), ())
+    tensors, how = tiny.tensors_of(network), Quantization(4, 32)
+    tiny.save(folder / "rows", {}, config)
+    stored = {rows.STORAGE_KEY: rows.STORAGE}
+    mx.save_safetensors(str(folder / "rows" / "model.safetensors"), rows.pack(tensors), stored)
+    groups = {name: how.pack(name, array) for name, array in tensors.items() if how.fits(array.shape)}
+    plain = {name: array for name, array in tensors.items() if name not in groups}
+    packed = {name: array for parts in groups.values() for name, array in parts.items()}
+    tiny.save(folder / "groups", plain | packed, config | {"quantization": {"bits": 4, "group_size": 32}})
+    return [folder / "one", folder / "rows", folder / "groups"]
+
+
+# Dtypes of one width, and names of tensors that belong together.
+_ALIKE = (("I8", "U8", "BOOL"), ("F16", "BF16", "I16"), ("F32", "U32", "I32"))
+_PARTS = (".weight", ".weight_scale", ".scales", ".biases", ".bias")
+
+
+def _safetensors_mutant(rng: Random, data: bytes) -> bytes:
+    """Half of the mutants have a sound header of other tensors: another dtype, shape or name."""
+    if rng.random() < 0.5:
+        return change_headed(rng, data)
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    name = rng.choice([name for name in header if name != "__metadata__"])
+    entry = header[name]
+    match rng.randrange(4):
+        case 0:
+            entry["dtype"] = rng.choice(next((alike for alike in _ALIKE if entry["dtype"] in alike), ("F64",)))
+        case 1:
+            count = math.prod(entry["shape"])
+            entry["shape"] = rng.choice(([count], [1, count], [count, 1], [1, 1, count], entry["shape"][::-1]))
+        case 2:
+            header[name.rpartition(".")[0] + rng.choice(_PARTS)] = header.pop(name)
+        case _:
+            other = rng.choice([name for name in header if name != "__metadata__"])
+            header[name], header[other] = header[other], entry
+    written = json.dumps(header).encode()
+    return len(written).to_bytes(8, "little") + written + data[8 + size :]
 
 
 def _shards(folder: Path) -> list[Path]:
@@ -231,7 +284,7 @@ def _graphs(folder: Path) -> list[Path]:
 
 
 READERS = {
-    "safetensors": Reader(_safetensors, on(".safetensors", change_headed), load_weights),
+    "safetensors": Reader(_safetensors, on(".safetensors", _safetensors_mutant), load_stored),
     "model.safetensors.index.json": Reader(_shards, on(".index.json", change_json), load_weights),
     "torch .bin": Reader(_torch, _torch_mutant, load_weights),
     "TF .index": Reader(_tensorflow, _index_mutant, load_weights),
