@@ -19,7 +19,7 @@ MAIN = (
     "python3 -m venv .venv && . .venv/bin/activate && pip install . && "
     'mlxbert fill-mask "Tokyo is the largest city in [MASK]."'
 )
-TESTS = 'python3 -m venv .venv && . .venv/bin/activate && pip install -e ".[test]" && pytest'
+TESTS = 'python3 -m venv .venv && . .venv/bin/activate && pip install -e ".[test]" && pytest -n auto --dist loadfile'
 
 
 def _blocks(language: str) -> list[str]:
