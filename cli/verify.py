@@ -60,6 +60,8 @@ def _draw(found: "Verification") -> Iterator["RenderableType"]:
 def _verdict(found: "Verification") -> str:
     if found.agree and found.outputs["tolerance"] is None:
         return "agree as far as quantized weights can tell; outputs are not judged"
+    if found.agree and "texts" not in found.outputs:
+        return "agree, and neither computes numbers"
     count = len(found.differences)
     return "agree" if found.agree else f"differ in {count:,} thing{'s' if count > 1 else ''}"
 

@@ -3,7 +3,6 @@
 The folder is made beside its place, see `mlxbert.weights.export_folder`.
 """
 
-import hashlib
 import json
 import logging
 import re
@@ -119,7 +118,7 @@ def convert(
             open.
         group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128; 64 if `None`.
         max_shard_size: How much data one file of weights holds at most: `400MB`, `5GB`, `1GiB`. Of so many bytes about
-            twice are in memory.
+            twice are in memory; an ONNX file is there as a whole.
         revision: Branch, tag or commit of a model of the hub; its main branch if `None`.
         offline: Never ask the hub.
         overwrite: Whether a folder that an earlier conversion wrote is replaced.
@@ -141,6 +140,7 @@ def convert(
     target = export_folder.check_target(folder, found, overwrite)
     checkpoint = open_checkpoint(transformer_folder(found))
     load_tokenizer(checkpoint.folder, checkpoint.config)  # what is wrong with it is said before much is written
+    export_folder.check_apart(target, [*checkpoint.weights.files, checkpoint.config_json.path])
     tensors = export.plan(checkpoint, stored, how)
     export_folder.check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else found.resolve().name
@@ -180,11 +180,13 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
     inner = checkpoint.folder.relative_to(plan.source)
     read = [*checkpoint.weights.files, checkpoint.config_json.path]
     read += export_files.copy_files(plan.source, checkpoint, partial)
+    read += export_card.read_from(plan.source)
     (partial / inner).mkdir(parents=True, exist_ok=True)
     files = export.write_weights(checkpoint, plan.tensors, partial / inner, most, on_written)
+    checkpoint.weights.release()
     modules = list(export_files.write_modules(plan.source, partial, plan.dtype))
     cased = export_files.write_case(checkpoint, partial / inner)
-    with export_folder.whole(partial) as view:
+    with export_folder.measurable(partial) as view:
         changed = export_files.write_config(checkpoint, view / inner, plan.dtype, plan.how)
         difference = _measured(plan.source, view)
         config = (view / inner / CONFIG).read_bytes()
@@ -193,7 +195,7 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
         *(said for _, said in modules if said),
         *([cased] if cased else []),
     )
-    note = export_card.note(plan.name, sentences, plan.how)
+    note = export_card.describe(plan.name, sentences, plan.how)
     export_card.write(plan.source, partial, plan.target.name, note, quantized=plan.how is not None)
     (partial / inner / CONFIG).write_bytes(config)
     conversion = Conversion(
@@ -233,20 +235,18 @@ def _measured(source: Path, result: Path) -> dict[str, Any]:
         CheckpointError: It is another model, not the same one less precisely.
     """
     found = verify(source, result)
-    wrong = [difference.text for difference in found.differences if difference.kind != "output"]
+    computed = "texts" in found.outputs
+    wrong = [difference.text for difference in found.differences if difference.kind != "output" or not computed]
     if wrong:
         raise CheckpointError(f"{source}: what was written would be another model: {wrong[0]}")
     for difference in found.differences:
         _LOG.warning("%s: the result computes something else: %s", source, difference.text)
+    if not computed:
+        _LOG.warning("%s: computes no numbers, nor does the result: how far they lie apart is not known", source)
     values = found.to_dict()
     return {key: values[key] for key in ("agree", "differences", "notes", "tensors", "outputs")}
 
 
 def _hashes(folder: Path, paths: list[Path]) -> dict[str, str]:
     """SHA-256 of files, by their names in the folder; not of the mark."""
-    found = {}
-    for path in paths:
-        if path.name != MARK:
-            with path.open("rb") as file:
-                found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+    return {path.relative_to(folder).as_posix(): export_folder.digest(path) for path in paths if path.name != MARK}

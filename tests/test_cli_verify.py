@@ -117,6 +117,7 @@ def test_outputs_that_are_no_numbers_are_not_listed(a: Path) -> None:
     change_weights(a, lambda arrays: arrays.update({name: array * mx.nan for name, array in arrays.items()}))
     status, lines = drawn(a, a)
     assert status == 0 and "outputs" not in lines and "tensors" in lines
+    assert lines[0] == "the models agree, and neither computes numbers"
 
 
 def test_a_tolerance(a: Path, b: Path) -> None:

@@ -1,9 +1,12 @@
 """What `mlxbert convert` must not do: lose numbers, delete what is somebody's, look finished before it is."""
 
+import fcntl
+import json
 import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +33,7 @@ def a(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("value", [65_520.0, -1e6, 3e38])
 def test_a_number_that_float16_does_not_hold_is_refused(value: float, a: Path, tmp_path: Path) -> None:
     change_weights(a, lambda tensors: tensors.update({BIAS: mx.full(tensors[BIAS].shape, value)}))
-    said = f"tensor {BIAS[5:]!r} holds {abs(value):g}, more than F16 can"
+    said = f"model.safetensors: tensor {BIAS!r} holds {abs(value):g}, more than float16 can"
     with pytest.raises(CheckpointError, match=re.escape(said)) as caught:
         mlxbert.convert(a, tmp_path / "b", dtype="float16")
     assert caught.value.hint is not None and "bfloat16" in caught.value.hint
@@ -66,7 +69,7 @@ def test_modules_are_converted_too(tmp_path: Path) -> None:
     again = mlxbert.convert(tmp_path / "b", tmp_path / "c", dtype="float16")
     assert again.changed == () and again.difference["tensors"]["rounded"] == 0
     large = [pooling("mean"), dense(mx.full((6, 24), 1e5))]
-    with pytest.raises(CheckpointError, match=r"2_Dense/linear\.weight' holds 100000, more than F16 can"):
+    with pytest.raises(CheckpointError, match=r"2_Dense: tensor 'linear\.weight' holds 100000, more than float16 can"):
         mlxbert.convert(save_st(tmp_path / "large", *large), tmp_path / "d", dtype="float16")
 
 
@@ -95,7 +98,7 @@ def test_what_would_be_another_model_is_not_written(
 ) -> None:
     def differing(kind: str) -> None:
         said = Difference(kind, "x", 1, 2, "x: 1 and 2")
-        found = Verification(False, "a", "b", (said,), ("a note",), {}, {"tolerance": 1e-4})
+        found = Verification(False, "a", "b", (said,), ("a note",), {}, {"texts": 9, "tolerance": 1e-4})
         monkeypatch.setattr(conversion, "verify", lambda *sides: found)
 
     differing("config")
@@ -211,3 +214,142 @@ def test_a_loaded_model_is_no_source(a: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="source is of type Model"):
         mlxbert.convert(model, tmp_path / "b")  # type: ignore[arg-type]
     assert len(repr(model)) < 300 and str(a) in repr(model)
+
+
+def test_what_is_put_into_a_folder_while_it_is_replaced_stays(
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = tmp_path / "b"
+    mlxbert.convert(a, b)
+
+    def look(source: Path, result: Path) -> Verification:
+        (b / "notes.txt").write_text("mine")
+        return verify.verify(source, result)
+
+    monkeypatch.setattr(conversion, "verify", look)
+    before = snapshot(b)
+    with pytest.raises(ArgumentError, match=r"b: holds 'notes\.txt', which no conversion wrote"):
+        mlxbert.convert(a, b, dtype="float16", overwrite=True)
+    assert snapshot(b) == before | {"notes.txt": b"mine"} and names(tmp_path) == ["a", "b"]
+
+
+def test_what_was_edited_since_is_not_replaced(a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    b = tmp_path / "b"
+    mlxbert.convert(a, b)
+    (b / ".DS_Store").write_bytes(b"a Mac's")
+    mlxbert.convert(a, b, overwrite=True)
+    (b / "README.md").write_text("my card")
+    monkeypatch.setattr(export, "write_weights", None)  # it is told before anything is done
+    with pytest.raises(ArgumentError, match=r"holds 'README\.md', which has changed since"):
+        mlxbert.convert(a, b, overwrite=True)
+    assert (b / "README.md").read_text() == "my card" and names(tmp_path) == ["a", "b"]
+
+
+def test_a_folder_that_the_source_links_into_is_not_replaced(a: Path, tmp_path: Path) -> None:
+    mlxbert.convert(a, tmp_path / "b")
+    (a / "model.safetensors").unlink()
+    (a / "model.safetensors").symlink_to(tmp_path / "b" / "model.safetensors")
+    with pytest.raises(ArgumentError, match=r"model\.safetensors of the model that is converted is a link into it"):
+        mlxbert.convert(a, tmp_path / "b", overwrite=True, dtype="float16")
+    assert mlxbert.load(a, task="fill-mask")
+
+
+def test_a_lock_that_another_conversion_has_let_go_of_is_none(
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partial, flock = tmp_path / "b.partial", fcntl.flock
+
+    def late(*arguments: Any) -> None:
+        """Behind its back one conversion ends and another begins."""
+        shutil.rmtree(partial)
+        partial.mkdir()
+        (partial / ".unfinished").touch()
+        (partial / "theirs").touch()
+        flock(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(ArgumentError, match=r"b\.partial: another conversion is working on it"):
+        mlxbert.convert(a, tmp_path / "b")
+    assert names(partial) == [".unfinished", "theirs"]
+
+
+def test_an_empty_folder_of_a_run_that_was_killed_is_taken(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "b.partial").mkdir()
+    mlxbert.convert(a, tmp_path / "b")
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_a_finished_folder_whose_run_was_killed_is_replaced(a: Path, tmp_path: Path) -> None:
+    mlxbert.convert(a, tmp_path / "b")
+    (tmp_path / "b" / ".unfinished").touch()
+    mlxbert.convert(a, tmp_path / "b", overwrite=True)
+    assert ".unfinished" not in names(tmp_path / "b")
+
+
+def test_a_module_without_a_folder_of_its_own_takes_nothing_away(tmp_path: Path) -> None:
+    a = save_st(tmp_path / "a", pooling("mean"), NORMALIZE)
+    modules = json.loads((a / "modules.json").read_text())
+    modules[2]["path"] = ""
+    (a / "modules.json").write_text(json.dumps(modules))
+    assert mlxbert.convert(a, tmp_path / "b").difference["agree"]
+
+
+def test_terms_beside_the_transformer_go_along(tmp_path: Path) -> None:
+    a = save_st(tmp_path / "a", pooling("mean"))
+    inner = a / "0_T"
+    inner.mkdir()
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        (a / name).rename(inner / name)
+    (inner / "LICENSE").write_text("terms")
+    modules = json.loads((a / "modules.json").read_text())
+    modules[0]["path"] = "0_T"
+    (a / "modules.json").write_text(json.dumps(modules))
+    mlxbert.convert(a, tmp_path / "b")
+    assert (tmp_path / "b" / "0_T" / "LICENSE").read_text() == "terms"
+
+
+def test_numbers_in_8_bits_that_float16_does_not_hold_are_refused(tmp_path: Path) -> None:
+    a = tiny_model(tmp_path / "a", hidden_size=32)
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    change_weights(a, lambda tensors: tensors.update({name: mx.full((32, 32), 80_000.0)}))
+    mlxbert.convert(a, tmp_path / "q", quantize=8, group_size=32)
+    said = rf"model\.safetensors: tensor {name!r} holds 80000, more than float16 can"
+    for source in ("a", "q"):
+        with pytest.raises(CheckpointError, match=said):
+            mlxbert.convert(tmp_path / source, tmp_path / "b", dtype="float16")
+    assert names(tmp_path) == ["a", "q"]
+
+
+CARDS = {
+    "no heading": "Plain description without any heading.",
+    "underlined": "Usage\n=====\n\nText.",
+    "fence": "```\n# code\n```\n\nText.",
+    "own heading": "# T\n\n### Conversion\n\nConverted from x by y.\n\n## Conversion\n\nMine.",
+    "lines": "# T\n\na\n\n---\n\nb\n\n---\n",
+    "none": "",
+}
+
+
+@pytest.mark.parametrize("text", CARDS.values(), ids=CARDS)
+@pytest.mark.parametrize(
+    "front", ["", "---\nlicense: mit\n---\n\n", "---  \r\nlicense: mit\r\n---\r\n", "\ufeff---\nlicense: mit\n---\n"]
+)
+def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path: Path) -> None:
+    a = tiny_model(tmp_path / "a", hidden_size=32)
+    (a / "README.md").write_bytes((front + text).encode())
+    mlxbert.convert(a, tmp_path / "b", quantize=8, group_size=32)
+    mlxbert.convert(tmp_path / "b", tmp_path / "c", dtype="float32")
+    card = tmp_path / "c" / "README.md"
+    with card.open("a") as file:
+        file.write("\nMy last line.\n")
+    mlxbert.convert(tmp_path / "c", tmp_path / "d")
+    found = (tmp_path / "d" / "README.md").read_text()
+    assert found.count("by mlxbert ") == 1 and "Converted from c by mlxbert" in found
+    assert found.startswith("---\nlicense: mit\n---\n") == bool(front)
+    assert text.strip() in found and "My last line." in found
+
+
+def test_a_model_without_numbers_is_told(a: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    change_weights(a, lambda tensors: tensors.update({BIAS: tensors[BIAS] * mx.nan}))
+    found = mlxbert.convert(a, tmp_path / "b")
+    assert "computes no numbers" in caplog.text and "texts" not in found.difference["outputs"]

@@ -14,10 +14,11 @@ from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.weights import keymap, network, safetensors
 from mlxbert.weights.checkpoint import Checkpoint
-from mlxbert.weights.quantized import Quantization, quantizable
+from mlxbert.weights.quantized import GROUP_SIZES, Quantization, quantizable
 from mlxbert.weights.stored import BYTES, FLOATS
 
 DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 OnProgress = Callable[[int, int], None]
 
 
@@ -48,20 +49,20 @@ class Tensor:
         groups = count // self.quantization.group_size
         return count * self.quantization.bits // 8 + 2 * groups * BYTES[self.dtype]
 
-    def read(self, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-        """What is written for it, read and converted.
-
-        Raises:
-            CheckpointError: A number is too large for the dtype.
-        """
-        array = converted(self.plain, arrays[self.plain], self.dtype)
+    def stored(self, array: mx.array) -> dict[str, mx.array]:
+        """What is written for it, if its numbers are those of an array of its dtype."""
         found = {self.name: array} if self.quantization is None else self.quantization.pack(self.name, array)
         mx.eval(found)
         return found
 
 
 def converted(name: str, array: mx.array, dtype: str) -> mx.array:
-    """A tensor in another dtype, one of `FLOATS`.
+    """A tensor in another dtype.
+
+    Args:
+        name: Of its file and of itself, for messages.
+        array: The tensor.
+        dtype: One of `FLOATS`.
 
     Raises:
         CheckpointError: It holds a number that is too large for it.
@@ -73,7 +74,7 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
     if lost.any().item():
         largest = mx.where(lost, mx.abs(array), 0).max().item()
         raise CheckpointError(
-            f"tensor {name!r} holds {largest:g}, more than {dtype} can",
+            f"{name} holds {largest:g}, more than {NAMES[dtype]} can",
             hint="bfloat16 holds numbers as large as float32 does",
         )
     return found
@@ -115,7 +116,7 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
     if quantization is not None and not any(tensor.quantization for tensor in tensors):
         raise ArgumentError(
             f"group_size is {quantization.group_size}, no divisor of the width of any matrix of {checkpoint.folder}",
-            hint="a smaller group may fit: 32",
+            hint="a smaller group may fit: 32" if quantization.group_size > min(GROUP_SIZES) else None,
         )
     return _with_prefix(checkpoint, tensors)
 
@@ -206,7 +207,10 @@ def write_weights(
         file = safetensors.SINGLE if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
         arrays: dict[str, mx.array] = {}
         for tensor in shard:
-            arrays |= tensor.read(checkpoint.arrays(FLOATS[tensor.dtype]))
+            name = checkpoint.names[tensor.plain]
+            array = checkpoint.arrays(mx.float32)[tensor.plain]  # rounded here only, where it is looked at
+            said = f"{checkpoint.tensors[name].file}: tensor {name!r}"
+            arrays |= tensor.stored(converted(said, array, tensor.dtype))
             done += tensor.bytes
             if on_progress is not None:
                 on_progress(done, total)

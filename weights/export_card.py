@@ -9,14 +9,14 @@ from typing import Any
 from mlxbert import __version__
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.export import Tensor
-from mlxbert.weights.export_files import is_own
+from mlxbert.weights.export_files import CARD, is_own
 from mlxbert.weights.export_folder import MANIFEST
 from mlxbert.weights.quantized import Quantization
 
-_CARD = "README.md"
 _SECTION = "## Conversion\n\nConverted from "
-_OLD_NOTE = re.compile(rf"{_SECTION}.* by mlxbert (?s:.*?)(?=^#|\Z)", re.MULTILINE)
-_FRONT = re.compile(r"---\n(.*?)^---\s*$", re.MULTILINE | re.DOTALL)
+_END = "<!-- end of the conversion -->"  # a card's own text may follow
+_OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
+_FRONT = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$", re.MULTILINE | re.DOTALL)
 _LIBRARY = re.compile(r"^library_name:.*$", re.MULTILINE)
 
 
@@ -48,12 +48,12 @@ def changes(
     if how is not None:
         packed = sum(1 for tensor in tensors if tensor.quantization)
         wide = [tensor for tensor in tensors if not tensor.quantization and len(tensor.shape) == 2]
-        yield f"quantized: {packed} matrices, {how.name}; as they were: {len(wide)} matrices and all vectors"
+        yield f"quantized: {packed} matrices, {how.name}; not quantized: {len(wide)} matrices and all vectors"
     for key, value in config.items():
         yield f"config.json: {key} " + ("taken out" if value is None else f"is {json.dumps(value)}")
 
 
-def note(source: str, sentences: tuple[str, ...], how: Quantization | None) -> str:
+def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) -> str:
     """What the model card says of the conversion.
 
     Args:
@@ -72,7 +72,12 @@ def note(source: str, sentences: tuple[str, ...], how: Quantization | None) -> s
             "",
             "The weights are quantized in MLX's layout: transformers and sentence-transformers do not open them.",
         ]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _END])
+
+
+def read_from(source: Path) -> list[Path]:
+    """The card of a model folder, if it has one of its own."""
+    return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
 
 
 def write(source: Path, folder: Path, title: str, note: str, *, quantized: bool) -> None:
@@ -85,10 +90,10 @@ def write(source: Path, folder: Path, title: str, note: str, *, quantized: bool)
         note: Markdown that says what was done, from its heading on.
         quantized: Whether other programs do not open the model: the note stands first, and the library is MLX's.
     """
-    old = source / _CARD
     text = f"---\nlibrary_name: transformers\n---\n\n# {title}"
-    if old.is_file() and is_own(old, source):
-        text = _OLD_NOTE.sub("", old.read_bytes().decode("utf-8", "replace"))
+    for old in read_from(source):
+        text = old.read_bytes().decode("utf-8-sig", "replace").replace("\r\n", "\n")
+        text = _OLD_NOTE.sub("", text)
     found = _FRONT.match(text)
     front, text = (found[1], text[found.end() :].strip()) if found else ("", text.strip())
     if quantized or _LIBRARY.findall(front) == ["library_name: mlx"]:
@@ -96,4 +101,4 @@ def write(source: Path, folder: Path, title: str, note: str, *, quantized: bool)
         front += "\nlibrary_name: mlx" if quantized else ""
     parts = [f"---\n{front.strip()}\n---"] if front.strip() else []
     parts += [note, text] if quantized else [text, note]
-    (folder / _CARD).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    (folder / CARD).write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -19,9 +19,8 @@ from mlxbert.weights.sentence_transformers import WITH_WEIGHTS, read_modules
 from mlxbert.weights.tokenizer_files import WHOLE, read_tokenizer
 from mlxbert.weights.weight_files import open_weights
 
-SETTINGS = "tokenizer_config.json"
+CARD, SETTINGS = "README.md", "tokenizer_config.json"
 _TERMS = ("LICENSE*", "LICENCE*", "NOTICE*")
-_NAMES = {dtype: name for name, dtype in export.DTYPES.items()}
 _DTYPE_KEYS = ("dtype", "torch_dtype")  # what transformers calls it since version 5, and what it did before
 
 
@@ -45,7 +44,7 @@ def write_config(
     changed |= {key: value for key, value in values.items() if key not in own}  # what Google leaves unsaid
     if dtype is not None:
         named = [key for key in _DTYPE_KEYS if key in values] or [_DTYPE_KEYS[0]]
-        changed |= {key: _NAMES[dtype] for key in named if values.get(key) != _NAMES[dtype]}
+        changed |= {key: export.NAMES[dtype] for key in named if values.get(key) != export.NAMES[dtype]}
     for key, value in checkpoint.family.restated(checkpoint.config_json, checkpoint.config).items():
         if values.get(key) != value:
             changed[key] = value
@@ -76,9 +75,9 @@ def copy_files(source: Path, checkpoint: Checkpoint, folder: Path) -> Iterator[P
         Each file when it is copied.
     """
     places = dict.fromkeys((source, checkpoint.folder), SMALL)
-    places |= {module.folder: (CONFIG,) for module in read_modules(source)[1:]}
+    terms = [path for here in places for pattern in _TERMS for path in here.glob(pattern) if is_own(path, source)]
+    places = dict.fromkeys((module.folder for module in read_modules(source)[1:]), (CONFIG,)) | places
     files = [here / name for here, names in places.items() for name in names]
-    terms = [path for pattern in _TERMS for path in source.glob(pattern) if is_own(path, source)]
     for path in (*files, *terms):
         if path.is_file() and path != checkpoint.config_json.path:
             target = folder / path.relative_to(source)
@@ -115,7 +114,7 @@ def write_modules(source: Path, folder: Path, dtype: str | None) -> Iterator[tup
         weights = open_weights(module.folder)
         stored = {info.dtype for info in weights.tensors.values()}
         arrays = {
-            name: export.converted(f"{module.folder.name}/{name}", array, dtype) if dtype else array
+            name: export.converted(f"{module.folder}: tensor {name!r}", array, dtype) if dtype else array
             for name, array in weights.arrays().items()
         }
         export.save(target / safetensors.SINGLE, arrays, {"format": "pt"})

@@ -5,19 +5,22 @@ nothing takes an unfinished one for a model.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from mlxbert.errors import ArgumentError, MlxbertError
 
 MANIFEST = "conversion.json"
 MARK = ".unfinished"  # in the folder while it is made
 _ANOTHER = "name another folder"
+_OF_SYSTEMS = {".DS_Store"}  # what a Mac leaves in a folder that somebody looked into
 
 
 def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
@@ -32,14 +35,15 @@ def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
         target = Path(target).expanduser()
         there = target.is_symlink() or target.exists()
         if there and not target.is_dir():
-            raise ArgumentError(f"{target}: is a file, expected a folder that is not there yet")
+            said = "a file" if target.exists() else "a link to nothing"
+            raise ArgumentError(f"{target}: is {said}, expected a folder that is not there yet")
         _check_place(target, source)
         if there and any(target.iterdir()):
             if not (target / MANIFEST).is_file():
                 raise ArgumentError(f"{target}: is there already, and no conversion made it", hint=_ANOTHER)
             if not overwrite:
                 raise ArgumentError(f"{target}: is there already", hint="--overwrite replaces it")
-            _check_own(target)
+            _check_own(target, target)
         return target.resolve()
     except OSError as problem:
         raise MlxbertError(f"{target}: cannot be written ({problem.strerror})") from None
@@ -59,19 +63,37 @@ def _check_place(target: Path, source: Path) -> None:
         raise ArgumentError(f"{target}: is the folder that mlxbert runs in", hint="name one that is to be made in it")
 
 
-def _check_own(target: Path) -> None:
-    """Refuses to replace a folder in which lies what no conversion wrote."""
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_own(folder: Path, called: Path) -> None:
+    """Refuses to replace a folder in which lies what no conversion wrote; messages call it `called`."""
     try:
-        written = json.loads((target / MANIFEST).read_bytes())["written"]
-        own = {MANIFEST, *written}
+        written = dict(json.loads((folder / MANIFEST).read_bytes())["written"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ArgumentError(f"{target / MANIFEST}: no conversion wrote this", hint=_ANOTHER) from None
-    for path in sorted(target.rglob("*")):
-        name = path.relative_to(target).as_posix()
-        if name not in own and (path.is_symlink() or not path.is_dir()):
-            raise ArgumentError(
-                f"{target}: holds {name!r}, which no conversion wrote", hint=f"move it away, or {_ANOTHER}"
-            )
+        raise ArgumentError(f"{called / MANIFEST}: no conversion wrote this", hint=_ANOTHER) from None
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if (path.is_dir() and not path.is_symlink()) or name in (MANIFEST, MARK) or path.name in _OF_SYSTEMS:
+            continue
+        if name not in written or digest(path) != written[name]:
+            said = "has changed since" if name in written else "no conversion wrote"
+            raise ArgumentError(f"{called}: holds {name!r}, which {said}", hint=f"move it away, or {_ANOTHER}")
+
+
+def check_apart(target: Path, files: Iterable[Path]) -> None:
+    """Refuses to replace a folder that a model has its files from, by links.
+
+    Args:
+        target: What `check_target` gave.
+        files: Of the model.
+    """
+    for path in files:
+        if target in path.resolve().parents:
+            raise ArgumentError(f"{target}: {path} of the model that is converted is a link into it", hint=_ANOTHER)
 
 
 def check_space(target: Path, size: int) -> None:
@@ -93,14 +115,11 @@ def made(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
     partial = target.with_name(target.name + ".partial")
     mark = partial / MARK
     try:
-        if partial.exists() and not mark.is_file():
+        if partial.exists() and not mark.is_file() and any(partial.iterdir()):
             raise ArgumentError(f"{partial}: is there already, and no conversion made it", hint=_ANOTHER)
         partial.mkdir(parents=True, exist_ok=True)
         with mark.open("ab") as lock:  # goes with the process, however that ends
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ArgumentError(f"{partial}: another conversion is working on it") from None
+            _lock(lock, mark)
             try:
                 _clear(partial)
                 check_target(target, source, overwrite)  # another conversion may have come before
@@ -114,8 +133,20 @@ def made(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
         ) from None
 
 
+def _lock(file: BinaryIO, mark: Path) -> None:
+    """Locks the mark, if it is still there: another conversion may have finished, and a third begun."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        ours = False
+    else:
+        ours = os.path.samestat(os.fstat(file.fileno()), mark.stat())
+    if not ours:
+        raise ArgumentError(f"{mark.parent}: another conversion is working on it")
+
+
 @contextmanager
-def whole(partial: Path) -> Iterator[Path]:
+def measurable(partial: Path) -> Iterator[Path]:
     """A folder with links to all that was written so far, for a configuration to lie beside it: a model to measure.
 
     In the folder that is made a configuration would make a finished model of it, to whoever comes by.
@@ -139,16 +170,23 @@ def _clear(partial: Path) -> None:
 
 
 def move(partial: Path, target: Path) -> None:
-    """Puts a finished folder in its place; the one that was there is gone only when the new one is there."""
-    (partial / MARK).unlink()
-    if not (target / MANIFEST).is_file():
-        os.replace(partial, target)
-        return
-    old = Path(tempfile.mkdtemp(".replaced", f"{target.name}.", target.parent))
-    os.replace(target, old)
+    """Puts a finished folder in its place; the one that was there is gone only when the new one is there.
+
+    Raises:
+        ArgumentError: Somebody put something into the one that was there.
+    """
+    old = None
+    if (target / MANIFEST).is_file():
+        old = Path(tempfile.mkdtemp(".replaced", f"{target.name}.", target.parent))
+        os.replace(target, old)
     try:
+        if old is not None:
+            _check_own(old, target)
         os.replace(partial, target)
-    except OSError:
-        os.replace(old, target)
+    except (OSError, ArgumentError):
+        if old is not None:
+            os.replace(old, target)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    (target / MARK).unlink()  # last: without it nobody would clean up what was left of it
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)

@@ -6,6 +6,7 @@ Names and shapes are given as transformers has them. Format: see `tf_table`.
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.device import mx
@@ -162,7 +163,12 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
         CheckpointError: See `find_index`; or a file is missing, damaged, or holds what mlxbert does not read.
     """
     path = find_index(folder)
-    return None if path is None else {path: _read_header(path, classes)}
+    if path is None:
+        return None
+    header = _read_header(path, classes)
+    if len([*folder.glob(f"*{TF_INDEX}")]) > 1:  # what chose among them was read, too
+        header = replace(header, beside=(*header.beside, folder / TF_CHOICE))
+    return {path: header}
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:

@@ -86,6 +86,10 @@ class WeightFiles:
         found = self._arrays
         return LazyArrays(self.tensors, lambda name: found[self.tensors[name].file][name])
 
+    def release(self) -> None:
+        """Lets go of what was parsed, all data of a graph say; it is parsed again if tensors are asked for again."""
+        self.__dict__.pop("_arrays", None)
+
     @cached_property
     def _arrays(self) -> dict[Path, Mapping[str, mx.array]]:
         """The tensors of each file. What it says of them is parsed once; data is not kept."""
