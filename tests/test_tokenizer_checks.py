@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 
 from mlxbert.errors import TokenizerError
 from mlxbert.tokenizer import load_tokenizer
-from mlxbert.weights.tokenizer_checks import MAX_BYTE_STEPS, MAX_TOKEN
+from mlxbert.weights.tokenizer_checks import MAX_BYTE_STEPS, MAX_FILE, MAX_TOKEN
 from mlxbert.weights.tokenizer_files import lower_cased, read_tokenizer
 from tests.tiny import VOCAB, tiny_config
 from tests.vocabularies import HEAD, pieces_file, plain, put
@@ -77,6 +77,18 @@ def test_tokens_of_a_sentencepiece_model_are_as_long_as_it_makes_them(tmp_path: 
             assert read_tokenizer(folder).tokenizer.token_to_id("x" * size) is not None
         else:
             assert "a piece of 513 characters, expected at most 512" in refusal(folder)
+
+
+def test_a_file_larger_than_any_is_refused_unread(tmp_path: Path) -> None:
+    folder = word_pieces(tmp_path)
+    for size, said in (
+        (MAX_FILE, "damaged|quotation"),
+        (MAX_FILE + 1, "67,108,865 bytes, expected at most 67,108,864"),
+    ):
+        with (folder / "tokenizer.json").open("r+b") as file:
+            file.truncate(size)  # zeros, which are no JSON
+        with pytest.raises(TokenizerError, match=said):
+            read_tokenizer(folder)
 
 
 def test_a_table_of_replacements_must_be_as_large_as_it_says(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from mlxbert.errors import TokenizerError
 
 MAX_TOKEN = 2048  # bytes: 512 characters, the most that SentencePiece makes; the library has a stack frame for each
+MAX_FILE = 2**26  # bytes; those of the largest vocabularies have 2**25
 MAX_ID = 2**24  # the library lists all numbers that have no token when it writes a vocabulary
 MAX_BYTE_STEPS = 8  # each may double a text
 _AGAIN = "download it again"
@@ -67,13 +68,18 @@ def _unescaped(path: Path, data: bytes) -> bytes:
         raise TokenizerError(f"{path}: damaged: {problem}", hint=_AGAIN) from None
 
 
-def checked(path: Path, data: bytes) -> bytes:
+def read_checked(path: Path) -> bytes:
     """The content of a `tokenizer.json`, as it is to be given to the library.
 
     Raises:
-        TokenizerError: It would end the process: it has a token that is too long, a table of replacements that is not
-            as large as it says, or too many steps; or it is no JSON.
+        OSError: It cannot be read.
+        TokenizerError: It would end the process: it is too large, it has a token that is too long, a table of
+            replacements that is not as large as it says, or too many steps; or it is no JSON.
     """
+    size = path.stat().st_size
+    if size > MAX_FILE:
+        raise TokenizerError(f"{path}: {size:,} bytes, expected at most {MAX_FILE:,}", hint=_AGAIN)
+    data = path.read_bytes()
     if _ESCAPED.search(data):
         data = _unescaped(path, data)
     _check(path, data)

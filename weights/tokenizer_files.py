@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from mlxbert.errors import TokenizerError
 from mlxbert.weights.tokenizer_added import add_tokens, collect
-from mlxbert.weights.tokenizer_checks import check_ids, checked, guarded
+from mlxbert.weights.tokenizer_checks import check_ids, guarded, read_checked
 from mlxbert.weights.tokenizer_classes import (
     CLASSES,
     MODEL_TYPES,
@@ -143,7 +143,7 @@ def _from_vocabulary(
 
 def _read_whole(path: Path) -> Tokenizer:
     try:
-        data = checked(path, path.read_bytes())
+        data = read_checked(path)
         with guarded(str(path)):
             tokenizer = Tokenizer.from_buffer(data)
     except OSError as problem:
