@@ -15,7 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from family_mutations import FAMILY_MUTATIONS
-from format_mutations import FORMAT_MUTATIONS
+from reading_mutations import READING_MUTATIONS
+from writing_mutations import WRITING_MUTATIONS
 
 ROOT = Path(__file__).parents[1]
 
@@ -520,7 +521,7 @@ MUTATIONS = (
         "if False:",
         "tests/test_inspect.py",
     ),
-    *(Mutation(*row) for row in (*FAMILY_MUTATIONS, *FORMAT_MUTATIONS)),
+    *(Mutation(*row) for row in (*FAMILY_MUTATIONS, *READING_MUTATIONS, *WRITING_MUTATIONS)),
 )
 
 
