@@ -14,7 +14,7 @@ from typing import cast
 
 import mlxbert
 from mlxbert.device import mx
-from mlxbert.heads import probabilities
+from mlxbert.nn.heads import probabilities
 
 
 @dataclass

@@ -36,7 +36,7 @@ REFERENCE = "sentence-transformers"
 def mlxbert(folder: str, dtype: str) -> Embed:
     """This project."""
     import mlxbert
-    from mlxbert.batch import Usage
+    from mlxbert.text.batch import Usage
 
     model = mlxbert.load(folder, task="embed", dtype=dtype)
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import mlxbert
 from mlxbert.device import mx
-from mlxbert.heads import Network
+from mlxbert.nn.heads import Network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.network import build_network
 from mlxbert.weights.sentence_transformers import transformer_folder

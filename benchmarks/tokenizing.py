@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mlxbert.config import Absolute, EncoderConfig
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizer_files import read_tokenizer
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -44,8 +44,8 @@ def embed(
     check_output(out.output, out.overwrite, VECTORS, source.input)
     opened = open_input(texts or (), source, ("text",))
     loaded = session.load("embed", model)
-    from mlxbert.batch import Usage
     from mlxbert.tasks.embed import embed_stream
+    from mlxbert.text.batch import Usage
 
     usage, given = Usage(), vector.given() | {"normalize": normalize}
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}

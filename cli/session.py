@@ -23,8 +23,8 @@ from mlxbert.weights.source import BUILTIN
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mlxbert.batch import Usage
     from mlxbert.model import Model
+    from mlxbert.text.batch import Usage
 
 BUILTIN_QUALITY = {
     "fill-mask": "its first word is right for 36 % of the masked words of Wikipedia paragraphs",

@@ -31,8 +31,8 @@ def similarity(
     alone = len(texts or ()) == 1  # those it is compared with come from --input or a pipe
     records = _open(() if alone else texts or (), source, alone=alone)
     loaded = session.load("embed", model)
-    from mlxbert.batch import Usage
     from mlxbert.tasks.similarity import similarity as task
+    from mlxbert.text.batch import Usage
 
     say_assumed(loaded, vector.pooling)
     query, others = (texts[0], single(records.records)) if texts and alone else _split(records)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mlxbert.batch import Usage
     from mlxbert.compare.verify import verify
     from mlxbert.conversion import Conversion, convert
     from mlxbert.errors import (
@@ -49,9 +48,10 @@ if TYPE_CHECKING:
     from mlxbert.tasks.next_sentence import next_sentence
     from mlxbert.tasks.replaced import replaced
     from mlxbert.tasks.similarity import similarity
+    from mlxbert.text.batch import Usage
 
 _HOMES = {
-    "mlxbert.batch": ("Usage",),
+    "mlxbert.text.batch": ("Usage",),
     "mlxbert.compare.verify": ("verify",),
     "mlxbert.conversion": ("Conversion", "convert"),
     "mlxbert.errors": (

@@ -16,7 +16,7 @@ from mlxbert import __version__
 from mlxbert import device as devices
 from mlxbert.compare.verify import verify
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.tokenizer import load_tokenizer
+from mlxbert.text.tokenizer import load_tokenizer
 from mlxbert.weights import export, export_card, export_files, export_folder
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.export_folder import MANIFEST, MARK

@@ -10,10 +10,10 @@ from pathlib import Path
 from mlxbert import device as devices
 from mlxbert.config import EncoderConfig
 from mlxbert.device import dtype_name, mx
-from mlxbert.embedder import Embedder
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadError
-from mlxbert.heads import Network
-from mlxbert.tokenizer import Tokenizer, load_tokenizer
+from mlxbert.nn.embedder import Embedder
+from mlxbert.nn.heads import Network
+from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families import family_of

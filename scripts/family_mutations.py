@@ -6,9 +6,9 @@ _DIALECTS, _REFUSED = "tests/test_families.py", "tests/test_families_refused.py"
 _REVIEWED = "tests/test_families_reviewed.py"
 _POST_NORM, _ROTARY, _DEBERTA = "weights/post_norm.py", "weights/rotary.py", "weights/deberta.py"
 _CHECKPOINT, _FAMILY, _NOMIC = "weights/checkpoint.py", "weights/family.py", "weights/nomic.py"
-_POSITIONS, _ATTENTION, _BLOCKS = "mlxbert/positions.py", "mlxbert/attention.py", "mlxbert/blocks.py"
+_POSITIONS, _ATTENTION, _BLOCKS = "mlxbert/nn/positions.py", "mlxbert/nn/attention.py", "mlxbert/nn/blocks.py"
 _PATHS = "tests/test_paths.py"
-_ENCODER, _HEADS, _BATCH = "mlxbert/encoder.py", "mlxbert/heads.py", "mlxbert/batch.py"
+_ENCODER, _HEADS, _BATCH = "mlxbert/nn/encoder.py", "mlxbert/nn/heads.py", "mlxbert/text/batch.py"
 
 FAMILY_MUTATIONS = (
     (

@@ -11,7 +11,7 @@ from fuzz_mutate import change_json, change_message, flips
 from fuzz_readers import Reader, on
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from mlxbert.tokenizer import load_tokenizer
+from mlxbert.text.tokenizer import load_tokenizer
 from mlxbert.weights.sentencepiece_file import CONTROL, UNKNOWN, USER_DEFINED
 from tests import tiny
 from tests import vocabularies as words

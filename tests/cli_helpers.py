@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from mlxbert.device import BLAS, mx, nn, use
-from mlxbert.heads import Network
+from mlxbert.nn.heads import Network
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import FAMILIES
 from mlxbert.weights.network import to_theirs

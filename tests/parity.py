@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.device import choose_dtype, mx
-from mlxbert.encoder import EncoderOutput
-from mlxbert.heads import Network
+from mlxbert.nn.encoder import EncoderOutput
+from mlxbert.nn.heads import Network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.network import build_network
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxbert.batch import Batch, Usage, bucket, default_batch_tokens, in_batches, make_batch, plan, windows
 from mlxbert.config import Absolute
 from mlxbert.device import mx
-from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError
+from mlxbert.text.batch import Batch, Usage, bucket, default_batch_tokens, in_batches, make_batch, plan, windows
+from mlxbert.text.encoding import Encoding
 from tests.tiny import tiny_config
 
 QUICK = settings(deadline=None, max_examples=100)
@@ -116,7 +116,7 @@ def test_lengths_on_a_gpu_come_from_a_small_set(length: int, most: int) -> None:
 
 
 def test_a_gpu_gets_padded_lengths_and_no_dummy_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.batch.on_gpu", lambda: True)
+    monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
     shapes = []
 
     def compute(batch: Batch, group: list[int]) -> list[int]:

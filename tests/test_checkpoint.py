@@ -8,7 +8,7 @@ import pytest
 
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError, ConfigError
-from mlxbert.heads import Network
+from mlxbert.nn.heads import Network
 from mlxbert.weights import rows
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.network import build_network, to_theirs

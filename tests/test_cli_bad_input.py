@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.batch import WINDOW
 from mlxbert.device import mx
+from mlxbert.text.batch import WINDOW
 from tests.cli_helpers import (
     TIMEOUT,
     WITHOUT_PRIVILEGES,

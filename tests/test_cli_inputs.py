@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.batch import WINDOW
+from mlxbert.text.batch import WINDOW
 from tests.cli_helpers import TIMEOUT, Outcome, call, command, environment, process, terminal, tiny_model
 
 

@@ -12,12 +12,12 @@ from unittest import mock
 
 import pytest
 
-from mlxbert.batch import WINDOW
 from mlxbert.cli.fingerprint import hash_folder
 from mlxbert.cli.output import FileOutput
 from mlxbert.cli.parts import PART
 from mlxbert.errors import ArgumentError
 from mlxbert.results import NextSentence
+from mlxbert.text.batch import WINDOW
 from tests.cli_helpers import call, command, environment, terminal, tiny_model
 
 FILE: dict[str, Any] = {"task": "t", "input": "a hash"}

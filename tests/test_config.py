@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mlxbert.activations import ACTIVATIONS
 from mlxbert.config import Absolute, EncoderConfig
 from mlxbert.errors import ConfigError
+from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families import family_of
 from mlxbert.weights.source import builtin_folder

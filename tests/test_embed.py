@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 import mlxbert
-from mlxbert.batch import WINDOW
 from mlxbert.device import mx
 from mlxbert.results import Embedding, Failure
+from mlxbert.text.batch import WINDOW
 
 Vector = NDArray[np.float32]
 D, LIMIT = 24, 32

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.batch import WINDOW, Usage
 from mlxbert.results import Embedding
+from mlxbert.text.batch import WINDOW, Usage
 from tests.st_folder import NORMALIZE, pooling, save_st
 from tests.test_embed import LIMIT, LONG, PROMPT, TEXTS, D, hidden_states, near
 from tests.tiny import random_network, save, tensors_of, tiny_config

@@ -10,9 +10,9 @@ import pytest
 from mlxbert import device
 from mlxbert.config import Absolute, EncoderConfig, Projection
 from mlxbert.device import mx, nn
-from mlxbert.encoder import Encoder
 from mlxbert.errors import ConfigError, InputError
-from mlxbert.heads import Network
+from mlxbert.nn.encoder import Encoder
+from mlxbert.nn.heads import Network
 from tests.tiny import random_network, tiny_config
 
 IDS = mx.array([[2, 7, 11, 9, 3], [2, 8, 12, 10, 3], [2, 5, 6, 7, 3]])
@@ -179,7 +179,7 @@ def test_a_batch_split_over_cores_equals_the_whole(monkeypatch: pytest.MonkeyPat
     network = random_network(tiny_config())
     options: dict[str, Any] = {"output_hidden_states": True, "output_attentions": True}
     split = network.encoder(IDS, MASK, **options)
-    monkeypatch.setattr("mlxbert.encoder.lanes", lambda batch: [])
+    monkeypatch.setattr("mlxbert.nn.encoder.lanes", lambda batch: [])
     whole = network.encoder(IDS, MASK, **options)
     assert _far(split.last_hidden_state, whole.last_hidden_state) < 1e-6
     assert split.pooler_output is not None and whole.pooler_output is not None

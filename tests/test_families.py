@@ -11,7 +11,7 @@ import pytest
 from mlxbert.config import EncoderConfig, Rotary, Rotation
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
-from mlxbert.positions import Context
+from mlxbert.nn.positions import Context
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import FAMILIES, family_of

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.batch import WINDOW
 from mlxbert.device import mx
+from mlxbert.text.batch import WINDOW
 from tests.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
 TOKYO = "Tokyo is the largest city in [MASK]."

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from mlxbert import kernels
 from mlxbert.device import mx
-from mlxbert.heads import probabilities
+from mlxbert.nn import kernels
+from mlxbert.nn.heads import probabilities
 
 
 def _random(*shape: int, scale: float = 1.0, seed: int = 0) -> mx.array:

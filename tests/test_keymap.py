@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
-from mlxbert.heads import Network
+from mlxbert.nn.heads import Network
 from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families import FAMILIES

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.activations import ACTIVATIONS, activate
 from mlxbert.device import mx
+from mlxbert.nn.activations import ACTIVATIONS, activate
 from tests.families import FROZEN, FROZEN_CELLS
 from tests.frozen import GOLDENS, arrays, frozen_outputs, write_model
 from tests.parity import BOUNDS, Array, Case, assert_equal, difference, load_network, outputs

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert import attention, positions
 from mlxbert.config import Biases, PreNorm, Rotary, Rotation
 from mlxbert.device import mx, nn
-from mlxbert.encoder import Encoder
+from mlxbert.nn import attention, positions
+from mlxbert.nn.encoder import Encoder
 from tests.families import FROZEN
 from tests.frozen import frozen_outputs, write_model
 from tests.parity import assert_equal, load_network, outputs

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from mlxbert.device import mx
-from mlxbert.encoder import EncoderOutput
 from mlxbert.errors import ArgumentError
-from mlxbert.pooling import POOLINGS, pool
+from mlxbert.nn.encoder import EncoderOutput
+from mlxbert.nn.pooling import POOLINGS, pool
 
 HIDDEN = np.random.default_rng(1).normal(size=(3, 6, 4)).astype(np.float32) - 3  # below 0: a max over zeros would show
 LENGTHS = (6, 3, 1)

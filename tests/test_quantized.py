@@ -13,7 +13,7 @@ import pytest
 import mlxbert
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
-from mlxbert.heads import HEADS, Network
+from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import family_of

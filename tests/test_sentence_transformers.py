@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 import mlxbert
 from mlxbert.device import mx
-from mlxbert.embedder import Embedder, EmbeddingConfig
-from mlxbert.encoder import EncoderOutput
 from mlxbert.model import load_tokenizer_of
+from mlxbert.nn.embedder import Embedder, EmbeddingConfig
+from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.weights.sentence_transformers import read_embedder, read_modules, transformer_folder
 from tests.st_folder import (
     FLAGS,

@@ -114,7 +114,7 @@ _MUTATE = """
 import random, sys
 from pathlib import Path
 from mlxbert.errors import TokenizerError
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizer_files import read_tokenizer
 from tests.tiny import tiny_config
 folder, content, generator = Path(sys.argv[1]), Path(sys.argv[1], "whole").read_bytes(), random.Random(4)

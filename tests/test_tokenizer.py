@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxbert.config import Absolute
-from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.source import builtin_folder
 from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
 from tests.tiny import tiny_config

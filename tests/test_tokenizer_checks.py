@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from mlxbert.errors import TokenizerError
-from mlxbert.tokenizer import load_tokenizer
+from mlxbert.text.tokenizer import load_tokenizer
 from mlxbert.weights.tokenizer_checks import MAX_BYTE_STEPS, MAX_FILE, MAX_TOKEN
 from mlxbert.weights.tokenizer_files import lower_cased, read_tokenizer
 from tests.tiny import VOCAB, tiny_config

@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 
 from mlxbert.errors import TokenizerError
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.sentencepiece_file import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, read_sentencepiece
 from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
 from tests.tiny import tiny_config

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from mlxbert.errors import TokenizerError
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizer_files import read_tokenizer
 from tests import tiny
 from tests.tiny import tiny_config

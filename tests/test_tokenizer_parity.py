@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from mlxbert.encoding import Encoding
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizer_files import read_tokenizer
 from tests.tiny import tiny_config
 from tests.vocabularies import put

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.attention import RotaryAttention
-from mlxbert.batch import make_batch
 from mlxbert.config import Absolute, Disentangled, RelativeBias
 from mlxbert.device import mx, nn
-from mlxbert.encoding import Encoding
 from mlxbert.errors import InputError
-from mlxbert.heads import Network
-from mlxbert.positions import BiasTable, Context, DistanceTable
+from mlxbert.nn.attention import RotaryAttention
+from mlxbert.nn.heads import Network
+from mlxbert.nn.positions import BiasTable, Context, DistanceTable
+from mlxbert.text.batch import make_batch
+from mlxbert.text.encoding import Encoding
 from tests.families import FROZEN, FROZEN_CELLS
 from tests.frozen import change_config, read_config, tensors_in, write_model
 from tests.parity import Array, load_network

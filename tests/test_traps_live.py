@@ -8,7 +8,7 @@ import pytest
 
 from mlxbert.config import Disentangled
 from mlxbert.device import mx
-from mlxbert.positions import Context, DistanceTable
+from mlxbert.nn.positions import Context, DistanceTable
 from tests.families import FAMILIES, FROZEN, Compared, make_model
 from tests.frozen import read_config, write_config
 from tests.parity import Case, assert_equal, load_network, outputs, reference_outputs

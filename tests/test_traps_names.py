@@ -7,7 +7,7 @@ import pytest
 
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
-from mlxbert.heads import Network
+from mlxbert.nn.heads import Network
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.families import FROZEN, FROZEN_CELLS
 from tests.frozen import change_config, tensors_in, write_model, write_tensors

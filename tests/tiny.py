@@ -7,7 +7,7 @@ from typing import Any
 
 from mlxbert.config import Absolute, EncoderConfig
 from mlxbert.device import mx, nn
-from mlxbert.heads import Network
+from mlxbert.nn.heads import Network
 from mlxbert.weights.families import FAMILIES
 from mlxbert.weights.network import to_theirs
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
-from mlxbert.heads import HEADS, Network
+from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights import account, keymap, rows
 from mlxbert.weights.account import CLASSIFIERS
 from mlxbert.weights.config_json import ConfigJson, read_config

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlxbert.activations import ACTIVATIONS
 from mlxbert.config import EncoderConfig, HeadConfig, Positions
 from mlxbert.errors import ConfigError
+from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.keymap import Table
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from mlxbert.config import EncoderConfig
 from mlxbert.device import nn
-from mlxbert.embedder import Embedder
 from mlxbert.errors import MlxbertError
+from mlxbert.nn.embedder import Embedder
 from mlxbert.weights import inspect_parts
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.config_json import ConfigJson

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from mlxbert.blocks import build_block
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
-from mlxbert.heads import HEADS, Network
-from mlxbert.positions import Context
+from mlxbert.nn.blocks import build_block
+from mlxbert.nn.heads import HEADS, Network
+from mlxbert.nn.positions import Context
 from mlxbert.weights import account, keymap
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.family import Family
@@ -93,7 +93,7 @@ class _StreamedLayer(nn.Module):
         self._checkpoint, self._number, self._dtype = checkpoint, number, dtype
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
-        """See the layers of `mlxbert.blocks`."""
+        """See the layers of `mlxbert.nn.blocks`."""
         layer = build_block(self._checkpoint.config, self._number)
         _fill(layer, self._checkpoint, self._dtype, within=f"encoder.layers.{self._number}.")
         found: tuple[mx.array, mx.array | None] = layer(x, context)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert.activations import ACTIVATIONS
 from mlxbert.device import mx, nn
-from mlxbert.embedder import Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
+from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.embedder import Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.weights.config_json import ConfigJson, read_json, read_json_list
 from mlxbert.weights.hub_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
 from mlxbert.weights.stored import FLOATS, Header

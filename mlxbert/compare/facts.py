@@ -7,9 +7,9 @@ from dataclasses import fields, is_dataclass
 from mlxbert.compare.sides import Side
 from mlxbert.compare.texts import PAIRS, TEXTS
 from mlxbert.device import nn
-from mlxbert.embedder import Dense, Embedder
-from mlxbert.encoding import Encoding
+from mlxbert.nn.embedder import Dense, Embedder
 from mlxbert.results import Difference
+from mlxbert.text.encoding import Encoding
 from mlxbert.weights.account import CLASSIFIERS
 from mlxbert.weights.inspect_parts import to_json
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mlxbert.batch import Batch, in_batches
 from mlxbert.compare.facts import cuts, spelled
 from mlxbert.compare.sides import Side
 from mlxbert.compare.texts import MASKED, TEXTS
 from mlxbert.device import mx
-from mlxbert.embedder import Embedder
-from mlxbert.encoding import Encoding
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.model import Model
+from mlxbert.nn.embedder import Embedder
 from mlxbert.results import Embedding, FillMask
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.tasks.fill_mask import fill_mask
+from mlxbert.text.batch import Batch, in_batches
+from mlxbert.text.encoding import Encoding
 
 if TYPE_CHECKING:
     import numpy as np

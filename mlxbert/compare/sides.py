@@ -6,11 +6,11 @@ from pathlib import Path
 
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx
-from mlxbert.embedder import Embedder
 from mlxbert.errors import CheckpointError, MlxbertError
-from mlxbert.heads import Network
 from mlxbert.model import Model
-from mlxbert.tokenizer import Tokenizer, load_tokenizer
+from mlxbert.nn.embedder import Embedder
+from mlxbert.nn.heads import Network
+from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.network import build_network, first_problem, parameters, shapes

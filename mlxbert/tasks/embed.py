@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast, overload
 
-from mlxbert.batch import Batch, Usage, check_batch_tokens, in_batches
-from mlxbert.embedder import SMALLEST_NORM, Embedder
-from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import Model
+from mlxbert.nn.embedder import SMALLEST_NORM, Embedder
 from mlxbert.results import Embedding, Failure
-from mlxbert.tasks.common import check_on_error, run
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.tasks.runner import check_on_error, run
+from mlxbert.text.batch import Batch, Usage, check_batch_tokens, in_batches
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ class EmbedOptions(TypedDict, total=False):
     """How texts become vectors. What is left out is done as the model's own files say (`model.embedder.config`).
 
     Attributes:
-        pooling: One of `mlxbert.pooling.POOLINGS`, or several joined by `+`.
+        pooling: One of `mlxbert.nn.pooling.POOLINGS`, or several joined by `+`.
         normalize: True brings vectors to length 1, after cutting; False leaves out the model's own normalizing.
         dimensions: Keep only so many leading values (Matryoshka). They are not normalized again unless `normalize`
             says so, as in sentence-transformers.

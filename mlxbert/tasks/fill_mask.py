@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast, overload
 
-from mlxbert.batch import Batch, in_batches
 from mlxbert.device import mx
-from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.heads import probabilities
 from mlxbert.model import Model
+from mlxbert.nn.heads import probabilities
 from mlxbert.results import Failure, Fill, FillMask, Mask
-from mlxbert.tasks.common import check_finite, check_on_error, run
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.tasks.runner import check_finite, check_on_error, run
+from mlxbert.text.batch import Batch, in_batches
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.tokenizer import Tokenizer
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 OVERFLOWS = ("window", "truncate", "error")

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, cast, overload
 
-from mlxbert.batch import Batch, in_batches
-from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.heads import probabilities
 from mlxbert.model import Model
+from mlxbert.nn.heads import probabilities
 from mlxbert.results import Failure, NextSentence
-from mlxbert.tasks.common import check_finite, check_on_error, run
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.tasks.runner import check_finite, check_on_error, run
+from mlxbert.text.batch import Batch, in_batches
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.tokenizer import Tokenizer
 
 Pair = tuple[str, str]
 OVERFLOWS = ("truncate", "error")

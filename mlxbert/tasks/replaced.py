@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, overload
 
-from mlxbert.batch import Batch, in_batches
 from mlxbert.device import mx
-from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.results import Failure, Replaced, ReplacedToken
-from mlxbert.tasks.common import check_finite, check_on_error, run
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.tasks.runner import check_finite, check_on_error, run
+from mlxbert.text.batch import Batch, in_batches
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.tokenizer import Tokenizer
 
 OVERFLOWS = ("window", "truncate", "error")
 

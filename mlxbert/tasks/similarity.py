@@ -4,12 +4,12 @@ import heapq
 from collections.abc import Iterable
 from typing import Literal, Unpack, cast, overload
 
-from mlxbert.batch import Usage
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.results import Failure, Similarity
-from mlxbert.tasks.common import check_on_error
 from mlxbert.tasks.embed import EmbedOptions, embed_stream
+from mlxbert.tasks.runner import check_on_error
+from mlxbert.text.batch import Usage
 
 
 @overload

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.results import Failure, Token, Tokens
-from mlxbert.tasks.common import check_on_error, run
-from mlxbert.tokenizer import Tokenizer
+from mlxbert.tasks.runner import check_on_error, run
+from mlxbert.text.tokenizer import Tokenizer
 
 OVERFLOWS = ("error", "truncate")
 

@@ -6,11 +6,11 @@ Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored la
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mlxbert.blocks import EmbeddingConvolution, build_block, layer_norm
 from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.device import lanes, mx, nn
 from mlxbert.errors import InputError
-from mlxbert.positions import Context, build_positions
+from mlxbert.nn.blocks import EmbeddingConvolution, build_block, layer_norm
+from mlxbert.nn.positions import Context, build_positions
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ Shapes: B batch, L length, D hidden size, H heads. All sums run in float32: a ha
 from collections.abc import Callable
 
 from mlxbert.device import mx
-from mlxbert.encoder import EncoderOutput
 from mlxbert.errors import ArgumentError
+from mlxbert.nn.encoder import EncoderOutput
 
 # hidden (B, L, D) float32, weights of real tokens (B, L, 1) float32 of 0 and 1, the output they come from → (B, D)
 Pooling = Callable[[mx.array, mx.array, EncoderOutput], mx.array]

@@ -1,15 +1,15 @@
 """The activation functions that `hidden_act` may name, each as `transformers` computes it.
 
-On a GPU each is one fused kernel (`mx.compile`); on a CPU nothing is compiled, see `mlxbert.kernels`.
+On a GPU each is one fused kernel (`mx.compile`); on a CPU nothing is compiled, see `mlxbert.nn.kernels`.
 """
 
 import functools
 import math
 from collections.abc import Callable
 
-from mlxbert import kernels
 from mlxbert.device import mx, on_gpu
 from mlxbert.errors import ConfigError
+from mlxbert.nn import kernels
 
 Activation = Callable[[mx.array], mx.array]
 

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, on_gpu
-from mlxbert.encoding import Encoding
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.text.encoding import Encoding
 
 WINDOW = 512  # inputs sorted by length together; a constant, so that batches depend on nothing but the inputs
 MOST_PADDING = 1 / 16  # of the tokens of a batch

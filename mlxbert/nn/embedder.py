@@ -6,11 +6,11 @@ Shapes: B batch, L length, D hidden size, W width of a vector. Everything here r
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mlxbert.activations import activate, check_activation
 from mlxbert.device import mx, nn
-from mlxbert.encoder import EncoderOutput
 from mlxbert.errors import ArgumentError
-from mlxbert.pooling import POOLINGS, pool
+from mlxbert.nn.activations import activate, check_activation
+from mlxbert.nn.encoder import EncoderOutput
+from mlxbert.nn.pooling import POOLINGS, pool
 
 SMALLEST_NORM = 1e-12  # torch.nn.functional.normalize
 _JOIN = "+"

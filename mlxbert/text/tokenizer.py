@@ -11,8 +11,8 @@ from pathlib import Path
 from tokenizers import Encoding as Library
 
 from mlxbert.config import EncoderConfig
-from mlxbert.encoding import Encoding, Pieces, Template, assemble
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
+from mlxbert.text.encoding import Encoding, Pieces, Template, assemble
 from mlxbert.weights.tokenizer_checks import guarded
 from mlxbert.weights.tokenizer_files import TokenizerFiles, lower_cased, read_tokenizer
 

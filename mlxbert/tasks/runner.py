@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from mlxbert.batch import WINDOW, windows
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Failure
+from mlxbert.text.batch import WINDOW, windows
 
 Item = TypeVar("Item")
 Job = TypeVar("Job")

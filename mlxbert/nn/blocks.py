@@ -5,11 +5,11 @@ Shapes: B batch, L length, D hidden size, I intermediate size.
 
 from typing import assert_never
 
-from mlxbert.activations import activate, check_activation
-from mlxbert.attention import build_attention
 from mlxbert.config import Convolution, EncoderConfig, PostNorm, PreNorm
 from mlxbert.device import mx, nn
-from mlxbert.positions import Context
+from mlxbert.nn.activations import activate, check_activation
+from mlxbert.nn.attention import build_attention
+from mlxbert.nn.positions import Context
 
 
 def layer_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm:

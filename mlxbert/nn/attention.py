@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import assert_never
 
-from mlxbert import kernels
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.device import mx, nn, on_gpu
-from mlxbert.positions import Context, Distances
+from mlxbert.nn import kernels
+from mlxbert.nn.positions import Context, Distances
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ Shapes: B batch, L length, M masked places, D hidden size, E embedding size, V v
 from collections.abc import Iterable
 from typing import TypeVar, cast
 
-from mlxbert.activations import activate, check_activation
-from mlxbert.blocks import layer_norm
 from mlxbert.config import EncoderConfig, Transform
 from mlxbert.device import mx, nn
-from mlxbert.encoder import Encoder, EncoderOutput
 from mlxbert.errors import CheckpointError, InputError
-from mlxbert.pooling import pool
+from mlxbert.nn.activations import activate, check_activation
+from mlxbert.nn.blocks import layer_norm
+from mlxbert.nn.encoder import Encoder, EncoderOutput
+from mlxbert.nn.pooling import pool
 
 H = TypeVar("H", bound=nn.Module)
 
