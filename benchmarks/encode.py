@@ -66,8 +66,8 @@ def mlx_worker(dtype: str) -> Callable[[str, int, int], float]:
     """A function that runs one forward pass of mlxbert and gives its seconds."""
     from mlxbert import device
     from mlxbert.device import mx
+    from mlxbert.weights.build import build_network
     from mlxbert.weights.checkpoint import open_checkpoint
-    from mlxbert.weights.network import build_network
 
     device.use()
     chosen = device.choose_dtype(dtype)

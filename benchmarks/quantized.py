@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 import mlxbert
 from mlxbert.device import mx
 from mlxbert.nn.heads import Network
+from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.network import build_network
 from mlxbert.weights.sentence_transformers import transformer_folder
 
 Vectors = NDArray[np.float32]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mlxbert.config import Absolute, EncoderConfig
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizer_files import read_tokenizer
+from mlxbert.weights.tokenizers.files import read_tokenizer
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 LIMIT = 1_000_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mlxbert.weights.file_names import TF_CHOICE, holds_weights
+from mlxbert.weights.formats.names import TF_CHOICE, holds_weights
 
 _SMALL_FILES = (".json", ".txt", ".model")
 

@@ -14,7 +14,7 @@ from mlxbert.errors import ArgumentError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mlxbert.weights.hub_cache import Snapshot
+    from mlxbert.weights.hub.cache import Snapshot
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name on the Hugging Face hub: ORG/NAME.", show_default=False)
@@ -26,10 +26,10 @@ def models_list(out: OutputOptions) -> None:
 
     Example: mlxbert models list
     """
-    from mlxbert.weights import hub_cache
+    from mlxbert.weights.hub import cache
 
-    cached = (_cached(name) for name in hub_cache.cached_names())
-    found = {"cache": str(hub_cache.cache_folder()), "models": [_builtin(), *(model for model in cached if model)]}
+    cached = (_cached(name) for name in cache.cached_names())
+    found = {"cache": str(cache.cache_folder()), "models": [_builtin(), *(model for model in cached if model)]}
     session.show_object(found, lambda: _draw(found), out)
 
 
@@ -41,13 +41,14 @@ def models_download(talk: TalkOptions, name: Name, revision: Revision = None) ->
     Example: mlxbert models download google-bert/bert-base-uncased
     """
     from mlxbert.errors import HubError
-    from mlxbert.weights import hub, hub_cache
+    from mlxbert.weights.hub import cache
+    from mlxbert.weights.hub.download import download
 
     _check_name(name)
-    if hub_cache.is_offline():
+    if cache.is_offline():
         raise HubError(f"{name}: the hub may not be asked", hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE")
     with progress.download(name) as update:
-        folder = hub.download(name, revision, update)
+        folder = download(name, revision, update)
     _put_path(folder)
 
 
@@ -72,7 +73,7 @@ def models_remove(
 
     Example: mlxbert models remove google-bert/bert-base-uncased --yes
     """
-    from mlxbert.weights.hub import Removal
+    from mlxbert.weights.hub.download import Removal
 
     _check_name(name)
     removal = Removal(name, revision)
@@ -135,13 +136,13 @@ def _builtin() -> dict[str, Any]:
 
 def _cached(name: str) -> dict[str, Any] | None:
     """What the cache holds of a model; `None` where that is no model: nothing in it has a readable configuration."""
-    from mlxbert.weights import hub_cache
+    from mlxbert.weights.hub import cache
 
-    snapshots = {snapshot.commit: snapshot for snapshot in hub_cache.snapshots(name)}
+    snapshots = {snapshot.commit: snapshot for snapshot in cache.snapshots(name)}
     families = {commit: snapshot.model_type() for commit, snapshot in snapshots.items()}
     if not any(families.values()):
         return None
-    references = hub_cache.references(name)
+    references = cache.references(name)
     files: dict[Path, int] = {}
     for snapshot in snapshots.values():
         files |= snapshot.sizes()
@@ -149,7 +150,7 @@ def _cached(name: str) -> dict[str, Any] | None:
         "name": name,
         "family": families.get(references.get("main", "")) or next(filter(None, families.values())),
         "bytes": sum(files.values()),
-        "folder": str(hub_cache.repository_folder(name)),
+        "folder": str(cache.repository_folder(name)),
         "revisions": [_revision(snapshot, references) for snapshot in snapshots.values()],
     }
 

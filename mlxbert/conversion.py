@@ -17,12 +17,12 @@ from mlxbert import device as devices
 from mlxbert.compare.verify import verify
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.text.tokenizer import load_tokenizer
-from mlxbert.weights import export, export_card, export_files, export_folder
+from mlxbert.weights import export_card, export_files, export_folder, save
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.export_folder import MANIFEST, MARK
-from mlxbert.weights.hub_cache import is_commit
-from mlxbert.weights.hub_files import CONFIG
-from mlxbert.weights.quantized import BITS, GROUP_SIZES, Quantization
+from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
+from mlxbert.weights.hub.cache import is_commit
+from mlxbert.weights.hub.files import CONFIG
 from mlxbert.weights.sentence_transformers import transformer_folder
 from mlxbert.weights.source import BUILTIN, find_folder, local_folder
 
@@ -141,7 +141,7 @@ def convert(
     checkpoint = open_checkpoint(transformer_folder(found))
     load_tokenizer(checkpoint.folder, checkpoint.config)  # what is wrong with it is said before much is written
     export_folder.check_apart(target, [*checkpoint.weights.files, checkpoint.config_json.path])
-    tensors = export.plan(checkpoint, stored, how)
+    tensors = save.plan(checkpoint, stored, how)
     export_folder.check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else found.resolve().name
     plan = _Plan(name, found, target, checkpoint, tensors, stored, how)
@@ -169,7 +169,7 @@ class _Plan:
     source: Path
     target: Path
     checkpoint: Checkpoint
-    tensors: list[export.Tensor]
+    tensors: list[save.Tensor]
     dtype: str | None
     how: Quantization | None
 
@@ -182,7 +182,7 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
     read += export_files.copy_files(plan.source, checkpoint, partial)
     read += export_card.read_from(plan.source)
     (partial / inner).mkdir(parents=True, exist_ok=True)
-    files = export.write_weights(checkpoint, plan.tensors, partial / inner, most, on_written)
+    files = save.write_weights(checkpoint, plan.tensors, partial / inner, most, on_written)
     checkpoint.weights.release()
     modules = list(export_files.write_modules(plan.source, partial, plan.dtype))
     cased = export_files.write_case(checkpoint, partial / inner)
@@ -205,7 +205,7 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
         family=checkpoint.family_name,
         format=checkpoint.weights.format,
         changed=sentences,
-        left_out=tuple(export.left_out(checkpoint, plan.tensors)),
+        left_out=tuple(save.left_out(checkpoint, plan.tensors)),
         read=_hashes(plan.source, [*read, *(path for path, _ in modules)]),
         written=_hashes(partial, sorted(path for path in partial.rglob("*") if path.is_file())),
         bytes=sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()),
@@ -217,15 +217,15 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
 
 
 def _chosen(dtype: str | None, quantize: int | None, group_size: int | None) -> tuple[str | None, Quantization | None]:
-    if dtype is not None and dtype not in [*export.DTYPES]:
-        raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(export.DTYPES)}")
+    if dtype is not None and dtype not in [*save.DTYPES]:
+        raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(save.DTYPES)}")
     if quantize is not None and (type(quantize) is not int or quantize not in BITS):
         raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
     if group_size is not None and quantize is None:
         raise ArgumentError(f"group_size is {group_size!r:.60} without quantize", hint="quantize to 4 or 8 bits, too")
     if group_size is not None and (type(group_size) is not int or group_size not in GROUP_SIZES):
         raise ArgumentError(f"group_size is {group_size!r:.60}, expected one of {', '.join(map(str, GROUP_SIZES))}")
-    return export.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
+    return save.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
 
 
 def _measured(source: Path, result: Path) -> dict[str, Any]:

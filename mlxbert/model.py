@@ -14,10 +14,10 @@ from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadE
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import Network
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
+from mlxbert.weights.build import build_network, first_problem
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.config_json import read_config
-from mlxbert.weights.families import family_of
-from mlxbert.weights.network import build_network, first_problem
+from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
 from mlxbert.weights.source import check_source, find_folder
 

@@ -4,8 +4,12 @@ _GOLDENS, _LIVE = "tests/test_parity_goldens.py", "tests/test_traps_live.py"
 _TRAPS, _NAMES, _DTYPES = "tests/test_traps.py", "tests/test_traps_names.py", "tests/test_traps_dtypes.py"
 _DIALECTS, _REFUSED = "tests/test_families.py", "tests/test_families_refused.py"
 _REVIEWED = "tests/test_families_reviewed.py"
-_POST_NORM, _ROTARY, _DEBERTA = "weights/post_norm.py", "weights/rotary.py", "weights/deberta.py"
-_CHECKPOINT, _FAMILY, _NOMIC = "weights/checkpoint.py", "weights/family.py", "weights/nomic.py"
+_POST_NORM, _ROTARY, _DEBERTA = (
+    "weights/families/bert.py",
+    "weights/families/modernbert.py",
+    "weights/families/deberta.py",
+)
+_CHECKPOINT, _FAMILY, _NOMIC = "weights/checkpoint.py", "weights/families/family.py", "weights/families/nomic.py"
 _POSITIONS, _ATTENTION, _BLOCKS = "mlxbert/nn/positions.py", "mlxbert/nn/attention.py", "mlxbert/nn/blocks.py"
 _PATHS = "tests/test_paths.py"
 _ENCODER, _HEADS, _BATCH = "mlxbert/nn/encoder.py", "mlxbert/nn/heads.py", "mlxbert/text/batch.py"
@@ -46,7 +50,7 @@ FAMILY_MUTATIONS = (
     ),
     (
         "XLM-RoBERTa taken for BERT",
-        "weights/families.py",
+        "weights/families/registry.py",
         '"xlm-roberta": post_norm.ROBERTA',
         '"xlm-roberta": post_norm.BERT',
         _GOLDENS,
@@ -54,7 +58,7 @@ FAMILY_MUTATIONS = (
     ),
     (
         "CamemBERT taken for BERT",
-        "weights/families.py",
+        "weights/families/registry.py",
         '"camembert": post_norm.ROBERTA',
         '"camembert": post_norm.BERT',
         _GOLDENS,
@@ -528,5 +532,5 @@ FAMILY_MUTATIONS = (
         _REVIEWED,
         "labels",
     ),
-    ("tied shapes not compared", "weights/account.py", "if shapes[0] != shapes[1]:", "if False:", _REVIEWED, "tied"),
+    ("tied shapes not compared", "weights/validate.py", "if shapes[0] != shapes[1]:", "if False:", _REVIEWED, "tied"),
 )

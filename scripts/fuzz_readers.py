@@ -24,12 +24,14 @@ from fuzz_mutate import (
 )
 
 from mlxbert.device import mx
-from mlxbert.weights import export, rows, tf_table
+from mlxbert.weights import save
+from mlxbert.weights.build import build_network, first_problem
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.network import build_network, first_problem
-from mlxbert.weights.quantized import Quantization
+from mlxbert.weights.formats import int8_rows
+from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.quantized import Quantization
+from mlxbert.weights.formats.tensorflow import table
 from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
-from mlxbert.weights.weight_files import open_weights
 from tests import frozen, st_folder, tf_files, tiny, torch_files
 from tests import vocabularies as words
 
@@ -76,7 +78,7 @@ def load_stored(folder: Path) -> None:
     if (folder / "config.json").exists():
         load_network(folder)
         load_network(folder, packed=True)
-        export.plan(open_checkpoint(folder), None, None)
+        save.plan(open_checkpoint(folder), None, None)
     else:
         load_weights(folder)
 
@@ -130,8 +132,8 @@ def _safetensors(folder: Path) -> list[Path]:
     network = tiny.random_network(tiny.tiny_config(embedding_size=32, layer_schedule=(0,), **facts), ())
     tensors, how = tiny.tensors_of(network), Quantization(4, 32)
     tiny.save(folder / "rows", {}, config)
-    stored = {rows.STORAGE_KEY: rows.STORAGE}
-    mx.save_safetensors(str(folder / "rows" / "model.safetensors"), rows.pack(tensors), stored)
+    stored = {int8_rows.STORAGE_KEY: int8_rows.STORAGE}
+    mx.save_safetensors(str(folder / "rows" / "model.safetensors"), int8_rows.pack(tensors), stored)
     groups = {name: how.pack(name, array) for name, array in tensors.items() if how.fits(array.shape)}
     plain = {name: array for name, array in tensors.items() if name not in groups}
     packed = {name: array for parts in groups.values() for name, array in parts.items()}
@@ -192,9 +194,9 @@ def _torch_mutant(rng: Random, files: Files) -> Files:
 
 
 def _npz(folder: Path) -> list[Path]:
-    for name, save in {"plain": mx.savez, "packed": mx.savez_compressed}.items():
+    for name, write in {"plain": mx.savez, "packed": mx.savez_compressed}.items():
         words.put(folder / name, {})
-        save(str(folder / name / "weights.npz"), **_TENSORS)
+        write(str(folder / name / "weights.npz"), **_TENSORS)
     raw = io.BytesIO()
     np.savez(raw, f=np.asfortranarray(np.arange(6, dtype=">f4").reshape(2, 3)))
     return [folder / "plain", folder / "packed", words.put(folder / "turned", {"weights.npz": raw.getvalue()})]
@@ -227,7 +229,7 @@ def _index_mutant(rng: Random, files: Files) -> Files:
     name = next(name for name in files if name.endswith(".index"))
     if rng.random() < 0.4:
         return {name: flips(rng, files[name])}
-    pairs = list(tf_table._table(files[name]))
+    pairs = list(table._table(files[name]))
     if rng.random() < 0.3:
         return {name: tf_files.table(flips(rng, tf_files.block(pairs)), kind=rng.choice((0, 0, 0, 1, 2)))}
     place = rng.choice((0, *range(len(pairs))))
@@ -246,10 +248,10 @@ def _data_mutant(rng: Random, files: Files) -> Files:
     if rng.random() < 0.5:
         return {name: flips(rng, files[name])}
     data, pairs = same_size(rng, files[name]), []
-    for key, value in tf_table._table(files[index]):
+    for key, value in table._table(files[index]):
         if key:
-            entry = tf_table._entry("", value)
-            crc = struct.pack("<I", tf_table.checksum(data[entry.offset : entry.offset + entry.size]))
+            entry = table._entry("", value)
+            crc = struct.pack("<I", table.checksum(data[entry.offset : entry.offset + entry.size]))
             value = value.replace(struct.pack("<I", entry.checksum), crc)
         pairs.append((key, value))
     return {name: data, index: tf_files.table(tf_files.block(pairs))}

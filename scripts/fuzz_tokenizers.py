@@ -12,7 +12,7 @@ from fuzz_readers import Reader, on
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from mlxbert.text.tokenizer import load_tokenizer
-from mlxbert.weights.sentencepiece_file import CONTROL, UNKNOWN, USER_DEFINED
+from mlxbert.weights.tokenizers.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED
 from tests import tiny
 from tests import vocabularies as words
 

@@ -89,7 +89,7 @@ MUTATIONS = (
         "self.dense(hidden[:, 0])",
         _PARITY,
     ),
-    Mutation("q and k swapped", "weights/post_norm.py", '"attention.self.query"', '"attention.self.key"', _PARITY),
+    Mutation("q and k swapped", "weights/families/bert.py", '"attention.self.query"', '"attention.self.key"', _PARITY),
     Mutation(
         "-inf where nothing may be seen",
         "mlxbert/nn/kernels.py",
@@ -106,14 +106,14 @@ MUTATIONS = (
     ),
     Mutation(
         "untied decoder accepted",
-        "weights/network.py",
+        "weights/build.py",
         'if "masked_lm" in parts:',
         "if False:",
         "tests/test_checkpoint.py",
     ),
     Mutation(
         "gamma and beta unknown",
-        "weights/post_norm.py",
+        "weights/families/bert.py",
         r'{r"\.gamma$": ".weight", r"\.beta$": ".bias"}',
         "{}",
         "tests/test_checkpoint.py",
@@ -155,44 +155,44 @@ MUTATIONS = (
     ),
     Mutation(
         "second text in segment 0",
-        "weights/tokenizer_classes.py",
+        "weights/tokenizers/classes.py",
         '["$B:1", f"{sep[0]}:1"] if',
         '["$B:0", f"{sep[0]}:0"] if',
         "tests/test_tokenizer_files.py",
     ),
     Mutation(
         "saved truncation kept",
-        "weights/tokenizer_files.py",
+        "weights/tokenizers/files.py",
         "tokenizer.no_truncation()",
         "None",
         "tests/test_tokenizer_files.py",
     ),
-    Mutation("segments for RoBERTa", "weights/tokenizer_classes.py", "kind.segments else", "True else", _CLASSES),
-    Mutation("mask keeps the space before it", "weights/tokenizer_settings.py", "lstrip=lstrip, ", "", _CLASSES),
+    Mutation("segments for RoBERTa", "weights/tokenizers/classes.py", "kind.segments else", "True else", _CLASSES),
+    Mutation("mask keeps the space before it", "weights/tokenizers/settings.py", "lstrip=lstrip, ", "", _CLASSES),
     Mutation(
         "merges with # skipped",
-        "weights/tokenizer_vocab.py",
+        "weights/tokenizers/vocab.py",
         'number == 1 and line.startswith("#version")',
         'line.startswith("#")',
         _CLASSES,
     ),
     Mutation(
-        "ids of XLM-R not shifted", "weights/tokenizer_pieces.py", '"sep", "unk"), 3)', '"sep", "unk"), 4)', _CLASSES
+        "ids of XLM-R not shifted", "weights/tokenizers/pieces.py", '"sep", "unk"), 3)', '"sep", "unk"), 4)', _CLASSES
     ),
     Mutation(
         "symbols without their score",
-        "weights/tokenizer_pieces.py",
+        "weights/tokenizers/pieces.py",
         "if kind == USER_DEFINED else score",
         "if False else score",
         _CLASSES,
     ),
     Mutation(
-        "table of replacements left out", "weights/tokenizer_pieces.py", "if model.charsmap:", "if False:", _CLASSES
+        "table of replacements left out", "weights/tokenizers/pieces.py", "if model.charsmap:", "if False:", _CLASSES
     ),
-    Mutation("pairs merged in any order", "weights/tokenizer_pieces.py", "((-score, ", "((0, ", _CLASSES),
+    Mutation("pairs merged in any order", "weights/tokenizers/pieces.py", "((-score, ", "((0, ", _CLASSES),
     Mutation(
         "a piece beyond the end of the file",
-        "weights/protobuf.py",
+        "weights/formats/protobuf.py",
         "number == 0 or at + size > end",
         "number == 0",
         "tests/test_sentencepiece_file.py",
@@ -210,7 +210,7 @@ MUTATIONS = (
     ),
     Mutation(
         "look-alike read",
-        "weights/tokenizer_files.py",
+        "weights/tokenizers/files.py",
         "if name in REFUSED:",
         "if False:",
         "tests/test_tokenizer_files.py",
@@ -428,7 +428,7 @@ MUTATIONS = (
         ".keys() != set()",
         _FOLDERS,
     ),
-    Mutation("modules outside the folder", "weights/hub_files.py", '".." in path.split("/")', "False", _FOLDERS),
+    Mutation("modules outside the folder", "weights/hub/files.py", '".." in path.split("/")', "False", _FOLDERS),
     Mutation(
         "modules of anybody",
         "weights/sentence_transformers.py",
@@ -486,17 +486,17 @@ MUTATIONS = (
         "pass",
         "tests/test_similarity.py",
     ),
-    Mutation("inspect downloads weights", "weights/hub_headers.py", "if not holds_weights(file)", "if True", _HEADERS),
+    Mutation("inspect downloads weights", "weights/hub/headers.py", "if not holds_weights(file)", "if True", _HEADERS),
     Mutation(
         "more than the header asked for",
-        "weights/hub_headers.py",
+        "weights/hub/headers.py",
         "{first + count - 1}",
         "{first + count - 1 + first * 100}",
         _HEADERS,
     ),
     Mutation(
         "the whole file taken for a part",
-        "weights/hub_headers.py",
+        "weights/hub/headers.py",
         "response.status_code != _PARTIAL",
         "False",
         _HEADERS,
@@ -510,7 +510,7 @@ MUTATIONS = (
     ),
     Mutation(
         "headers of the hub not checked to the end",
-        "weights/safetensors.py",
+        "weights/formats/safetensors.py",
         "if place != total - 8 - length:",
         "if False:",
         _HEADERS,
@@ -524,7 +524,7 @@ MUTATIONS = (
     ),
     Mutation(
         "shapes of tensors not compared",
-        "weights/account.py",
+        "weights/validate.py",
         "if array.shape != arrays[name].shape:",
         "if False:",
         "tests/test_inspect.py",

@@ -1,23 +1,23 @@
 """Mistakes in reading weights, for `scripts/mutations.py`: rows as in `family_mutations`."""
 
-_PICKLE = "weights/torch_pickle.py"
-_RECORDS = "weights/torch_records.py"
-_ZIP = "weights/torch_zip.py"
-_TORCH = "weights/torch_bin.py"
-_CONTENT = "weights/torch_content.py"
-_TENSORS_OF_GRAPH = "weights/onnx_tensors.py"
-_NPZ = "weights/npz.py"
-_MLX = "weights/mlx_names.py"
-_ONNX = "weights/onnx_file.py"
-_GRAPH = "weights/onnx_graph.py"
+_PICKLE = "weights/formats/torch/pickle.py"
+_RECORDS = "weights/formats/torch/records.py"
+_ZIP = "weights/formats/torch/archive.py"
+_TORCH = "weights/formats/torch/reader.py"
+_CONTENT = "weights/formats/torch/content.py"
+_TENSORS_OF_GRAPH = "weights/formats/onnx/tensors.py"
+_NPZ = "weights/formats/npz.py"
+_MLX = "weights/families/mlx_names.py"
+_ONNX = "weights/formats/onnx/reader.py"
+_GRAPH = "weights/formats/onnx/graph.py"
 _GOOGLE = "weights/google.py"
-_FILES = "weights/weight_files.py"
+_FILES = "weights/formats/files.py"
 _CHECKPOINT = "weights/checkpoint.py"
-_QUANTIZED = "weights/quantized.py"
-_ROWS = "weights/rows.py"
-_NETWORK = "weights/network.py"
-_TF = "weights/tf_checkpoint.py"
-_HUB = "weights/hub_files.py"
+_QUANTIZED = "weights/formats/quantized.py"
+_ROWS = "weights/formats/int8_rows.py"
+_NETWORK = "weights/build.py"
+_TF = "weights/formats/tensorflow/reader.py"
+_HUB = "weights/hub/files.py"
 _FUZZ = "scripts/fuzz.py"
 _BY_TORCH = "tests/test_torch_bin.py"
 _BY_NPZ = "tests/test_npz.py"
@@ -207,7 +207,7 @@ _TORCH_MUTATIONS = (
     ),
     (
         "shards outside the folder",
-        "weights/shards.py",
+        "weights/formats/shards.py",
         "if Path(name).name != name:",
         "if False:",
         _BY_FILES,
@@ -321,7 +321,7 @@ _OTHER_READERS = (
     ("doubles of ONNX", _ONNX, 'if header.tensors[name].dtype == "F64":', "if False:", _BY_ONNX, ""),
     (
         "the graph in onnx/ first",
-        "weights/file_names.py",
+        "weights/formats/names.py",
         'ONNX = ("model.onnx", "onnx/model.onnx")',
         'ONNX = ("onnx/model.onnx", "model.onnx")',
         _BY_ONNX,
@@ -330,10 +330,17 @@ _OTHER_READERS = (
     ("data used unchecked", _TF, "!= entry.checksum", "!= checksum(data)", _BY_TF, ""),
     ("kernels left as stored", _TF, "array.T if", "array if", _BY_TF, ""),
     ("tensors in one another", _TF, "entry.offset) < place", "entry.offset) < (0, 0)", _BY_TF, ""),
-    ("blocks unchecked", "weights/tf_table.py", "if checksum(data[offset", "if 0 and (data[offset", _BY_TF, ""),
-    ("slots taken for weights", "weights/tf_names.py", "adam_[mv]|", "", _BY_TF, ""),
-    ("snappy of any length", "weights/snappy.py", "length > _MOST", "length > 2**40", _BY_TF, ""),
-    ("copies before the start", "weights/snappy.py", "0 < back <= len(out)", "back", _BY_TF, ""),
+    (
+        "blocks unchecked",
+        "weights/formats/tensorflow/table.py",
+        "if checksum(data[offset",
+        "if 0 and (data[offset",
+        _BY_TF,
+        "",
+    ),
+    ("slots taken for weights", "weights/formats/tensorflow/names.py", "adam_[mv]|", "", _BY_TF, ""),
+    ("snappy of any length", "weights/formats/tensorflow/snappy.py", "length > _MOST", "length > 2**40", _BY_TF, ""),
+    ("copies before the start", "weights/formats/tensorflow/snappy.py", "0 < back <= len(out)", "back", _BY_TF, ""),
     (
         "a classifier of tokens",
         _GOOGLE,
@@ -395,10 +402,10 @@ _OTHER_READERS = (
     ("vectors in 8 bits", _ROWS, "len(info.shape) != 2", "False", _BY_FILES, ""),
     ("zeros for every bias", _GRAPH, "_NO_BIAS in value", "True", _BY_ONNX, ""),
     ("graphs parsed again", _FILES, "    @cached_property\n    def _ar", "    @property\n    def _ar", _BY_READS, ""),
-    ("copies before the start", "weights/snappy.py", "0 < back <= len(out)", "back", _BY_TF, ""),
+    ("copies before the start", "weights/formats/tensorflow/snappy.py", "0 < back <= len(out)", "back", _BY_TF, ""),
     (
         "vocabularies of any size",
-        "weights/tokenizer_checks.py",
+        "weights/tokenizers/checks.py",
         "if size > MAX_FILE:",
         "if False:",
         "tests/test_tokenizer_checks.py",

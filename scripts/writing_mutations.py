@@ -1,6 +1,6 @@
 """Mistakes in writing and comparing models, for `scripts/mutations.py`: rows as in `family_mutations`."""
 
-_EXPORT = "weights/export.py"
+_EXPORT = "weights/save.py"
 _BESIDE = "weights/export_files.py"
 _FOLDER = "weights/export_folder.py"
 _CARD = "weights/export_card.py"

@@ -17,9 +17,9 @@ from unittest import mock
 
 from mlxbert.device import BLAS, mx, nn, use
 from mlxbert.nn.heads import Network
+from mlxbert.weights.build import to_theirs
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families import FAMILIES
-from mlxbert.weights.network import to_theirs
+from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.source import builtin_folder
 
 PROGRAM = "from mlxbert.cli import main; main()"

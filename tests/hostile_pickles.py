@@ -311,12 +311,12 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 
 def _outcome(path: Path) -> dict[str, object]:
     from mlxbert.errors import CheckpointError
-    from mlxbert.weights import torch_bin
+    from mlxbert.weights.formats.torch import reader
 
     start = time.process_time()
     kind, message = "none", ""
     try:
-        arrays = torch_bin.load_arrays(path, torch_bin.read_header(path))
+        arrays = reader.load_arrays(path, reader.read_header(path))
         for name in arrays:
             arrays[name].tolist()
     except CheckpointError as problem:
@@ -333,7 +333,7 @@ def main(seconds: int, room: int) -> None:
         seconds: Of processor time, for all.
         room: Bytes of memory beyond those that are taken at the start.
     """
-    from mlxbert.weights import torch_bin  # noqa: F401  # imported before memory is limited
+    from mlxbert.weights.formats.torch import reader  # noqa: F401  # imported before memory is limited
 
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     if sys.platform == "linux":

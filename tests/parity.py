@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from mlxbert.device import choose_dtype, mx
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.heads import Network
+from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.network import build_network
 
 Array = NDArray[np.float32]
 

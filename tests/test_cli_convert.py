@@ -29,12 +29,12 @@ MANIFEST = "conversion.json"
 # Writes so slowly that it can be stopped half-way.
 SLOW = """
 import time
-from mlxbert.weights import export
-save = export.save
+from mlxbert.weights import save
+save = save.save
 def slowly(*arguments):
     save(*arguments)
     time.sleep(0.2)
-export.save = slowly
+save.save = slowly
 """
 SHARDS = ["--max-shard-size", "4KB"]
 

@@ -11,7 +11,7 @@ from mlxbert.config import Absolute, EncoderConfig
 from mlxbert.errors import ConfigError
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.weights.config_json import read_config
-from mlxbert.weights.families import family_of
+from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.source import builtin_folder
 from tests.tiny import CONFIG, tiny_config
 

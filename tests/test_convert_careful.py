@@ -16,7 +16,8 @@ from mlxbert.compare import verify
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, TokenizerError
 from mlxbert.results import Difference, Verification
-from mlxbert.weights import export, safetensors
+from mlxbert.weights import save
+from mlxbert.weights.formats import safetensors
 from tests.cli_helpers import call, change_weights, names, snapshot, tiny_model
 from tests.frozen import add_vocabulary, arrays
 from tests.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st
@@ -134,14 +135,14 @@ def test_nothing_looks_finished_while_it_is_measured(a: Path, tmp_path: Path, mo
 def test_what_another_conversion_finished_meanwhile_is_not_replaced(
     a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = export.plan
+    plan = save.plan
 
     def late(*arguments: object) -> object:
-        monkeypatch.setattr(export, "plan", plan)
+        monkeypatch.setattr(save, "plan", plan)
         mlxbert.convert(a, tmp_path / "b", dtype="float16")
         return plan(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(export, "plan", late)
+    monkeypatch.setattr(save, "plan", late)
     with pytest.raises(ArgumentError, match="is there already"):
         mlxbert.convert(a, tmp_path / "b")
     assert names(tmp_path) == ["a", "b"]
@@ -166,7 +167,7 @@ def test_a_vocabulary_that_is_missing_is_told_before_anything_is_written(
     a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (a / "vocab.txt").unlink()
-    monkeypatch.setattr(export, "write_weights", None)
+    monkeypatch.setattr(save, "write_weights", None)
     with pytest.raises(TokenizerError):
         mlxbert.convert(a, tmp_path / "b")
 
@@ -239,7 +240,7 @@ def test_what_was_edited_since_is_not_replaced(a: Path, tmp_path: Path, monkeypa
     (b / ".DS_Store").write_bytes(b"a Mac's")
     mlxbert.convert(a, b, overwrite=True)
     (b / "README.md").write_text("my card")
-    monkeypatch.setattr(export, "write_weights", None)  # it is told before anything is done
+    monkeypatch.setattr(save, "write_weights", None)  # it is told before anything is done
     with pytest.raises(ArgumentError, match=r"holds 'README\.md', which has changed since"):
         mlxbert.convert(a, b, overwrite=True)
     assert (b / "README.md").read_text() == "my card" and names(tmp_path) == ["a", "b"]

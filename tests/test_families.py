@@ -12,11 +12,11 @@ from mlxbert.config import EncoderConfig, Rotary, Rotation
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.nn.positions import Context
+from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families import FAMILIES, family_of
-from mlxbert.weights.network import build_network
-from mlxbert.weights.tokenizer_classes import MODEL_TYPES
+from mlxbert.weights.families.registry import FAMILIES, family_of
+from mlxbert.weights.tokenizers.classes import MODEL_TYPES
 from tests.families import FROZEN
 from tests.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors
 from tests.parity import load_network, outputs

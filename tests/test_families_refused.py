@@ -9,7 +9,7 @@ import pytest
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ConfigError
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families import FAMILIES, family_of
+from mlxbert.weights.families.registry import FAMILIES, family_of
 from tests.families import FROZEN
 from tests.frozen import read_config, write_model
 

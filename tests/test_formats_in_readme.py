@@ -11,7 +11,7 @@ import pytest
 import mlxbert
 from mlxbert.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.weight_files import open_weights
+from mlxbert.weights.formats.files import open_weights
 from tests import frozen, tf_files, torch_files
 from tests.tiny import random_network, save, tensors_of, tiny_config
 

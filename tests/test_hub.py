@@ -13,10 +13,10 @@ import pytest
 
 import mlxbert
 from mlxbert.device import mx
-from mlxbert.weights import hub_cache
-from mlxbert.weights.hub_files import leaves_folder, needed_files
+from mlxbert.weights.hub import cache
+from mlxbert.weights.hub.files import leaves_folder, needed_files
 from mlxbert.weights.source import find_folder
-from mlxbert.weights.tokenizer_classes import CLASSES
+from mlxbert.weights.tokenizers.classes import CLASSES
 from tests.cli_helpers import WITHOUT_PRIVILEGES, Outcome, change_weights, command, environment, process, tiny_model
 from tests.fake_hub import FakeHub, Files, Repository, files_of, serve
 
@@ -381,14 +381,14 @@ def test_names_follow_the_rules_of_the_hub() -> None:
         try:
             validate(name)
         except error:
-            assert not hub_cache.is_hub_name(name), name
+            assert not cache.is_hub_name(name), name
         else:
-            assert hub_cache.is_hub_name(name), name
+            assert cache.is_hub_name(name), name
 
 
 def test_the_cache_is_where_huggingface_hub_looks() -> None:
     code = (
-        "from huggingface_hub import constants as c; from mlxbert.weights import hub_cache as h\n"
+        "from huggingface_hub import constants as c; from mlxbert.weights.hub import cache as h\n"
         "print(str(h.cache_folder()) == c.HF_HUB_CACHE, h.is_offline() == c.HF_HUB_OFFLINE)"
     )
     for variables in (

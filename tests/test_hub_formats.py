@@ -11,7 +11,7 @@ import pytest
 
 import mlxbert
 from mlxbert.device import mx
-from mlxbert.weights.hub_files import needed_files
+from mlxbert.weights.hub.files import needed_files
 from tests import torch_files
 from tests.cli_helpers import tiny_model
 from tests.fake_hub import Files, files_of, serve
@@ -253,7 +253,7 @@ def test_what_is_no_safetensors_is_not_inspected_before_it_is_fetched(machine: M
 
 
 def test_choosing_needs_neither_arrays_nor_numpy() -> None:
-    code = "import sys, mlxbert.weights.hub_cache; print({'mlx', 'numpy', 'huggingface_hub'} & sys.modules.keys())"
+    code = "import sys, mlxbert.weights.hub.cache; print({'mlx', 'numpy', 'huggingface_hub'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout == "set()\n"
 

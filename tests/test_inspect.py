@@ -11,8 +11,8 @@ import pytest
 
 from mlxbert.cli.inspect import _by_layer
 from mlxbert.device import mx
+from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.inspect_parts import to_json
-from mlxbert.weights.weight_files import open_weights
 from tests.cli_helpers import call, change_config, change_weights, terminal, tiny_model
 from tests.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.tf_files import write_model

@@ -12,11 +12,11 @@ from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights import keymap
+from mlxbert.weights.build import build_network, to_theirs
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.families import FAMILIES
-from mlxbert.weights.family import Family
+from mlxbert.weights.families.family import Family
+from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.keymap import Entry
-from mlxbert.weights.network import build_network, to_theirs
 from tests.families import FROZEN, FROZEN_CELLS
 from tests.frozen import arrays, write_model
 from tests.tiny import random_network, tensors_of, tiny_config

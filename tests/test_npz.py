@@ -11,10 +11,10 @@ import pytest
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
-from mlxbert.weights import npz
+from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.families import FAMILIES
-from mlxbert.weights.network import build_network
+from mlxbert.weights.families.registry import FAMILIES
+from mlxbert.weights.formats import npz
 from tests.tiny import random_network, save, tensors_of, tiny_config
 
 ODD = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -11,7 +11,7 @@ import pytest
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
-from mlxbert.weights import onnx_file
+from mlxbert.weights.formats.onnx import reader
 from tests.frozen import GOLDENS as FROZEN
 from tests.frozen import arrays
 
@@ -21,10 +21,10 @@ ODD = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 def read(folder: Path) -> tuple[dict[str, mx.array], tuple[str, ...]]:
     """The parameters of the graph in a folder, and what else is in it."""
-    headers = onnx_file.read_headers(folder)
+    headers = reader.read_headers(folder)
     assert headers is not None
     ((path, header),) = headers.items()
-    found = onnx_file.load_arrays(path, header)
+    found = reader.load_arrays(path, header)
     assert {name: array.shape for name, array in found.items()} == {n: i.shape for n, i in header.tensors.items()}
     return dict(found), header.skipped
 
@@ -56,7 +56,7 @@ def outside(location: str, dims: Any = (2, 3), **places: object) -> Any:
 
 def refusal(folder: Path) -> str:
     with pytest.raises(CheckpointError) as caught:
-        onnx_file.read_headers(folder)
+        reader.read_headers(folder)
     assert caught.value.message.startswith(str(folder))
     return f"{caught.value.message} | {caught.value.hint}"
 
@@ -80,7 +80,7 @@ def test_what_torch_exported_is_read_bit_by_bit(name: str, tmp_path: Path) -> No
 
 def test_a_folder_without_a_graph_is_another_formats(tmp_path: Path) -> None:
     (tmp_path / "encoder.onnx").write_bytes(b"")
-    assert onnx_file.read_headers(tmp_path) is None
+    assert reader.read_headers(tmp_path) is None
 
 
 def test_of_two_graphs_the_one_at_the_top_is_read(tmp_path: Path) -> None:
@@ -90,12 +90,12 @@ def test_of_two_graphs_the_one_at_the_top_is_read(tmp_path: Path) -> None:
 
 def test_doubles_are_listed_and_not_computed_with(tmp_path: Path) -> None:
     folder = write(tmp_path, [], {"a.weight": ODD.astype(np.float64)})
-    headers = onnx_file.read_headers(folder)
+    headers = reader.read_headers(folder)
     assert headers is not None
     ((path, header),) = headers.items()
     assert header.tensors["a.weight"].dtype == "F64"
     with pytest.raises(CheckpointError, match=r"tensor 'a\.weight' has dtype F64"):
-        onnx_file.load_arrays(path, header)["a.weight"]
+        reader.load_arrays(path, header)["a.weight"]
 
 
 def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ def test_a_bias_of_zeros_that_the_exporter_left_out_is_there(tmp_path: Path) -> 
     assert found["a.pooler.bias"].tolist() == [0, 0] and found["a.pooler.bias"].dtype == mx.float32
     assert found["a.turned.bias"].tolist() == [0, 0, 0] and found["a.turned.bias"].dtype == mx.float16
     assert found["a.empty.bias"].size == 0
-    header = (onnx_file.read_headers(tmp_path) or {})[tmp_path / "model.onnx"]
+    header = (reader.read_headers(tmp_path) or {})[tmp_path / "model.onnx"]
     assert header.tensors["a.pooler.bias"].stored_as is None
 
 
@@ -295,7 +295,7 @@ def test_data_beside_the_graph_is_read(location: str, tmp_path: Path) -> None:
     (tmp_path / location).parent.mkdir(exist_ok=True)
     (tmp_path / location).write_bytes(bytes(8) + ODD.tobytes())
     found, _ = read(write(tmp_path, [], {"a": outside(location, offset=8, length=24)}))
-    headers = onnx_file.read_headers(tmp_path)
+    headers = reader.read_headers(tmp_path)
     assert headers is not None
     assert headers[tmp_path / "model.onnx"].size == 32 + (tmp_path / "model.onnx").stat().st_size
     assert np.array_equal(np.array(found["a.weight"]), ODD)

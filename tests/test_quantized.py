@@ -14,11 +14,11 @@ import mlxbert
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
 from mlxbert.nn.heads import HEADS, Network
+from mlxbert.weights.build import build_network, to_theirs
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families import family_of
-from mlxbert.weights.network import build_network, to_theirs
-from mlxbert.weights.quantized import Quantization, quantizable
+from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.formats.quantized import Quantization, quantizable
 from tests.cli_helpers import call
 from tests.families import FAMILIES
 from tests.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
-from mlxbert.weights.safetensors import find_files, load_arrays, read_header
+from mlxbert.weights.formats.safetensors import find_files, load_arrays, read_header
 
 ARRAYS = {"a": mx.arange(6, dtype=mx.float32).reshape(2, 3), "b": mx.ones(4, mx.float16), "c": mx.zeros((0, 5))}
 ENTRIES: dict[str, Any] = {

@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 
 from mlxbert.errors import TokenizerError
-from mlxbert.weights.sentencepiece_file import (
+from mlxbert.weights.tokenizers.sentencepiece import (
     BYTE,
     NORMAL,
     UNKNOWN,
@@ -115,7 +115,7 @@ import random, sys
 from pathlib import Path
 from mlxbert.errors import TokenizerError
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizer_files import read_tokenizer
+from mlxbert.weights.tokenizers.files import read_tokenizer
 from tests.tiny import tiny_config
 folder, content, generator = Path(sys.argv[1]), Path(sys.argv[1], "whole").read_bytes(), random.Random(4)
 for number in range(200):

@@ -14,11 +14,11 @@ import pytest
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
-from mlxbert.weights import tf_checkpoint
+from mlxbert.weights.formats.headers import BYTES, Header
+from mlxbert.weights.formats.tensorflow import reader
+from mlxbert.weights.formats.tensorflow.names import translate
+from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum, read_bundle
 from mlxbert.weights.google import google_config
-from mlxbert.weights.stored import BYTES, Header
-from mlxbert.weights.tf_names import translate
-from mlxbert.weights.tf_table import MAGIC, checksum, read_bundle
 from tests.tf_files import (
     HEADER,
     NETWORKS,
@@ -40,13 +40,13 @@ SECONDS = 60  # for a process that takes two, and took minutes
 
 
 def header(folder: Path, *classes: str) -> Header:
-    found = tf_checkpoint.read_headers(folder, classes)
+    found = reader.read_headers(folder, classes)
     assert found is not None and len(found) == 1
     return found[next(iter(found))]
 
 
 def load(folder: Path, *classes: str) -> Mapping[str, mx.array]:
-    return tf_checkpoint.load_arrays(folder / f"{STEM}.index", header(folder, *classes))
+    return reader.load_arrays(folder / f"{STEM}.index", header(folder, *classes))
 
 
 def flip(path: Path, at: int, bit: int = 0) -> None:
@@ -218,13 +218,13 @@ def test_all_files_of_data_must_be_there_and_whole(tmp_path: Path) -> None:
 def test_a_file_that_changes_behind_our_back_is_refused(tmp_path: Path) -> None:
     write_index(tmp_path, {"a": entry()})
     said = header(tmp_path)
-    found = tf_checkpoint.load_arrays(tmp_path / f"{STEM}.index", said)
+    found = reader.load_arrays(tmp_path / f"{STEM}.index", said)
     (tmp_path / f"{STEM}.data-00000-of-00001").write_bytes(b"")
     with pytest.raises(CheckpointError, match="tensor 'a' cannot be read"):
         found["a"]
     write_index(tmp_path, {"a": entry((2, 1))})
     with pytest.raises(CheckpointError, match="has changed"):
-        tf_checkpoint.load_arrays(tmp_path / f"{STEM}.index", said)["a"]
+        reader.load_arrays(tmp_path / f"{STEM}.index", said)["a"]
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,8 @@ def test_a_block_that_repeats_what_is_far_behind_takes_seconds(tmp_path: Path) -
     copies = [bytes([63 << 2 | 3]) + struct.pack("<I", 60 + 64 * count) for count in range(200_000)]
     written = varint(60 + 64 * len(copies)) + bytes([59 << 2]) + b"\xff" * 60 + b"".join(copies)
     write_table(tmp_path, table(written, kind=1))
-    code = "from pathlib import Path\nfrom mlxbert.weights import tf_checkpoint\ntf_checkpoint.read_headers(Path.cwd())"
+    module = "mlxbert.weights.formats.tensorflow.reader"
+    code = f"from pathlib import Path\nfrom {module} import read_headers\nread_headers(Path.cwd())"
     ran = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -373,7 +374,7 @@ def test_of_several_checkpoints_the_named_one_is_read(tmp_path: Path) -> None:
 def test_other_files_are_no_checkpoints_and_old_ones_are_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "words.index").write_bytes(b"something else")
     (tmp_path / "last.ckpt").write_bytes(b"of another program")
-    assert tf_checkpoint.read_headers(tmp_path) is None and tf_checkpoint.read_headers(tmp_path / "none") is None
+    assert reader.read_headers(tmp_path) is None and reader.read_headers(tmp_path / "none") is None
     (tmp_path / "model.ckpt").write_bytes(table(block([])))
     with pytest.raises(CheckpointError, match=r"model\.ckpt: is a TensorFlow checkpoint in one file \(version 1"):
         header(tmp_path)

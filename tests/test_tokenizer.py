@@ -16,7 +16,7 @@ from mlxbert.errors import ArgumentError, InputError, TokenizerError
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.source import builtin_folder
-from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
+from mlxbert.weights.tokenizers.files import TokenizerFiles, read_tokenizer
 from tests.tiny import tiny_config
 
 CLS, SEP, UNK, MASK = 101, 102, 100, 103

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import TokenizerError
-from mlxbert.weights.tokenizer_files import read_tokenizer
+from mlxbert.weights.tokenizers.files import read_tokenizer
 from tests import tiny
 from tests.vocabularies import byte_files, put
 

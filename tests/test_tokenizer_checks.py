@@ -11,8 +11,8 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 
 from mlxbert.errors import TokenizerError
 from mlxbert.text.tokenizer import load_tokenizer
-from mlxbert.weights.tokenizer_checks import MAX_BYTE_STEPS, MAX_FILE, MAX_TOKEN
-from mlxbert.weights.tokenizer_files import lower_cased, read_tokenizer
+from mlxbert.weights.tokenizers.checks import MAX_BYTE_STEPS, MAX_FILE, MAX_TOKEN
+from mlxbert.weights.tokenizers.files import lower_cased, read_tokenizer
 from tests.tiny import VOCAB, tiny_config
 from tests.vocabularies import HEAD, pieces_file, plain, put
 

@@ -11,7 +11,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from mlxbert.errors import TokenizerError
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizer_files import read_tokenizer
+from mlxbert.weights.tokenizers.files import read_tokenizer
 from tests import tiny
 from tests.tiny import tiny_config
 

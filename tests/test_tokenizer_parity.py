@@ -20,7 +20,7 @@ import pytest
 
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizer_files import read_tokenizer
+from mlxbert.weights.tokenizers.files import read_tokenizer
 from tests.tiny import tiny_config
 from tests.vocabularies import put
 

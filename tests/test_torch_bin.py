@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
-from mlxbert.weights import torch_bin, torch_content, torch_pickle, torch_zip
+from mlxbert.weights.formats.torch import archive as torch_archive
+from mlxbert.weights.formats.torch import content as torch_content
+from mlxbert.weights.formats.torch import pickle as torch_pickle
+from mlxbert.weights.formats.torch import reader
 from tests import hostile_pickles
 from tests.frozen import GOLDENS
 from tests.hostile_pickles import HOSTILE
@@ -27,13 +30,13 @@ SECONDS, ROOM = 1.0, 256 * 2**20  # for one file
 
 
 def write(folder: Path, content: bytes) -> Path:
-    path = folder / torch_bin.SINGLE
+    path = folder / reader.SINGLE
     path.write_bytes(content)
     return path
 
 
 def loaded(path: Path) -> dict[str, mx.array]:
-    return dict(torch_bin.load_arrays(path, torch_bin.read_header(path)))
+    return dict(reader.load_arrays(path, reader.read_header(path)))
 
 
 def values(content: bytes, folder: Path) -> Any:
@@ -70,7 +73,7 @@ def test_the_hostile_pickles_would_run_elsewhere(tmp_path: Path, monkeypatch: py
 
 def test_the_hint_names_the_table_that_holds_the_tensors(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
-        torch_bin.read_header(write(tmp_path, HOSTILE["training"][0]()))
+        reader.read_header(write(tmp_path, HOSTILE["training"][0]()))
     assert caught.value.hint == "the tensors are in 'model': save that table alone, as safetensors"
 
 
@@ -79,7 +82,7 @@ def test_a_file_written_by_hand_is_read(tmp_path: Path, make: Any) -> None:
     assert values(make(), tmp_path) == [[0, 1, 2], [3, 4, 5]]
     transposed = state(text("w"), tensor((3, 2), (1, 3)), text("epoch"), b"K\x03", text("note"), b"N")
     assert values(make(transposed), tmp_path) == [[0, 3], [1, 4], [2, 5]]
-    assert torch_bin.read_header(tmp_path / torch_bin.SINGLE).skipped == ("epoch", "note")
+    assert reader.read_header(tmp_path / reader.SINGLE).skipped == ("epoch", "note")
     assert values(make(state(text("w"), tensor((2, 1), (3, 1), 2))), tmp_path) == [[2], [5]]
     assert values(make(state(text("w"), tensor((), (), 4))), tmp_path) == 4
     assert values(make(state(text("w"), tensor((0, 7), (7, 1)))), tmp_path) == []
@@ -93,7 +96,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, make: Any) -> None:
     whole = make()
     for size in range(len(whole)):
         with pytest.raises(CheckpointError, match=r"truncated|damaged"):
-            torch_bin.read_header(write(tmp_path, whole[:size]))
+            reader.read_header(write(tmp_path, whole[:size]))
 
 
 @settings(deadline=None, max_examples=300)
@@ -116,12 +119,12 @@ def test_limits_leave_room_for_large_models() -> None:
     """200 bytes and 45 instructions a tensor, 100 bytes of the directory: what current torch writes, rounded up."""
     assert torch_pickle.MAX_BYTES / 200 > 5000
     assert torch_pickle.MAX_INSTRUCTIONS / 45 > 5000
-    assert torch_zip.MAX_DIRECTORY / 100 > 5000
+    assert torch_archive.MAX_DIRECTORY / 100 > 5000
 
 
 def test_an_archive_of_more_than_4_gib_is_read(tmp_path: Path) -> None:
     """The file has a hole of 5 GiB before its last member and takes no room on disk."""
-    path = tmp_path / torch_bin.SINGLE
+    path = tmp_path / reader.SINGLE
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("archive/data.pkl", state())
         assert file.fp is not None
@@ -135,44 +138,44 @@ def test_an_archive_of_more_than_4_gib_is_read(tmp_path: Path) -> None:
 def test_a_tensor_in_64_bits_is_named(tmp_path: Path) -> None:
     doubles = state(text("w"), tensor((3,), (1,), of=storage(kind="DoubleStorage", count=3)))
     path = write(tmp_path, archive(doubles))
-    header = torch_bin.read_header(path)
+    header = reader.read_header(path)
     assert header.tensors["w"].dtype == "F64"
     with pytest.raises(CheckpointError, match="'w' has dtype F64"):
-        torch_bin.load_arrays(path, header)["w"]
+        reader.load_arrays(path, header)["w"]
 
 
 def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, archive())
-    header = torch_bin.read_header(path)
+    header = reader.read_header(path)
     write(tmp_path, archive(state(text("v"), tensor())))
     with pytest.raises(CheckpointError, match="has changed"):
-        torch_bin.load_arrays(path, header)
+        reader.load_arrays(path, header)
 
 
 def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(archive())
-    assert torch_bin.read_headers(tmp_path) is None
+    assert reader.read_headers(tmp_path) is None
     (tmp_path / "a.bin").write_bytes(archive())
     (tmp_path / "b.bin").write_bytes(archive(state(text("v"), tensor())))
-    index = tmp_path / torch_bin.INDEX
+    index = tmp_path / reader.INDEX
     index.write_text(json.dumps({"weight_map": {"w": "a.bin", "v": "b.bin"}}), encoding="utf-8")
-    headers = torch_bin.read_headers(tmp_path)
+    headers = reader.read_headers(tmp_path)
     assert headers is not None
     assert [(path.name, list(header.tensors)) for path, header in headers.items()] == [
         ("a.bin", ["w"]),
         ("b.bin", ["v"]),
     ]
     path = write(tmp_path, archive())
-    assert list(torch_bin.read_headers(tmp_path) or ()) == [path]
+    assert list(reader.read_headers(tmp_path) or ()) == [path]
 
 
 @pytest.mark.parametrize(
     "shard", ["../../etc/passwd", "/etc/passwd", "..", "", "a/b.bin", "missing.bin", "a\0b", "x" * 5000]
 )
 def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, shard: str) -> None:
-    (tmp_path / torch_bin.INDEX).write_text(json.dumps({"weight_map": {"w": shard}}), encoding="utf-8")
+    (tmp_path / reader.INDEX).write_text(json.dumps({"weight_map": {"w": shard}}), encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"index\.json: shard"):
-        torch_bin.read_headers(tmp_path)
+        reader.read_headers(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +184,8 @@ def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, shard: str) -
 def test_what_old_torch_wrote_is_read(name: str) -> None:
     """How the files were written, and with what in them, is said beside them."""
     path = GOLDENS / "torch" / f"{name}.bin"
-    header = torch_bin.read_header(path)
-    arrays = torch_bin.load_arrays(path, header)
+    header = reader.read_header(path)
+    arrays = reader.load_arrays(path, header)
     found = {key: (info.dtype, arrays[key].tolist()) for key, info in header.tensors.items() if info.dtype != "F64"}
     weight, ones, zeros = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], [1.0, 1.0], [0.0, 0.0]
     assert found == {
@@ -217,8 +220,8 @@ def _state_of_torch() -> dict[str, Any]:
 def _check_equal(path: Path, expected: dict[str, Any]) -> None:
     import torch
 
-    header = torch_bin.read_header(path)
-    arrays = torch_bin.load_arrays(path, header)
+    header = reader.read_header(path)
+    arrays = reader.load_arrays(path, header)
     assert list(header.tensors) == list(expected)
     for name, theirs in expected.items():
         assert header.tensors[name].shape == arrays[name].shape == tuple(theirs.shape)
@@ -232,7 +235,7 @@ def _check_equal(path: Path, expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize("zipped", [True, False])
 def test_it_is_what_torch_loads(tmp_path: Path, zipped: bool, protocol: int) -> None:
     torch = pytest.importorskip("torch")
-    path = tmp_path / torch_bin.SINGLE
+    path = tmp_path / reader.SINGLE
     torch.save(_state_of_torch(), path, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
     _check_equal(path, torch.load(path, weights_only=False))
 
@@ -241,16 +244,16 @@ def test_it_is_what_torch_loads(tmp_path: Path, zipped: bool, protocol: int) -> 
 def test_the_state_of_a_module_is_read_and_the_module_is_not(tmp_path: Path, zipped: bool) -> None:
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
-    path = tmp_path / torch_bin.SINGLE
+    path = tmp_path / reader.SINGLE
     torch.save(module.state_dict(), path, _use_new_zipfile_serialization=zipped)
     _check_equal(path, module.state_dict())
     torch.save(module, path, _use_new_zipfile_serialization=zipped)
     with pytest.raises(CheckpointError, match=r"names 'torch\.nn\.modules\.container\.Sequential'"):
-        torch_bin.read_header(path)
+        reader.read_header(path)
     torch.save({"epoch": 1, "state_dict": module.state_dict()}, path, _use_new_zipfile_serialization=zipped)
     with pytest.raises(CheckpointError, match="'state_dict' is a OrderedDict"):
-        torch_bin.read_header(path)
+        reader.read_header(path)
     scripted = torch.jit.script(module)
     torch.jit.save(scripted, str(path))
     with pytest.raises(CheckpointError, match="TorchScript"):
-        torch_bin.read_header(path)
+        reader.read_header(path)

@@ -19,7 +19,7 @@ from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.results import Embedding
 from mlxbert.tasks.embed import embed_stream
-from mlxbert.weights.tokenizer_files import read_tokenizer
+from mlxbert.weights.tokenizers.files import read_tokenizer
 from tests.frozen import change_config, tensors_in, write_model, write_tensors
 from tests.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.tiny import VOCAB, save

@@ -14,7 +14,7 @@ from mlxbert.compare import verify as module
 from mlxbert.compare.texts import PAIRS, TEXTS
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
-from mlxbert.weights import rows
+from mlxbert.weights.formats import int8_rows
 from tests.families import FROZEN_CELLS
 from tests.frozen import add_vocabulary, change_config, tensors_in, write_model, write_tensors
 from tests.st_folder import dense, pooling, save_st, write_json
@@ -74,8 +74,8 @@ def test_a_copy_of_the_builtin_model_in_floats_agrees(tmp_path: Path) -> None:
 @pytest.fixture
 def packed(a: Path, b: Path) -> Path:
     """The tiny model in 8 bits with a scale per row."""
-    tensors = rows.pack(tensors_in(a))
-    mx.save_safetensors(str(b / "model.safetensors"), tensors, {rows.STORAGE_KEY: rows.STORAGE})
+    tensors = int8_rows.pack(tensors_in(a))
+    mx.save_safetensors(str(b / "model.safetensors"), tensors, {int8_rows.STORAGE_KEY: int8_rows.STORAGE})
     return b
 
 
@@ -104,7 +104,7 @@ def test_one_step_of_two_models_in_8_bits(packed: Path, tmp_path: Path) -> None:
     shutil.copytree(packed, tmp_path / "c")
     tensors = tensors_in(packed)
     tensors[f"{LAYER}.query.weight"] = tensors[f"{LAYER}.query.weight"].at[mx.array([1]), mx.array([2])].add(1)
-    mx.save_safetensors(str(tmp_path / "c" / "model.safetensors"), tensors, {rows.STORAGE_KEY: rows.STORAGE})
+    mx.save_safetensors(str(tmp_path / "c" / "model.safetensors"), tensors, {int8_rows.STORAGE_KEY: int8_rows.STORAGE})
     assert names(mlxbert.verify(packed, tmp_path / "c")) == [f"{OURS}.query.weight"]
 
 

@@ -7,23 +7,25 @@ from typing import Any
 import pytest
 
 from mlxbert.device import mx
-from mlxbert.weights import hub_files, safetensors, torch_bin
 from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.headers import TensorInfo
+from mlxbert.weights.formats.torch import reader
 from mlxbert.weights.google import completed
-from mlxbert.weights.stored import TensorInfo
-from mlxbert.weights.weight_files import open_weights
+from mlxbert.weights.hub import files
 from tests import tf_files, torch_files
 from tests.frozen import GOLDENS
 
 
 def test_formats_are_tried_in_one_order(tmp_path: Path) -> None:
     mx.save_safetensors(str(tmp_path / safetensors.SINGLE), {"w": mx.zeros(2)})
-    (tmp_path / torch_bin.SINGLE).write_bytes(torch_files.archive())
+    (tmp_path / reader.SINGLE).write_bytes(torch_files.archive())
     mx.savez(str(tmp_path / "weights.npz"), w=mx.zeros(2))
     tf_files.write_index(tmp_path, {"w": tf_files.entry()})
     first = {
         "safetensors": safetensors.SINGLE,
-        "PyTorch": torch_bin.SINGLE,
+        "PyTorch": reader.SINGLE,
         "NumPy archive": "weights.npz",
         "TensorFlow 1": f"{tf_files.STEM}.index",
     }
@@ -34,7 +36,7 @@ def test_formats_are_tried_in_one_order(tmp_path: Path) -> None:
         names = [path.name for path in tmp_path.iterdir()]
         (chosen,) = open_weights(tmp_path).headers
         assert (open_weights(tmp_path).format, chosen.name) == (format, file)
-        on_the_hub = hub_files.needed_files("org/name", ["config.json", *names], lambda name: {})
+        on_the_hub = files.needed_files("org/name", ["config.json", *names], lambda name: {})
         assert on_the_hub[1] == file  # the same of a repository
         for path in tmp_path.glob(file.replace(".index", ".*")):
             path.unlink()

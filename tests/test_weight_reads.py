@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from mlxbert.device import mx
-from mlxbert.weights import npz, onnx_file, safetensors, tf_checkpoint, torch_content
-from mlxbert.weights.weight_files import open_weights
+from mlxbert.weights.formats import npz, safetensors
+from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.onnx import reader as onnx_reader
+from mlxbert.weights.formats.tensorflow import reader as tf_reader
+from mlxbert.weights.formats.torch import content as torch_content
 from tests import tf_files, torch_files
 from tests.frozen import GOLDENS
 
@@ -74,9 +77,9 @@ FORMATS: dict[str, tuple[Callable[[Path], object], list[str], tuple[Any, str]]] 
     "TensorFlow": (
         lambda folder: tf_files.copy_checkpoint("bert-pretraining", folder),
         [f"{tf_files.STEM}.{name}" for name in ("index", *(f"data-0000{number}-of-00003" for number in range(3)))],
-        (tf_checkpoint, "read_bundle"),
+        (tf_reader, "read_bundle"),
     ),
-    "ONNX": (_onnx, ["onnx/model.onnx", "onnx/bert-new.onnx.data"], (onnx_file, "_parse")),
+    "ONNX": (_onnx, ["onnx/model.onnx", "onnx/bert-new.onnx.data"], (onnx_reader, "_parse")),
 }
 
 

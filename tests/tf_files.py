@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.weights.tf_table import MAGIC, checksum
+from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum
 from tests.frozen import GOLDENS, arrays
 from tests.parity import Array, Case
 from tests.vocabularies import field

@@ -8,8 +8,8 @@ from typing import Any
 from mlxbert.config import Absolute, EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.nn.heads import Network
-from mlxbert.weights.families import FAMILIES
-from mlxbert.weights.network import to_theirs
+from mlxbert.weights.build import to_theirs
+from mlxbert.weights.families.registry import FAMILIES
 
 WORDS = (
     "the cat dog sat on mat in paris tokyo city largest a is of man went to store he bought milk play ##ing ##s , . !"

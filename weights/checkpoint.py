@@ -13,15 +13,16 @@ from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
 from mlxbert.nn.heads import HEADS, Network
-from mlxbert.weights import account, keymap, rows
-from mlxbert.weights.account import CLASSIFIERS
+from mlxbert.weights import keymap, validate
 from mlxbert.weights.config_json import ConfigJson, read_config
-from mlxbert.weights.families import family_of
-from mlxbert.weights.family import CLASSES, Family
+from mlxbert.weights.families.family import CLASSES, Family
+from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.formats import int8_rows
+from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights
+from mlxbert.weights.formats.headers import Header, LazyArrays, Storage, TensorInfo
+from mlxbert.weights.formats.quantized import read_quantization
 from mlxbert.weights.google import completed
-from mlxbert.weights.quantized import read_quantization
-from mlxbert.weights.stored import Header, LazyArrays, Storage, TensorInfo
-from mlxbert.weights.weight_files import TENSORFLOW, WeightFiles, open_weights
+from mlxbert.weights.validate import CLASSIFIERS
 
 ADAPTER = "adapter_config.json"
 
@@ -82,12 +83,12 @@ def _plain(name: str, family: Family) -> str:
 
 def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -> Storage | None:
     """How matrices are stored; `None` for plain floats."""
-    named = {header.metadata.get(rows.STORAGE_KEY) for header in weights.headers.values()} - {None}
-    if named - {rows.STORAGE}:
+    named = {header.metadata.get(int8_rows.STORAGE_KEY) for header in weights.headers.values()} - {None}
+    if named - {int8_rows.STORAGE}:
         raise CheckpointError(
-            f"{folder}: weights stored as {min(map(str, named))!r}, expected {rows.STORAGE!r} or plain floats"
+            f"{folder}: weights stored as {min(map(str, named))!r}, expected {int8_rows.STORAGE!r} or plain floats"
         )
-    return rows.Rows() if named else read_quantization(config_json)
+    return int8_rows.Rows() if named else read_quantization(config_json)
 
 
 def _whole_network(config: EncoderConfig) -> dict[str, mx.array]:
@@ -179,7 +180,7 @@ def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) 
         raise CheckpointError(
             f"{tensors[name].file}: unknown tensor {name!r}: no weight of a {family_name} model "
             f"of {config.num_stored_layers} layers",
-            hint=account.unknown_hint(unknown, names, family, known["encoder"]),
+            hint=validate.unknown_hint(unknown, names, family, known["encoder"]),
         )
     config = replace(config, pooler="pooler" in parts)
     return Checkpoint(

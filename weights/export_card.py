@@ -8,10 +8,10 @@ from typing import Any
 
 from mlxbert import __version__
 from mlxbert.weights.checkpoint import Checkpoint
-from mlxbert.weights.export import Tensor
 from mlxbert.weights.export_files import CARD, is_own
 from mlxbert.weights.export_folder import MANIFEST
-from mlxbert.weights.quantized import Quantization
+from mlxbert.weights.formats.quantized import Quantization
+from mlxbert.weights.save import Tensor
 
 _SECTION = "## Conversion\n\nConverted from "
 _END = "<!-- end of the conversion -->"  # a card's own text may follow

@@ -9,15 +9,16 @@ from typing import Any
 from tokenizers.normalizers import BertNormalizer
 
 from mlxbert.errors import ConfigError
-from mlxbert.weights import export, safetensors
+from mlxbert.weights import save
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.config_json import read_json
-from mlxbert.weights.hub_cache import is_commit
-from mlxbert.weights.hub_files import CONFIG, SMALL
-from mlxbert.weights.quantized import KEY, THEIR_KEY, Quantization
+from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.quantized import KEY, THEIR_KEY, Quantization
+from mlxbert.weights.hub.cache import is_commit
+from mlxbert.weights.hub.files import CONFIG, SMALL
 from mlxbert.weights.sentence_transformers import WITH_WEIGHTS, read_modules
-from mlxbert.weights.tokenizer_files import WHOLE, read_tokenizer
-from mlxbert.weights.weight_files import open_weights
+from mlxbert.weights.tokenizers.files import WHOLE, read_tokenizer
 
 CARD, SETTINGS = "README.md", "tokenizer_config.json"
 _TERMS = ("LICENSE*", "LICENCE*", "NOTICE*")
@@ -44,13 +45,13 @@ def write_config(
     changed |= {key: value for key, value in values.items() if key not in own}  # what Google leaves unsaid
     if dtype is not None:
         named = [key for key in _DTYPE_KEYS if key in values] or [_DTYPE_KEYS[0]]
-        changed |= {key: export.NAMES[dtype] for key in named if values.get(key) != export.NAMES[dtype]}
+        changed |= {key: save.NAMES[dtype] for key in named if values.get(key) != save.NAMES[dtype]}
     for key, value in checkpoint.family.restated(checkpoint.config_json, checkpoint.config).items():
         if values.get(key) != value:
             changed[key] = value
     changed |= {key: None for key in (KEY, THEIR_KEY) if key in values}
     if quantization is not None:
-        if export.says_untied(checkpoint):  # a copy in floats would differ from what is quantized
+        if save.says_untied(checkpoint):  # a copy in floats would differ from what is quantized
             changed["tie_word_embeddings"] = None
         changed[KEY] = {"group_size": quantization.group_size, "bits": quantization.bits}
     kept = {key: value for key, value in values.items() if key not in changed}
@@ -114,10 +115,10 @@ def write_modules(source: Path, folder: Path, dtype: str | None) -> Iterator[tup
         weights = open_weights(module.folder)
         stored = {info.dtype for info in weights.tensors.values()}
         arrays = {
-            name: export.converted(f"{module.folder}: tensor {name!r}", array, dtype) if dtype else array
+            name: save.converted(f"{module.folder}: tensor {name!r}", array, dtype) if dtype else array
             for name, array in weights.arrays().items()
         }
-        export.save(target / safetensors.SINGLE, arrays, {"format": "pt"})
+        save.save(target / safetensors.SINGLE, arrays, {"format": "pt"})
         changes = [f"{weights.format} → safetensors"] if weights.format != "safetensors" else []
         changes += [f"dtype {', '.join(sorted(stored))} → {dtype}"] if dtype and stored != {dtype} else []
         for path in weights.files:

@@ -12,7 +12,7 @@ from mlxbert.errors import ConfigError
 
 if TYPE_CHECKING:
     from mlxbert.weights.config_json import ConfigJson
-    from mlxbert.weights.stored import TensorInfo
+    from mlxbert.weights.formats.headers import TensorInfo
 
 _KINDS = {"bert": "Bert", "albert": "Albert", "electra": "Electra"}
 CONFIGS = {kind: f"{kind}_config*.json" for kind in _KINDS}  # what Google calls them, by their model_type

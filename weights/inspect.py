@@ -11,6 +11,8 @@ from mlxbert.nn.embedder import Embedder
 from mlxbert.weights import inspect_parts
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.inspect_parts import to_json
 from mlxbert.weights.sentence_transformers import (
     SETTINGS,
@@ -19,9 +21,7 @@ from mlxbert.weights.sentence_transformers import (
     read_settings,
     transformer_folder,
 )
-from mlxbert.weights.stored import Header
-from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
-from mlxbert.weights.weight_files import open_weights
+from mlxbert.weights.tokenizers.files import TokenizerFiles, read_tokenizer
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
-from mlxbert.weights import account, keymap
+from mlxbert.weights import keymap, validate
+from mlxbert.weights.build import shapes
 from mlxbert.weights.checkpoint import Checkpoint
-from mlxbert.weights.network import shapes
 
 _IGNORED = "a buffer, or part of a head that mlxbert does not run"
 _SHOWN = 3  # problems of a part
@@ -69,7 +69,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
 
 def _problem(checkpoint: Checkpoint, part: str, arrays: Mapping[str, mx.array]) -> str | None:
     """All that is wrong with a part; of many things alike the first ones."""
-    found = [problem.text for problem in account.problems(checkpoint, part, checkpoint.parts, arrays)]
+    found = [problem.text for problem in validate.problems(checkpoint, part, checkpoint.parts, arrays)]
     more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     return "; ".join(found[:_SHOWN] + more) or None
 

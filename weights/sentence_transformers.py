@@ -14,9 +14,9 @@ from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.embedder import Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.weights.config_json import ConfigJson, read_json, read_json_list
-from mlxbert.weights.hub_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
-from mlxbert.weights.stored import FLOATS, Header
-from mlxbert.weights.weight_files import open_weights
+from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.headers import FLOATS, Header
+from mlxbert.weights.hub.files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
 
 SETTINGS = "config_sentence_transformers.json"
 _NAMESPACE = "sentence_transformers."

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
-from mlxbert.weights import hub, hub_cache
-from mlxbert.weights.hub_cache import Snapshot
-from mlxbert.weights.hub_errors import UnknownRevisionError, UnreachableError
+from mlxbert.weights.hub import cache
+from mlxbert.weights.hub.cache import Snapshot
+from mlxbert.weights.hub.download import download
+from mlxbert.weights.hub.errors import UnknownRevisionError, UnreachableError
 
 if TYPE_CHECKING:
-    from mlxbert.weights.stored import Header
+    from mlxbert.weights.formats.headers import Header
 
 _Ask = Callable[[str, str | None], Path]  # (name, revision) → folder of what the hub has
 BUILTIN = "builtin"
@@ -50,7 +51,7 @@ def find_folder(
         ArgumentError: There is a revision, but the model is none of the hub; or the revision is none.
     """
     check_source(source)
-    return _find(str(source), revision, offline, lambda name, revision: hub.download(name, revision, on_progress))
+    return _find(str(source), revision, offline, lambda name, revision: download(name, revision, on_progress))
 
 
 def check_source(source: object, name: str = "source") -> None:
@@ -81,12 +82,12 @@ def find_headers(
     Returns:
         The folder, and the headers of the weights that are not in it, by where they would lie.
     """
-    from mlxbert.weights import hub_headers
+    from mlxbert.weights.hub.headers import look as look_on_hub
 
     headers: dict[Path, Header] = {}
 
     def look(name: str, revision: str | None) -> Path:
-        folder, found = hub_headers.look(name, revision, on_progress)
+        folder, found = look_on_hub(name, revision, on_progress)
         headers.update(found)
         return folder
 
@@ -100,7 +101,7 @@ def find_cached(name: str, revision: str | None = None) -> Path:
         HubError: It is not there, or something of it is missing.
         ArgumentError: The revision is none.
     """
-    return _from_cache(name, revision, hub_cache.find_snapshot(name, revision), "")
+    return _from_cache(name, revision, cache.find_snapshot(name, revision), "")
 
 
 def _find(source: str, revision: str | None, offline: bool, ask: _Ask) -> Path:
@@ -136,7 +137,7 @@ def local_folder(source: str) -> Path | None:
         raise CheckpointError(f"{source}: {problem}") from None
     if found:
         raise CheckpointError(f"{source}: is a file, expected a model folder", hint="give the folder that it lies in")
-    if hub_cache.is_hub_name(source):
+    if cache.is_hub_name(source):
         return None
     raise CheckpointError(
         f"{source}: no such folder",
@@ -146,10 +147,10 @@ def local_folder(source: str) -> Path | None:
 
 
 def _hub_folder(name: str, revision: str | None, offline: bool, ask: _Ask) -> Path:
-    snapshot = hub_cache.find_snapshot(name, revision)
+    snapshot = cache.find_snapshot(name, revision)
     if snapshot is not None and snapshot.is_complete():
         return snapshot.folder
-    if offline or hub_cache.is_offline():
+    if offline or cache.is_offline():
         return _from_cache(name, revision, snapshot, ", and the hub may not be asked (offline)")
     if snapshot is None or not snapshot.is_usable() or snapshot.listing() is not None:
         return ask(name, revision)

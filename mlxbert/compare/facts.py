@@ -10,8 +10,8 @@ from mlxbert.device import nn
 from mlxbert.nn.embedder import Dense, Embedder
 from mlxbert.results import Difference
 from mlxbert.text.encoding import Encoding
-from mlxbert.weights.account import CLASSIFIERS
 from mlxbert.weights.inspect_parts import to_json
+from mlxbert.weights.validate import CLASSIFIERS
 
 TRAINING = ("hidden_dropout", "attention_dropout")
 # Which parts look at which facts of the heads.

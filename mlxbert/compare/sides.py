@@ -12,8 +12,10 @@ from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import Network
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights import keymap
+from mlxbert.weights.build import build_network, first_problem, parameters, shapes
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
-from mlxbert.weights.network import build_network, first_problem, parameters, shapes
+from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.headers import FLOATS, Lazy, Storage
 from mlxbert.weights.sentence_transformers import (
     SETTINGS,
     WITH_WEIGHTS,
@@ -23,9 +25,7 @@ from mlxbert.weights.sentence_transformers import (
     transformer_folder,
 )
 from mlxbert.weights.source import find_folder
-from mlxbert.weights.stored import FLOATS, Lazy, Storage
-from mlxbert.weights.tokenizer_files import TokenizerFiles, read_tokenizer
-from mlxbert.weights.weight_files import open_weights
+from mlxbert.weights.tokenizers.files import TokenizerFiles, read_tokenizer
 
 
 @dataclass(frozen=True, eq=False)

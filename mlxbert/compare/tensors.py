@@ -15,7 +15,7 @@ from mlxbert.compare.sides import Side, Tensor, coarseness
 from mlxbert.device import mx
 from mlxbert.results import Difference
 from mlxbert.weights import keymap
-from mlxbert.weights.stored import FLOATS, Lazy
+from mlxbert.weights.formats.headers import FLOATS, Lazy
 
 # How far a number lies from what was rounded to it at most: half a last place, relative to the number.
 _HALVES = {"F16": 2.0**-11, "BF16": 2.0**-8}

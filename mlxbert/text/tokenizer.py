@@ -13,8 +13,8 @@ from tokenizers import Encoding as Library
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble
-from mlxbert.weights.tokenizer_checks import guarded
-from mlxbert.weights.tokenizer_files import TokenizerFiles, lower_cased, read_tokenizer
+from mlxbert.weights.tokenizers.checks import guarded
+from mlxbert.weights.tokenizers.files import TokenizerFiles, lower_cased, read_tokenizer
 
 
 class Tokenizer:

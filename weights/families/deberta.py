@@ -1,0 +1,154 @@
+"""DeBERTa versions 2 and 3."""
+
+import re
+
+from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, Projection, Transform
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families.bert import (
+    BERT,
+    BUFFERS,
+    FEED_FORWARD,
+    MASKED_LM,
+    QUESTION_ANSWERING,
+    TOKEN_CLASSIFIER,
+    classifier_table,
+    encoder_table,
+)
+from mlxbert.weights.families.family import (
+    MIN_EPS,
+    Family,
+    read_activation,
+    read_facts,
+    read_head_size,
+    read_heads,
+    read_segments,
+)
+from mlxbert.weights.keymap import Table, channels_last, same
+
+_ATTENTION_KINDS = ("c2p", "p2c")
+_MOST = 2**29  # of a side of the table of distances: twice as many rows must be a length that MLX has
+
+
+def _attention_kinds(config: ConfigJson) -> tuple[str, ...]:
+    joined = config.get("pos_att_type", "")
+    parts = joined.split("|") if isinstance(joined, str) else config.texts("pos_att_type")
+    kinds = tuple(kind.strip().lower() for kind in parts)
+    if not set(kinds) <= {*_ATTENTION_KINDS, ""}:
+        raise config.refuse("pos_att_type", f"some of {', '.join(_ATTENTION_KINDS)}")
+    return kinds
+
+
+def _positions(config: ConfigJson) -> Disentangled:
+    config.only("relative_attention", True, "mlxbert runs DeBERTa with relative attention only")
+    if not config.flag("relative_attention", default=False):
+        raise config.refuse("relative_attention", "true")
+    length = config.integer("max_position_embeddings", most=_MOST)
+    reach = config.integer("max_relative_positions", least=-1, most=_MOST, default=-1)
+    reach = reach if reach > 0 else length
+    buckets = max(config.integer("position_buckets", least=-1, default=-1), 0)
+    if buckets and not 1 < buckets // 2 < reach - 1:
+        raise config.refuse("position_buckets", f"from 4 to less than twice the reach ({reach})")
+    kinds = _attention_kinds(config)
+    norms = [norm.strip() for norm in config.text("norm_rel_ebd", default="none").lower().split("|")]
+    if not set(norms) <= {"layer_norm", "none", ""}:
+        raise config.refuse("norm_rel_ebd", "'layer_norm' or 'none'")
+    return Disentangled(
+        max_length=length,
+        table=Absolute(length) if config.flag("position_biased_input", default=True) else None,
+        reach=reach,
+        buckets=buckets,
+        content_to_position="c2p" in kinds,
+        position_to_content="p2c" in kinds,
+        shared_projections=config.flag("share_att_key", default=False),
+        norm="layer_norm" in norms,
+    )
+
+
+def _convolution(config: ConfigJson) -> Convolution | None:
+    kernel = config.integer("conv_kernel_size", least=0, default=0)
+    if not kernel:
+        return None
+    if kernel % 2 == 0:
+        raise config.refuse("conv_kernel_size", "an odd number")
+    groups = config.integer("conv_groups", default=1)
+    if config.integer("hidden_size") % groups:
+        raise config.refuse("conv_groups", "a divisor of the hidden size")
+    return Convolution(kernel, groups, read_activation(config, "conv_act", "tanh"))
+
+
+def _read_deberta(config: ConfigJson) -> EncoderConfig:
+    width = config.integer("hidden_size")
+    config.only("pooler_hidden_size", width, f"expected the hidden size, {width}")
+    config.only("attention_head_size", read_head_size(config), "expected hidden size by heads")
+    narrow = config.integer("embedding_size", default=width)
+    heads = read_heads(
+        config,
+        masked_lm=Transform(read_activation(config, "hidden_act", "gelu"), norm=True),
+        classifier=Transform(read_activation(config, "pooler_hidden_act", "gelu")),
+    )
+    return read_facts(
+        config,
+        positions=_positions(config),
+        heads=heads,
+        embedding_size=narrow,
+        projection=Projection(before_norm=True, bias=False) if narrow != width else None,
+        type_vocab_size=read_segments(config, 0, least=0),
+        layer_norm_eps=config.number("layer_norm_eps", low=MIN_EPS, high=1.0, default=1e-7),
+        convolution=_convolution(config),
+    )
+
+
+_EMBEDDINGS: Table = (
+    same("embeddings.word", "embeddings.word_embeddings"),
+    same("embeddings.position", "embeddings.position_embeddings"),
+    same("embeddings.token_type", "embeddings.token_type_embeddings"),
+    same("embeddings.projection", "embeddings.embed_proj"),
+    same("embeddings.norm", "embeddings.LayerNorm"),
+)
+_LAYER: Table = (
+    same("attention.query", "attention.self.query_proj"),
+    same("attention.key", "attention.self.key_proj"),
+    same("attention.value", "attention.self.value_proj"),
+    same("attention.position_key", "attention.self.pos_key_proj"),
+    same("attention.position_query", "attention.self.pos_query_proj"),
+    same("attention.output", "attention.output.dense"),
+    same("attention_norm", "attention.output.LayerNorm"),
+    *FEED_FORWARD,
+)
+_REST: Table = (
+    same("positions", "encoder.rel_embeddings"),
+    same("positions.norm", "encoder.LayerNorm"),
+    channels_last("convolution.conv", "encoder.conv.conv"),
+    same("convolution.norm", "encoder.conv.LayerNorm"),
+)
+
+
+def _exported(config: ConfigJson, name: str) -> str:
+    """Transformers calls the masked-word head so where `legacy` is false."""
+    if config.flag("legacy", default=True):
+        return name
+    name = re.sub(r"^cls\.predictions\.transform\.", "lm_predictions.lm_head.", name)
+    return re.sub(r"^cls\.predictions\.bias$", "lm_predictions.lm_head.bias", name)
+
+
+DEBERTA = Family(
+    read_config=_read_deberta,
+    prefixes=("deberta.",),
+    encoder=encoder_table(_EMBEDDINGS, _LAYER, "encoder.layer.{}.", _REST),
+    parts={
+        "masked_lm": MASKED_LM,
+        "sequence_classifier": classifier_table("classifier", "pooler.dense"),
+        "token_classifier": TOKEN_CLASSIFIER,
+        "question_answering": QUESTION_ANSWERING,
+    },
+    # The head that version 3 was trained with. transformers makes a random one in its place (`legacy` in its config).
+    old_spellings={
+        r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.": r"cls.predictions.transform.\1.",
+        r"^lm_predictions\.lm_head\.bias$": "cls.predictions.bias",
+    },
+    # The table of positions of a model that does not look at it, and the head of replaced tokens.
+    buffers=BUFFERS,
+    ignored=(r"embeddings\.position_embeddings\.weight", r"mask_predictions\..*"),
+    tied=BERT.tied,
+    exported=_exported,
+)

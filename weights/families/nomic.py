@@ -1,0 +1,100 @@
+"""NomicBERT's configurations: two dialects, that of its authors and that of transformers."""
+
+from mlxbert.config import Biases, EncoderConfig, Rotation, Transform
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families.family import read_activation, read_facts, read_heads, read_segments
+from mlxbert.weights.families.rotation import read_base, read_rotary, read_theta
+
+_GATES = {"swiglu": "silu", "geglu": "gelu"}
+_SPELLED = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner",
+    "layer_norm_eps": "layer_norm_epsilon",
+    "hidden_dropout_prob": "resid_pdrop",
+    "attention_probs_dropout_prob": "attn_pdrop",
+}
+# Of the keys that begin like those which change the mathematics, the ones that are read; others are refused.
+_TELLING = ("rotary_", "rope_", "attn_", "mlp_", "qkv_")
+_READ = (
+    *("rotary_emb_base", "rotary_emb_fraction", "rotary_emb_interleaved", "rotary_emb_scale_base", "rotary_head_dim"),
+    *("rotary_scaling_factor", "rope_parameters", "rope_scaling", "rope_theta"),
+    *("attn_pdrop", "mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias"),
+)
+_TRAINED = 2048  # what the authors' code takes max_trained_positions for where it is left out
+_MULTIPLE = 256  # to which it rounds the width of a feed-forward that the configuration leaves out
+
+
+def read_nomic(config: ConfigJson) -> EncoderConfig:
+    """The facts, whichever dialect the file is in; files with both are read as their authors' code does."""
+    for key in ("num_experts", "moe_every_n_layers"):
+        config.only(key, 0, "mlxbert does not run mixtures of experts")
+    config.only("rope_scaling", None, "mlxbert runs NomicBERT without scaling")
+    for key in ("prenorm", "parallel_block", "use_rms_norm", "causal", "rotary_emb_interleaved", "rotary_head_dim"):
+        config.only(key, False, "mlxbert runs NomicBERT without it")
+    for key in ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"):
+        config.only(key, False, "mlxbert runs NomicBERT without biases")
+    config.only("rotary_emb_fraction", 1, "mlxbert rotates all of a head (1), not a part")
+    config.only("rotary_emb_scale_base", None, "mlxbert does not scale what it rotates (xPos)")
+    config.only("register_tokens", 0, "mlxbert does not put register tokens before the text")
+    config.number("rotary_scaling_factor", low=1.0, high=1e6, default=1.0)  # see `_longest`
+    config = config.respelled(_SPELLED)
+    return _read_authors(config) if "activation_function" in config.values else _read_transformers(config)
+
+
+def _read_transformers(config: ConfigJson) -> EncoderConfig:
+    theta = read_theta(config.table("rope_parameters"), read_base(config, "rope_theta", 1000.0))
+    activation = read_activation(config, "hidden_act", "silu")
+    return _facts(config, activation, theta, config.integer("intermediate_size"), head_bias=True)
+
+
+def _read_authors(config: ConfigJson) -> EncoderConfig:
+    for key in config.values:
+        if key.startswith(_TELLING) and key not in _READ:
+            config.only(key, None, "mlxbert does not know what NomicBERT does with it")
+    heads = config.integer("num_attention_heads")
+    config.only("num_heads_kv", heads, f"mlxbert runs NomicBERT with as many heads of keys as of queries, {heads}")
+    activation = _GATES[config.choice("activation_function", _GATES)]
+    config.only("hidden_act", activation, f"activation_function says {activation}")
+    # Left out, it means no rotation to some versions of their code, and of the base there are two defaults.
+    config.number("rotary_emb_fraction", low=1.0, high=1.0)
+    theta = read_base(config, "rotary_emb_base")
+    for rope in (config.table("rope_parameters"), config):
+        if read_theta(rope, theta) != theta:
+            raise rope.refuse("rope_theta", f"{theta:g}, as rotary_emb_base says")
+    # Left out, it is two thirds of four times the width: what a gate takes in weights, it gives in width.
+    gated = -(-int(8 * config.integer("hidden_size") / 3) // _MULTIPLE) * _MULTIPLE
+    width = config.integer("intermediate_size", default=gated)
+    # What takes the biases from the feed-forward (mlp_fc1_bias) takes them from its authors' masked-word head too.
+    return _facts(config, activation, theta, width, head_bias=False)
+
+
+def _facts(config: ConfigJson, activation: str, theta: float, width: int, *, head_bias: bool) -> EncoderConfig:
+    layers = config.integer("num_hidden_layers", most=1000)
+    return read_facts(
+        config,
+        positions=read_rotary(config, (Rotation(theta),) * layers, _longest(config)),
+        heads=read_heads(config, masked_lm=Transform(activation, norm=True, bias=head_bias), masked_lm_bias=head_bias),
+        type_vocab_size=read_segments(config),
+        hidden_act=activation,
+        intermediate_size=width,
+        gated=True,
+        biases=Biases(attention=False, up=False, down=False),
+    )
+
+
+def _longest(config: ConfigJson) -> int:
+    """The longest input: the least of all lengths that the file tells.
+
+    With a `rotary_scaling_factor` the authors rescale the rotation of everything longer than what the model was trained
+    on, by the length of the batch: a text's vector would depend on its neighbours. So what is longer is cut, and the
+    factor changes nothing.
+    """
+    own = "n_positions" if config.get("n_positions") is not None else "max_position_embeddings"
+    trained = _TRAINED if config.get("rotary_scaling_factor") is not None else None
+    keys = ("n_positions", "max_position_embeddings", "max_trained_positions")
+    told = [config.integer(key) for key in keys if config.get(key) is not None or key == own]
+    if config.get("max_trained_positions") is None and trained is not None:
+        told.append(trained)
+    return min(told)

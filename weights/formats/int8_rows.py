@@ -1,0 +1,77 @@
+"""8-bit storage, one scale per row: how the built-in model travels.
+
+A matrix W becomes int8 Q and float32 s, one s per row, with W ~ Q * s; vectors stay float16. This is a way to store
+weights, not to compute with them: they are expanded when they are loaded. `x.weight` has its scales in
+`x.weight_scale`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlxbert.device import mx
+from mlxbert.errors import CheckpointError
+from mlxbert.weights.formats.headers import FLOATS, TensorInfo
+
+STORAGE_KEY, STORAGE = "mlxbert.storage", "int8-per-row"
+_SUFFIX = "_scale"
+_ROUNDED = 1e-4  # of a step: what float32 rounds in a quotient of up to 127
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The storage, see `mlxbert.weights.formats.headers.Storage`."""
+
+    name: str = STORAGE
+    dtype: str = "I8"
+
+    def meant(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+        """The tensors without the scales.
+
+        Raises:
+            CheckpointError: An int8 tensor that is no matrix, or without its scales.
+        """
+        for name, info in tensors.items():
+            if info.dtype != self.dtype:
+                continue
+            scale = tensors.get(name + _SUFFIX)
+            if len(info.shape) != 2:
+                raise CheckpointError(
+                    f"{folder}: tensor {name!r} of shape {info.shape} is stored in 8 bits, expected a matrix"
+                )
+            if scale is None or scale.shape != info.shape[:1] or scale.dtype not in FLOATS:
+                raise CheckpointError(
+                    f"{folder}: tensor {name!r} is stored in 8 bits, its scales {name + _SUFFIX!r} do not fit: "
+                    f"{'missing' if scale is None else f'{scale.dtype} {scale.shape}'}, expected floats of "
+                    f"{info.shape[:1]}"
+                )
+        scales = {name + _SUFFIX for name, info in tensors.items() if info.dtype == self.dtype}
+        return {name: info for name, info in tensors.items() if name not in scales}
+
+    def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
+        """The matrix, lazy."""
+        wide = arrays[name].astype(mx.float32) * arrays[name + _SUFFIX][:, None]
+        return wide.astype(dtype)  # rounded once, not twice
+
+    def steps(self, array: mx.array) -> mx.array:
+        """How far a number may have been from the one that is stored for it: half a step of its row."""
+        return mx.broadcast_to(_scale(array) * (0.5 + _ROUNDED), array.shape)
+
+
+def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """Matrices as int8 with a scale per row, everything else as float16."""
+    packed = {}
+    for name, array in arrays.items():
+        if array.ndim != 2:
+            packed[name] = array.astype(mx.float16)
+            continue
+        wide = array.astype(mx.float32)
+        scale = _scale(wide)
+        packed[name] = mx.round(wide / scale).astype(mx.int8)
+        packed[name + _SUFFIX] = scale[:, 0]
+    return packed
+
+
+def _scale(array: mx.array) -> mx.array:
+    """The step of each row (rows, 1)."""
+    return mx.maximum(mx.abs(array).max(axis=1, keepdims=True), 1e-12) / 127

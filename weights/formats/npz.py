@@ -1,0 +1,170 @@
+"""Weights in NumPy archives, as tools of MLX write them: a zip file with an array in every member.
+
+Members are read as streams, never unpacked to disk, and nothing in them is ever executed: arrays of objects are refused
+by their header. Formats: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html and
+https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
+"""
+
+import io
+import math
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from mlxbert.device import mx
+from mlxbert.errors import CheckpointError
+from mlxbert.weights.formats.headers import MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
+from mlxbert.weights.formats.names import NPZ
+from mlxbert.weights.formats.torch.archive import read_directory
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAX_RATIO = 100  # of what an archive unpacks to; weights that were trained hardly get smaller
+_SUFFIX = ".npy"
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 1  # flag of a member
+_MAX_HEADER = 1024  # bytes; that of plain numbers has about 120
+_LOCAL = 30  # bytes that stand before every member, its name not counted
+# MLX stores bfloat16, which NumPy has no name for, as two bytes of no type.
+_DTYPES = {"b1": "BOOL", "i1": "I8", "u1": "U8", "i2": "I16", "u2": "U16", "i4": "I32", "u4": "U32", "i8": "I64"}
+_DTYPES |= {"u8": "U64", "f2": "F16", "f4": "F32", "f8": "F64", "V2": "BF16"}
+# What zipfile and numpy raise over damaged files, as far as it depends on what is in them.
+_DAMAGES = (zipfile.BadZipFile, zlib.error, ValueError, RuntimeError, EOFError, MemoryError, OverflowError, TypeError)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive; whatever is wrong with it becomes an error of ours."""
+    try:
+        with path.open("rb") as file:
+            read_directory(path, file, path.stat().st_size)  # zipfile makes an object of every entry it names
+            with zipfile.ZipFile(file) as archive:
+                yield archive
+    except OSError as problem:
+        raise CheckpointError(f"{path}: cannot be read ({problem.strerror or problem})") from None
+    except _DAMAGES as problem:
+        raise CheckpointError(
+            f"{path}: damaged, expected a NumPy archive: {problem}", hint="download the model again"
+        ) from None
+
+
+def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) -> None:
+    """Refuses members that no tool would write; `room` is where the table of contents begins."""
+    total = sum(member.file_size for member in members)
+    if total > MAX_RATIO * room:
+        raise CheckpointError(f"{path}: unpacks from {room} to {total} bytes, expected at most {MAX_RATIO} times more")
+    place, seen = 0, set()
+    for member in sorted(members, key=lambda member: member.header_offset):
+        name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
+        wrong = {
+            "is no array": not name.endswith(_SUFFIX) or name != member.orig_filename,
+            "leads out of the archive": ".." in name or name.startswith(("/", "\\")),
+            "is there twice": name in seen,
+            "is encrypted": bool(member.flag_bits & _ENCRYPTED),
+            f"is compressed by method {member.compress_type}": member.compress_type not in _METHODS,
+            "has two sizes": stored and member.compress_size != member.file_size,
+            "lies over another": member.header_offset < place,
+        }  # fmt: skip
+        for what, found in wrong.items():
+            if found:
+                raise CheckpointError(f"{path}: member {name!r} {what}, expected plain arrays with names of their own")
+        seen.add(name)
+        place = member.header_offset + _LOCAL + len(name.encode()) + member.compress_size
+    if place > room:
+        raise CheckpointError(f"{path}: truncated: the members end at byte {place}, expected at most {room}")
+
+
+def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
+    """Shape, whether it is column by column, and dtype of the array that follows."""
+    from numpy.lib import format as npy
+
+    version = npy.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version} of the header, expected (1, 0) or (2, 0)")
+    start = file.read(2 if version == (1, 0) else 4)
+    length = int.from_bytes(start, "little")
+    if length > _MAX_HEADER:  # numpy reads it all before it looks at it
+        raise ValueError(f"{length} bytes, expected at most {_MAX_HEADER}")
+    whole = io.BytesIO(start + file.read(length))
+    return npy.read_array_header_1_0(whole) if version == (1, 0) else npy.read_array_header_2_0(whole)
+
+
+def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> TensorInfo:
+    name = member.filename.removesuffix(_SUFFIX)
+    with archive.open(member) as file:
+        try:
+            shape, _, dtype = _read_npy_header(file)
+        except (*_DAMAGES, SyntaxError, RecursionError, tokenize.TokenError) as problem:
+            raise CheckpointError(f"{path}: array {name!r} has a damaged header ({problem!s:.80})") from None
+        start = file.tell()
+    if dtype.hasobject:
+        raise CheckpointError(f"{path}: array {name!r} holds Python objects, which are never loaded; expected numbers")
+    stored = _DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
+    if stored is None or dtype.names or dtype.subdtype:
+        raise CheckpointError(f"{path}: array {name!r} has dtype {dtype}, expected one of {', '.join(_DTYPES)}")
+    if not all(0 <= size <= MAX_SIZE for size in shape):
+        raise CheckpointError(f"{path}: array {name!r} has shape {shape}, expected sizes of 0 to {MAX_SIZE}")
+    if member.file_size - start != math.prod(shape) * dtype.itemsize:
+        raise CheckpointError(
+            f"{path}: array {name!r} of {dtype} {shape} has {member.file_size - start} bytes, expected "
+            f"{math.prod(shape) * dtype.itemsize}"
+        )
+    return TensorInfo(stored, shape, path)
+
+
+def read_header(path: Path) -> Header:
+    """Reads and checks what an archive says of its arrays; none of them is read.
+
+    Raises:
+        CheckpointError: The file cannot be read, is damaged, or holds something else than arrays of numbers.
+    """
+    with _opened(path) as archive:
+        members = archive.infolist()
+        _check_members(path, members, archive.start_dir)
+        tensors = {m.filename.removesuffix(_SUFFIX): _tensor(path, archive, m) for m in members}
+        return Header(tensors, {}, path.stat().st_size)
+
+
+def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
+    """The header of the one archive in a model folder; `None` if there is none.
+
+    Raises:
+        CheckpointError: There are several, or the archive is damaged.
+    """
+    found = sorted(path for path in folder.glob(NPZ) if path.is_file())
+    if len(found) > 1:
+        raise CheckpointError(
+            f"{folder}: {len(found)} NumPy archives ({', '.join(path.name for path in found)}), expected one",
+            hint="leave the one with the weights in the folder",
+        )
+    return {path: read_header(path) for path in found} or None
+
+
+def _read(path: Path, name: str, info: TensorInfo) -> mx.array:
+    import numpy as np
+
+    if info.dtype == "F64":
+        raise CheckpointError(f"{path}: array {name!r} has dtype F64, which MLX does not compute with; expected F32")
+    with _opened(path) as archive, archive.open(name + _SUFFIX) as file:
+        shape, by_columns, dtype = _read_npy_header(file)
+        size = math.prod(info.shape) * dtype.itemsize
+        data = file.read(size + 1)  # one more than there should be: at the end the checksum is compared
+        if shape != info.shape or len(data) != size:
+            raise CheckpointError(f"{path}: array {name!r} has other sizes than the archive says: damaged")
+        array = np.frombuffer(data, dtype).reshape(shape, order="F" if by_columns else "C")
+        array = array.astype(dtype.newbyteorder("<")) if dtype.byteorder == ">" else array
+        return from_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8), info.dtype, info.shape)
+
+
+def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
+    """The arrays of an archive whose header was checked; each is read when it is asked for.
+
+    Raises:
+        CheckpointError: On access: an array is damaged.
+    """
+    return LazyArrays(header.tensors, lambda name: _read(path, name, header.tensors[name]))

@@ -1,0 +1,157 @@
+"""Reading safetensors files, single and sharded.
+
+MLX maps the data; the header is read here as well, before MLX sees the file, so that whatever is wrong with it is said
+in words and nothing of a damaged file is used. Format: https://huggingface.co/docs/safetensors.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mlxbert.device import mx
+from mlxbert.errors import CheckpointError
+from mlxbert.weights.formats import names
+from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo
+from mlxbert.weights.formats.shards import find_shards
+
+SINGLE, INDEX = names.SAFETENSORS, names.SAFETENSORS_INDEX
+_LFS_POINTER = b"version "  # how such a file begins: version https://git-lfs.github.com/spec/v1
+_AGAIN = "download the model again"
+MAX_HEADER = 100_000_000  # bytes, the limit of the format itself
+
+
+def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo, int, int]:
+    """Checks one entry of a header; `room` is the number of bytes behind the header."""
+    match entry:
+        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
+            pass
+        case _:
+            raise CheckpointError(f"{path}: damaged header: {name!r} has no dtype, shape and data_offsets")
+    if dtype not in BYTES:
+        raise CheckpointError(f"{path}: tensor {name!r} has dtype {dtype!r}, expected one of {', '.join(BYTES)}")
+    if not all(type(size) is int and 0 <= size <= MAX_SIZE for size in shape):
+        raise CheckpointError(f"{path}: damaged header: tensor {name!r} has shape {shape}")
+    if not 0 <= start <= end <= room:
+        raise CheckpointError(
+            f"{path}: truncated: tensor {name!r} lies at bytes {start} to {end}, there are {room} bytes of data",
+            hint=_AGAIN,
+        )
+    if end - start != math.prod(shape) * BYTES[dtype]:
+        raise CheckpointError(f"{path}: damaged header: tensor {name!r} of {dtype} {shape} has {end - start} bytes")
+    return TensorInfo(dtype, tuple(shape), path), start, end
+
+
+def read_header(path: Path) -> Header:
+    """Reads and checks the header of a safetensors file; no tensor is read.
+
+    Raises:
+        CheckpointError: The file cannot be read, is truncated, or its header is damaged.
+    """
+    try:
+        total = path.stat().st_size
+        with path.open("rb") as file:
+            return parse_header(path, total, file.read)
+    except OSError as problem:
+        raise CheckpointError(f"{path}: cannot be read ({problem.strerror})") from None
+
+
+def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header:
+    """Checks the header of a safetensors file, wherever that lies.
+
+    Args:
+        path: What the file is called, for messages.
+        total: How many bytes it has.
+        read: Gives so many bytes more of it; called twice, and for the header alone.
+
+    Raises:
+        CheckpointError: The file is truncated, or its header is damaged.
+    """
+    start = read(8) if total >= 8 else b""
+    length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+    if start == _LFS_POINTER:
+        raise CheckpointError(
+            f"{path}: is a pointer of Git LFS, {total} bytes in the place of the weights",
+            hint="`git lfs pull` in the clone brings them",
+        )
+    if not 2 <= length <= min(MAX_HEADER, total - 8):
+        raise CheckpointError(
+            f"{path}: truncated or no safetensors file: {total} bytes, header of {length}", hint=_AGAIN
+        )
+    text = read(length)
+    try:
+        raw = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as problem:
+        raise CheckpointError(f"{path}: damaged header: not valid JSON ({problem})") from None
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"{path}: damaged header: expected an object, found {type(raw).__name__}")
+    metadata = raw.pop("__metadata__", None) or {}
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise CheckpointError(f"{path}: damaged header: __metadata__ is no table of strings")
+    tensors, spans = {}, []
+    for name, entry in raw.items():
+        tensors[name], begin, end = _entry(path, name, entry, total - 8 - length)
+        spans.append((begin, end, name))
+    place = 0
+    for begin, end, name in sorted(spans):
+        if begin != place:
+            raise CheckpointError(f"{path}: damaged header: tensor {name!r} begins at byte {begin}, expected {place}")
+        place = end
+    if place != total - 8 - length:
+        raise CheckpointError(f"{path}: {total - 8 - length - place} bytes behind the last tensor: damaged")
+    return Header(tensors, metadata, total)
+
+
+def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
+    """The safetensors files of a model folder: the single one, or the shards that the index names; none without both.
+
+    Args:
+        folder: The model folder.
+        elsewhere: Files that count as if they were there.
+
+    Raises:
+        CheckpointError: A shard is missing, or the index is damaged or points out of the folder.
+    """
+    if folder / SINGLE in elsewhere or (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    if not (folder / INDEX).is_file():
+        return []
+    return find_shards(folder / INDEX, elsewhere)
+
+
+def read_headers(
+    folder: Path, classes: Sequence[str] = (), elsewhere: Mapping[Path, Header] | None = None
+) -> dict[Path, Header] | None:
+    """The headers of a model folder's safetensors; `None` if it has none. See `find_files` and `read_header`."""
+    elsewhere = elsewhere or {}
+    found = {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)}
+    if folder / SINGLE not in found:
+        found = {path: replace(header, beside=(folder / INDEX,)) for path, header in found.items()}
+    return found or None
+
+
+def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
+    """The tensors of a file whose header was checked; lazy, the data is read when it is used.
+
+    MLX keeps the data of an array as long as somebody holds the array: each is given away when it is asked for, and
+    the file opened anew for whoever asks a second time.
+    """
+    fresh: dict[str, mx.array] = {}
+
+    def read(name: str) -> mx.array:
+        if name not in fresh:
+            fresh.update(_open(path))
+        return fresh.pop(name)
+
+    return LazyArrays(header.tensors, read)
+
+
+def _open(path: Path) -> dict[str, mx.array]:
+    try:
+        arrays = mx.load(str(path), format="safetensors")
+    except (RuntimeError, ValueError) as problem:
+        raise CheckpointError(f"{path}: MLX cannot read it ({problem})") from None
+    assert isinstance(arrays, dict)
+    return arrays

@@ -1,0 +1,1 @@
+"""Checkpoints of TensorFlow 1, read without TensorFlow."""

@@ -1,0 +1,146 @@
+"""What Google's scripts call the tensors of BERT, ALBERT and ELECTRA, and what transformers calls them.
+
+The names are those of https://github.com/google-research (bert, albert, electra); what becomes of them is what the
+converters of transformers made of them. A dense layer's `kernel` is stored with its axes the other way round.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from mlxbert.weights.formats.protobuf import Broken
+
+_RESAVE = "load it with the program that wrote it and save the model as safetensors"
+GENERATOR = "ElectraForMaskedLM"  # the class that takes the generator out of ELECTRA's two networks
+_SLOTS = re.compile(
+    r".*/(adam_[mv]|lamb_[mv]|(Adam|LAMB|AdamWeightDecay|LAMBOptimizer|AdamWeightDecayOptimizer|Momentum)(_\d+)?"
+    r"|ExponentialMovingAverage)"
+)
+_COUNTERS = re.compile(
+    r"(.*/)?(global_step|beta[12]_power|((current_)?loss_scale|good_steps|bad_steps|temperature)(_\d+)?)"
+)
+_LEAVES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "output_weights": "weight", "output_bias": "bias"}
+_NUMBERED = re.compile(r"(.*/)?(dense|layer_normalization|embedding|multi_head_attention)(_\d+)?/[a-z_]+")
+_OBJECTS = ("_CHECKPOINTABLE_OBJECT_GRAPH", "/.ATTRIBUTES/VARIABLE_VALUE")
+_FACTORED = re.compile(r"bert/(embeddings/word_embeddings_2|encoder/layer_shared/.*)")
+_ROOTS = (
+    *("bert", "cls", "electra", "generator"),
+    *("generator_predictions", "discriminator_predictions", "task_specific"),
+)
+
+_Rules = dict[str, str]  # patterns and what stands for them; one after the other
+_HEADS: _Rules = {
+    r"^(output_(weights|bias))$": r"classifier/\1",
+    r"^cls/squad/": "qa_outputs/",
+}
+_BERT: _Rules = {r"/layer_(\d+)/": r"/layer/\1/"}
+_ALBERT: _Rules = {
+    r"/transformer/group_(\d+)/inner_group_(\d+)/": r"/albert_layer_groups/\1/albert_layers/\2/",
+    r"(/albert_layers/\d+)/attention(?:_1)?/(?:self|output)/": r"\1/attention/",
+    r"(/albert_layers/\d+)/ffn(?:_1)?/intermediate/dense/": r"\1/ffn/",
+    r"(/albert_layers/\d+)/ffn(?:_1)?/intermediate/output/dense/": r"\1/ffn_output/",
+    r"(/albert_layers/\d+)/LayerNorm/": r"\1/attention/LayerNorm/",
+    r"(/albert_layers/\d+)/LayerNorm_1/": r"\1/full_layer_layer_norm/",
+    r"^cls/predictions/(transform/)?": "predictions/",
+    r"^cls/seq_relationship/": "sop_classifier/classifier/",
+    r"^bert/pooler/dense/": "bert/pooler/",
+    r"^bert/": "albert/",
+}
+_DISCRIMINATOR: _Rules = {
+    **_BERT,
+    r"^discriminator_predictions/dense_1/": "discriminator_predictions/dense_prediction/",
+}
+_GENERATOR: _Rules = {
+    **_BERT,
+    r"^generator_predictions/output_bias$": "generator_lm_head/output_bias",
+    r"^generator/": "electra/",
+}
+
+
+class Translated(NamedTuple):
+    """Names in transformers' spelling.
+
+    Attributes:
+        names: The checkpoint's name of a tensor by the name of today.
+        skipped: The checkpoint's names of what is no weight of the model.
+    """
+
+    names: dict[str, str]
+    skipped: tuple[str, ...]
+
+
+def is_turned(name: str) -> bool:
+    """Whether a tensor that the checkpoint calls so is stored with its axes the other way round."""
+    return name.endswith("/kernel")
+
+
+def why_not(names: Iterable[str]) -> tuple[str, str] | None:
+    """Why tensors of these names cannot be told apart or computed with, and what to do; `None` if they can."""
+    for name in names:
+        if any(mark in name for mark in _OBJECTS):
+            return (
+                f"tensor {name!r} is of a checkpoint of TensorFlow 2, which stores objects under names of their own, "
+                "expected the names of Google's BERT, ALBERT or ELECTRA (TensorFlow 1)",
+                _RESAVE,
+            )
+        if _FACTORED.fullmatch(name):
+            return (
+                f"tensor {name!r} is of the first ALBERT of albert_zh, which adds positions behind the projection of "
+                "the embeddings, as no ALBERT of transformers does",
+                "take one of those that its authors publish as trained with Google's code",
+            )
+        root = name.removeprefix("module/").partition("/")[0]
+        if root not in _ROOTS and _NUMBERED.fullmatch(name) and not _SLOTS.fullmatch(name):
+            return (
+                f"tensor {name!r} has a name that Keras numbered, and the number does not say which layer it is of",
+                _RESAVE,
+            )
+    return None
+
+
+def _plan(names: Sequence[str], classes: Sequence[str]) -> tuple[_Rules, re.Pattern[str] | None]:
+    """How to rename, and the names of a second network that is not asked for."""
+    if not any(name.startswith(("electra/", "generator/")) for name in names):
+        albert = any("/transformer/group_" in name for name in names)
+        return (_HEADS | _ALBERT if albert else _HEADS | _BERT), None
+    both = any(name.startswith("electra/encoder/") for name in names)
+    if GENERATOR in classes or not both:
+        own = any(name.startswith("generator/embeddings/") for name in names)  # usually shared with the discriminator
+        return _GENERATOR, re.compile(rf"discriminator_predictions/.*|electra/{'' if own else '(?!embeddings/)'}.*")
+    return _DISCRIMINATOR, re.compile(r"generator(_predictions)?/.*")
+
+
+def _translated(name: str, rules: _Rules) -> str:
+    for old, new in rules.items():
+        name = re.sub(old, new, name)
+    stem, _, leaf = name.rpartition("/")
+    if leaf.endswith("_embeddings"):
+        leaf += "/weight"
+    return f"{stem}/{_LEAVES.get(leaf, leaf)}".removeprefix("/").replace("/", ".")
+
+
+def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
+    """The names of today; one that is not known stays as it is, with dots.
+
+    Args:
+        names: All that the checkpoint has.
+        classes: The `architectures` of the configuration. Of ELECTRA's two networks in one checkpoint
+            `ElectraForMaskedLM` asks for the generator; the discriminator is the one without.
+
+    Raises:
+        Broken: Two names are one.
+    """
+    names = tuple(names)
+    skipped = {name for name in names if _SLOTS.fullmatch(name) or _COUNTERS.fullmatch(name)}
+    plain = {name: name.removeprefix("module/") for name in names if name not in skipped}  # so TensorFlow Hub begins
+    rules, other = _plan(tuple(plain.values()), classes)
+    found: dict[str, str] = {}
+    for name, short in plain.items():
+        if other is not None and other.fullmatch(short):
+            skipped.add(name)
+            continue
+        new = _translated(short, rules)
+        if new in found:
+            raise Broken(f"{found[new]!r} and {name!r} are two spellings of one tensor")
+        found[new] = name
+    return Translated(found, tuple(name for name in names if name in skipped))

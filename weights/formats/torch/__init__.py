@@ -1,0 +1,1 @@
+"""Checkpoints that torch.save wrote, read without torch."""

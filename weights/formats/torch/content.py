@@ -1,0 +1,186 @@
+"""What a checkpoint of torch holds, checked: which tensors, and where the storages lie that they are made of.
+
+Two forms: the zip archive of torch ≥ 1.6, and the stream of pickles of older ones. Either holds a pickle that says
+which tensors there are (see torch_pickle.py: nothing of it is run) and the storages themselves.
+https://docs.pytorch.org/docs/stable/notes/serialization.html
+"""
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mlxbert.errors import CheckpointError
+from mlxbert.weights.formats.headers import BYTES, MAX_SIZE
+from mlxbert.weights.formats.torch.archive import Member, read_members
+from mlxbert.weights.formats.torch.pickle import MAX_BYTES, read_pickle
+from mlxbert.weights.formats.torch.records import Tensor
+
+MAX_AXES = 32
+MAX_RATIO = 100  # of what tensors take to the file; they may share numbers, and an expanded one repeats its own
+_MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # the first two pickles of a stream
+_AGAIN = "download the model again"
+_SAVE_ANEW = "save the model anew with a current torch, or as safetensors"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds.
+
+    Attributes:
+        tensors: By name, checked against the storages.
+        skipped: Names of the other entries.
+        spans: Where each storage lies, by its key.
+        size: How many bytes the file has.
+    """
+
+    tensors: dict[str, Tensor]
+    skipped: tuple[str, ...]
+    spans: dict[str, Member]
+    size: int
+
+
+def _table(path: Path, value: object) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The tensors of a pickle, and the names of what else it holds."""
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: holds a {type(value).__name__}, expected a table of tensors", hint=_SAVE_ANEW)
+    tensors, skipped = {}, []
+    for name, entry in value.items():
+        if isinstance(entry, Tensor) and type(name) is str:
+            tensors[name] = entry
+        elif entry is None or type(entry) in (bool, int, float, str):
+            skipped.append(str(name)[:200])
+        else:
+            inner = _inner(value)
+            hint = None if inner is None else f"the tensors are in {inner!r:.80}: save that table alone, as safetensors"
+            raise CheckpointError(
+                f"{path}: {name!r:.200} is a {type(entry).__name__}, expected tensors alone, by their names", hint=hint
+            )
+    if not tensors:
+        raise CheckpointError(f"{path}: holds no tensor")
+    return tensors, tuple(skipped)
+
+
+def _inner(value: dict[Any, Any]) -> object | None:
+    """The first key of a table with tensors."""
+    seen: set[int] = set()  # one table may be there under many keys
+    for key, found in value.items():
+        if isinstance(found, dict) and id(found) not in seen:
+            seen.add(id(found))
+            if any(isinstance(entry, Tensor) for entry in found.values()):
+                return key
+    return None
+
+
+def _check(path: Path, name: str, tensor: Tensor, spans: Mapping[str, Member]) -> None:
+    """Refuses a tensor that is not within its storage."""
+    storage = tensor.storage
+    if storage.key not in spans:
+        raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has its data in {storage.key}, which is missing")
+    size = storage.count * BYTES[storage.dtype]
+    if size != spans[storage.key].size:
+        raise CheckpointError(
+            f"{path}: damaged: {spans[storage.key].size} bytes of data for tensor {name!r:.200}, expected {size}",
+            hint=_AGAIN,
+        )
+    sizes, strides = tensor.shape, tensor.strides
+    if len(sizes) != len(strides) or len(sizes) > MAX_AXES or not all(0 <= each <= MAX_SIZE for each in sizes):
+        raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has no possible shape")
+    last = sum((each - 1) * stride for each, stride in zip(sizes, strides, strict=True)) if math.prod(sizes) else -1
+    inside = tensor.offset >= 0 and min(strides, default=0) >= 0 and tensor.offset + last < storage.count
+    if not inside:
+        raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} goes beyond its {storage.count} numbers of data")
+
+
+def _read_zip(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[str, Member]]:
+    members = read_members(path, file, total)
+    order, pickle = members.get("byteorder"), members.get("data.pkl")
+    if order is not None and (order.size > 16 or _member(file, order) != b"little"):
+        raise CheckpointError(f"{path}: its numbers are big-endian, expected little-endian", hint=_SAVE_ANEW)
+    if pickle is None:
+        raise CheckpointError(f"{path}: a zip archive without data.pkl, expected what torch.save writes")
+    if pickle.size > MAX_BYTES:
+        raise CheckpointError(f"{path}: data.pkl has {pickle.size} bytes, expected {MAX_BYTES} at most")
+    pickle.check(path, "data.pkl", _member(file, pickle))
+    file.seek(pickle.start)
+    value, _ = read_pickle(path, file, pickle.size)
+    if file.tell() != pickle.start + pickle.size:
+        raise CheckpointError(f"{path}: damaged: data.pkl does not end with its pickle", hint=_AGAIN)
+    return value, {name.removeprefix("data/"): each for name, each in members.items() if name.startswith("data/")}
+
+
+def _member(file: BinaryIO, member: Member) -> bytes:
+    file.seek(member.start)
+    return file.read(member.size)
+
+
+def _read_stream(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[str, Member]]:
+    """Five pickles: two numbers, facts of the machine, the table, the keys of the storages; then these."""
+    if read_pickle(path, file)[0] != _MAGIC or read_pickle(path, file)[0] != _VERSION:
+        raise CheckpointError(f"{path}: a pickle that torch.save did not write, expected a table of tensors")
+    facts, _ = read_pickle(path, file)
+    if not isinstance(facts, dict) or facts.get("little_endian") is not True:
+        raise CheckpointError(f"{path}: its numbers are big-endian, expected little-endian", hint=_SAVE_ANEW)
+    value, storages = read_pickle(path, file)
+    keys, _ = read_pickle(path, file)
+    if type(keys) is not list or not all(type(key) is str and key in storages for key in keys):
+        raise CheckpointError(f"{path}: damaged: the keys of its data are not those of its tensors", hint=_AGAIN)
+    spans: dict[str, Member] = {}
+    place = file.tell()
+    for key in keys:
+        file.seek(place)
+        count = file.read(8)
+        start, size = place + 8, storages[key].count * BYTES[storages[key].dtype]
+        if key in spans or start + size > total or struct.unpack("<q", count)[0] != storages[key].count:
+            raise CheckpointError(f"{path}: truncated or damaged: no data {key} at byte {place}", hint=_AGAIN)
+        spans[key] = Member(start, size, None)
+        place = start + size
+    if place != total:
+        raise CheckpointError(f"{path}: {total - place} bytes behind the last data: damaged", hint=_AGAIN)
+    return value, spans
+
+
+def _refuse_start(path: Path, start: bytes, total: int) -> None:
+    """Refuses files that begin otherwise than those of torch."""
+    if start.startswith(b"version https://git-lfs"):
+        raise CheckpointError(
+            f"{path}: is a pointer of Git LFS, {total} bytes in the place of the weights",
+            hint="`git lfs pull` in the clone brings them",
+        )
+    if start[257:262] == b"ustar":
+        raise CheckpointError(f"{path}: is a tar archive, which torch wrote before 0.1.10", hint=_SAVE_ANEW)
+    if not start.startswith((b"PK\3\4", b"\x80")):
+        raise CheckpointError(
+            f"{path}: begins with {start[:16]!r} and has {total} bytes: truncated or not written by torch.save",
+            hint=_AGAIN,
+        )
+
+
+def read_content(path: Path) -> Content:
+    """Reads and checks what a file says of its tensors; no tensor is read.
+
+    Raises:
+        CheckpointError: The file cannot be read, is truncated or damaged, or is no table of tensors.
+    """
+    try:
+        with path.open("rb") as file:
+            total = path.stat().st_size
+            start = file.read(512)
+            _refuse_start(path, start, total)
+            file.seek(0)
+            value, spans = (_read_zip if start.startswith(b"PK") else _read_stream)(path, file, total)
+    except OSError as problem:
+        raise CheckpointError(f"{path}: cannot be read ({problem.strerror})") from None
+    tensors, skipped = _table(path, value)
+    for name, tensor in tensors.items():
+        _check(path, name, tensor, spans)
+    size = sum(math.prod(each.shape) * BYTES[each.storage.dtype] for each in tensors.values())
+    if size > MAX_RATIO * total:
+        raise CheckpointError(
+            f"{path}: tensors of {size} bytes in a file of {total}, many times the same numbers (expanded tensors); "
+            f"expected at most {MAX_RATIO} times more",
+            hint="save them as they are in memory: tensor.contiguous()",
+        )
+    return Content(tensors, skipped, spans, total)

@@ -1,0 +1,199 @@
+"""What of the hub lies in the cache that all programs of a machine share, read without importing huggingface_hub.
+
+Importing it takes half as long as a whole `mlxbert fill-mask`; a model that is there needs nothing of it. The layout:
+`models--ORG--NAME/refs/REVISION` holds a commit, `snapshots/COMMIT` its files, and `trees/COMMIT.json` (written by
+huggingface_hub 2 and newer when it downloads a whole snapshot) the list of all files that the commit has on the hub.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.errors import ArgumentError, ConfigError, HubError
+from mlxbert.weights.google import google_config
+from mlxbert.weights.hub import files
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_NAME = re.compile(r"(\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)  # as in huggingface_hub's validate_repo_id
+_TREE_FORMAT = 1
+_PREFIX = "models--"
+_DEFAULT_REVISION = "main"
+_TRUE = ("1", "on", "yes", "true")
+
+
+def is_commit(revision: str) -> bool:
+    """Whether a revision is a whole commit hash: what it means never changes."""
+    return _COMMIT.fullmatch(revision) is not None
+
+
+def is_hub_name(source: str) -> bool:
+    """Whether the hub could know a model by this name: `NAME` or `ORG/NAME`, by huggingface_hub's own rules."""
+    return (
+        _NAME.fullmatch(source) is not None
+        and "--" not in source
+        and ".." not in source
+        and not source.endswith(".git")
+    )
+
+
+def is_offline() -> bool:
+    """Whether the environment forbids asking the hub, by huggingface_hub's own rules."""
+    return (os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or "").lower() in _TRUE
+
+
+def cache_folder() -> Path:
+    """The folder of the cache, which the environment may move; by huggingface_hub's own rules."""
+    cache = os.environ.get("XDG_CACHE_HOME", os.path.join(os.path.expanduser("~"), ".cache"))
+    home = os.environ.get("HF_HOME", os.path.join(cache, "huggingface"))
+    hub = os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub"))
+    return Path(os.path.expandvars(os.path.expanduser(os.environ.get("HF_HUB_CACHE", hub))))
+
+
+def repository_folder(name: str) -> Path:
+    """Where the cache keeps a model, whether it is there or not."""
+    return cache_folder() / (_PREFIX + name.replace("/", "--"))
+
+
+def check_revision(revision: str | None) -> None:
+    """Refuses what can be no branch, tag or commit, and could lead out of the folder of references.
+
+    Raises:
+        ArgumentError: It is such a text.
+    """
+    if revision is None:
+        return
+    if not isinstance(revision, str):
+        raise ArgumentError(f"revision is {revision!r:.60}, expected a branch, a tag or a commit")
+    parts = revision.split("/")
+    if files.leaves_folder(revision) or not all(parts) or "." in parts or not revision.isprintable():
+        raise ArgumentError(f"revision is {revision!r}, expected a branch, a tag or a commit")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A commit of a model in the cache.
+
+    Attributes:
+        name: The model.
+        commit: The hash of the commit.
+        folder: Where its files are.
+    """
+
+    name: str
+    commit: str
+    folder: Path
+
+    def listing(self) -> list[str] | None:
+        """All files of the commit on the hub, if a program left the list in the cache."""
+        path = self.folder.parents[1] / "trees" / f"{self.commit}.json"
+        try:
+            tree = json.loads(path.read_bytes())
+            known = tree["format_version"] == _TREE_FORMAT and isinstance(tree["files"], dict)
+            return list(tree["files"]) if known else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None  # as huggingface_hub does: a list that cannot be read is none
+
+    def lacking(self) -> list[str] | None:
+        """The files that the model needs and that are not in the cache; `None` where no list says what it needs.
+
+        Raises:
+            HubError: The commit holds no model that mlxbert reads, or a file that says what is needed is damaged.
+        """
+        listed = self.listing()
+        if listed is None:
+            return None
+        try:
+            needed = files.needed_files(self.name, listed, self._read, self._has)
+        except FileNotFoundError as problem:
+            return [Path(problem.filename).name]
+        return [file for file in needed if not self._has(file)]
+
+    def is_complete(self) -> bool | None:
+        """Whether all that the model needs is there; `None` where it may be, and no list says what it needs."""
+        try:
+            lacking = self.lacking()
+        except HubError:
+            return False
+        if lacking is None:
+            return None if self.is_usable() else False
+        return not lacking
+
+    def is_usable(self) -> bool:
+        """Whether configuration and weights are there, as far as can be told from the files themselves."""
+        names = [path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()]
+        try:
+            return bool(files.needed_files(self.name, names, self._read))
+        except (HubError, OSError):
+            return False
+
+    def sizes(self) -> dict[Path, int]:
+        """The bytes of each file, by where the file really lies: commits share files that are the same."""
+        found = (path.resolve() for path in self.folder.rglob("*") if path.is_file())
+        return {path: path.stat().st_size for path in found}
+
+    def model_type(self) -> str | None:
+        """What the model's configuration calls its family; `None` where there is no readable configuration."""
+        for path in (self.folder / files.CONFIG, *sorted(self.folder.glob(f"*_Transformer/{files.CONFIG}"))):
+            try:
+                family = files.parse_json(self.name, path)["model_type"]
+            except (HubError, OSError, KeyError, TypeError):
+                continue
+            return str(family)
+        try:
+            named = google_config(self.folder)
+        except ConfigError:  # several
+            return None
+        return named[1] if named else None
+
+    def _has(self, file: str) -> bool:
+        return (self.folder / file).is_file()
+
+    def _read(self, file: str) -> Any:
+        return files.parse_json(self.name, self.folder / file)
+
+
+def _read_ref(path: Path) -> str | None:
+    try:
+        commit = path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    return commit if is_commit(commit) else None
+
+
+def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
+    """The commit that a revision meant when it was last asked for, if its folder is in the cache.
+
+    Raises:
+        ArgumentError: The revision is none.
+    """
+    check_revision(revision)
+    repository = repository_folder(name)
+    revision = _DEFAULT_REVISION if revision is None else revision
+    commit = revision if is_commit(revision) else _read_ref(repository / "refs" / revision)
+    folder = repository / "snapshots" / (commit or "")
+    return Snapshot(name, commit, folder) if commit and folder.is_dir() else None
+
+
+def references(name: str) -> dict[str, str]:
+    """The commit of every branch and tag that was asked for."""
+    folder = repository_folder(name) / "refs"
+    found = {path.relative_to(folder).as_posix(): _read_ref(path) for path in sorted(folder.rglob("*"))}
+    return {revision: commit for revision, commit in found.items() if commit}
+
+
+def snapshots(name: str) -> Iterator[Snapshot]:
+    """All commits of a model that are in the cache."""
+    for folder in sorted((repository_folder(name) / "snapshots").glob("*")):
+        if is_commit(folder.name) and folder.is_dir():
+            yield Snapshot(name, folder.name, folder)
+
+
+def cached_names() -> list[str]:
+    """The models that the cache has a folder of."""
+    folders = sorted(cache_folder().glob(f"{_PREFIX}*"))
+    names = (folder.name.removeprefix(_PREFIX).replace("--", "/", 1) for folder in folders if folder.is_dir())
+    return [name for name in names if is_hub_name(name)]

@@ -1,0 +1,1 @@
+"""Vocabulary files of a model folder to a `tokenizers` object."""

@@ -1,0 +1,246 @@
+"""The vocabulary files of a model folder to a `tokenizers` object."""
+
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+
+from mlxbert.errors import TokenizerError
+from mlxbert.weights.tokenizers.added import add_tokens, collect
+from mlxbert.weights.tokenizers.checks import check_ids, guarded, read_checked
+from mlxbert.weights.tokenizers.classes import (
+    CLASSES,
+    MODEL_TYPES,
+    REFUSED,
+    TokenizerClass,
+    template,
+)
+from mlxbert.weights.tokenizers.settings import (
+    ROLES,
+    declared_class,
+    flag,
+    read_settings,
+    special_tokens,
+)
+
+WHOLE = "tokenizer.json"
+_UNLIMITED = 10**6  # transformers writes 1e30 where a tokenizer knows no limit
+# Settings that change a tokenizer.json, and the steps they belong to.
+_BERT_SWITCHES = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+_BYTE_SWITCHES = {"add_prefix_space": "add_prefix_space"}
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How a vocabulary marks where words begin: with `begins` before their first token, or `continues` before others.
+
+    Attributes:
+        begins: "Ġ" or "▁"; empty where beginnings are not marked.
+        continues: "##"; empty where continuations are not marked.
+    """
+
+    begins: str
+    continues: str
+
+    def goes_on(self, token: str) -> bool:
+        """Whether a token goes on with a word."""
+        if self.begins:
+            return not token.startswith(self.begins)
+        return bool(self.continues) and token.startswith(self.continues)
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """What the vocabulary files of a model folder say.
+
+    Attributes:
+        tokenizer: Without padding and truncation.
+        special: The special tokens by role (`unk`, `sep`, `pad`, `cls`, `mask`), those that the vocabulary has.
+        spelling: How tokens show where words begin.
+        max_length: The longest input in tokens that the files name, if they name one.
+    """
+
+    tokenizer: Tokenizer
+    special: dict[str, str]
+    spelling: Spelling
+    max_length: int | None
+
+
+def _choose(folder: Path, name: str | None, model_type: str | None) -> TokenizerClass | None:
+    """The class that a folder's files belong to; `None` if only a `tokenizer.json` can say how texts are cut."""
+    whole = (folder / WHOLE).is_file()
+    said = name  # what a message names; the classes of both kinds of transformers' tokenizers read alike
+    name = name and name.removesuffix("Fast")
+    if name in REFUSED:
+        raise TokenizerError(
+            f"{folder}: tokenizer_class is {said!r}, which mlxbert does not read: {REFUSED[name]}",
+            hint="choose a model with another tokenizer",
+        )
+    if name is None:
+        name = MODEL_TYPES.get(model_type or "")
+    if name in CLASSES:
+        kind = CLASSES[name]
+        missing = [file for file in kind.files if not (folder / file).is_file()]
+        if missing and not whole:
+            raise TokenizerError(
+                f"{folder}: no tokenizer.json and no {' and no '.join(missing)} in this folder, "
+                f"expected what {said or name} reads",
+                hint=_wanted(folder, missing),
+            )
+        return kind
+    if whole:
+        return None
+    if name is not None:
+        raise TokenizerError(
+            f"{folder}: tokenizer_class is {said!r}, without a tokenizer.json expected {', '.join(sorted(CLASSES))}",
+            hint="a tokenizer.json in the folder would be read whatever the class",
+        )
+    found = [kind for kind in CLASSES.values() if all((folder / file).is_file() for file in kind.files)]
+    if not found:
+        files = dict.fromkeys(" with ".join(kind.files) for kind in CLASSES.values())
+        raise TokenizerError(
+            f"{folder}: no tokenizer.json and no {', no '.join(files)} in this folder",
+            hint="give the folder that holds the vocabulary, too",
+        )
+    return found[0]
+
+
+def _wanted(folder: Path, missing: list[str]) -> str:
+    """What to do about missing files; models of SentencePiece go by many names, 30k-clean.model say."""
+    others = sorted(folder.glob("*.model"))
+    if len(missing) == len(others) == 1 and missing[0].endswith(".model"):
+        return f"if {others[0].name} is the model's, copy it to {missing[0]}"
+    return f"copy {' and '.join(missing)} of the model into it"
+
+
+def _known(tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> dict[str, str]:
+    """The special tokens by role, those that the vocabulary has."""
+    found = {role: tokens[role].content for role in ROLES if role in tokens}
+    return {role: content for role, content in found.items() if tokenizer.token_to_id(content) is not None}
+
+
+def _from_vocabulary(
+    folder: Path, kind: TokenizerClass, settings: Mapping[str, Any]
+) -> tuple[Tokenizer, dict[str, str]]:
+    tokens = special_tokens(settings, kind.special, mask_lstrip=kind.mask_lstrip)
+    special = {role: token.content for role, token in tokens.items()}
+    tokenizer = kind.build(folder, settings, special)
+    if not kind.appends:
+        for role in ("unk", "sep", "cls"):
+            if tokenizer.token_to_id(special[role]) is None:
+                raise TokenizerError(f"{folder / kind.files[0]}: the {role} token {special[role]!r} is not in it")
+    add_tokens(tokenizer, collect(folder, settings, tokens, kind.special), folder, complete=kind.appends)
+    tokenizer.post_processor = template(kind, tokenizer, special, settings)
+    return tokenizer, _known(tokenizer, tokens)
+
+
+def _read_whole(path: Path) -> Tokenizer:
+    try:
+        data = read_checked(path)
+        with guarded(str(path)):
+            tokenizer = Tokenizer.from_buffer(data)
+    except OSError as problem:
+        raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
+    except TokenizerError:
+        raise
+    except Exception as problem:
+        raise TokenizerError(f"{path}: damaged: {problem}", hint="download it again") from None
+    tokenizer.no_truncation()  # limits and padding saved by training runs: both are the caller's business here
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _apply_switches(folder: Path, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
+    """What settings say beside a `tokenizer.json`: transformers lets them win over the file; so do we."""
+    for part, kind, keys in (
+        ("normalizer", normalizers.BertNormalizer, _BERT_SWITCHES),
+        ("pre_tokenizer", pre_tokenizers.ByteLevel, _BYTE_SWITCHES),
+    ):
+        step = getattr(tokenizer, part)
+        if isinstance(step, kind):
+            for key, attribute in keys.items():
+                value = flag(folder, settings, key)
+                if value is not None:
+                    setattr(step, attribute, value)
+            setattr(tokenizer, part, step)
+
+
+def _there(tokenizer: Tokenizer, settings: Mapping[str, Any], role: str, token: AddedToken) -> bool:
+    return bool(settings.get(f"{role}_token")) or tokenizer.token_to_id(token.content) is not None
+
+
+def _from_tokenizer_json(
+    folder: Path, kind: TokenizerClass | None, settings: Mapping[str, Any]
+) -> tuple[Tokenizer, dict[str, str]]:
+    tokenizer = _read_whole(folder / WHOLE)
+    _apply_switches(folder, tokenizer, settings)
+    # Folders name classes that their file is not of: the special tokens are those of the first that fits.
+    for like in (kind, CLASSES["BertTokenizer"], CLASSES["XLMRobertaTokenizer"], None):
+        tokens = special_tokens(settings, like.special if like else {}, mask_lstrip=bool(like and like.mask_lstrip))
+        if like is not kind or like is None:  # of a class that nobody named, only what there is counts
+            tokens = {role: token for role, token in tokens.items() if _there(tokenizer, settings, role, token)}
+        if like is not None and {"cls", "sep"} <= _known(tokenizer, tokens).keys():
+            break
+    add_tokens(tokenizer, collect(folder, settings, tokens, like.special if like else {}), folder, complete=False)
+    if like is None:
+        return tokenizer, {}
+    special = _known(tokenizer, tokens)
+    if tokenizer.post_processor is None:
+        tokenizer.post_processor = template(like, tokenizer, special, settings)  # as transformers does
+    return tokenizer, special
+
+
+def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that lower-cases texts before anything else, as sentence-transformers does for `do_lower_case`.
+
+    Raises:
+        TokenizerError: The vocabulary is damaged, and cannot be copied.
+    """
+    check_ids(tokenizer)
+    with guarded("the vocabulary"):
+        changed = Tokenizer.from_str(tokenizer.to_str())
+    steps = [normalizers.Lowercase()] if changed.normalizer is None else [normalizers.Lowercase(), changed.normalizer]
+    changed.normalizer = normalizers.Sequence(steps)
+    return changed
+
+
+def _spelling(tokenizer: Tokenizer) -> Spelling:
+    """Found by looking at what the tokenizer makes of a word behind a space."""
+    if isinstance(tokenizer.model, models.WordPiece):
+        return Spelling("", tokenizer.model.continuing_subword_prefix)
+    text = "a a"
+    if tokenizer.normalizer is not None:
+        text = tokenizer.normalizer.normalize_str(text)
+    if tokenizer.pre_tokenizer is not None:
+        text = tokenizer.pre_tokenizer.pre_tokenize_str(text)[-1][0]
+    mark = text[-2:-1]
+    return Spelling("" if mark in string.whitespace or mark == "a" else mark, "")
+
+
+def read_tokenizer(folder: Path) -> TokenizerFiles:
+    """The tokenizer of a model folder.
+
+    Raises:
+        TokenizerError: There is none, or its files are damaged or of a kind mlxbert does not read.
+    """
+    with guarded(str(folder)):
+        return _read(folder)
+
+
+def _read(folder: Path) -> TokenizerFiles:
+    settings = read_settings(folder)
+    kind = _choose(folder, *declared_class(folder, settings))
+    if kind is None or (folder / WHOLE).is_file():
+        tokenizer, special = _from_tokenizer_json(folder, kind, settings)
+    else:
+        tokenizer, special = _from_vocabulary(folder, kind, settings)
+    limit = settings.get("model_max_length")
+    named = isinstance(limit, int | float) and not isinstance(limit, bool) and 0 < limit < _UNLIMITED
+    return TokenizerFiles(tokenizer, special, _spelling(tokenizer), int(limit) if named and limit is not None else None)

@@ -1,0 +1,124 @@
+"""What is wrong with a checkpoint as far as headers tell: `build_network` raises the first, `inspect` reports all."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mlxbert.device import mx
+from mlxbert.errors import CheckpointError
+from mlxbert.weights import keymap
+from mlxbert.weights.families.family import Family
+from mlxbert.weights.formats.headers import FLOATS
+
+if TYPE_CHECKING:
+    from mlxbert.weights.checkpoint import Checkpoint
+
+CLASSIFIERS = ("sequence_classifier", "token_classifier")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a part cannot be built, and what to do about it where there is something."""
+
+    text: str
+    hint: str | None = None
+
+    def error(self, checkpoint: "Checkpoint") -> CheckpointError:
+        """The error that says so."""
+        return CheckpointError(f"{checkpoint.folder}: {self.text}", hint=self.hint)
+
+
+def problems(
+    checkpoint: "Checkpoint", part: str, parts: Iterable[str], arrays: Mapping[str, mx.array]
+) -> Iterator[Problem]:
+    """Why a part of a network cannot be built.
+
+    Args:
+        checkpoint: The opened folder.
+        part: `encoder`, or one of the optional parts.
+        parts: Those that are built.
+        arrays: The parameters of the network with these parts; only names and shapes count.
+    """
+    heads = checkpoint.config.heads
+    if part in CLASSIFIERS and heads.labels_problem is not None:
+        yield Problem(heads.labels_problem, "the labels are needed for classifiers only")
+    if part == "sequence_classifier" and heads.classifier is None and "pooler" not in parts:
+        yield Problem("sequence_classifier needs the pooler, which is not there")
+    table = checkpoint.family.encoder if part == "encoder" else checkpoint.family.parts[part]
+    for entry in keymap.pairs(table, checkpoint.config.num_stored_layers, arrays):
+        missing = [name for name in entry.theirs if name not in checkpoint.names]
+        if missing:
+            yield Problem(f"tensor {missing[0]!r} is missing")
+        else:
+            yield from _of_entry(checkpoint, entry, arrays)
+    if part == "masked_lm":
+        yield from _of_ties(checkpoint)
+
+
+def _of_entry(checkpoint: "Checkpoint", entry: keymap.Entry, arrays: Mapping[str, mx.array]) -> Iterator[Problem]:
+    stored = (*FLOATS,) + ((checkpoint.storage.dtype,) if checkpoint.storage else ())
+    infos = {name: checkpoint.tensors[checkpoint.names[name]] for name in entry.theirs}
+    for name, info in infos.items():
+        if info.dtype not in stored:
+            yield Problem(
+                f"tensor {checkpoint.names[name]!r} has dtype {info.dtype}, expected one of {', '.join(stored)}"
+            )
+    first = checkpoint.names[entry.theirs[0]]
+    there = {name: mx.zeros(info.shape) for name, info in infos.items()}  # lazy: never made
+    try:
+        found = keymap.load(entry, there)
+    except ValueError:
+        shape = infos[entry.theirs[0]].shape
+        yield Problem(f"tensor {first!r} has shape {shape}, expected one that can be cut in {len(entry.ours)}")
+        return
+    for name, array in found.items():
+        if array.shape != arrays[name].shape:
+            yield Problem(f"tensor {first!r} has shape {array.shape}, expected {arrays[name].shape} by config.json")
+            return
+
+
+def _of_ties(checkpoint: "Checkpoint") -> Iterator[Problem]:
+    """What is wrong with copies of tied tensors; whether they are equal only their data tells."""
+    untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
+    names, tensors = checkpoint.names, checkpoint.tensors
+    for copy, original in checkpoint.family.tied.items():
+        if copy not in names and untied and copy.endswith(".weight"):
+            yield Problem(
+                f"tensor {copy!r} is missing, and config.json says tie_word_embeddings is false",
+                "if the decoder is the word embeddings after all, take tie_word_embeddings out of config.json",
+            )
+        if copy in names and original in names:
+            shapes = tensors[names[copy]].shape, tensors[names[original]].shape
+            if shapes[0] != shapes[1]:
+                yield untied_problem(copy, original, f" in its shape ({shapes[0]}, not {shapes[1]})")
+
+
+def untied_problem(copy: str, original: str, where: str = "") -> Problem:
+    """A decoder that is not the word embeddings."""
+    return Problem(
+        f"{copy!r} differs from {original!r}{where}: mlxbert runs models whose decoder is tied to their word "
+        "embeddings",
+        "what needs no masked-word head can be done: task='embed'",
+    )
+
+
+def unknown_hint(unknown: Iterable[str], names: Mapping[str, str], family: Family, encoder: set[str]) -> str:
+    """What may be the matter with tensors that no table knows.
+
+    Args:
+        unknown: Their plain names.
+        names: The name in the file of every tensor, by its plain name.
+        family: The family that `config.json` names.
+        encoder: Plain names of the tensors that make up its encoder.
+    """
+    anchor = f"{family.encoder[0].theirs[0]}.weight"
+    for name in names.values():
+        before = name.removesuffix(anchor)
+        if name.endswith(f".{anchor}") and before not in family.prefixes:
+            for own in family.prefixes:
+                before = before.removesuffix(own) if before.endswith(f".{own}") else before
+            return f"names begin with {before!r}, which other programs put before them: save the model without it"
+    beginnings = {name.split(".")[0] for name in encoder}
+    if encoder <= names.keys() and not any(name.split(".")[0] in beginnings for name in unknown):
+        return "the encoder is whole: this is part of a further head, one that mlxbert does not know"
+    return "the configuration may belong to another model"
