@@ -10,20 +10,20 @@ from typing import Annotated
 import typer
 
 from mlxbert import __version__
-from mlxbert.cli import render
-from mlxbert.cli.convert import convert
-from mlxbert.cli.doctor import doctor
-from mlxbert.cli.embed import embed
-from mlxbert.cli.fill_mask import fill_mask
-from mlxbert.cli.inspect import inspect
-from mlxbert.cli.models import models_download, models_list, models_path, models_remove
-from mlxbert.cli.next_sentence import next_sentence
+from mlxbert.cli.commands.convert import convert
+from mlxbert.cli.commands.doctor import doctor
+from mlxbert.cli.commands.embed import embed
+from mlxbert.cli.commands.fill_mask import fill_mask
+from mlxbert.cli.commands.inspect import inspect
+from mlxbert.cli.commands.models import models_download, models_list, models_path, models_remove
+from mlxbert.cli.commands.next_sentence import next_sentence
+from mlxbert.cli.commands.replaced import replaced
+from mlxbert.cli.commands.similarity import similarity
+from mlxbert.cli.commands.tokenize import tokenize
+from mlxbert.cli.commands.verify import verify
 from mlxbert.cli.options import flatten
-from mlxbert.cli.replaced import replaced
 from mlxbert.cli.session import listen
-from mlxbert.cli.similarity import similarity
-from mlxbert.cli.tokenize import tokenize
-from mlxbert.cli.verify import verify
+from mlxbert.cli.views import render
 from mlxbert.errors import ArgumentError, MlxbertError
 
 app = typer.Typer(

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from mlxbert.cli import render
 from mlxbert.cli.options import Format, InputOptions
+from mlxbert.cli.views import render
 from mlxbert.errors import ArgumentError, InputError
 
 STDIN = "-"

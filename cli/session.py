@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.cli import progress, render
-from mlxbert.cli.file_format import OutputFormat
-from mlxbert.cli.fingerprint import hash_file, hash_folder
-from mlxbert.cli.formats import JsonLines
 from mlxbert.cli.inputs import ARGUMENTS, Source, Values
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
-from mlxbert.cli.output import FileOutput
+from mlxbert.cli.output.file import FileOutput
+from mlxbert.cli.output.fingerprint import hash_file, hash_folder
+from mlxbert.cli.output.format import OutputFormat
+from mlxbert.cli.output.formats import JsonLines
+from mlxbert.cli.views import progress, render
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.results import Failure
 from mlxbert.weights.source import BUILTIN

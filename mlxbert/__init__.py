@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mlxbert.compare.verify import verify
-    from mlxbert.conversion import Conversion, convert
     from mlxbert.errors import (
         ArgumentError,
         CheckpointError,
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
         ThreadError,
         TokenizerError,
     )
+    from mlxbert.folders.convert import Conversion, convert
+    from mlxbert.folders.verify import verify
     from mlxbert.model import Model, load
     from mlxbert.results import (
         Difference,
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "mlxbert.text.batch": ("Usage",),
-    "mlxbert.compare.verify": ("verify",),
-    "mlxbert.conversion": ("Conversion", "convert"),
+    "mlxbert.folders.verify": ("verify",),
+    "mlxbert.folders.convert": ("Conversion", "convert"),
     "mlxbert.errors": (
         "ArgumentError",
         "CheckpointError",

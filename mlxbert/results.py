@@ -220,7 +220,7 @@ class Verification(Result):
         notes: What else is worth knowing: other storage, facts that change nothing that is computed, what was
             not compared.
         tensors: How many were `compared`, are `equal`, are equal once stored alike (`rounded`), are `different`.
-        outputs: How far what they compute lies apart, and the `tolerance`; see `mlxbert.compare.outputs`.
+        outputs: How far what they compute lies apart, and the `tolerance`; see `mlxbert.folders.outputs`.
     """
 
     agree: bool

@@ -248,7 +248,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a part of an output taken for the whole",
-        "cli/output.py",
+        "cli/output/file.py",
         "if not useless and found != wanted:",
         "if False:",
         "tests/test_cli_output.py",
@@ -517,7 +517,7 @@ MUTATIONS = (
     ),
     Mutation(
         "limit of the tokenizer not told",
-        "weights/inspect.py",
+        "mlxbert/folders/inspect.py",
         '"tokenizer": files.max_length}',
         '"tokenizer": None}',
         "tests/test_inspect.py",

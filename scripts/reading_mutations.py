@@ -539,7 +539,7 @@ _STORED = (
 _CHOSEN = (
     (
         "every format is safetensors",
-        "weights/inspect.py",
+        "mlxbert/folders/inspect.py",
         '"format": checkpoint.weights.format',
         '"format": "safetensors"',
         _BY_INSPECT,
@@ -547,7 +547,7 @@ _CHOSEN = (
     ),
     (
         "files without their sizes",
-        "weights/inspect.py",
+        "mlxbert/folders/inspect.py",
         "sum(header.size for header in found.values())",
         "len(found)",
         _BY_INSPECT,
@@ -555,7 +555,7 @@ _CHOSEN = (
     ),
     (
         "entries that are no tensors untold",
-        "weights/inspect.py",
+        "mlxbert/folders/inspect.py",
         "names = checkpoint.weights.skipped",
         "names: tuple[str, ...] = ()",
         _BY_INSPECT,
@@ -563,7 +563,7 @@ _CHOSEN = (
     ),
     (
         "names in the file untold",
-        "weights/inspect_parts.py",
+        "mlxbert/folders/inventory.py",
         "if info.stored_as not in (None, name) else {}",
         "if False else {}",
         _BY_INSPECT,

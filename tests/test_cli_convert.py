@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli import render
-from mlxbert.cli.convert import _TRAINING, _draw
-from mlxbert.conversion import Conversion, parse_size
+from mlxbert.cli.commands.convert import _TRAINING, _draw
+from mlxbert.cli.views import render
+from mlxbert.folders.convert import Conversion, parse_size
 from tests.cli_helpers import (
     WITHOUT_PRIVILEGES,
     call,

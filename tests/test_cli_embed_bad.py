@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.cli import formats
+from mlxbert.cli.output import formats
 from tests.cli_helpers import Outcome, call
 from tests.st_folder import pooling, save_st, write_json
 

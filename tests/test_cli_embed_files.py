@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.cli import formats
-from mlxbert.cli.parts import PART
+from mlxbert.cli.output import formats
+from mlxbert.cli.output.parts import PART
 from tests.cli_helpers import Outcome, call
 
 ENDINGS = pytest.mark.parametrize("ending", formats.VECTORS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.cli.parts import PART
+from mlxbert.cli.output.parts import PART
 from tests.cli_helpers import TIMEOUT, WITHOUT_PRIVILEGES, Outcome, call, command, environment, process, tiny_model
 from tests.test_output_survives import finished_parts
 
@@ -114,7 +114,7 @@ class Watch:
         self.patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "Watch":
-        from mlxbert.cli.output import FileOutput
+        from mlxbert.cli.output.file import FileOutput
 
         finish = FileOutput._finish
 

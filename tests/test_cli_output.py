@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.parts import PART
+from mlxbert.cli.output.parts import PART
 from tests.cli_helpers import (
     TIMEOUT,
     WITHOUT_PRIVILEGES,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.fingerprint import hash_folder
-from mlxbert.cli.output import FileOutput, check_output
-from mlxbert.cli.parts import PART
+from mlxbert.cli.output.file import FileOutput, check_output
+from mlxbert.cli.output.fingerprint import hash_folder
+from mlxbert.cli.output.parts import PART
 from mlxbert.errors import ArgumentError
 from tests.st_folder import pooling, save_st
 from tests.test_cli_resume import FILE, finish, killed, result

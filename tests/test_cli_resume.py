@@ -12,9 +12,9 @@ from unittest import mock
 
 import pytest
 
-from mlxbert.cli.fingerprint import hash_folder
-from mlxbert.cli.output import FileOutput
-from mlxbert.cli.parts import PART
+from mlxbert.cli.output.file import FileOutput
+from mlxbert.cli.output.fingerprint import hash_folder
+from mlxbert.cli.output.parts import PART
 from mlxbert.errors import ArgumentError
 from mlxbert.results import NextSentence
 from mlxbert.text.batch import WINDOW
@@ -134,7 +134,7 @@ def test_the_bar_of_a_resumed_run_begins_where_it_stopped(tmp_path: Path) -> Non
     model, texts, target = tiny_model(tmp_path / "model"), tmp_path / "in.txt", tmp_path / "x.jsonl"
     texts.write_text("the cat\n" * (PART + 900))
     arguments = ["tokenize", "--input", str(texts), "--model", str(model), "--output", str(target)]
-    with mock.patch("mlxbert.cli.render.progress", side_effect=interrupted_after(PART + 500)):
+    with mock.patch("mlxbert.cli.views.render.progress", side_effect=interrupted_after(PART + 500)):
         outcome = call(*arguments)
     assert (outcome.status, outcome.err) == (
         130,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.verify import _outputs
+from mlxbert.cli.commands.verify import _outputs
 from mlxbert.device import mx
 from tests.cli_helpers import call, change_config, change_weights, terminal, tiny_model
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert import conversion
-from mlxbert.compare import verify
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, TokenizerError
+from mlxbert.folders import convert, verify
 from mlxbert.results import Difference, Verification
 from mlxbert.weights import save
 from mlxbert.weights.formats import safetensors
@@ -100,7 +99,7 @@ def test_what_would_be_another_model_is_not_written(
     def differing(kind: str) -> None:
         said = Difference(kind, "x", 1, 2, "x: 1 and 2")
         found = Verification(False, "a", "b", (said,), ("a note",), {}, {"texts": 9, "tolerance": 1e-4})
-        monkeypatch.setattr(conversion, "verify", lambda *sides: found)
+        monkeypatch.setattr(convert, "verify", lambda *sides: found)
 
     differing("config")
     with pytest.raises(CheckpointError, match="another model: x: 1 and 2"):
@@ -125,7 +124,7 @@ def test_nothing_looks_finished_while_it_is_measured(a: Path, tmp_path: Path, mo
         seen.append(result)
         return verify.verify(source, result)
 
-    monkeypatch.setattr(conversion, "verify", look)
+    monkeypatch.setattr(convert, "verify", look)
     mlxbert.convert(a, tmp_path / "b")
     (view,) = seen
     assert not view.exists() and not any(path.is_symlink() for path in (tmp_path / "b").rglob("*"))
@@ -227,7 +226,7 @@ def test_what_is_put_into_a_folder_while_it_is_replaced_stays(
         (b / "notes.txt").write_text("mine")
         return verify.verify(source, result)
 
-    monkeypatch.setattr(conversion, "verify", look)
+    monkeypatch.setattr(convert, "verify", look)
     before = snapshot(b)
     with pytest.raises(ArgumentError, match=r"b: holds 'notes\.txt', which no conversion wrote"):
         mlxbert.convert(a, b, dtype="float16", overwrite=True)

@@ -8,8 +8,8 @@ import pytest
 import mlxbert
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.folders.inspect import inspect_folder
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.inspect import inspect_folder
 from tests.test_families import config_of, nomic_of_its_authors, parse
 from tests.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 

@@ -13,9 +13,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from mlxbert.cli import formats
-from mlxbert.cli.file_format import OutputFormat
-from mlxbert.cli.output import check_output
+from mlxbert.cli.output import formats
+from mlxbert.cli.output.file import check_output
+from mlxbert.cli.output.format import OutputFormat
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Embedding, Failure

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.inspect import _by_layer
+from mlxbert.cli.commands.inspect import _by_layer
 from mlxbert.device import mx
+from mlxbert.folders.inventory import to_json
 from mlxbert.weights.formats.files import open_weights
-from mlxbert.weights.inspect_parts import to_json
 from tests.cli_helpers import call, change_config, change_weights, terminal, tiny_model
 from tests.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.tf_files import write_model

@@ -17,10 +17,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from mlxbert.cli import formats
-from mlxbert.cli.file_format import OutputFormat
-from mlxbert.cli.fingerprint import hash_folder
-from mlxbert.cli.output import FileOutput, check_output
+from mlxbert.cli.output import formats
+from mlxbert.cli.output.file import FileOutput, check_output
+from mlxbert.cli.output.fingerprint import hash_folder
+from mlxbert.cli.output.format import OutputFormat
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Embedding, Failure
 from tests.cli_helpers import TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model
@@ -81,7 +81,7 @@ print(kill)
 @contextmanager
 def small_parts() -> Iterator[None]:
     """Parts of a few results."""
-    with mock.patch("mlxbert.cli.output.PART", PART), mock.patch("mlxbert.cli.parts.PART", PART):
+    with mock.patch("mlxbert.cli.output.file.PART", PART), mock.patch("mlxbert.cli.output.parts.PART", PART):
         yield
 
 
@@ -339,8 +339,8 @@ def test_a_folder_without_permission_is_refused_at_the_start(tmp_path: Path) -> 
     folder.mkdir(mode=0o500)
     check = f"""
 from pathlib import Path
-from mlxbert.cli import formats
-from mlxbert.cli.output import check_output
+from mlxbert.cli.output import formats
+from mlxbert.cli.output.file import check_output
 for name in ("x.npy", "new/folder/x.jsonl"):
     try:
         check_output(Path({str(folder)!r}, name), False, formats.VECTORS)

@@ -14,11 +14,11 @@ import pytest
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.weights.config_json import google_config
 from mlxbert.weights.formats.headers import BYTES, Header
 from mlxbert.weights.formats.tensorflow import reader
 from mlxbert.weights.formats.tensorflow.names import translate
 from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum, read_bundle
-from mlxbert.weights.google import google_config
 from tests.tf_files import (
     HEADER,
     NETWORKS,

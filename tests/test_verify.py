@@ -11,12 +11,12 @@ import pytest
 
 import mlxbert
 from mlxbert import Verification
-from mlxbert.compare import facts
-from mlxbert.compare import verify as module
-from mlxbert.compare.texts import PAIRS, TEXTS
 from mlxbert.config import Absolute, HeadConfig
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
+from mlxbert.folders import facts
+from mlxbert.folders import verify as module
+from mlxbert.folders.probes import PAIRS, TEXTS
 from mlxbert.results import Embedding
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.weights.tokenizers.files import read_tokenizer

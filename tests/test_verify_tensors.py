@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.compare import outputs
-from mlxbert.compare import verify as module
-from mlxbert.compare.texts import PAIRS, TEXTS
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
+from mlxbert.folders import outputs
+from mlxbert.folders import verify as module
+from mlxbert.folders.probes import PAIRS, TEXTS
 from mlxbert.weights.formats import int8_rows
 from tests.families import FROZEN_CELLS
 from tests.frozen import add_vocabulary, change_config, tensors_in, write_model, write_tensors

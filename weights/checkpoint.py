@@ -13,16 +13,15 @@ from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
 from mlxbert.nn.heads import HEADS, Network
-from mlxbert.weights import keymap, validate
+from mlxbert.weights import keymap
 from mlxbert.weights.config_json import ConfigJson, read_config
-from mlxbert.weights.families.family import CLASSES, Family
+from mlxbert.weights.families.family import CLASSES, CLASSIFIERS, Family
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights
 from mlxbert.weights.formats.headers import Header, LazyArrays, Storage, TensorInfo
 from mlxbert.weights.formats.quantized import read_quantization
 from mlxbert.weights.google import completed
-from mlxbert.weights.validate import CLASSIFIERS
 
 ADAPTER = "adapter_config.json"
 
@@ -180,7 +179,7 @@ def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) 
         raise CheckpointError(
             f"{tensors[name].file}: unknown tensor {name!r}: no weight of a {family_name} model "
             f"of {config.num_stored_layers} layers",
-            hint=validate.unknown_hint(unknown, names, family, known["encoder"]),
+            hint=_unknown_hint(unknown, names, family, known["encoder"]),
         )
     config = replace(config, pooler="pooler" in parts)
     return Checkpoint(
@@ -192,3 +191,25 @@ def _is_ignored(name: str, family: Family, known: Mapping[str, set[str]]) -> boo
     """Whether a tensor is no weight of ours, or one of a head of which nothing says what it is for."""
     listed = any(re.fullmatch(pattern, name) for pattern in family.buffers + family.ignored)
     return listed or any(name in tensors for tensors in known.values())
+
+
+def _unknown_hint(unknown: Iterable[str], names: Mapping[str, str], family: Family, encoder: set[str]) -> str:
+    """What may be the matter with tensors that no table knows.
+
+    Args:
+        unknown: Their plain names.
+        names: The name in the file of every tensor, by its plain name.
+        family: The family that `config.json` names.
+        encoder: Plain names of the tensors that make up its encoder.
+    """
+    anchor = f"{family.encoder[0].theirs[0]}.weight"
+    for name in names.values():
+        before = name.removesuffix(anchor)
+        if name.endswith(f".{anchor}") and before not in family.prefixes:
+            for own in family.prefixes:
+                before = before.removesuffix(own) if before.endswith(f".{own}") else before
+            return f"names begin with {before!r}, which other programs put before them: save the model without it"
+    beginnings = {name.split(".")[0] for name in encoder}
+    if encoder <= names.keys() and not any(name.split(".")[0] in beginnings for name in unknown):
+        return "the encoder is whole: this is part of a further head, one that mlxbert does not know"
+    return "the configuration may belong to another model"

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ConfigError, MlxbertError
-from mlxbert.weights.google import google_config
+
+# What Google's releases call their configurations, by model_type.
+GOOGLE_CONFIGS = {kind: f"{kind}_config*.json" for kind in ("bert", "albert", "electra")}
 
 
 def _read(path: Path, error: type[MlxbertError]) -> Any:
@@ -141,6 +143,23 @@ class ConfigJson:
         """Refuses any value of `key` but `allowed`, which is also what its absence means."""
         if self.get(key, allowed) != allowed:
             raise ConfigError(f"{self.path}: {self.inside}{self._key(key)} is {self.get(key)!r:.200}: {why}", hint=hint)
+
+
+def google_config(folder: Path) -> tuple[Path, str] | None:
+    """Google's configuration of a folder without `config.json`, and the `model_type` that its name tells.
+
+    Raises:
+        ConfigError: There are several.
+    """
+    if (folder / "config.json").is_file():
+        return None
+    found = [(path, kind) for kind, name in GOOGLE_CONFIGS.items() for path in sorted(folder.glob(name))]
+    if len(found) > 1:
+        raise ConfigError(
+            f"{folder}: {', '.join(path.name for path, _ in found[:5])}: expected one configuration",
+            hint="keep the one that is wanted, or call it config.json and add its model_type",
+        )
+    return found[0] if found else None
 
 
 def read_config(folder: Path) -> ConfigJson:

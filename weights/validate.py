@@ -2,18 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights import keymap
-from mlxbert.weights.families.family import Family
+from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.families.family import CLASSIFIERS
 from mlxbert.weights.formats.headers import FLOATS
-
-if TYPE_CHECKING:
-    from mlxbert.weights.checkpoint import Checkpoint
-
-CLASSIFIERS = ("sequence_classifier", "token_classifier")
 
 
 @dataclass(frozen=True)
@@ -23,13 +18,13 @@ class Problem:
     text: str
     hint: str | None = None
 
-    def error(self, checkpoint: "Checkpoint") -> CheckpointError:
+    def error(self, checkpoint: Checkpoint) -> CheckpointError:
         """The error that says so."""
         return CheckpointError(f"{checkpoint.folder}: {self.text}", hint=self.hint)
 
 
 def problems(
-    checkpoint: "Checkpoint", part: str, parts: Iterable[str], arrays: Mapping[str, mx.array]
+    checkpoint: Checkpoint, part: str, parts: Iterable[str], arrays: Mapping[str, mx.array]
 ) -> Iterator[Problem]:
     """Why a part of a network cannot be built.
 
@@ -55,7 +50,7 @@ def problems(
         yield from _of_ties(checkpoint)
 
 
-def _of_entry(checkpoint: "Checkpoint", entry: keymap.Entry, arrays: Mapping[str, mx.array]) -> Iterator[Problem]:
+def _of_entry(checkpoint: Checkpoint, entry: keymap.Entry, arrays: Mapping[str, mx.array]) -> Iterator[Problem]:
     stored = (*FLOATS,) + ((checkpoint.storage.dtype,) if checkpoint.storage else ())
     infos = {name: checkpoint.tensors[checkpoint.names[name]] for name in entry.theirs}
     for name, info in infos.items():
@@ -77,7 +72,7 @@ def _of_entry(checkpoint: "Checkpoint", entry: keymap.Entry, arrays: Mapping[str
             return
 
 
-def _of_ties(checkpoint: "Checkpoint") -> Iterator[Problem]:
+def _of_ties(checkpoint: Checkpoint) -> Iterator[Problem]:
     """What is wrong with copies of tied tensors; whether they are equal only their data tells."""
     untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
     names, tensors = checkpoint.names, checkpoint.tensors
@@ -100,25 +95,3 @@ def untied_problem(copy: str, original: str, where: str = "") -> Problem:
         "embeddings",
         "what needs no masked-word head can be done: task='embed'",
     )
-
-
-def unknown_hint(unknown: Iterable[str], names: Mapping[str, str], family: Family, encoder: set[str]) -> str:
-    """What may be the matter with tensors that no table knows.
-
-    Args:
-        unknown: Their plain names.
-        names: The name in the file of every tensor, by its plain name.
-        family: The family that `config.json` names.
-        encoder: Plain names of the tensors that make up its encoder.
-    """
-    anchor = f"{family.encoder[0].theirs[0]}.weight"
-    for name in names.values():
-        before = name.removesuffix(anchor)
-        if name.endswith(f".{anchor}") and before not in family.prefixes:
-            for own in family.prefixes:
-                before = before.removesuffix(own) if before.endswith(f".{own}") else before
-            return f"names begin with {before!r}, which other programs put before them: save the model without it"
-    beginnings = {name.split(".")[0] for name in encoder}
-    if encoder <= names.keys() and not any(name.split(".")[0] in beginnings for name in unknown):
-        return "the encoder is whole: this is part of a further head, one that mlxbert does not know"
-    return "the configuration may belong to another model"

@@ -4,16 +4,7 @@ import re
 
 from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, Projection, Transform
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.bert import (
-    BERT,
-    BUFFERS,
-    FEED_FORWARD,
-    MASKED_LM,
-    QUESTION_ANSWERING,
-    TOKEN_CLASSIFIER,
-    classifier_table,
-    encoder_table,
-)
+from mlxbert.weights.families.bert import BERT
 from mlxbert.weights.families.family import (
     MIN_EPS,
     Family,
@@ -22,6 +13,15 @@ from mlxbert.weights.families.family import (
     read_head_size,
     read_heads,
     read_segments,
+)
+from mlxbert.weights.families.tables import (
+    BUFFERS,
+    FEED_FORWARD,
+    MASKED_LM,
+    QUESTION_ANSWERING,
+    TOKEN_CLASSIFIER,
+    classifier_table,
+    encoder_table,
 )
 from mlxbert.weights.keymap import Table, channels_last, same
 

@@ -4,14 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlxbert.config import EncoderConfig, HeadConfig, Positions
+from mlxbert.config import Absolute, EncoderConfig, HeadConfig, Positions, Transform
 from mlxbert.errors import ConfigError
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.keymap import Table
 
 MIN_EPS, MAX_DROPOUT = 1e-30, 0.999999  # MLX builds no norm without an eps, and no dropout that drops all
+GELU_MASKED_LM = Transform("gelu", norm=True)  # of masked-word heads that do not ask hidden_act
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+CLASSIFIERS = ("sequence_classifier", "token_classifier")
 # How the names of transformers' classes end that have a part; of parts that share tensors they tell which is meant.
 CLASSES = {
     "masked_lm": "ForMaskedLM",
@@ -78,6 +80,12 @@ def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, *
         "attention_dropout": config.number("attention_probs_dropout_prob", low=0.0, high=MAX_DROPOUT, default=0.1),
     }
     return EncoderConfig(**common | facts, positions=positions, heads=heads)
+
+
+def read_absolute(config: ConfigJson, first: int = 0) -> Absolute:
+    """A table of position vectors whose first token has the row `first`."""
+    config.only("position_embedding_type", "absolute", "mlxbert computes 'absolute' positions only for this family")
+    return Absolute(config.integer("max_position_embeddings", least=first + 1), first)
 
 
 def read_head_size(config: ConfigJson) -> int:

@@ -1,9 +1,29 @@
-"""NomicBERT's configurations: two dialects, that of its authors and that of transformers."""
+"""NomicBERT, in the dialect of its authors and in that of transformers."""
+
+from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Rotation, Transform
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.family import read_activation, read_facts, read_heads, read_segments
-from mlxbert.weights.families.rotation import read_base, read_rotary, read_theta
+from mlxbert.weights.families.family import Family, read_activation, read_facts, read_heads, read_segments
+from mlxbert.weights.families.rotation import (
+    FREQUENCIES,
+    QKV,
+    read_base,
+    read_rotary,
+    read_theta,
+    rotary_embeddings,
+    stated_for_transformers,
+)
+from mlxbert.weights.families.tables import (
+    BUFFERS,
+    POOLER,
+    TOKEN_CLASSIFIER,
+    WORDS,
+    classifier_table,
+    encoder_table,
+    masked_lm_table,
+)
+from mlxbert.weights.keymap import Table, same, split
 
 _GATES = {"swiglu": "silu", "geglu": "gelu"}
 _SPELLED = {
@@ -26,7 +46,7 @@ _TRAINED = 2048  # what the authors' code takes max_trained_positions for where 
 _MULTIPLE = 256  # to which it rounds the width of a feed-forward that the configuration leaves out
 
 
-def read_nomic(config: ConfigJson) -> EncoderConfig:
+def _read(config: ConfigJson) -> EncoderConfig:
     """The facts, whichever dialect the file is in; files with both are read as their authors' code does."""
     for key in ("num_experts", "moe_every_n_layers"):
         config.only(key, 0, "mlxbert does not run mixtures of experts")
@@ -98,3 +118,36 @@ def _longest(config: ConfigJson) -> int:
     if config.get("max_trained_positions") is None and trained is not None:
         told.append(trained)
     return min(told)
+
+
+def _restated(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
+    """NomicBERT as its authors published it has the keys of a GPT-2."""
+    return stated_for_transformers(facts) if config.get("activation_function") is not None else {}
+
+
+_LAYER: Table = (
+    split(QKV, "attn.Wqkv"),
+    same("attention.output", "attn.out_proj"),
+    same("attention_norm", "norm1"),
+    same("feed_forward.up", "mlp.fc11"),
+    same("feed_forward.gate", "mlp.fc12"),
+    same("feed_forward.down", "mlp.fc2"),
+    same("feed_forward_norm", "norm2"),
+)
+
+NOMIC = Family(
+    read_config=_read,
+    prefixes=("nomic_bert.", "bert."),
+    encoder=encoder_table(rotary_embeddings("emb_ln"), _LAYER, "encoder.layers.{}."),
+    parts={
+        "pooler": POOLER,
+        "masked_lm": masked_lm_table(
+            "cls.predictions.transform.dense", "cls.predictions.transform.layer_norm", "cls.predictions"
+        ),
+        "sequence_classifier": classifier_table("classifier"),
+        "token_classifier": TOKEN_CLASSIFIER,
+    },
+    buffers=(*BUFFERS, FREQUENCIES),
+    tied={"cls.predictions.decoder.weight": WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    restated=_restated,
+)

@@ -1,8 +1,14 @@
 """What the families that rotate queries and keys have in common when their configurations are read."""
 
-from mlxbert.config import Rotary, Rotation
+from typing import Any
+
+from mlxbert.config import EncoderConfig, Rotary, Rotation
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.family import read_head_size
+from mlxbert.weights.keymap import Table, same
+
+QKV = ("attention.query", "attention.key", "attention.value")
+FREQUENCIES = r".*(inv_freq|rotary_emb\..*)"  # buffers
 
 
 def read_base(config: ConfigJson, key: str, default: float | None = None) -> float:
@@ -24,3 +30,37 @@ def read_rotary(config: ConfigJson, rotations: tuple[Rotation, ...], longest: in
         raise config.refuse("num_attention_heads", f"heads of an even size to rotate, not of {size}")
     config.only("head_dim", size, f"expected hidden size by heads, {size}")
     return Rotary(config.integer("max_position_embeddings") if longest is None else longest, rotations)
+
+
+def rotary_embeddings(norm: str) -> Table:
+    """The tensors of embeddings without positions."""
+    return (
+        same("embeddings.word", "embeddings.word_embeddings"),
+        same("embeddings.token_type", "embeddings.token_type_embeddings"),
+        same("embeddings.norm", norm),
+    )
+
+
+def stated_for_transformers(config: EncoderConfig) -> dict[str, Any]:
+    """What authors spell in another way, or leave to defaults of their own."""
+    assert isinstance(config.positions, Rotary)
+    rotation = config.positions.rotations[0]
+    plain = {"rope_type": "default", "rope_theta": rotation.theta}
+    # transformers calls "linear" what divides every speed.
+    scaled = {"rope_type": "linear", "rope_theta": rotation.theta, "factor": rotation.stretch}
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_stored_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "intermediate_size": config.intermediate_size,
+        "hidden_act": config.hidden_act,
+        "hidden_dropout_prob": config.hidden_dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "max_position_embeddings": config.positions.max_length,
+        "type_vocab_size": config.type_vocab_size,
+        "layer_norm_eps": config.layer_norm_eps,
+        "pad_token_id": config.pad_token_id,
+        "rope_parameters": plain if rotation.stretch == 1 else scaled,
+        "auto_map": None,
+    }

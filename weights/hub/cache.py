@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError, ConfigError, HubError
-from mlxbert.weights.google import google_config
+from mlxbert.weights.config_json import google_config
 from mlxbert.weights.hub import files
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import HubError
-from mlxbert.weights import google
+from mlxbert.weights.config_json import GOOGLE_CONFIGS
 from mlxbert.weights.formats import names
 from mlxbert.weights.formats.names import EXPECTED, NOT_READ, holds_weights
 
@@ -172,7 +172,7 @@ def _configs(prefix: str, listed: Collection[str]) -> list[str]:
     """The configuration of a folder; where there is none of today's name, what Google called it."""
     if prefix + CONFIG in listed:
         return [prefix + CONFIG]
-    patterns = (glob.escape(prefix) + pattern for pattern in google.CONFIGS.values())
+    patterns = (glob.escape(prefix) + pattern for pattern in GOOGLE_CONFIGS.values())
     return [file for pattern in patterns for file in _matching(listed, pattern)]
 
 

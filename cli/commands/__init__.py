@@ -1,0 +1,1 @@
+"""One file per command: options to records, one call of the library, a view."""

@@ -1,0 +1,1 @@
+"""Results into files: formats, parts that survive an interruption, and what a run is made of."""

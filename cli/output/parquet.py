@@ -1,0 +1,82 @@
+"""Vectors as a table: the .parquet output, which needs pyarrow."""
+
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from mlxbert.cli.output.format import OutputFormat, stack, utf8
+from mlxbert.errors import MlxbertError
+from mlxbert.results import Failure
+
+
+class Parquet(OutputFormat):
+    """`.parquet`: columns text, embedding, tokens, truncated, error.
+
+    Of a failed input everything but error is null, except that its embedding is NaN: pyarrow up to 23 neither writes
+    nor reads lists of a fixed size with nulls among them ("Lists with non-zero length null components are not
+    supported"), and one failure would make the whole file unreadable to it.
+    """
+
+    ending = ".parquet"
+    part_ending = ".arrow"
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        """Refuses without pyarrow, before any work is done."""
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise MlxbertError(
+                f"--output {path}: a .parquet file is written by pyarrow, which is not installed",
+                hint='pip install "mlxbert[parquet]", or: pip install pyarrow',
+            ) from None
+
+    def _schema(self) -> Any:
+        import pyarrow as pa
+
+        vector = pa.list_(pa.float32(), self.width)
+        types = {"text": pa.string(), "embedding": vector, "tokens": pa.int32(), "truncated": pa.bool_()}
+        fields = [pa.field(name, kind) for name, kind in (types | {"error": pa.string()}).items()]
+        return pa.schema(fields, {utf8(name): utf8(value) for name, value in sorted(self.metadata.items())})
+
+    def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
+        """An Arrow file: it is read back exactly and fast."""
+        import pyarrow as pa
+
+        schema = self._schema()
+        good = [None if isinstance(result, Failure) else result for result in results]
+        with _arrow_errors():
+            numbers = pa.array(stack(results, self.width).reshape(-1))
+            vectors = pa.FixedSizeListArray.from_arrays(numbers, type=schema.field("embedding").type)
+            texts = [result and utf8(result.text).decode() for result in good]
+            tokens = [result and result.tokens for result in good]
+            truncated = [result and result.truncated for result in good]
+            errors = [utf8(one.error.message).decode() if isinstance(one, Failure) else None for one in results]
+            table = pa.table([texts, vectors, tokens, truncated, errors], schema=schema)
+            with pa.ipc.new_file(file, schema) as writer:
+                writer.write_table(table)
+
+    def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
+        """A row group for each part."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        # Vectors hardly ever repeat: a dictionary of them would be built for nothing.
+        with _arrow_errors(), pq.ParquetWriter(file, self._schema(), use_dictionary=False) as writer:
+            for path in parts:
+                with path.open("rb") as part, pa.ipc.open_file(part) as reader:
+                    table = reader.read_all()
+                    writer.write_table(table, row_group_size=table.num_rows)
+
+
+@contextmanager
+def _arrow_errors() -> Iterator[None]:
+    """Errors of pyarrow's own as what they are for whoever writes a file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowException as problem:
+        raise OSError(errno.EIO, f"pyarrow: {problem}") from None

@@ -1,0 +1,1 @@
+"""How results look: the only place with colours."""

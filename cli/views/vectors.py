@@ -1,0 +1,122 @@
+"""How vectors look at a terminal: a strip of values, a heat map of cosines, a ranking with bars."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mlxbert.cli.views import render
+from mlxbert.results import Embedding, Similarity
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from rich.console import RenderableType
+    from rich.text import Text
+
+MOST_COMPARED = 20  # texts in a heat map
+_HEIGHTS = "▁▂▃▄▅▆▇█"
+_LABEL, _SHORTEST = 45, 16  # columns of a text beside its row, at most and where there is little room
+_CELL = 7  # columns of a cosine
+_COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
+
+
+def label(text: str, limit: int) -> str:
+    """The beginning of a text, on one line."""
+    line = render.visible(" ".join(text.split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+class Seen:
+    """Shows vectors one by one; those of a few texts are kept, to be compared at the end."""
+
+    def __init__(self, *, compare: bool) -> None:
+        self.compare = compare
+        self.results: list[Embedding] = []
+
+    def each(self, result: Embedding) -> Iterator["RenderableType"]:
+        """One vector."""
+        if self.compare and len(self.results) <= MOST_COMPARED:
+            self.results.append(result)
+        return embedding(result)
+
+    def heat_map(self) -> Iterable["RenderableType"]:
+        """The cosine of each text with each, if there are some and not too many."""
+        return heat_map(self.results) if 1 < len(self.results) <= MOST_COMPARED else ()
+
+
+def embedding(result: Embedding) -> Iterator["RenderableType"]:
+    """The text, how many values its vector has, its length as a vector, and the values as a strip."""
+    import numpy as np
+    from rich.text import Text
+
+    size, norm = len(result.embedding), float(np.linalg.norm(result.embedding))
+    tokens = f"{result.tokens} tokens{', cut' if result.truncated else ''}"
+    width = render.console().width
+    yield Text.assemble(
+        (label(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
+    )
+    yield _strip(result.embedding, min(width, 100))
+
+
+def _strip(vector: "NDArray[np.float32]", width: int) -> "Text":
+    """Values as heights around the middle: of each run of values that share a column, the one farthest from 0."""
+    import numpy as np
+    from rich.text import Text
+
+    groups = np.array_split(vector, min(width, len(vector)))
+    values = [float(group[np.abs(group).argmax()]) for group in groups]
+    most = max(map(abs, values)) or 1.0
+    strip = Text(no_wrap=True)
+    for value in values:
+        height = _HEIGHTS[min(int((value / most + 1) / 2 * len(_HEIGHTS)), len(_HEIGHTS) - 1)]
+        strip.append(height, style="red" if value > 0 else "blue")
+    return strip
+
+
+def heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
+    """The cosine of each text with each, as numbers on a colour."""
+    import numpy as np
+    from rich.table import Table
+    from rich.text import Text
+
+    stacked = np.stack([result.embedding for result in results])
+    stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
+    cosines = stacked @ stacked.T
+    width = render.console().width
+    room = min(_LABEL, max(width - _CELL * len(results), _SHORTEST))
+    across = max((width - room) // _CELL, 1)
+    for start in range(0, len(results), across):  # side by side as far as there is room, then below
+        title = "cosines" if start == 0 else ""
+        table = Table(box=None, pad_edge=False, padding=(0, 0), header_style="dim", title=title, title_justify="left")
+        table.add_column("", no_wrap=True)
+        for number in range(start, min(start + across, len(results))):
+            table.add_column(f"{number + 1}", justify="center", min_width=_CELL, no_wrap=True)
+        for number, (result, row) in enumerate(zip(results, cosines, strict=True), 1):
+            name = Text(f"{number} {label(result.text, _LABEL)}")
+            name.truncate(room - 2, overflow="ellipsis")
+            cells = [
+                Text(f" {value:5.2f} ", style=f"white on {_colour(float(value))}")
+                for value in row[start : start + across]
+            ]
+            table.add_row(name.append("  "), *cells)
+        yield table
+
+
+def _colour(cosine: float) -> str:
+    share = min(max(cosine, 0.0), 1.0)
+    mixed = (round(cold + (hot - cold) * share) for cold, hot in zip(_COLD, _HOT, strict=True))
+    return "#{:02x}{:02x}{:02x}".format(*mixed)
+
+
+def similarity(result: Similarity) -> Iterator["RenderableType"]:
+    """A line: rank, cosine, bar, the text."""
+    from rich.text import Text
+
+    width = render.console().width
+    line = Text.assemble(
+        (f"{result.rank:>3}  ", "dim"),
+        f"{result.score:6.3f}  ",
+        (render.bar(max(result.score, 0.0)), "green"),
+        f"  {label(result.text, width)}",
+    )
+    line.truncate(width, overflow="ellipsis")  # in columns, of which a wide character takes two
+    yield line

@@ -1,1 +1,0 @@
-"""Comparing two models: what differs between them, by name."""

@@ -1,0 +1,1 @@
+"""What is done with whole model folders: inspect, verify, convert."""

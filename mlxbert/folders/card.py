@@ -1,0 +1,104 @@
+"""What is said of a conversion: in sentences, and in the model card."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mlxbert import __version__
+from mlxbert.folders.copies import CARD, is_own
+from mlxbert.folders.destination import MANIFEST
+from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.formats.quantized import Quantization
+from mlxbert.weights.save import Tensor
+
+_SECTION = "## Conversion\n\nConverted from "
+_END = "<!-- end of the conversion -->"  # a card's own text may follow
+_OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
+_FRONT = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$", re.MULTILINE | re.DOTALL)
+_LIBRARY = re.compile(r"^library_name:.*$", re.MULTILINE)
+
+
+def changes(
+    checkpoint: Checkpoint, tensors: list[Tensor], files: int, config: dict[str, Any], how: Quantization | None
+) -> Iterator[str]:
+    """What is otherwise than in the source, in sentences.
+
+    Args:
+        checkpoint: The opened source.
+        tensors: What is written of it.
+        files: In how many files.
+        config: The keys of `config.json` that changed, see `mlxbert.folders.copies.write_config`.
+        how: Tensors are quantized, if so.
+    """
+    if checkpoint.weights.format != "safetensors":
+        yield f"weights: {checkpoint.weights.format} → safetensors"
+    if len(checkpoint.weights.headers) != files:
+        yield f"weights: in {len(checkpoint.weights.headers)} → {files} file{'s' if files > 1 else ''}"
+    names = [(checkpoint.names[tensor.plain], tensor.name) for tensor in tensors]
+    renamed = [(old, new) for old, new in names if old != new]
+    if renamed:
+        more = " and so on" if len(renamed) > 1 else ""
+        yield f"names of {len(renamed)} of {len(names)} tensors: {renamed[0][0]} → {renamed[0][1]}{more}"
+    stored = {checkpoint.tensors[checkpoint.names[tensor.plain]].dtype for tensor in tensors}
+    written = {tensor.dtype for tensor in tensors}
+    if stored != written:
+        yield f"dtype: {', '.join(sorted(stored))} → {', '.join(sorted(written))}"
+    if how is not None:
+        packed = sum(1 for tensor in tensors if tensor.quantization)
+        wide = [tensor for tensor in tensors if not tensor.quantization and len(tensor.shape) == 2]
+        yield f"quantized: {packed} matrices, {how.name}; not quantized: {len(wide)} matrices and all vectors"
+    for key, value in config.items():
+        yield f"config.json: {key} " + ("taken out" if value is None else f"is {json.dumps(value)}")
+
+
+def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) -> str:
+    """What the model card says of the conversion.
+
+    Args:
+        source: What it was made of.
+        sentences: What changed.
+        how: It is quantized, if so.
+    """
+    lines = [
+        f"{_SECTION}{source} by mlxbert {__version__}.",
+        f"`{MANIFEST}` tells of which files, and how far the results differ.",
+        "",
+        *(f"- {sentence}" for sentence in sentences or ("weights and configuration are as they were",)),
+    ]
+    if how is not None:
+        lines += [
+            "",
+            "The weights are quantized in MLX's layout: transformers and sentence-transformers do not open them.",
+        ]
+    return "\n".join([*lines, "", _END])
+
+
+def read_from(source: Path) -> list[Path]:
+    """The card of a model folder, if it has one of its own."""
+    return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
+
+
+def write(source: Path, folder: Path, title: str, note: str, *, quantized: bool) -> None:
+    """Writes the model card: that of the source with a note, or one of the note alone.
+
+    Args:
+        source: The model folder.
+        folder: Where to.
+        title: Of a card that is new.
+        note: Markdown that says what was done, from its heading on.
+        quantized: Whether other programs do not open the model: the note stands first, and the library is MLX's.
+    """
+    text = f"---\nlibrary_name: transformers\n---\n\n# {title}"
+    for old in read_from(source):
+        text = old.read_bytes().decode("utf-8-sig", "replace").replace("\r\n", "\n")
+        text = _OLD_NOTE.sub("", text)
+    found = _FRONT.match(text)
+    front, text = (found[1], text[found.end() :].strip()) if found else ("", text.strip())
+    if quantized or _LIBRARY.findall(front) == ["library_name: mlx"]:
+        front = _LIBRARY.sub("", front).strip()
+        front += "\nlibrary_name: mlx" if quantized else ""
+    parts = [f"---\n{front.strip()}\n---"] if front.strip() else []
+    parts += [note, text] if quantized else [text, note]
+    (folder / CARD).write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -1,0 +1,219 @@
+"""What differs between two models besides their numbers: facts, parts, tokenizers, the way to vectors."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+
+from mlxbert.device import nn
+from mlxbert.folders.inventory import to_json
+from mlxbert.folders.opened import Side
+from mlxbert.folders.probes import PAIRS, TEXTS
+from mlxbert.nn.embedder import Dense, Embedder
+from mlxbert.results import Difference
+from mlxbert.text.encoding import Encoding
+from mlxbert.weights.families.family import CLASSIFIERS
+
+TRAINING = ("hidden_dropout", "attention_dropout")
+# Which parts look at which facts of the heads.
+_USERS = {
+    **dict.fromkeys(("labels", "labels_problem", "problem"), CLASSIFIERS),
+    **dict.fromkeys(("masked_lm", "masked_lm_bias"), ("masked_lm",)),
+    **dict.fromkeys(("classifier", "classifier_pooling"), ("sequence_classifier",)),
+    "token": ("token_classifier", "question_answering"),
+}
+_SHOWN = 120  # characters of a value in a sentence
+_WORD = re.compile(r"[\w.+/-]+")
+
+
+def differ(kind: str, name: str, a: object, b: object, text: str | None = None) -> Difference:
+    """A difference between two values, told by the values where nothing else tells it."""
+    return Difference(kind, name, to_json(a), to_json(b), text or f"{name}: {both(shown(a), shown(b))}")
+
+
+def both(a: str, b: str) -> str:
+    """Two values in a sentence, and which is whose."""
+    return f"{a} in A; {b} in B"
+
+
+def quoted(text: str | None) -> str:
+    """A text or a token on one line, so that spaces are seen."""
+    return "nothing" if text is None else _short(repr(text))
+
+
+def shown(value: object) -> str:
+    """A fact on one line: words and numbers as they are, other texts in quotes, lists by their entries."""
+    if is_dataclass(value):
+        return type(value).__name__
+    if isinstance(value, str):
+        return _short(value) if _WORD.fullmatch(value) else quoted(value)
+    if isinstance(value, Mapping):
+        return _short(", ".join(f"{key} {shown(entry)}" for key, entry in value.items()) or "none")
+    if isinstance(value, tuple | list):
+        return _short(", ".join(map(shown, value)) or "none")
+    return {None: "none", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else str(value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def of_config(a: Side, b: Side) -> Iterator[Difference]:
+    """Facts of the encoders and of the heads that one of the models has."""
+    for name, one, other in _fields(a.config, b.config):
+        if name != "pooler" and not _idle(a, b, name):  # the pooler is a part
+            yield differ("config", name, one, other)
+
+
+def of_idle(a: Side, b: Side) -> Iterator[str]:
+    """Facts that differ and change nothing that is computed, each in a sentence."""
+    if a.checkpoint.family_name != b.checkpoint.family_name:
+        yield f"family: {both(a.checkpoint.family_name, b.checkpoint.family_name)}"
+    for name, one, other in _fields(a.config, b.config):
+        if why := _idle(a, b, name):
+            yield f"{name}: {both(shown(one), shown(other))}; {why}"
+
+
+def _idle(a: Side, b: Side, name: str) -> str | None:
+    """Why it does not matter that a fact differs, if so."""
+    if name in TRAINING:
+        return "it matters in training only"
+    first, _, rest = name.partition(".")
+    users = _USERS[rest.split(".")[0]] if first == "heads" else ()
+    return "it matters to heads that neither has" if users and not {*users} & {*a.parts, *b.parts} else None
+
+
+def _fields(a: object, b: object, before: str = "") -> Iterator[tuple[str, object, object]]:
+    """The fields in which two values of one dataclass differ, by dotted names."""
+    assert is_dataclass(a)
+    for field in fields(a):
+        one, other = getattr(a, field.name), getattr(b, field.name)
+        if one == other:
+            continue
+        if is_dataclass(one) and type(one) is type(other):
+            yield from _fields(one, other, f"{before}{field.name}.")
+        else:
+            yield f"{before}{field.name}", one, other
+
+
+def of_parts(a: Side, b: Side) -> Iterator[Difference]:
+    """Parts that one model has and the other has not, or that only one can be run with."""
+    for part in dict.fromkeys((*a.parts, *b.parts)):
+        there = part in a.parts, part in b.parts
+        problems = a.problems.get(part), b.problems.get(part)
+        if there[0] != there[1]:
+            has, lacks = "AB" if there[0] else "BA"
+            yield differ("part", part, *there, f"{part}: {has} has it, {lacks} has not")
+        elif problems[0] != problems[1]:
+            text = "; ".join(f"{side}: {problem}" for side, problem in zip("AB", problems, strict=True) if problem)
+            yield differ("part", part, *problems, text)
+
+
+def of_tokenizers(a: Side, b: Side) -> Iterator[Difference]:
+    """Vocabularies, special tokens, limits, lower-casing, and how the fixed texts are cut."""
+    kinds = [type(side.files.tokenizer.model).__name__ for side in (a, b)]
+    if kinds[0] != kinds[1]:
+        yield differ("tokenizer", "kind", *kinds)
+    yield from _of_vocabularies(a, b)
+    for role in dict.fromkeys((*a.files.special, *b.files.special)):
+        one, other = a.files.special.get(role), b.files.special.get(role)
+        if one != other:
+            yield differ("tokenizer", f"special.{role}", one, other)
+    limits = a.model.tokenizer.max_length, b.model.tokenizer.max_length
+    if limits[0] != limits[1] and limits != (a.model.config.max_length, b.model.config.max_length):
+        yield differ("tokenizer", "max_length", *limits)
+    lower = _lower_cases(a), _lower_cases(b)
+    if lower[0] != lower[1]:
+        yield differ("tokenizer", "lower_case", *lower)
+    yield from _of_cuts(a, b)
+
+
+def _lower_cases(side: Side) -> bool:
+    normalizer = side.files.tokenizer.normalizer
+    return normalizer is not None and "A" not in normalizer.normalize_str("A")
+
+
+def _of_vocabularies(a: Side, b: Side) -> Iterator[Difference]:
+    """At most one: the sizes, and the first id that has another token."""
+    one, other = (
+        {number: token for token, number in side.files.tokenizer.get_vocab(with_added_tokens=True).items()}
+        for side in (a, b)
+    )
+    if one == other:
+        return
+    first = min(number for number in one.keys() | other.keys() if one.get(number) != other.get(number))
+    tokens = one.get(first), other.get(first)
+    sizes = f"{len(one):,} tokens in A, {len(other):,} in B; " if len(one) != len(other) else ""
+    said = f"vocabulary: {sizes}the first that differs is id {first}: {both(quoted(tokens[0]), quoted(tokens[1]))}"
+    yield differ("tokenizer", "vocabulary", *tokens, said)
+
+
+def cuts(side: Side) -> list[Encoding]:
+    """The fixed texts and pairs as inputs of a model, cut off where it takes no more."""
+    encode = side.model.tokenizer.encode
+    single = [encode(text, overflow="truncate") for text in TEXTS]
+    return single + [encode(text, pair, overflow="truncate") for text, pair in PAIRS]
+
+
+def spelled(side: Side, encoding: Encoding) -> list[str]:
+    """The tokens of an input, so that inputs of other vocabularies can be compared with it."""
+    return [side.model.tokenizer.token(number) for number in encoding.ids]
+
+
+def _of_cuts(a: Side, b: Side) -> Iterator[Difference]:
+    """The first text that is cut into other tokens, as far as both models look at it."""
+    for text, one, other in zip((*TEXTS, *PAIRS), cuts(a), cuts(b), strict=True):
+        cut = one.truncated or other.truncated
+        most = (min(len(one), len(other)) - 1 if isinstance(text, str) else 0) if cut else None
+        tokens = spelled(a, one)[:most], spelled(b, other)[:most]
+        told = quoted(text if isinstance(text, str) else " | ".join(text))
+        if tokens[0] != tokens[1]:
+            said = f"cut: {told} becomes {both(*(quoted(' '.join(names)) for names in tokens))}"
+            yield differ("tokenizer", "cut", *tokens, said)
+            return
+        if (one.offsets[:most], one.token_type_ids[:most]) != (other.offsets[:most], other.token_type_ids[:most]):
+            said = f"offsets: the tokens of {told} are the same, their offsets or segments are not"
+            yield differ("tokenizer", "offsets", one.offsets[:most], other.offsets[:most], said)
+            return
+
+
+def of_embedders(a: Side, b: Side) -> Iterator[Difference]:
+    """How the models make one vector of a text."""
+    one, other = a.embedder, b.embedder
+    if not isinstance(one, Embedder) or not isinstance(other, Embedder):
+        problems = a.no_vectors, b.no_vectors
+        if problems[0] != problems[1]:
+            said = "; ".join(f"{side}: no vectors: {text}" for side, text in zip("AB", problems, strict=True) if text)
+            yield differ("embedding", "embedder", *problems, said)
+        return
+    for name, first, second in _fields(one.config, other.config):
+        if name not in ("stated", "max_length"):
+            yield differ("embedding", name, first, second)
+    if a.similarity != b.similarity:
+        yield differ("embedding", "similarity_fn_name", a.similarity, b.similarity)
+    limits, of_texts = (
+        (getattr(a.model, name).max_length, getattr(b.model, name).max_length)
+        for name in ("embed_tokenizer", "tokenizer")
+    )
+    if limits[0] != limits[1] and limits != of_texts:
+        yield differ("embedding", "max_length", *limits)
+    layers = layers_of(one), layers_of(other)
+    if layers[0] != layers[1]:
+        found = (", ".join(names) or "nothing" for names in layers)
+        yield differ("embedding", "layers", *layers, f"layers behind the pooling: {both(*found)}")
+
+
+def layers_of(embedder: Embedder) -> list[str]:
+    """What stands behind the pooling, by kind and by the facts that are no tensors."""
+
+    def described(layer: nn.Module) -> str:
+        if not isinstance(layer, Dense):
+            return type(layer).__name__
+        return f"Dense ({layer.activation}{', residual' if layer.adds else ''})"
+
+    return [described(layer) for layer in embedder.layers]
+
+
+def same_layers(a: Side, b: Side) -> bool:
+    """Whether what stands behind the pooling is of the same kinds, so that its tensors can be compared."""
+    one, other = a.embedder, b.embedder
+    return isinstance(one, Embedder) and isinstance(other, Embedder) and layers_of(one) == layers_of(other)

@@ -1,0 +1,65 @@
+"""ALBERT: shared layers, narrow embeddings."""
+
+from dataclasses import replace
+
+from mlxbert.config import EncoderConfig, Projection
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families.bert import BERT, read_bert
+from mlxbert.weights.families.tables import (
+    EMBEDDINGS,
+    OLD_SPELLINGS,
+    QUESTION_ANSWERING,
+    TOKEN_CLASSIFIER,
+    WORDS,
+    classifier_table,
+    encoder_table,
+    masked_lm_table,
+)
+from mlxbert.weights.keymap import Table, same, within
+
+
+def _read_albert(config: ConfigJson) -> EncoderConfig:
+    config.only("inner_group_num", 1, "mlxbert runs ALBERT with one layer in a group (inner_group_num 1)")
+    facts = read_bert(config, "gelu_new")
+    steps, groups = len(facts.layer_schedule), config.integer("num_hidden_groups", default=1)
+    if groups > steps:
+        raise config.refuse("num_hidden_groups", f"at most the number of layers ({steps})")
+    return replace(
+        facts,
+        embedding_size=config.integer("embedding_size", default=128),
+        projection=Projection(),
+        layer_schedule=tuple(int(step / (steps / groups)) for step in range(steps)),
+    )
+
+
+_LAYER: Table = (
+    same("attention.query", "attention.query"),
+    same("attention.key", "attention.key"),
+    same("attention.value", "attention.value"),
+    same("attention.output", "attention.dense"),
+    same("attention_norm", "attention.LayerNorm"),
+    same("feed_forward.up", "ffn"),
+    same("feed_forward.down", "ffn_output"),
+    same("feed_forward_norm", "full_layer_layer_norm"),
+)
+
+ALBERT = replace(
+    BERT,
+    read_config=_read_albert,
+    prefixes=("albert.",),
+    encoder=encoder_table(
+        (*EMBEDDINGS, same("embeddings.projection", "encoder.embedding_hidden_mapping_in")),
+        _LAYER,
+        "encoder.albert_layer_groups.{}.albert_layers.0.",
+    ),
+    parts={
+        "pooler": within("encoder.", "", (same("pooler.dense", "pooler"),)),
+        "masked_lm": masked_lm_table("predictions.dense", "predictions.LayerNorm", "predictions"),
+        "sentence_order": (same("heads.sentence_order.dense", "sop_classifier.classifier"),),
+        "sequence_classifier": classifier_table("classifier"),
+        "token_classifier": TOKEN_CLASSIFIER,
+        "question_answering": QUESTION_ANSWERING,
+    },
+    old_spellings=OLD_SPELLINGS,  # its own pooler.weight is what tools of MLX call BERT's
+    tied={"predictions.decoder.weight": WORDS, "predictions.decoder.bias": "predictions.bias"},
+)

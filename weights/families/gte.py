@@ -1,0 +1,88 @@
+"""GTE, in the dialect of its authors (`new`) and in that of transformers."""
+
+from dataclasses import replace
+from typing import Any
+
+from mlxbert.config import Biases, EncoderConfig, Rotation, Transform
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families.family import read_facts, read_head_size, read_heads, read_segments
+from mlxbert.weights.families.nomic import NOMIC
+from mlxbert.weights.families.rotation import (
+    QKV,
+    read_base,
+    read_rotary,
+    read_theta,
+    rotary_embeddings,
+    stated_for_transformers,
+)
+from mlxbert.weights.families.tables import WORDS, encoder_table, masked_lm_table
+from mlxbert.weights.keymap import Table, same, split
+
+
+def _rotation(config: ConfigJson) -> Rotation:
+    """Its authors' dialect knows `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
+    theta, scaling = read_base(config, "rope_theta", 160_000.0), config.table("rope_scaling")
+    if not scaling.values:
+        rope = config.table("rope_parameters")
+        if rope.get("rope_type") == "linear":
+            return Rotation(read_base(rope, "rope_theta", theta), stretch=rope.number("factor", low=1.0, high=1e6))
+        return Rotation(read_theta(rope, theta))
+    config.only("rope_parameters", None, "it says the same as rope_scaling, which is there too")
+    if scaling.get("rope_type") is not None:
+        raise scaling.refuse("rope_type", 'none: GTE\'s authors call it type, and "ntk" is the one mlxbert computes')
+    scaling.choice("type", ("ntk",))
+    scaling.only("mixed_b", None, "mlxbert computes this scaling without it")
+    factor = scaling.number("factor", low=1.0, high=1e6)
+    return Rotation(theta * factor, stretch=factor ** (2 / read_head_size(config)))
+
+
+def _read(config: ConfigJson) -> EncoderConfig:
+    for key, allowed in (("layer_norm_type", "layer_norm"), ("position_embedding_type", "rope")):
+        config.only(key, allowed, f"mlxbert runs GTE with {allowed!r} there")
+    config.only("pack_qkv", True, "mlxbert runs GTE with queries, keys and values in one tensor")
+    for key in ("logn_attention_scale", "logn_attention_clip1"):
+        config.only(key, False, "mlxbert runs GTE without it")
+    return read_facts(
+        config,
+        positions=read_rotary(config, (_rotation(config),) * config.integer("num_hidden_layers", most=1000)),
+        heads=read_heads(config, masked_lm=Transform("gelu", norm=True)),
+        type_vocab_size=read_segments(config, 1, least=0),
+        gated=True,
+        biases=Biases(up=False),
+    )
+
+
+def _restated(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
+    """GTE as Alibaba published it is of the type "new"."""
+    if config.get("model_type") != "new":
+        return {}
+    named = [name.replace("New", "Gte", 1) for name in config.texts("architectures")]
+    return stated_for_transformers(facts) | {
+        "model_type": "gte",
+        "architectures": named,
+        "rope_theta": None,
+        "rope_scaling": None,
+    }
+
+
+_LAYER: Table = (
+    split(QKV, "attention.qkv_proj"),
+    same("attention.output", "attention.o_proj"),
+    same("attention_norm", "attn_ln"),
+    split(("feed_forward.up", "feed_forward.gate"), "mlp.up_gate_proj"),
+    same("feed_forward.down", "mlp.down_proj"),
+    same("feed_forward_norm", "mlp_ln"),
+)
+
+GTE = replace(
+    NOMIC,
+    read_config=_read,
+    prefixes=("gte.", "new."),
+    encoder=encoder_table(rotary_embeddings("embeddings.LayerNorm"), _LAYER, "encoder.layer.{}."),
+    parts={
+        **NOMIC.parts,
+        "masked_lm": masked_lm_table("lm_head.dense", "lm_head.norm", "lm_head.decoder"),
+    },
+    tied={"lm_head.decoder.weight": WORDS},
+    restated=_restated,
+)
