@@ -1,9 +1,9 @@
 """Mistakes that single families invite, for `scripts/mutations.py`: (name, file, old, new, tests, `-k` of pytest)."""
 
-_GOLDENS, _LIVE = "tests/test_parity_goldens.py", "tests/test_traps_live.py"
-_TRAPS, _NAMES, _DTYPES = "tests/test_traps.py", "tests/test_traps_names.py", "tests/test_traps_dtypes.py"
-_DIALECTS, _REFUSED = "tests/test_families.py", "tests/test_families_refused.py"
-_REVIEWED = "tests/test_families_reviewed.py"
+_GOLDENS, _LIVE = "tests/nn/test_parity_goldens.py", "tests/nn/test_traps_live.py"
+_TRAPS, _NAMES, _DTYPES = "tests/nn/test_traps.py", "tests/weights/test_traps_names.py", "tests/nn/test_traps_dtypes.py"
+_DIALECTS, _REFUSED = "tests/weights/test_families.py", "tests/weights/test_families_refused.py"
+_REVIEWED = "tests/weights/test_families_dialects.py"
 _POST_NORM, _ROTARY, _DEBERTA = (
     "weights/families/bert.py",
     "weights/families/modernbert.py",
@@ -11,7 +11,7 @@ _POST_NORM, _ROTARY, _DEBERTA = (
 )
 _CHECKPOINT, _FAMILY, _NOMIC = "weights/checkpoint.py", "weights/families/family.py", "weights/families/nomic.py"
 _POSITIONS, _ATTENTION, _BLOCKS = "mlxbert/nn/positions.py", "mlxbert/nn/attention.py", "mlxbert/nn/blocks.py"
-_PATHS = "tests/test_paths.py"
+_PATHS = "tests/nn/test_attention_paths.py"
 _ENCODER, _HEADS, _BATCH = "mlxbert/nn/encoder.py", "mlxbert/nn/heads.py", "mlxbert/text/batch.py"
 
 FAMILY_MUTATIONS = (

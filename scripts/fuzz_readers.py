@@ -32,8 +32,8 @@ from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.formats.tensorflow import table
 from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
-from tests import frozen, st_folder, tf_files, tiny, torch_files
-from tests import vocabularies as words
+from tests.helpers import frozen, st_folder, tf_files, tiny, torch_files
+from tests.helpers import vocabularies as words
 
 Files = Mapping[str, bytes]
 ROOT = Path(__file__).parents[1]

@@ -13,8 +13,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from mlxbert.text.tokenizer import load_tokenizer
 from mlxbert.weights.tokenizers.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED
-from tests import tiny
-from tests import vocabularies as words
+from tests.helpers import tiny
+from tests.helpers import vocabularies as words
 
 _ROWS = 300_000  # of the embeddings that a tokenizer is loaded for
 _TEXTS = ("the cat sat on the mat, a is of [MASK]!", "caf\u00e9 \u6771\u4eac  \u00bd\tA\u0301\ufb01 <mask>\0", "", " ")

@@ -1,6 +1,6 @@
 """Freezes what transformers computes: `python scripts/make_goldens.py [FAMILY…]` writes tests/goldens.
 
-Every family and head of tests/families.py; what is far from its default there makes a forgotten fact show. The heads of
+Every family and head of tests/helpers/families.py; what is far from its default there makes a forgotten fact show. The heads of
 a family stand on one encoder, which is stored once. Needs torch and transformers (requirements-parity.txt); the tests
 that read the goldens do not.
 """
@@ -18,9 +18,9 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.families import FROZEN, Compared, make_model
-from tests.frozen import GOLDENS, file_name
-from tests.parity import reference_outputs
+from tests.helpers.families import FROZEN, Compared, make_model
+from tests.helpers.frozen import GOLDENS, file_name
+from tests.helpers.parity import reference_outputs
 
 ACTIVATIONS = (
     *("gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu"),

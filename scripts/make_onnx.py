@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.test_onnx_file import GOLDENS
+from tests.weights.formats.test_onnx import GOLDENS
 
 _FACTS: dict[str, Any] = {
     "vocab_size": 19,

@@ -111,8 +111,8 @@ def _freeze(written: Written, folder: Path, name: str, embeddings: dict[str, Any
     """Makes a model and freezes its tensors, configuration and outputs; the tensors."""
     from safetensors.numpy import save_file
 
-    from tests.families import Compared, make_model
-    from tests.parity import reference_outputs
+    from tests.helpers.families import Compared, make_model
+    from tests.helpers.parity import reference_outputs
 
     compared = Compared(written.classes, _SMALL | written.changes)
     model = make_model(compared, written.head, seed=len(name))

@@ -33,11 +33,11 @@ class Mutation:
     only: str = ""
 
 
-_PARITY = "tests/test_parity_goldens.py"
-_EMBED, _OPTIONS = "tests/test_embed.py", "tests/test_embed_options.py"
-_FOLDERS = "tests/test_sentence_transformers.py"
-_HEADERS = "tests/test_hub_headers.py"
-_CLASSES, _FILLS = "tests/test_tokenizer_classes.py", "tests/test_fill_mask_spelling.py"
+_PARITY = "tests/nn/test_parity_goldens.py"
+_EMBED, _OPTIONS = "tests/tasks/test_embed.py", "tests/tasks/test_embed_options.py"
+_FOLDERS = "tests/weights/test_sentence_transformers.py"
+_HEADERS = "tests/weights/hub/test_headers.py"
+_CLASSES, _FILLS = "tests/weights/tokenizers/test_classes.py", "tests/tasks/test_fill_mask_spelling.py"
 MUTATIONS = (
     Mutation("layer_norm_eps forgotten", "mlxbert/nn/blocks.py", ", eps=config.layer_norm_eps", "", _PARITY),
     Mutation("biases of norms forgotten", "mlxbert/nn/blocks.py", ", bias=config.biases.norm", "", _PARITY),
@@ -95,77 +95,77 @@ MUTATIONS = (
         "mlxbert/nn/kernels.py",
         "mx.finfo(mx.float32).min",
         "-mx.inf",
-        "tests/test_kernels.py",
+        "tests/nn/test_kernels.py",
     ),
     Mutation(
         "no rest after the whole part of an exponent",
         "mlxbert/nn/kernels.py",
         "_polynomial(_EXP2, fraction)",
         "_polynomial(_EXP2, 0 * fraction)",
-        "tests/test_kernels.py",
+        "tests/nn/test_kernels.py",
     ),
     Mutation(
         "untied decoder accepted",
         "weights/build.py",
         'if "masked_lm" in parts:',
         "if False:",
-        "tests/test_checkpoint.py",
+        "tests/weights/test_checkpoint.py",
     ),
     Mutation(
         "gamma and beta unknown",
         "weights/families/bert.py",
         r'{r"\.gamma$": ".weight", r"\.beta$": ".bias"}',
         "{}",
-        "tests/test_checkpoint.py",
+        "tests/weights/test_checkpoint.py",
     ),
     Mutation(
         "unknown tensors skipped",
         "weights/checkpoint.py",
         "    if unknown:\n",
         "    if False:\n",
-        "tests/test_checkpoint.py",
+        "tests/weights/test_checkpoint.py",
     ),
     Mutation(
         "maximum over padding too",
         "mlxbert/nn/pooling.py",
         "mx.where(real > 0, hidden, -mx.inf)",
         "(hidden * real)",
-        "tests/test_pooling.py",
+        "tests/nn/test_pooling.py",
     ),
     Mutation(
         "mean over padding too",
         "mlxbert/nn/pooling.py",
         "(hidden * real).sum(axis=1) / real.sum(axis=1)",
         "hidden.mean(axis=1)",
-        "tests/test_pooling.py",
+        "tests/nn/test_pooling.py",
     ),
     Mutation(
         "order of a batch lost",
         "mlxbert/text/batch.py",
         "zip(group, compute",
         "zip(sorted(group), compute",
-        "tests/test_batch.py",
+        "tests/text/test_batch.py",
     ),
     Mutation(
         "padding on the left",
         "mlxbert/text/batch.py",
         "row + [fill] * (length - len(row))",
         "[fill] * (length - len(row)) + row",
-        "tests/test_batch.py",
+        "tests/text/test_batch.py",
     ),
     Mutation(
         "second text in segment 0",
         "weights/tokenizers/classes.py",
         '["$B:1", f"{sep[0]}:1"] if',
         '["$B:0", f"{sep[0]}:0"] if',
-        "tests/test_tokenizer_files.py",
+        "tests/weights/tokenizers/test_files.py",
     ),
     Mutation(
         "saved truncation kept",
         "weights/tokenizers/files.py",
         "tokenizer.no_truncation()",
         "None",
-        "tests/test_tokenizer_files.py",
+        "tests/weights/tokenizers/test_files.py",
     ),
     Mutation("segments for RoBERTa", "weights/tokenizers/classes.py", "kind.segments else", "True else", _CLASSES),
     Mutation("mask keeps the space before it", "weights/tokenizers/settings.py", "lstrip=lstrip, ", "", _CLASSES),
@@ -195,7 +195,7 @@ MUTATIONS = (
         "weights/formats/protobuf.py",
         "number == 0 or at + size > end",
         "number == 0",
-        "tests/test_sentencepiece_file.py",
+        "tests/weights/tokenizers/test_sentencepiece.py",
     ),
     Mutation("word glued to the one before", "mlxbert/text/tokenizer.py", "left + gap + word", "left + word", _FILLS),
     Mutation(
@@ -213,45 +213,49 @@ MUTATIONS = (
         "weights/tokenizers/files.py",
         "if name in REFUSED:",
         "if False:",
-        "tests/test_tokenizer_files.py",
+        "tests/weights/tokenizers/test_files.py",
     ),
     Mutation(
         "offset off by one",
         "mlxbert/text/tokenizer.py",
         "raw.offsets,",
         "[(a, b - 1) for a, b in raw.offsets],",
-        "tests/test_tokenizer.py",
+        "tests/text/test_tokenizer.py",
     ),
     Mutation(
-        "windows without overlap", "mlxbert/text/tokenizer.py", "room - stride)", "room)", "tests/test_tokenizer.py"
+        "windows without overlap",
+        "mlxbert/text/tokenizer.py",
+        "room - stride)",
+        "room)",
+        "tests/text/test_tokenizer.py",
     ),
     Mutation(
         "scores over the targets alone",
         "mlxbert/tasks/fill_mask.py",
         "scores = scores[:, mx.array(chosen)]",
         "scores = scores[:, mx.array(chosen)] / scores[:, mx.array(chosen)].sum(axis=-1, keepdims=True)",
-        "tests/test_fill_mask.py",
+        "tests/tasks/test_fill_mask.py",
     ),
     Mutation(
         "probabilities added up in order",
         "mlxbert/nn/heads.py",
         "return shares / total",
         "return mx.softmax(wide, axis=-1)",
-        "tests/test_kernels.py",
+        "tests/nn/test_kernels.py",
     ),
     Mutation(
         "class 1 says next",
         "mlxbert/tasks/next_sentence.py",
         "scores[:, 0]",
         "scores[:, 1]",
-        "tests/test_next_sentence.py",
+        "tests/tasks/test_next_sentence.py",
     ),
     Mutation(
         "a part of an output taken for the whole",
         "cli/output/file.py",
         "if not useless and found != wanted:",
         "if False:",
-        "tests/test_cli_output.py",
+        "tests/cli/test_output.py",
     ),
     Mutation(
         "prompt one token shorter",
@@ -317,29 +321,29 @@ MUTATIONS = (
         "mlxbert/nn/pooling.py",
         "first = real.argmax(axis=1)",
         "first = 0 * real.argmax(axis=1)",
-        "tests/test_pooling.py",
+        "tests/nn/test_pooling.py",
     ),
     Mutation(
         "last token of the batch",
         "mlxbert/nn/pooling.py",
         "(real * mx.arange(hidden.shape[1])[None, :, None]).argmax(axis=1)",
         "(0 * real + mx.arange(hidden.shape[1])[None, :, None]).argmax(axis=1)",
-        "tests/test_pooling.py",
+        "tests/nn/test_pooling.py",
     ),
     Mutation(
         "places counted from the end of the prompt",
         "mlxbert/nn/pooling.py",
         "weights = real * mx.arange(1, hidden.shape[1] + 1, dtype=mx.float32)[None, :, None]",
         "weights = real * real.cumsum(axis=1)",
-        "tests/test_pooling.py",
+        "tests/nn/test_pooling.py",
     ),
-    Mutation("one token more left out", "mlxbert/nn/pooling.py", ">= skip)", ">  skip)", "tests/test_pooling.py"),
+    Mutation("one token more left out", "mlxbert/nn/pooling.py", ">= skip)", ">  skip)", "tests/nn/test_pooling.py"),
     Mutation(
         "attention of an earlier layer",
         "mlxbert/nn/pooling.py",
         "output.attentions[-1]",
         "output.attentions[0]",
-        "tests/test_pooling.py",
+        "tests/nn/test_pooling.py",
     ),
     Mutation(
         "Normalize forgotten",
@@ -441,7 +445,7 @@ MUTATIONS = (
         "weights/sentence_transformers.py",
         "sorted(found.keys() | expected.keys())",
         "sorted(expected.keys())",
-        "tests/test_sentence_transformers_refused.py",
+        "tests/weights/test_sentence_transformers_refused.py",
     ),
     Mutation(
         "padding pooled",
@@ -470,21 +474,21 @@ MUTATIONS = (
         "mlxbert/tasks/similarity.py",
         "heapq.heappushpop(best, entry)",
         "best[0] = entry",
-        "tests/test_similarity.py",
+        "tests/tasks/test_similarity.py",
     ),
     Mutation(
         "of texts equally near the last",
         "mlxbert/tasks/similarity.py",
         "(score, -index, found.text",
         "(score, index, found.text",
-        "tests/test_similarity.py",
+        "tests/tasks/test_similarity.py",
     ),
     Mutation(
         "dot products for cosines",
         "mlxbert/tasks/similarity.py",
         'options["normalize"] = True',
         "pass",
-        "tests/test_similarity.py",
+        "tests/tasks/test_similarity.py",
     ),
     Mutation("inspect downloads weights", "weights/hub/headers.py", "if not holds_weights(file)", "if True", _HEADERS),
     Mutation(
@@ -520,14 +524,14 @@ MUTATIONS = (
         "mlxbert/folders/inspect.py",
         '"tokenizer": files.max_length}',
         '"tokenizer": None}',
-        "tests/test_inspect.py",
+        "tests/folders/test_inspect.py",
     ),
     Mutation(
         "shapes of tensors not compared",
         "weights/validate.py",
         "if array.shape != arrays[name].shape:",
         "if False:",
-        "tests/test_inspect.py",
+        "tests/folders/test_inspect.py",
     ),
     *(Mutation(*row) for row in (*FAMILY_MUTATIONS, *READING_MUTATIONS, *WRITING_MUTATIONS)),
 )

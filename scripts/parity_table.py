@@ -1,6 +1,6 @@
 """The largest relative difference to transformers: `python scripts/parity_table.py [--dtype float32] [FAMILY…]`.
 
-A table of family by head: random models of `tests/families.py` over all inputs of `tests/parity.py`, hidden states and
+A table of family by head: random models of `tests/helpers/families.py` over all inputs of `tests/helpers/parity.py`, hidden states and
 attentions included. Needs
 torch and transformers (requirements-parity.txt).
 """
@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.families import FAMILIES, make_model
-from tests.parity import BOUNDS, difference, load_network, outputs, reference_outputs
+from tests.helpers.families import FAMILIES, make_model
+from tests.helpers.parity import BOUNDS, difference, load_network, outputs, reference_outputs
 
 
 def worst(family: str, head: str, dtype: str) -> float:
@@ -34,7 +34,9 @@ def main() -> int:
     """Prints the table; the exit status is the number of cells beyond the bound."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="float32", choices=list(BOUNDS))
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help="only these; as tests/families.py calls them")
+    parser.add_argument(
+        "families", nargs="*", metavar="FAMILY", help="only these; as tests/helpers/families.py calls them"
+    )
     arguments = parser.parse_args()
     dtype, chosen = arguments.dtype, {name: FAMILIES[name] for name in arguments.families or FAMILIES}
     heads = tuple(dict.fromkeys(head for compared in chosen.values() for head in compared.heads))

@@ -19,17 +19,17 @@ _NETWORK = "weights/build.py"
 _TF = "weights/formats/tensorflow/reader.py"
 _HUB = "weights/hub/files.py"
 _FUZZ = "scripts/fuzz.py"
-_BY_TORCH = "tests/test_torch_bin.py"
-_BY_NPZ = "tests/test_npz.py"
-_BY_ONNX = "tests/test_onnx_file.py"
-_BY_TF = "tests/test_tf_checkpoint.py"
-_BY_FILES = "tests/test_checkpoint.py"
-_BY_QUANTIZED = "tests/test_quantized.py"
-_BY_READS = "tests/test_weight_reads.py"
-_BY_TENSORS = "tests/test_verify_tensors.py"
-_BY_HUB = "tests/test_hub_formats.py"
-_BY_INSPECT = "tests/test_inspect.py"
-_BY_FUZZ = "tests/test_fuzz.py"
+_BY_TORCH = "tests/weights/formats/test_torch.py"
+_BY_NPZ = "tests/weights/formats/test_npz.py"
+_BY_ONNX = "tests/weights/formats/test_onnx.py"
+_BY_TF = "tests/weights/formats/test_tensorflow.py"
+_BY_FILES = "tests/weights/test_checkpoint.py"
+_BY_QUANTIZED = "tests/weights/formats/test_quantized.py"
+_BY_READS = "tests/weights/formats/test_reads.py"
+_BY_TENSORS = "tests/folders/test_verify_tensors.py"
+_BY_HUB = "tests/weights/hub/test_formats.py"
+_BY_INSPECT = "tests/folders/test_inspect.py"
+_BY_FUZZ = "tests/weights/formats/test_fuzz.py"
 
 _TORCH_MUTATIONS = (
     ("any name in a pickle", _RECORDS, "if text not in _NAMES:", "if False:", _BY_TORCH, "hostile"),
@@ -346,7 +346,7 @@ _OTHER_READERS = (
         _GOOGLE,
         '"classifier.weight": "ForSequenceClassification"',
         '"classifier.weight": "ForTokenClassification"',
-        "tests/test_weight_files.py",
+        "tests/weights/formats/test_files.py",
         "",
     ),
     ("the first of several configurations", _GOOGLE, "if len(found) > 1:", "if False:", _BY_TF, ""),
@@ -355,7 +355,7 @@ _OTHER_READERS = (
         _GOOGLE,
         '["classifier.weight"].shape[0]',
         '["classifier.weight"].shape[1]',
-        "tests/test_weight_files.py",
+        "tests/weights/formats/test_files.py",
         "",
     ),
     ("Google's configuration first", _GOOGLE, 'if (folder / "config.json").is_file():', "if False:", _BY_TF, ""),
@@ -364,16 +364,23 @@ _OTHER_READERS = (
         _GOOGLE,
         'if config.texts("architectures") or kind is None:',
         "if kind is None:",
-        "tests/test_weight_files.py",
+        "tests/weights/formats/test_files.py",
         "",
     ),
-    ("labels told in any case", _GOOGLE, ' and config.get("id2label") is None', "", "tests/test_weight_files.py", ""),
+    (
+        "labels told in any case",
+        _GOOGLE,
+        ' and config.get("id2label") is None',
+        "",
+        "tests/weights/formats/test_files.py",
+        "",
+    ),
     (
         "another order of formats",
         _FILES,
         '"torch_bin": "PyTorch",\n    "npz": "NumPy archive",',
         '"npz": "NumPy archive",\n    "torch_bin": "PyTorch",',
-        "tests/test_weight_files.py",
+        "tests/weights/formats/test_files.py",
         "",
     ),
     (
@@ -381,7 +388,7 @@ _OTHER_READERS = (
         _FILES,
         '"tf_checkpoint": TENSORFLOW,\n    "onnx_file": "ONNX",',
         '"onnx_file": "ONNX",\n    "tf_checkpoint": TENSORFLOW,',
-        "tests/test_weight_files.py",
+        "tests/weights/formats/test_files.py",
         "",
     ),
     ("a tensor in two files", _FILES, "            if twice:\n", "            if False:\n", _BY_FILES, "two_shards"),
@@ -391,7 +398,7 @@ _OTHER_READERS = (
         _FILES,
         "for header in self.headers.values() for name in header.skipped",
         "for name in ()",
-        "tests/test_inspect.py",
+        "tests/folders/test_inspect.py",
         "",
     ),
     ("lists given to calls again and again", _PICKLE, "self.given > MAX", "0 > MAX", _BY_TORCH, ""),
@@ -408,7 +415,7 @@ _OTHER_READERS = (
         "weights/tokenizers/checks.py",
         "if size > MAX_FILE:",
         "if False:",
-        "tests/test_tokenizer_checks.py",
+        "tests/weights/tokenizers/test_checks.py",
         "larger_than",
     ),
     ("a whole step of 8 bits", _ROWS, "(0.5 + _ROUNDED)", "(1.5 + _ROUNDED)", _BY_TENSORS, "8_bits"),

@@ -9,8 +9,8 @@ os.environ.setdefault("MLX_ENABLE_TF32", "0")  # newer GPUs would round float32 
 
 import mlxbert
 from mlxbert import device
-from tests.st_folder import NORMALIZE, pooling, save_st
-from tests.tiny import save
+from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from tests.helpers.tiny import save
 
 device.use()  # MLXBERT_DEVICE=cpu keeps a Mac's tests from its GPU
 

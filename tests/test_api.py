@@ -17,7 +17,7 @@ import pytest
 import mlxbert
 from mlxbert import device, errors
 from mlxbert.device import mx
-from tests.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
+from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
 
 def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

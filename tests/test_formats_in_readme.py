@@ -12,8 +12,8 @@ import mlxbert
 from mlxbert.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.formats.files import open_weights
-from tests import frozen, tf_files, torch_files
-from tests.tiny import random_network, save, tensors_of, tiny_config
+from tests.helpers import frozen, tf_files, torch_files
+from tests.helpers.tiny import random_network, save, tensors_of, tiny_config
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 WIDE = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}  # what quantizing needs: whole groups
@@ -81,7 +81,7 @@ def test_a_format_of_the_table_is_read(name: str, tmp_path: Path) -> None:
 @pytest.fixture
 def wide(tmp_path: Path) -> Path:
     """A folder whose matrices are wide enough to be quantized."""
-    from tests.tiny import CONFIG
+    from tests.helpers.tiny import CONFIG
 
     network = random_network(tiny_config(**WIDE, embedding_size=32))
     return save(tmp_path / "wide", tensors_of(network), CONFIG | WIDE)

@@ -1,0 +1,346 @@
+"""Whatever a user gives the program, it ends in words and with the right status, never in a traceback."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mlxbert.device import mx
+from mlxbert.text.batch import WINDOW
+from tests.helpers.program import (
+    TIMEOUT,
+    WITHOUT_PRIVILEGES,
+    builtin_copy,
+    call,
+    change_config,
+    change_weights,
+    command,
+    environment,
+    process,
+    tiny_model,
+)
+
+TEXT = "the [MASK]"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+def test_a_folder_that_is_not_there_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    for arguments in (["fill-mask", TEXT, "--model"], ["tokenize", TEXT, "--model"], ["inspect"]):
+        call(*arguments, str(tmp_path / "none")).fails(1, f"{tmp_path}/none: no such folder", "hint: ")
+        call(*arguments, __file__).fails(1, "is a file", "hint: ")
+
+
+def test_a_folder_without_config_or_weights_or_vocabulary_says_what_is_missing(tmp_path: Path) -> None:
+    call("inspect", str(tmp_path)).fails(1, "no config.json", "hint: ")
+    bare = builtin_copy(tmp_path / "bare", "config.json", "vocab.txt")
+    call("fill-mask", TEXT, "--model", str(bare)).fails(1, "model.safetensors")
+    assert call("tokenize", TEXT, "--model", str(bare)).status == 0
+    (bare / "tf_model.h5").write_bytes(b"keras")
+    call("fill-mask", TEXT, "--model", str(bare)).fails(1, "tf_model.h5 is Keras", "hint: ")
+    (bare / "pytorch_model.bin").write_bytes(b"pickle")
+    call("fill-mask", TEXT, "--model", str(bare)).fails(1, "pytorch_model.bin")
+    model = tiny_model(tmp_path / "mute")
+    (model / "vocab.txt").unlink()
+    call("fill-mask", TEXT, "--model", str(model)).fails(1, "no tokenizer.json and no vocab.txt")
+
+
+def _rewrite(folder: Path, change: Callable[[bytes, bytes], bytes]) -> None:
+    """Changes the bytes of the weights, given as header and data."""
+    path = folder / "model.safetensors"
+    raw = path.read_bytes()
+    end = 8 + struct.unpack("<Q", raw[:8])[0]
+    path.write_bytes(change(raw[8:end], raw[end:]))
+
+
+def _with_length(header: bytes, data: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def _rename(old: str, new: str) -> Callable[[Path], None]:
+    return lambda folder: change_weights(folder, lambda arrays: arrays.update({new: arrays.pop(old)}))
+
+
+def _replace(name: str, array: mx.array) -> Callable[[Path], None]:
+    return lambda folder: change_weights(folder, lambda arrays: arrays.update({name: array}))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "data cut off": (lambda f: _rewrite(f, lambda head, data: _with_length(head, data[:-100])), "truncated"),
+    "header cut off": (lambda f: _rewrite(f, lambda head, data: _with_length(head)[:50]), "truncated"),
+    "empty file": (lambda f: _rewrite(f, lambda head, data: b""), "truncated"),
+    "header length beyond the file": (lambda f: _rewrite(f, lambda head, data: b"\xff" * 8 + head + data), "truncated"),
+    "header not JSON": (lambda f: _rewrite(f, lambda head, data: _with_length(b"{" * len(head), data)), "damaged"),
+    "header not UTF-8": (lambda f: _rewrite(f, lambda head, data: _with_length(b"\xff" * len(head), data)), "damaged"),
+    "header nested": (lambda f: _rewrite(f, lambda head, data: _with_length(b"[" * 10**5, data)), "damaged"),
+    "bytes behind the data": (lambda f: _rewrite(f, lambda head, data: _with_length(head, data + b"x")), "damaged"),
+    "offsets": (
+        lambda f: _rewrite(f, lambda h, d: _with_length(h.replace(b'offsets":[0,', b'offsets":[1,'), d)),
+        "dam",
+    ),
+    "dtype": (lambda f: _rewrite(f, lambda h, d: _with_length(h.replace(b'"F32"', b'"F31"'), d)), "'F31'"),
+    "wrong shape": (_replace("bert.pooler.dense.weight", mx.zeros((3, 16))), "shape (3, 16)"),
+    "wrong vocabulary": (_replace("bert.embeddings.word_embeddings.weight", mx.zeros((59, 16))), "(59, 16)"),
+    "whole numbers": (_replace("bert.pooler.dense.bias", mx.zeros(16, dtype=mx.int32)), "dtype I32"),
+    "unknown tensor": (_replace("bert.extra.weight", mx.zeros(3)), "unknown tensor 'bert.extra.weight'"),
+    "a layer too many": (_replace("bert.encoder.layer.2.output.dense.bias", mx.zeros(16)), "layer.2.output.dense.bias"),
+    "missing tensor": (_rename("bert.pooler.dense.weight", "classifier.weight"), "pooler.dense.weight' is missing"),
+    "untied decoder": (_replace("cls.predictions.decoder.weight", mx.zeros((60, 16))), "differs from"),
+    "config not JSON": (lambda f: (f / "config.json").write_text('{"model_type": "be', encoding="utf-8"), "not valid"),
+    "config a list": (lambda f: (f / "config.json").write_text("[]", encoding="utf-8"), "expected a JSON object"),
+    "config binary": (lambda f: (f / "config.json").write_bytes(b"\xff\0\xfe"), "not valid JSON"),
+    "vocabulary binary": (lambda f: (f / "vocab.txt").write_bytes(b"\xff\0\xfe"), "UTF-8"),
+    "vocabulary short": (lambda f: (f / "vocab.txt").write_text("[PAD]\nthe\n", encoding="utf-8"), "is not in it"),
+    "vocabulary long": (lambda f: (f / "vocab.txt").open("a", encoding="utf-8").write("x\ny\n"), "62 tokens"),
+    "tokenizer.json": (lambda f: (f / "tokenizer.json").write_text('{"model": 3}', encoding="utf-8"), "damaged"),
+}
+CONFIGS: dict[str, object] = {
+    "model_type": "gpt5",
+    "hidden_act": "wiggle",
+    "position_embedding_type": "relative_key",
+    "is_decoder": True,
+    "hidden_size": 0,
+    "vocab_size": "60",
+    "num_attention_heads": 3,
+    "num_hidden_layers": None,
+    "layer_norm_eps": "small",
+    "max_position_embeddings": 2.5,
+}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize(("damage", "said"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_model_is_refused_in_words(damage: Callable[[Path], object], said: str, tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    # Both heads see the whole checkpoint between them; which of them refuses depends on what is damaged.
+    damage(model)
+    outcomes = [
+        call("fill-mask", TEXT, "--model", str(model)),
+        call("next-sentence", "the", "cat", "--model", str(model)),
+    ]
+    refused = [outcome for outcome in outcomes if outcome.status]
+    assert refused
+    for outcome in refused:
+        outcome.fails(1, said)
+        assert outcome.out == ""
+
+
+@pytest.mark.parametrize(("key", "value"), CONFIGS.items())
+def test_a_configuration_that_mlxbert_does_not_compute_is_refused(key: str, value: object, tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    change_config(model, **{key: value})
+    for arguments in (["fill-mask", TEXT, "--model"], ["inspect"], ["tokenize", TEXT, "--model"]):
+        call(*arguments, str(model)).fails(1, key, str(value))
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size"])
+def test_absurd_sizes_in_a_configuration_are_refused_without_trying(key: str, tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    change_config(model, **{key: 10**7})
+    process("fill-mask", TEXT, "--model", str(model), timeout=10).fails(1)
+
+
+def test_a_model_without_the_head_of_a_task_says_so(tmp_path: Path) -> None:
+    def behead(arrays: dict[str, mx.array]) -> None:
+        for name in [name for name in arrays if name.startswith("cls.")]:
+            del arrays[name]
+
+    model = tiny_model(tmp_path / "model")
+    change_weights(model, behead)
+    call("fill-mask", TEXT, "--model", str(model)).fails(1, "fill-mask needs masked_lm", "hint: ")
+    call("next-sentence", "the", "cat", "--model", str(model)).fails(1, "next_sentence")
+
+
+@pytest.mark.parametrize("text", ["the cat", "", "the [mask]", "[ MASK ]"])
+def test_a_text_without_a_mask_says_where_one_goes(text: str, tiny: str) -> None:
+    outcome = call("fill-mask", text, "--model", tiny)
+    outcome.fails(1, "no [MASK] in the text", "hint: put [MASK]")
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize("word", ["playwrights", "東京都", ""])
+def test_a_target_outside_of_the_vocabulary_is_named(word: str) -> None:
+    call("fill-mask", TEXT, "--targets", f"paris,{word}").fails(2, f"target {word!r} is not in the vocabulary")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--top-k", "0"],
+        ["--top-k", "-1"],
+        ["--top-k", "many"],
+        ["--top-k", "61"],
+        ["--batch-tokens", "0"],
+        ["--dtype", "int8"],
+        ["--device", "abacus"],
+        ["--overflow", "ignore"],
+        ["--top-k"],
+    ],
+    ids=" ".join,
+)
+def test_an_option_outside_of_what_is_possible_is_wrong_usage(options: list[str], tiny: str) -> None:
+    outcome = call("fill-mask", TEXT, "--model", tiny, *options)
+    outcome.fails(2, options[0].removeprefix("--").replace("-", "_") if options[-1] == "61" else options[0])
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("binary.txt", bytes(range(256)), "zero byte at offset 0"),
+        ("image.txt", b"the [MASK]\n\x89PNG\r\n", "byte 0x89 at offset 11"),
+        ("utf-16.txt", "the [MASK]\n".encode("utf-16"), "UTF-16"),
+        ("utf-16-be.txt", "the [MASK]\n".encode("utf-16-be"), "UTF-16"),
+        ("latin-1.txt", b"caf\xe9 [MASK]\n", "byte 0xe9 at offset 3"),
+        ("marked.txt", b"\xef\xbb\xbfcaf\xe9 [MASK]\n", "byte 0xe9 at offset 6"),
+        ("surrogate.txt", b"\xed\xa0\x80 [MASK]\n", "byte 0xed at offset 0"),
+        ("binary.jsonl", b"\0\1\2", "zero byte"),
+        ("binary.csv", b"text\n\0\1\2\n", "zero byte at offset 5"),
+        ("empty.csv", b"", "expected a header"),
+        ("other.csv", b"n,m\n1,2\n", "column 'text' is not in the header: n, m"),
+        ("twice.tsv", b"text\ttext\n1\t2\n", "column 'text' is twice in the header"),
+        ("old-mac.csv", b"text,n\rthe [MASK],1\r", "old-mac.csv"),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused_with_the_place(
+    name: str, content: bytes, said: str, tiny: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    process("fill-mask", "--input", str(tmp_path / name), "--model", tiny).fails(1, name, said)
+
+
+def test_an_input_that_cannot_be_opened_is_named(tiny: str, tmp_path: Path) -> None:
+    call("fill-mask", "--input", str(tmp_path / "none.txt"), "--model", tiny).fails(1, "none.txt", "No such file")
+    (tmp_path / "folder.txt").mkdir()
+    call("fill-mask", "--input", str(tmp_path / "folder.txt"), "--model", tiny).fails(1, "folder.txt", "directory")
+
+
+@pytest.mark.parametrize("name", ["in.txt", "model/config.json", "model/model.safetensors", "model/vocab.txt", "model"])
+def test_what_may_not_be_read_is_named(name: str, tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    (tmp_path / "in.txt").write_text("the [MASK]\n", encoding="utf-8")
+    arguments = ["fill-mask", "--input", str(tmp_path / "in.txt"), "--model", str(model)]
+    assert process(*arguments, prelude=WITHOUT_PRIVILEGES).status == 0
+    (tmp_path / name).chmod(0)
+    outcome = process(*arguments, prelude=WITHOUT_PRIVILEGES)
+    (tmp_path / name).chmod(0o700)
+    outcome.fails(1, str(tmp_path / name), "ermission denied")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ([b"\xff [MASK]"], 1),
+        ([b"the \xff"], 1),
+        ([TEXT, "--targets", b"\xff"], 2),
+        ([TEXT, "--model", b"/no/such/\xff"], 1),
+        (["--input", b"\xff.txt"], 1),
+        ([TEXT, b"--\xff"], 2),
+    ],
+    ids=range(6),
+)
+def test_an_argument_that_is_not_utf_8_is_an_error(arguments: list[str | bytes], status: int, tiny: str) -> None:
+    process("fill-mask", *arguments, MLXBERT_MODEL=tiny).fails(status)
+
+
+def test_a_text_that_is_not_utf_8_fails_in_its_place(tiny: str) -> None:
+    first, second = process("tokenize", b"the \xff", "the", "--model", tiny).lines
+    assert (first["index"], second["text"]) == (0, "the")
+    process("tokenize", "the", "--pair", b"\xff", "--model", tiny).fails(1, "surrogate")
+    process("next-sentence", "the", b"\xff", "--model", tiny).fails(1, "surrogate")
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    try:
+        os.mkdir(folder)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    os.rmdir(folder)
+    model = tiny_model(Path(os.fsdecode(folder).replace("\udcff", "new")))
+    os.rename(model, folder)
+    outcome = process("inspect", folder)
+    assert "Traceback" not in outcome.err
+    assert (outcome.status, outcome.lines[0]["family"]) == (0, "bert")
+
+
+def test_output_is_utf_8_whatever_the_locale_says(tiny: str) -> None:
+    outcome = process("fill-mask", "東京 [MASK]", "--model", tiny, PYTHONIOENCODING="ascii")
+    assert "Traceback" not in outcome.err
+    assert (outcome.status, outcome.lines[0]["text"]) == (0, "東京 [MASK]")
+
+
+def test_a_closed_pipe_ends_the_program_quietly(tiny: str, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the [MASK]\n" * 5000, encoding="utf-8")
+    running = subprocess.Popen(
+        command("fill-mask", "--input", str(tmp_path / "in.txt"), "--model", tiny),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert running.stdout is not None
+    assert json.loads(running.stdout.readline())["text"] == "the [MASK]"
+    running.stdout.close()
+    assert running.stderr is not None
+    assert running.stderr.read() == b""
+    running.stderr.close()
+    assert running.wait(TIMEOUT) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("texts", [1, 300])
+def test_a_full_disk_is_an_error(texts: int, tiny: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command("fill-mask", *[TEXT] * texts, "--model", tiny),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            timeout=TIMEOUT,
+            check=False,
+        )
+    assert done.stderr.decode().splitlines() == ["error: output: No space left on device"]
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("arguments", [[TEXT], ["--input", "-"]], ids=["argument", "stdin"])
+def test_a_stream_closed_beforehand_is_no_traceback(closed: str, arguments: list[str], tiny: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command("fill-mask", *arguments, "--model", tiny)],
+        input=b"the [MASK]\n",
+        capture_output=True,
+        env=environment(),
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr
+    assert b"Exception" not in done.stderr
+    assert done.returncode in (0, 1, 2)
+
+
+def test_an_interrupt_ends_long_work_with_130_and_no_traceback(tiny: str) -> None:
+    running = subprocess.Popen(
+        command("fill-mask", "--model", tiny),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert running.stdin is not None
+    assert running.stdout is not None
+    running.stdin.write(b"the cat sat on [MASK]\n" * (2 * WINDOW + 1))  # and it waits for more
+    running.stdin.flush()
+    running.stdout.readline()
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=TIMEOUT)
+    assert running.returncode == 130
+    assert said.strip() in (b"", b"error: interrupted")

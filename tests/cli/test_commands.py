@@ -1,0 +1,281 @@
+"""Each command of the command line does what its help says: what it prints, to the key, and how it ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert.weights.source import builtin_folder
+from tests.helpers.program import COMMANDS, call, change_weights, process, tiny_model
+
+PARIS = "[MASK] is the capital of France."
+LONG = "the dog sat on the mat . " * 100  # 700 tokens, 26 characters for 7
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+def masks(*arguments: str) -> list[Any]:
+    """The masks of the one text that is filled."""
+    outcome = call("fill-mask", *arguments)
+    assert outcome.status == 0, outcome
+    (line,) = outcome.lines
+    found = line["masks"]
+    assert isinstance(found, list)
+    return found
+
+
+def tokens(line: dict[str, Any], key: str) -> list[Any]:
+    return [token[key] for token in line["tokens"]]
+
+
+def test_fill_mask_prints_the_words_for_a_mask_as_one_json_line() -> None:
+    text = "Tokyo is the largest city in [MASK]."
+    outcome = call("fill-mask", text)
+    (line,) = outcome.lines
+    assert list(line) == ["text", "masks"]
+    assert line["text"] == text
+    (mask,) = line["masks"]
+    assert list(mask) == ["position", "start", "end", "fills"]
+    assert text[mask["start"] : mask["end"]] == "[MASK]"
+    assert mask["position"] == 7  # [CLS] and six words stand before it
+    assert len(mask["fills"]) == 5
+    best = mask["fills"][0]
+    assert list(best) == ["token", "token_id", "score", "text"]
+    assert (best["token"], best["text"]) == ("japan", "Tokyo is the largest city in japan.")
+    vocabulary = (builtin_folder() / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    assert all(vocabulary[fill["token_id"]] == fill["token"] for fill in mask["fills"])
+    scores = [fill["score"] for fill in mask["fills"]]
+    assert scores == sorted(scores, reverse=True)
+    assert 0 < sum(scores) <= 1
+    assert outcome.status == 0
+
+
+def test_the_builtin_model_is_named_in_a_note_with_its_quality() -> None:
+    outcome = call("fill-mask", PARIS)
+    assert outcome.err.startswith("note: built-in model, small, English: ")
+    assert "%" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_model_that_was_chosen_is_not_explained(tiny: str) -> None:
+    assert call("fill-mask", PARIS, "--model", tiny).err == ""
+    assert call("fill-mask", PARIS, MLXBERT_MODEL=tiny).err == ""
+
+
+def test_the_environment_names_a_model_and_the_option_wins(tiny: str) -> None:
+    by_variable = call("fill-mask", "the [MASK]", MLXBERT_MODEL=tiny)
+    assert by_variable.out == call("fill-mask", "the [MASK]", "--model", tiny).out
+    by_option = call("fill-mask", PARIS, "--model", "builtin", MLXBERT_MODEL="/no/such")
+    assert (by_option.status, len(by_option.lines)) == (0, 1)
+
+
+def test_several_texts_give_one_line_each_in_their_order(tiny: str) -> None:
+    texts = [f"{'the ' * (number % 5)}w{number} [MASK]" for number in range(12)]
+    outcome = call("fill-mask", *texts, "--model", tiny)
+    assert [line["text"] for line in outcome.lines] == texts
+
+
+def test_several_masks_of_a_text_are_filled_independently() -> None:
+    text = "the [MASK] sat on the [MASK]."
+    first, second = masks(text, "--top-k", "2")
+    assert [(mask["start"], mask["end"]) for mask in (first, second)] == [(4, 10), (22, 28)]
+    assert [first["position"], second["position"]] == [2, 6]
+    assert all(fill["text"].endswith("sat on the [MASK].") for fill in first["fills"])
+    assert all(fill["text"].startswith("the [MASK] sat on") for fill in second["fills"])
+
+
+def test_top_k_says_how_many_words() -> None:
+    best_nine = masks(PARIS, "--top-k", "9")[0]["fills"]
+    assert len(best_nine) == 9
+    (best_one,) = masks(PARIS, "--top-k", "1")[0]["fills"]
+    assert best_one["token"] == best_nine[0]["token"]
+
+
+def test_targets_compete_alone_and_keep_their_probabilities() -> None:
+    fills = masks(PARIS, "--targets", "london, paris,berlin")[0]["fills"]
+    assert {fill["token"] for fill in fills} == {"paris", "london", "berlin"}
+    everything = {fill["token"]: fill["score"] for fill in masks(PARIS, "--top-k", "30522")[0]["fills"]}
+    assert {fill["token"]: fill["score"] for fill in fills} == pytest.approx(
+        {word: everything[word] for word in ("paris", "london", "berlin")}
+    )
+    assert len(masks(PARIS, "--targets", "london,paris,berlin", "--top-k", "2")[0]["fills"]) == 2
+
+
+def test_a_target_is_spelled_as_the_vocabulary_does() -> None:
+    (fill,) = masks(PARIS, "--targets", "Paris")[0]["fills"]
+    assert (fill["token"], fill["text"]) == ("paris", "paris is the capital of France.")
+
+
+def test_a_mask_far_into_a_long_text_is_filled_through_a_window() -> None:
+    text = f"{LONG}Tokyo is the largest city in [MASK]. {LONG}"
+    (mask,) = masks(text, "--top-k", "1")
+    assert text[mask["start"] : mask["end"]] == "[MASK]"
+    assert mask["position"] == 1 + 700 + 6
+    fill = mask["fills"][0]
+    assert fill["text"] == text.replace("[MASK]", fill["token"])
+
+
+def test_every_mask_of_a_long_text_has_a_window_of_its_own(tiny: str) -> None:
+    text = " ".join(["the cat [MASK] on the mat ."] * 10)
+    found = masks(text, "--model", tiny)
+    assert [mask["position"] for mask in found] == [3 + 7 * number for number in range(10)]
+    assert all(text[mask["start"] : mask["end"]] == "[MASK]" for mask in found)
+
+
+def test_overflow_error_refuses_a_long_text_and_says_how_long(tiny: str) -> None:
+    text = "the cat [MASK] " + "w1 " * 30
+    call("fill-mask", text, "--overflow", "error", "--model", tiny).fails(1, "35 tokens", "at most 24")
+
+
+def test_overflow_truncate_sees_the_beginning_only(tiny: str) -> None:
+    text = "the cat [MASK] " + "w1 " * 30 + "[MASK]"
+    (mask,) = masks(text, "--overflow", "truncate", "--model", tiny)
+    assert mask["start"] == 8
+    late = call("fill-mask", "w1 " * 30 + "[MASK]", "--overflow", "truncate", "--model", tiny)
+    late.fails(1, "no [MASK] within the first 24 tokens")
+
+
+def test_texts_cut_by_overflow_truncate_are_counted_in_a_note(tiny: str) -> None:
+    outcome = call("fill-mask", "[MASK] " + "w1 " * 30, "the [MASK]", "--overflow", "truncate", "--model", tiny)
+    assert "note: 1 of 2 inputs" in outcome.err
+
+
+def test_batches_do_not_change_what_is_found(tiny: str) -> None:
+    texts = [f"{'w3 ' * number}[MASK]" for number in range(9)]
+    together = call("fill-mask", *texts, "--model", tiny).lines
+    alone = call("fill-mask", *texts, "--model", tiny, "--batch-tokens", "1").lines
+    for one, other in zip(together, alone, strict=True):
+        assert [fill["token"] for fill in one["masks"][0]["fills"]] == [
+            fill["token"] for fill in other["masks"][0]["fills"]
+        ]
+
+
+def test_next_sentence_tells_a_continuation_from_something_else() -> None:
+    follows = call("next-sentence", "The man went to the store.", "He bought a gallon of milk.")
+    (line,) = follows.lines
+    assert list(line) == ["a", "b", "is_next", "score"]
+    assert (line["a"], line["b"]) == ("The man went to the store.", "He bought a gallon of milk.")
+    assert line["is_next"] is True
+    assert 0.5 < line["score"] <= 1
+    other = call("next-sentence", "The man went to the store.", "Penguins are flightless birds.").lines[0]
+    assert other["score"] < line["score"]
+
+
+@pytest.mark.parametrize("texts", [["only one"], ["one", "two", "three"]])
+def test_next_sentence_wants_two_texts(texts: list[str], tiny: str) -> None:
+    call("next-sentence", *texts, "--model", tiny).fails(2, "expected two")
+
+
+def test_pairs_too_long_are_cut_and_counted_in_a_note(tiny: str, tmp_path: Path) -> None:
+    pairs = [{"a": "the cat", "b": "sat"}, {"a": "w1 " * 30, "b": "sat"}, {"a": "w1 " * 20, "b": "w2 " * 20}]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    arguments = ["next-sentence", "--input", str(tmp_path / "pairs.jsonl"), "--model", tiny]
+    outcome = call(*arguments)
+    assert (outcome.status, len(outcome.lines)) == (0, 3)
+    assert (
+        outcome.err == "note: 2 of 3 inputs were longer than the model takes and were cut; --overflow says what to do\n"
+    )
+    assert call(*arguments, "--quiet").err == ""
+    refused = call(*arguments, "--overflow", "error")
+    assert [list(line) for line in refused.lines] == [["a", "b", "is_next", "score"], *[["index", "error"]] * 2]
+
+
+def test_tokenize_shows_a_pair_with_segments_positions_and_offsets() -> None:
+    text, pair = "Hello, playwrights!", "Goodbye."
+    outcome = call("tokenize", text, "--pair", pair)
+    (line,) = outcome.lines
+    assert list(line) == ["text", "tokens"]
+    assert all(list(token) == ["token", "id", "segment", "position", "start", "end"] for token in line["tokens"])
+    spelled = ["[CLS]", "hello", ",", "playwright", "##s", "!", "[SEP]", "goodbye", ".", "[SEP]"]
+    assert tokens(line, "token") == spelled
+    assert tokens(line, "segment") == [0] * 7 + [1] * 3
+    assert tokens(line, "position") == list(range(10))
+    seen = [(text, pair)[token["segment"]][token["start"] : token["end"]] for token in line["tokens"]]
+    assert seen == ["", "Hello", ",", "playwright", "s", "!", "", "Goodbye", ".", ""]
+    assert (outcome.status, outcome.err) == (0, "")
+
+
+def test_offsets_count_characters_of_the_original_text(tiny: str) -> None:
+    text = "\U0001d4b3 e\u0301 \u0130 the"  # beyond the basic plane, decomposed, doubled by lower-casing
+    last = call("tokenize", text, "--model", tiny).lines[0]["tokens"][-2]
+    assert (last["token"], text[last["start"] : last["end"]]) == ("the", "the")
+
+
+def test_tokenize_refuses_a_text_too_long_or_cuts_it(tiny: str) -> None:
+    call("tokenize", "w1 " * 30, "--model", tiny).fails(1, "32 tokens", "at most 24")
+    cut = call("tokenize", "w1 " * 30, "--model", tiny, "--overflow", "truncate")
+    assert len(cut.lines[0]["tokens"]) == 24
+    assert "1 of 1 inputs" in cut.err
+
+
+def test_inspect_accounts_for_every_tensor_and_parameter(tiny: str) -> None:
+    keys = ["folder", "family", "because", "architectures", "config", "max_length", "limited_by", "limits", "parts"]
+    keys += ["unused", "skipped", "parameters", "memory", "weights", "tokenizer", "embedding", "labels", "tasks"]
+    for model, shortest in (("builtin", 512), (tiny, 24)):
+        outcome = call("inspect", model)
+        (found,) = outcome.lines
+        assert list(found) == [*keys, "lacking", "tensors"]
+        assert (found["family"], found["max_length"]) == ("bert", shortest)
+        parameters = dict(found["parameters"])
+        assert parameters.pop("total") == sum(parameters.values())
+        assert found["tensors"]
+        assert all(row["name"] and row["dtype"] and row["shape"] and row["becomes"] for row in found["tensors"])
+        assert (outcome.status, outcome.err) == (0, "")
+
+
+def test_tensors_of_other_tasks_are_listed_as_not_used(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    change_weights(model, lambda arrays: arrays.update({"classifier.bias": arrays["bert.pooler.dense.bias"]}))
+    rows = {row["name"]: row["becomes"] for row in call("inspect", str(model)).lines[0]["tensors"]}
+    assert rows["classifier.bias"] == "not used"
+    assert rows["bert.pooler.dense.bias"] == "encoder.pooler.dense.bias"
+    assert "classifier.bias" in call("fill-mask", "[MASK]", "--model", str(model), "--verbose").err
+
+
+def test_models_list_shows_the_builtin_model() -> None:
+    (listed,) = call("models", "list").lines
+    found = listed["models"][0]
+    assert found["name"] == "builtin"
+    assert found["tasks"] == ["fill-mask", "next-sentence", "embed"]
+    assert found["bytes"] > found["parameters"] > 1_000_000
+
+
+def test_doctor_measures_and_names_versions() -> None:
+    outcome = call("doctor")
+    (found,) = outcome.lines
+    assert found["gflops"] > 0
+    assert found["mlxbert"] == mlxbert.__version__
+    assert found["device"] in ("cpu", "gpu")
+    assert "mlx" in found["packages"]
+    assert isinstance(found["problems"], list)
+    assert outcome.status == 0
+
+
+def test_version_is_that_of_the_package() -> None:
+    outcome = process("--version")
+    assert (outcome.status, outcome.out, outcome.err) == (0, f"mlxbert {mlxbert.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_the_help_of_every_command_has_an_example(command: list[str], flag: str) -> None:
+    outcome = call(*command, flag)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert f"Example: mlxbert {' '.join(command)}" in outcome.out
+
+
+def test_the_program_alone_shows_its_help_without_an_empty_error() -> None:
+    for arguments in ([], ["models"]):
+        outcome = call(*arguments)
+        assert "Usage:" in outcome.out + outcome.err
+        assert "error: \n" not in outcome.err
+
+
+@pytest.mark.parametrize("arguments", [["no-such-command"], ["fill-mask", "[MASK]", "--no-such-option"]])
+def test_unknown_commands_and_options_are_wrong_usage(arguments: list[str]) -> None:
+    call(*arguments).fails(2, arguments[-1])

@@ -1,0 +1,337 @@
+"""`mlxbert convert` as a program: what it says, what it refuses, and what is left when it is cut short."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mlxbert.cli.commands.convert import _TRAINING, _draw
+from mlxbert.cli.views import render
+from mlxbert.folders.convert import Conversion, parse_size
+from tests.helpers.program import (
+    WITHOUT_PRIVILEGES,
+    call,
+    command,
+    environment,
+    names,
+    process,
+    snapshot,
+    terminal,
+    tiny_model,
+)
+
+MANIFEST = "conversion.json"
+# Writes so slowly that it can be stopped half-way.
+SLOW = """
+import time
+from mlxbert.weights import save
+save = save.save
+def slowly(*arguments):
+    save(*arguments)
+    time.sleep(0.2)
+save.save = slowly
+"""
+SHARDS = ["--max-shard-size", "4KB"]
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    return tiny_model(tmp_path / "a")
+
+
+def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
+    done = call("convert", str(a), str(tmp_path / "b"), "--dtype", "float16")
+    assert done.status == 0, done.err
+    (found,) = done.lines
+    manifest = json.loads((tmp_path / "b" / MANIFEST).read_text(encoding="utf-8"))
+    assert found == manifest | {"folder": str(tmp_path / "b")}
+    assert found["source"] == "a" and found["format"] == "safetensors" and found["family"] == "bert"
+    assert found["changed"] == ["dtype: F32 \u2192 F16", 'config.json: dtype is "float16"']
+    assert found["difference"]["agree"] and found["left_out"] == []
+    assert {"config.json", "model.safetensors", "vocab.txt", "README.md"} == found["written"].keys()
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
+    done, shown = terminal("convert", str(a), str(tmp_path / "b"), "--quantize", "4", "--group-size", "128")
+    done.fails(2, "group_size is 128, no divisor")
+    done, shown = terminal("convert", str(a), str(tmp_path / "b"), *SHARDS)
+    assert done.status == 0, done.err
+    for piece in ("from", "files", "changed", "weights: in 1 ", "outputs against the source", str(tmp_path / "b")):
+        assert piece in shown, piece
+
+
+def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
+    found = Conversion(
+        folder=tmp_path, source="a", revision=None, family="electra", format="TensorFlow 1", changed=(),
+        left_out=("electra/x/adam_m", "electra/x/adam_v", "global_step", *(f"generator/{n}" for n in range(38))),
+        read={}, written={}, bytes=1,
+        difference={
+            "agree": False, "differences": [{"kind": "tensor", "text": "x: 0 in A; 1 in B"}],
+            "notes": ["a note"], "tensors": {"compared": 2, "equal": 1, "rounded": 0, "different": 1},
+            "outputs": {"tolerance": 1e-4},
+        },
+    )  # fmt: skip
+    lines = []
+    for part in _draw(found):
+        console = render.console()
+        with console.capture() as shown:
+            console.print(part)
+        lines += [line.rstrip() for line in shown.get().split("\n") if line.strip()]
+    out = [line for line in lines if line.startswith("  left out")]
+    assert out == [
+        "  left out  38 tensors: generator/0, generator/1, generator/2, …",
+        "  left out  3 of an optimizer: electra/x/adam_m, electra/x/adam_v, global_step",
+    ]
+    place = lines.index("the result does not agree with its source")
+    assert [line.strip() for line in lines[place + 1 : place + 3]] == ["tensor", "x: 0 in A; 1 in B"]
+    assert lines[lines.index("notes on source (A) and result (B)") + 1].strip() == "a note"
+    assert "tensors against the source" in lines and "outputs against the source" not in lines
+
+
+@pytest.mark.parametrize(("name", "training"), [
+    ("bert/x/kernel/adam_m", True), ("bert/x/AdamWeightDecayOptimizer_1", True), ("bert/x/lamb_v", True),
+    ("global_step", True), ("beta1_power", True), ("optimizer.exp_avg_sq", True), ("bert/x/Momentum", True),
+    ("bert/x/ExponentialMovingAverage", True), ("current_loss_scale_1", True), ("good_steps", True),
+    ("generator/x/kernel", False), ("embeddings.position_ids", False), ("adamant.weight", False),
+], ids=str)  # fmt: skip
+def test_what_only_training_needs_is_told_by_its_name(name: str, training: bool) -> None:
+    assert bool(_TRAINING.fullmatch(name)) is training
+
+
+def test_the_help_says_what_is_read() -> None:
+    shown = " ".join(call("convert", "--help", COLUMNS="80").out.split())
+    for piece in ("safetensors, torch .bin, TensorFlow 1, .npz or ONNX", "a new folder, or an empty one", "DTYPE"):
+        assert piece in shown, piece
+
+
+def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
+    done = call("convert", "builtin", str(tmp_path / "b"))
+    assert done.status == 0, done.err
+    assert "dtype: F16, I8 \u2192 F16" in done.lines[0]["changed"]
+    assert done.lines[0]["source"] == "builtin" and str(tmp_path) not in (tmp_path / "b" / "README.md").read_text()
+    again = call("convert", str(tmp_path / "b"), str(tmp_path / "c"))
+    assert again.status == 0 and again.lines[0]["difference"]["tensors"]["rounded"] == 0
+
+
+def test_missing_parents_are_made(a: Path, tmp_path: Path) -> None:
+    assert call("convert", str(a), str(tmp_path / "x" / "y" / "b")).status == 0
+    assert names(tmp_path / "x" / "y") == ["b"]
+
+
+def test_an_empty_folder_is_filled_but_not_the_one_where_one_is(
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for place in (".", "./", "../here", str(tmp_path / "here")):
+        call("convert", str(a), place).fails(2, "is the folder that mlxbert runs in")
+    assert names(tmp_path) == ["a", "here"] and names(tmp_path / "here") == []
+    monkeypatch.chdir(tmp_path)
+    assert call("convert", str(a), "here/").status == 0
+    assert MANIFEST in names(tmp_path / "here") and names(tmp_path) == ["a", "here"]
+
+
+def test_an_empty_folder_that_is_linked_to_is_filled(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "b").mkdir()
+    (tmp_path / "b").symlink_to(tmp_path / "far" / "b")
+    done = call("convert", str(a), str(tmp_path / "b"))
+    assert done.status == 0, done.err
+    assert (tmp_path / "b").is_symlink() and MANIFEST in names(tmp_path / "far" / "b")
+    assert names(tmp_path / "far") == ["b"] and names(tmp_path) == ["a", "b", "far"]
+
+
+def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.md").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    before = snapshot(tmp_path)
+    refused = {
+        str(tmp_path / "file"): "is a file",
+        str(tmp_path / "dangling"): "expected a folder",
+        str(tmp_path / "full"): "no conversion made it",
+        str(a): "is the model",
+        str(a / "b"): "lies in the model",
+        str(a / ".." / "a"): "is the model",
+        str(tmp_path): "the model that is converted lies in it",
+        str(tmp_path / "file" / "b"): "annot be written" if sys.platform == "darwin" else "",
+    }
+    for options in ([], ["--overwrite"]):
+        for place, said in refused.items():
+            done = call("convert", str(a), place, *options)
+            assert done.status in (1, 2) and "Traceback" not in done.err
+            assert "error: " in done.err and said in done.err.replace("\n", " "), (place, done.err)
+        assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["", "/", "~nobody-of-this-name/b", "a\0b", "x" * 300, "\udcff"])
+def test_odd_places_end_in_words(place: str, a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "file").write_text("mine")
+    monkeypatch.chdir(tmp_path / "here")
+    done = call("convert", str(a), place)
+    if done.status:
+        assert done.status in (1, 2) and "error: " in done.err and "Traceback" not in done.err
+        assert names(tmp_path / "here") == ["file"]
+
+
+def test_a_place_where_one_may_not_write_is_refused(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "locked").chmod(0o555)
+    done = process("convert", str(a), str(tmp_path / "locked" / "b"), prelude=WITHOUT_PRIVILEGES)
+    if "capabilities stay" in done.err:
+        pytest.skip("root keeps its capabilities here")
+    done.fails(1, "locked", "Permission denied")
+    assert names(tmp_path / "locked") == []
+
+
+def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
+    b = tmp_path / "b"
+    assert call("convert", str(a), str(b), "--dtype", "float16", *SHARDS).status == 0
+    before = snapshot(b)
+    call("convert", str(a), str(b)).fails(2, "is there already", "--overwrite replaces it")
+    call("convert", str(tmp_path / "none"), str(b), "--overwrite").fails(1, "none")
+    assert snapshot(b) == before
+    (b / "runs").mkdir()
+    for mine in (b / "mine.md", b / "runs" / "log"):
+        mine.write_text("beside it")
+        call("convert", str(a), str(b), "--overwrite").fails(2, mine.name, "no conversion wrote", "move it away")
+        assert mine.read_text() == "beside it"
+        mine.unlink()
+    for manifest in ("", "{}", "[]", '{"written": 1}', "[" * 100_000):
+        (b / MANIFEST).write_text(manifest)
+        call("convert", str(a), str(b), "--overwrite").fails(2, "no conversion wrote")
+    (b / MANIFEST).write_bytes(before[MANIFEST])
+    assert snapshot(b) == before
+    done = call("convert", str(a), str(b), "--overwrite")
+    assert done.status == 0 and done.lines[0]["changed"] == []
+    assert set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST} and names(tmp_path) == ["a", "b"]
+
+
+def test_what_another_program_calls_partial_is_left_alone(a: Path, tmp_path: Path) -> None:
+    for name in ("b.partial", "b.replaced"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.md").write_text("mine")
+    call("convert", str(a), str(tmp_path / "b")).fails(2, "b.partial: is there already")
+    (tmp_path / "b.partial" / "notes.md").unlink()
+    (tmp_path / "b.partial").rmdir()
+    for options in ([], ["--overwrite"]):
+        assert call("convert", str(a), str(tmp_path / "b"), *options).status == 0
+        assert names(tmp_path) == ["a", "b", "b.replaced"]
+        assert (tmp_path / "b.replaced" / "notes.md").read_text() == "mine"
+
+
+def start(a: Path, b: Path) -> "subprocess.Popen[bytes]":
+    """A conversion that has written two of its files."""
+    running = subprocess.Popen(
+        command("convert", str(a), str(b), *SHARDS, prelude=SLOW),
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    partial = b.with_name(b.name + ".partial")
+    for _ in range(600):
+        if len(list(partial.glob("model-*"))) >= 2 or running.poll() is not None:
+            break
+        time.sleep(0.05)
+    assert running.poll() is None and not b.exists() and not (partial / "config.json").exists()
+    return running
+
+
+def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_path: Path) -> None:
+    b = tmp_path / "b"
+    running = start(a, b)
+    call("convert", str(a), str(b)).fails(2, "another conversion is working on it")
+    running.kill()
+    running.communicate()
+    assert names(tmp_path) == ["a", "b.partial"]
+    call("inspect", str(tmp_path / "b.partial")).fails(1)
+    (tmp_path / "b.partial" / "inner").mkdir()
+    done = call("convert", str(a), str(b))
+    assert done.status == 0, done.err
+    assert names(tmp_path) == ["a", "b"] and set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST}
+    assert not list(b.glob("model-*")) and not (b / "inner").exists()
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_no_model(by: signal.Signals, a: Path, tmp_path: Path) -> None:
+    running = start(a, tmp_path / "b")
+    running.send_signal(by)
+    _, err = running.communicate(timeout=60)
+    assert b"Traceback" not in err
+    if by == signal.SIGINT:
+        assert running.returncode == 130 and names(tmp_path) == ["a"]
+    assert not (tmp_path / "b").exists()
+    assert call("convert", str(a), str(tmp_path / "b")).status == 0 and names(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("limit", [0, 100, 1500, 20_000])
+def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tmp_path: Path) -> None:
+    full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+    assert max(path.stat().st_size for path in a.iterdir()) > 20_000
+    done = process("convert", str(a), str(tmp_path / "b"), prelude=full, PYTHONDONTWRITEBYTECODE="1")
+    done.fails(1, str(tmp_path / "b.partial"))
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--max-shard-size", "0"], "a size such as"), (["--max-shard-size", "abc"], "a size such as"),
+    (["--max-shard-size=-1"], "a size such as"), (["--max-shard-size", ""], "a size such as"),
+    (["--max-shard-size", "1e9"], "a size such as"), (["--max-shard-size", "0.1"], "a size such as"),
+    (["--max-shard-size", "\u0663GB\u0000"], "a size such as"), (["--max-shard-size", "5TB"], "a size such as"),
+    (["--max-shard-size", "nan"], "a size such as"),
+    (["--quantize", "3"], "4 or 8 bits"), (["--quantize", "x"], "quantize"), (["--quantize=-4"], "4 or 8 bits"),
+    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "32"], "without quantize"),
+    (["--quantize", "8", "--group-size", "0"], "32, 64, 128"),
+    (["--dtype", "int8"], "float32"), (["--dtype", "FLOAT99"], "float32"), (["--what"], "--what"),
+], ids=str)  # fmt: skip
+def test_wrong_options_are_refused(options: list[str], said: str, a: Path, tmp_path: Path) -> None:
+    call("convert", str(a), str(tmp_path / "b"), *options).fails(2, said)
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("size", ["99999999999999GB", "9" * 400, "9" * 400 + ".5GiB", "1B", " 7 kb ", "1.5KiB"])
+def test_every_size_that_is_one_is_taken(size: str, a: Path, tmp_path: Path) -> None:
+    done = call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size)
+    assert done.status == 0, done.err
+    shards = list((tmp_path / "b").glob("model*.safetensors"))
+    assert len(shards) == 1 if size[0] == "9" else len(shards) > 1
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [("7", 7), ("1KB", 1000), ("1KiB", 1024), ("1.5 mb", 1_500_000), ("5GB", 5 * 10**9)]
+)
+def test_sizes_are_those_of_their_units(size: str, count: int) -> None:
+    assert parse_size(size) == count
+
+
+def test_a_source_that_is_none_is_refused(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (a / "model.safetensors").rename(tmp_path / "weights")
+    for source in (tmp_path / "none", tmp_path / "empty", a, tmp_path / "weights"):
+        call("convert", str(source), str(tmp_path / "b"), "--offline").fails(1, str(source))
+    assert names(tmp_path) == ["a", "empty", "weights"]
+    call("convert", str(a)).fails(2, "DIR")
+    assert os.path.isdir(a)
+
+
+def test_a_former_conversion_is_back_if_the_new_one_cannot_take_its_place(
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = tmp_path / "b"
+    assert call("convert", str(a), str(b)).status == 0
+    before, replace = snapshot(b), os.replace
+
+    def refuse(source: Path, target: Path) -> None:
+        if Path(source).suffix == ".partial":
+            raise PermissionError(13, "Permission denied", str(source), None, str(target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    call("convert", str(a), str(b), "--dtype", "float16", "--overwrite").fails(1, f"{b}: Permission denied")
+    assert snapshot(b) == before and names(tmp_path) == ["a", "b"]

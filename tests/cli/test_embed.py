@@ -1,0 +1,203 @@
+"""`embed`: its lines, where its texts come from, and what each option does to its vectors."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from tests.helpers.program import Outcome, call, process
+
+TEXTS = ["the cat sat on the mat", "a dog", "", "paris , tokyo !", "cat " * 40]
+
+
+@pytest.fixture
+def embed(unit_folder: Path) -> Callable[..., Outcome]:
+    """The command with a model of unit vectors, prompts, and room for 32 tokens."""
+    return lambda *arguments, **named: call(
+        "embed", "--model", str(unit_folder), "--dtype", "float32", *arguments, **named
+    )
+
+
+def vectors(outcome: Outcome) -> np.ndarray[Any, Any]:
+    """The vectors of all lines."""
+    assert outcome.status == 0, outcome
+    return np.array([line["embedding"] for line in outcome.lines], dtype=np.float32)
+
+
+def digits(number: str) -> int:
+    """How many digits a number is written with that are no zeros around others."""
+    return len(number.split("e")[0].lstrip("-0.").replace(".", "").rstrip("0"))
+
+
+def test_a_line_is_a_text_its_vector_its_tokens_and_whether_it_was_cut(
+    embed: Callable[..., Outcome], unit: mlxbert.Model
+) -> None:
+    outcome = embed(*TEXTS)
+    assert [list(line) for line in outcome.lines] == [["text", "embedding", "tokens", "truncated"]] * len(TEXTS)
+    assert [line["text"] for line in outcome.lines] == TEXTS
+    assert [line["tokens"] for line in outcome.lines] == [8, 4, 2, 6, 32]
+    assert [line["truncated"] for line in outcome.lines] == [False] * 4 + [True]
+    assert np.array_equal(vectors(outcome), mlxbert.embed(unit, TEXTS))
+
+
+def test_numbers_are_the_shortest_that_are_these_float32_values(
+    embed: Callable[..., Outcome], unit: mlxbert.Model
+) -> None:
+    line = json.loads(embed("the cat", "--no-normalize").out, parse_float=str)
+    expected = mlxbert.embed(unit, ["the cat"], normalize=False)[0]
+    assert len(line["embedding"]) == len(expected) == 24
+    for written, value in zip(line["embedding"], expected, strict=True):
+        assert np.float32(written) == value
+        shorter = digits(written) - 2  # digits behind the first one, one less than there are
+        assert np.float32(f"{value:.{shorter}e}") != value
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("in.txt", "\ufeffthe cat\r\n\na dog\n", []),
+        ("in.jsonl", '{"text": "the cat"}\n{"text": "", "n": 1}\n\n{"text": "a dog"}\n', []),
+        ("in.jsonl", '{"body": "the cat"}\n{"body": ""}\n{"body": "a dog"}\n', ["--field", "body"]),
+        ("in.csv", 'n,body\n1,the cat\n2,""\n3,"a dog"\n', ["--column", "body"]),
+        ("in.tsv", "text\tn\nthe cat\t1\n\t2\na dog\t3\n", []),
+    ],
+    ids=["txt", "jsonl", "field", "csv", "tsv"],
+)
+def test_texts_come_from_files(
+    name: str, content: str, options: list[str], embed: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    outcome = embed("--input", str(tmp_path / name), *options)
+    assert (outcome.status, outcome.out) == (0, embed("the cat", "", "a dog").out)
+
+
+@pytest.mark.parametrize("given", [[], ["--input", "-"]])
+def test_texts_come_from_stdin(given: list[str], embed: Callable[..., Outcome]) -> None:
+    assert embed(*given, stdin=b"the cat\n\na dog\n").out == embed("the cat", "", "a dog").out
+
+
+def test_a_process_of_its_own_reads_a_pipe(unit_folder: Path, embed: Callable[..., Outcome]) -> None:
+    outcome = process("embed", "--model", str(unit_folder), "--dtype", "float32", stdin=b"the cat\na dog\n")
+    assert (outcome.status, outcome.out) == (0, embed("the cat", "a dog").out)
+
+
+POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last_token", "attention", "cls+mean")
+OPTIONS: list[tuple[list[str], dict[str, Any]]] = [
+    *((["--pooling", name], {"pooling": name}) for name in POOLINGS),
+    (["--normalize"], {"normalize": True}),
+    (["--no-normalize"], {"normalize": False}),
+    (["--dimensions", "5"], {"dimensions": 5}),
+    (["--dimensions", "5", "--normalize"], {"dimensions": 5, "normalize": True}),
+    (["--prompt", "man is : "], {"prompt": "man is : "}),
+    (["--prompt-name", "query"], {"prompt_name": "query"}),
+    (["--overflow", "truncate"], {"overflow": "truncate"}),
+    (["--overflow", "window"], {"overflow": "window"}),
+    (["--batch-tokens", "1"], {"batch_tokens": 1}),
+]
+
+
+@pytest.mark.parametrize(("given", "options"), OPTIONS, ids=lambda value: " ".join(value))
+def test_an_option_does_what_it_does_in_the_library(
+    given: list[str], options: dict[str, Any], embed: Callable[..., Outcome], unit: mlxbert.Model
+) -> None:
+    found = vectors(embed(*TEXTS, *given))
+    assert found.shape == (len(TEXTS), {"cls+mean": 48}.get(options.get("pooling", ""), options.get("dimensions", 24)))
+    assert np.array_equal(found, mlxbert.embed(unit, TEXTS, **options))
+
+
+def test_options_that_change_vectors_change_them(embed: Callable[..., Outcome]) -> None:
+    own = embed(*TEXTS).out
+    same = (["--pooling", "mean"], ["--overflow", "truncate"], ["--prompt", ""])
+    assert [given for given in same if embed(*TEXTS, *given).out != own] == []
+    nearly = (["--normalize"], ["--batch-tokens", "1"])
+    assert all(np.allclose(vectors(embed(*TEXTS, *given)), vectors(embed(*TEXTS)), atol=1e-6) for given in nearly)
+    others = [given for given, _ in OPTIONS if given not in same + nearly]
+    assert len(others) == 13
+    assert [given for given in others if embed(*TEXTS, *given).out == own] == []
+
+
+def test_the_length_of_vectors_is_chosen(embed: Callable[..., Outcome]) -> None:
+    def lengths(*given: str) -> Any:
+        return np.linalg.norm(vectors(embed(*TEXTS, *given)), axis=1)
+
+    assert np.allclose(lengths(), 1, atol=1e-6)
+    assert np.allclose(lengths("--dimensions", "5", "--normalize"), 1, atol=1e-6)
+    assert np.allclose(lengths("--overflow", "window"), 1, atol=1e-6)
+    for given in (["--no-normalize"], ["--dimensions", "5"]):
+        assert not np.isclose(lengths(*given), 1, atol=1e-2).any()
+
+
+def test_all_values_are_kept_with_as_many_dimensions_as_there_are(embed: Callable[..., Outcome]) -> None:
+    for given in ([], ["--overflow", "window"]):
+        kept = embed(*TEXTS, *given, "--dimensions", "24")
+        assert kept.out == embed(*TEXTS, *given).out
+        assert "no longer of length 1" not in kept.err
+
+
+def test_windows_cover_a_text_that_is_too_long(embed: Callable[..., Outcome]) -> None:
+    cut, whole = embed(TEXTS[-1]).lines[0], embed(TEXTS[-1], "--overflow", "window").lines[0]
+    assert (cut["tokens"], cut["truncated"]) == (32, True)
+    assert (whole["tokens"], whole["truncated"]) == (44, False)  # 40 and twice [CLS] and [SEP]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_dtype_is_computed_in(dtype: str, unit_folder: Path) -> None:
+    found = vectors(call("embed", *TEXTS, "--model", str(unit_folder), "--dtype", dtype))
+    exact = vectors(call("embed", *TEXTS, "--model", str(unit_folder), "--dtype", "float32"))
+    assert np.array_equal(found, mlxbert.embed(mlxbert.load(unit_folder, dtype=dtype), TEXTS))
+    assert np.array_equal(found, exact) is (dtype == "float32")
+    assert np.allclose(found, exact, atol=0.05)
+
+
+def notes(outcome: Outcome) -> list[str]:
+    """What was said, which is nothing but notes."""
+    assert outcome.status == 0, outcome
+    said = outcome.err.splitlines()
+    assert all(line.startswith("note: ") for line in said), outcome
+    return [line.removeprefix("note: ") for line in said]
+
+
+def test_a_pooling_that_nobody_named_is_said_to_be_assumed(tiny_folder: Path, embed: Callable[..., Outcome]) -> None:
+    plain = ["embed", "the cat", "--model", str(tiny_folder)]
+    assert notes(call(*plain)) == [f"{tiny_folder} has no modules.json: mean pooling is assumed"]
+    assert notes(call(*plain, "--pooling", "mean")) == []
+    assert notes(embed("the cat")) == []
+
+
+def test_cut_vectors_of_a_model_of_unit_vectors_are_noted(embed: Callable[..., Outcome], tiny_folder: Path) -> None:
+    said = "cut vectors are no longer of length 1; --normalize makes them so"
+    assert notes(embed("the cat", "--dimensions", "5")) == [said]
+    assert notes(embed("the cat", "--dimensions", "5", "--normalize")) == []
+    assert notes(embed("the cat", "--dimensions", "5", "--no-normalize")) == []  # nobody expects it
+    assert notes(call("embed", "the", "-m", str(tiny_folder), "--pooling", "cls", "--dimensions", "5")) == []
+
+
+def test_how_many_texts_were_cut_is_said(embed: Callable[..., Outcome]) -> None:
+    assert notes(embed(*TEXTS)) == [
+        "1 of 5 inputs were longer than the model takes and were cut; --overflow says what to do"
+    ]
+    assert notes(embed(*TEXTS, "--overflow", "window")) == []
+
+
+def test_a_file_ends_with_a_summary_and_arguments_do_not(embed: Callable[..., Outcome], tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat\n" + "the cat sat on\n" * 3)
+    given = ["--input", str(tmp_path / "in.txt")]
+    for target in ([], ["--output", str(tmp_path / "x.npy")]):
+        (said,) = notes(embed(*given, *target))
+        head, rates = said.split(" s: ")
+        assert head.startswith("4 texts, 22 tokens in ")
+        texts, tokens, padding = rates.split(", ")
+        assert texts.endswith(" texts/s") and tokens.endswith(" tokens/s")
+        assert padding == f"{2 / 24:.1%} padding"
+    assert notes(embed("the cat")) == []
+
+
+def test_nothing_is_noted_when_quiet(embed: Callable[..., Outcome], tiny_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat\n" + TEXTS[-1])
+    given = ["--input", str(tmp_path / "in.txt"), "--quiet"]
+    assert notes(embed(*given, "--dimensions", "5")) == []
+    assert notes(call("embed", *given, "--model", str(tiny_folder), "--output", str(tmp_path / "x.npy"))) == []

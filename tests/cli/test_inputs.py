@@ -1,0 +1,200 @@
+"""Where texts come from: arguments, .txt, .jsonl, .csv, .tsv and stdin, read as they are and as they come."""
+
+import json
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from mlxbert.text.batch import WINDOW
+from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, process, terminal, tiny_model
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture
+def read(tiny: str, tmp_path: Path) -> "Reader":
+    return Reader(tiny, tmp_path)
+
+
+class Reader:
+    """Gives the program a file to tokenize, which prints each text it has read."""
+
+    def __init__(self, model: str, folder: Path) -> None:
+        self.model, self.folder = model, folder
+
+    def __call__(self, name: str, content: bytes, *options: str) -> Outcome:
+        (self.folder / name).write_bytes(content)
+        return call("tokenize", "--model", self.model, "--input", str(self.folder / name), *options)
+
+    def texts(self, name: str, content: bytes, *options: str) -> list[str]:
+        """The texts, in a run without failures."""
+        outcome = self(name, content, *options)
+        assert (outcome.status, outcome.err) == (0, "" if content else "note: the input is empty\n")
+        return [line["text"] for line in outcome.lines]
+
+
+def test_a_txt_has_a_text_per_line(read: Reader) -> None:
+    assert read.texts("in.txt", b"the cat\nthe dog\n") == ["the cat", "the dog"]
+    assert read.texts("in.txt", b"the cat\nthe dog") == ["the cat", "the dog"]
+    assert read.texts("in.txt", b"") == []
+
+
+def test_an_empty_line_is_an_empty_text_and_spaces_stay(read: Reader) -> None:
+    assert read.texts("in.txt", b"the\n\n  cat \n\n") == ["the", "", "  cat ", ""]
+
+
+def test_a_byte_order_mark_and_crlf_are_taken_off(read: Reader) -> None:
+    assert read.texts("in.txt", b"\xef\xbb\xbfthe\r\n\r\ncat\r\n") == ["the", "", "cat"]
+
+
+def test_only_a_newline_ends_a_line(read: Reader) -> None:
+    text = "the\u2028cat\u2029sat\x85on\x0bthe\x0cmat\x1cw1\rw2"
+    assert read.texts("in.txt", f"{text}\ndog\n".encode()) == [text, "dog"]
+    line = json.dumps({"text": text}, ensure_ascii=False)
+    assert read.texts("in.jsonl", f"{line}\n".encode()) == [text]
+    assert read.texts("in.csv", "text,n\nthe\u2028cat\u2029sat\x85,1\n".encode()) == ["the\u2028cat\u2029sat\x85"]
+
+
+def test_a_jsonl_has_a_text_per_object_in_a_field(read: Reader) -> None:
+    content = b'\xef\xbb\xbf{"text": "the", "other": "cat"}\r\n\n{"text": "\\u2026", "other": "dog"}\n'
+    assert read.texts("in.jsonl", content) == ["the", "…"]
+    assert read.texts("in.jsonl", content, "--field", "other") == ["cat", "dog"]
+
+
+def test_a_csv_has_a_text_per_row_in_a_column(read: Reader) -> None:
+    content = b'\xef\xbb\xbftext,other\r\n"the, ""cat""\nsat",x\r\n\r\ndog,y\r\n'
+    assert read.texts("in.csv", content) == ['the, "cat"\nsat', "dog"]
+    assert read.texts("in.csv", content, "--column", "other") == ["x", "y"]
+
+
+def test_quotes_are_data_in_a_tsv(read: Reader) -> None:
+    assert read.texts("in.tsv", b'text\tn\n"the, cat\t1\ndog"\t2\n') == ['"the, cat', 'dog"']
+
+
+def test_a_csv_field_may_be_longer_than_the_library_s_limit(read: Reader) -> None:
+    text = "w1 " * 100_000
+    assert read.texts("in.csv", f"text\n{text}\n".encode(), "--overflow", "truncate", "--quiet") == [text]
+
+
+def test_format_says_what_the_ending_does_not(read: Reader) -> None:
+    read("in.data", b"the\n").fails(2, "'.data'", "hint: ", "--format")
+    assert read.texts("in.data", b"the\n", "--format", "txt") == ["the"]
+    assert read.texts("in.txt", b'{"text": "the"}\n', "--format", "jsonl") == ["the"]
+    assert read.texts("IN.JSONL", b'{"text": "the"}\n') == ["the"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("in.csv", ["--field", "text"]),
+        ("in.txt", ["--field", "text"]),
+        ("in.jsonl", ["--column", "text"]),
+        ("in.txt", ["--column", "text"]),
+        ("in.jsonl", ["--field", "text", "--column", "text"]),
+        ("in.txt", ["--format", "parquet"]),
+        ("in.txt", ["an argument"]),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_usage(read: Reader, name: str, options: list[str]) -> None:
+    outcome = read(name, b"text\nthe\n", *options)
+    outcome.fails(2)
+    assert outcome.out == ""
+
+
+def test_piped_texts_are_read_without_being_asked_for(tiny: str) -> None:
+    piped = process("fill-mask", "--model", tiny, stdin=b"the [MASK]\r\nw1 [MASK]\r\n")
+    assert (piped.status, piped.err) == (0, "")
+    assert [line["text"] for line in piped.lines] == ["the [MASK]", "w1 [MASK]"]
+    assert piped.out == call("fill-mask", "--model", tiny, "--input", "-", stdin=b"the [MASK]\nw1 [MASK]\n").out
+
+
+def test_arguments_win_over_stdin(tiny: str) -> None:
+    assert [line["text"] for line in call("tokenize", "the", "--model", tiny, stdin=b"cat\n").lines] == ["the"]
+
+
+def test_stdin_takes_the_format_that_options_name(tiny: str) -> None:
+    arguments = ["tokenize", "--model", tiny, "--input", "-"]
+    objects, table = b'{"text": "the", "x": "cat"}\n', b"text,x\nthe,cat\n"
+    for stdin, options, text in (
+        (objects, ["--format", "jsonl"], "the"),
+        (objects, ["--field", "x"], "cat"),
+        (table, ["--format", "csv"], "the"),
+        (table, ["--column", "x"], "cat"),
+        (table.replace(b",", b"\t"), ["--format", "tsv", "--column", "x"], "cat"),
+    ):
+        assert [line["text"] for line in call(*arguments, *options, stdin=stdin).lines] == [text]
+
+
+def test_without_texts_at_a_terminal_the_program_does_not_wait(tiny: str) -> None:
+    outcome, _ = terminal("fill-mask", "--model", tiny, on=["stdin"])
+    outcome.fails(2, "no input", "hint: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("in.jsonl", b'{"a": "the cat", "b": "sat"}\n{"b": "w2", "a": "w1"}\n'),
+        ("in.csv", b"n,b,a\n1,sat,the cat\n2,w2,w1\n"),
+        ("in.tsv", b"a\tb\nthe cat\tsat\nw1\tw2\n"),
+    ],
+)
+def test_pairs_are_the_fields_a_and_b(tiny: str, tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    outcome = call("next-sentence", "--model", tiny, "--input", str(tmp_path / name))
+    assert outcome.status == 0
+    assert [(line["a"], line["b"]) for line in outcome.lines] == [("the cat", "sat"), ("w1", "w2")]
+
+
+def test_pairs_from_stdin_are_json_lines(tiny: str) -> None:
+    outcome = call("next-sentence", "--model", tiny, stdin=b'{"a": "the cat", "b": "sat"}\n')
+    assert [(line["a"], line["b"]) for line in outcome.lines] == [("the cat", "sat")]
+
+
+@pytest.mark.parametrize(("name", "options"), [("in.txt", []), ("in.jsonl", ["--field", "a"])])
+def test_pairs_are_no_lines_of_text_and_cannot_be_renamed(
+    tiny: str, tmp_path: Path, name: str, options: list[str]
+) -> None:
+    (tmp_path / name).write_bytes(b"the\n")
+    call("next-sentence", "--model", tiny, "--input", str(tmp_path / name), *options).fails(2, "a and b")
+
+
+@pytest.mark.parametrize("task", ["tokenize", "fill-mask"])
+def test_results_arrive_while_the_input_goes_on(tiny: str, task: str) -> None:
+    running = subprocess.Popen(
+        command(task, "--model", tiny), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert running.stdin is not None
+    assert running.stdout is not None
+    guard = threading.Timer(
+        TIMEOUT / 12, running.kill
+    )  # were the input read to its end first, this would wait for ever
+    guard.start()
+    texts = [f"w{number % 40} [MASK]" for number in range(3 * WINDOW)]
+    for written in (1, 2, 3):  # what was read is computed as soon as as much again was read
+        running.stdin.write("".join(f"{text}\n" for text in texts[(written - 1) * WINDOW : written * WINDOW]).encode())
+        running.stdin.flush()
+        for text in texts[(written - 2) * WINDOW : (written - 1) * WINDOW] if written > 1 else ():
+            assert json.loads(running.stdout.readline())["text"] == text
+    guard.cancel()
+    running.stdin.close()
+    rest = [json.loads(line)["text"] for line in running.stdout.read().splitlines()]
+    assert (rest, running.wait(TIMEOUT)) == (texts[2 * WINDOW :], 0)
+    running.stdout.close()
+
+
+def test_a_named_pipe_is_an_input(tiny: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.txt"
+    os.mkfifo(pipe)
+    running = subprocess.Popen(
+        command("tokenize", "--model", tiny, "--input", str(pipe)), env=environment(), stdout=subprocess.PIPE
+    )
+    with pipe.open("w", encoding="utf-8") as writer:
+        writer.write("the cat\n")
+    out, _ = running.communicate(timeout=TIMEOUT)
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat"]

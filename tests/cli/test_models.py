@@ -1,0 +1,197 @@
+"""The models on this machine: listed, fetched, found, removed."""
+
+import os
+import pty
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.fake_hub import FakeHub, files_of, serve
+from tests.helpers.program import Outcome, command, environment, process, terminal, tiny_model
+
+NAME = "org/tiny"
+OTHER = "org/copy"
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHub]:
+    """A hub with a model of two versions, and a copy of it that has the same commits."""
+    files = files_of(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
+    with serve() as hub:
+        for name in (NAME, OTHER):
+            hub.add(name, files).commit(files | {"added_tokens.json": b"{}"}, "v2")
+        yield hub
+
+
+@pytest.fixture
+def variables(hub: FakeHub, tmp_path: Path) -> dict[str, str]:
+    found = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
+    return found | {"HF_TOKEN": "", "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
+
+
+def run(variables: dict[str, str], *arguments: str) -> Outcome:
+    return process("models", *arguments, **variables)  # type: ignore[arg-type]
+
+
+def listed(variables: dict[str, str]) -> dict[str, Any]:
+    """The hub models that `models list` shows, by name."""
+    outcome = run(variables, "list")
+    assert (outcome.status, outcome.err) == (0, "")
+    (found,) = outcome.lines
+    assert list(found) == ["cache", "models"]
+    assert found["cache"] == f"{variables['HF_HOME']}/hub"
+    assert found["models"][0]["name"] == "builtin"
+    return {model["name"]: model for model in found["models"][1:]}
+
+
+def folder(variables: dict[str, str], hub: FakeHub, revision: str = "main", name: str = NAME) -> Path:
+    commit = hub.repositories[name].references[revision]
+    return Path(variables["HF_HOME"]) / "hub" / f"models--{name.replace('/', '--')}" / "snapshots" / commit
+
+
+def test_the_cache_is_listed_with_names_sizes_and_whether_all_is_there(variables: dict[str, str], hub: FakeHub) -> None:
+    assert listed(variables) == {}
+    for revision in ([], ["--revision", "v2"]):
+        assert run(variables, "download", NAME, *revision).status == 0
+    (found,) = listed(variables).values()
+    assert list(found) == ["name", "family", "bytes", "folder", "revisions"]
+    assert (found["name"], found["family"]) == (NAME, "bert")
+    files = hub.repositories[NAME].commits[hub.repositories[NAME].references["v2"]]
+    assert found["bytes"] == sum(map(len, files.values()))  # files of both versions are counted once
+    revisions = {name: revision for revision in found["revisions"] for name in revision["names"]}
+    assert {name: revision["folder"] for name, revision in revisions.items()} == {
+        name: str(folder(variables, hub, name)) for name in ("main", "v2")
+    }
+    assert [revision["complete"] for revision in found["revisions"]] == [True, True]
+    (folder(variables, hub, "v2") / "vocab.txt").unlink()
+    for path in Path(found["folder"]).glob(f"trees/{folder(variables, hub).name}.json"):
+        path.unlink()
+    complete = {tuple(each["names"]): each["complete"] for each in listed(variables)[NAME]["revisions"]}
+    assert complete == {("main",): None, ("v2",): False}
+    _, shown = terminal("models", "list", **variables, NO_COLOR="1", COLUMNS="200")
+    rows = [line.split() for line in shown.split("\n") if line.startswith(NAME)]
+    assert sorted(row[4:] for row in rows) == [["main", "not", "known"], ["v2", "no"]]
+
+
+def test_what_is_no_model_is_not_listed(variables: dict[str, str]) -> None:
+    cache = Path(variables["HF_HOME"]) / "hub"
+    for path in ("models--a--b/snapshots/x/config.json", "models--c/refs/main", "datasets--d--e/x", "models--", "x"):
+        (cache / path).parent.mkdir(parents=True, exist_ok=True)
+        (cache / path).write_text("{", encoding="utf-8")
+    commit = cache / "models--f--g" / "snapshots" / ("0" * 40)
+    commit.mkdir(parents=True)
+    (commit / "config.json").write_text("{", encoding="utf-8")
+    assert listed(variables) == {}
+
+
+def test_download_prints_the_folder_and_fetches_the_newest(variables: dict[str, str], hub: FakeHub) -> None:
+    repository = hub.add("org/moving", hub.repositories[NAME].commits[hub.repositories[NAME].references["main"]])
+    first = run(variables, "download", "org/moving")
+    assert first.out == f"{folder(variables, hub, name='org/moving')}\n"
+    assert first.err.startswith("note: downloading org/moving (")
+    commit = repository.commit(repository.commits[repository.references["main"]] | {"added_tokens.json": b"{ }"})
+    assert run(variables, "path", "org/moving").out == first.out
+    hub.forget()
+    second = run(variables, "download", "org/moving")
+    assert second.out == f"{folder(variables, hub, name='org/moving')}\n" and commit in second.out
+    assert hub.fetched() == {"added_tokens.json"}
+    assert run(variables, "path", "org/moving").out == second.out
+    assert run(variables, "download", "org/moving").err == ""
+    variables["HF_HUB_OFFLINE"] = "1"
+    run(variables, "download", "org/moving").fails(1, "the hub may not be asked", "hint: unset HF_HUB_OFFLINE")
+
+
+def test_a_terminal_shows_a_bar_while_a_model_arrives(variables: dict[str, str]) -> None:
+    outcome, shown = terminal("models", "download", NAME, on=["stderr"], **variables)
+    assert outcome.status == 0
+    assert re.search(r"downloading org/tiny.*31\.\d/31\.\d kB", shown)
+    assert "note:" not in shown
+
+
+def test_path_never_downloads(variables: dict[str, str], hub: FakeHub) -> None:
+    hub.forget()
+    outcome = run(variables, "path", NAME)
+    outcome.fails(1, f"{NAME}: not in the cache\n", f"hint: `mlxbert models download {NAME}`")
+    assert "offline" not in outcome.err
+    run(variables, "path", NAME, "--revision", "v2").fails(1, "--revision v2`")
+    assert hub.requests == []
+    assert run(variables, "download", NAME).status == 0
+    assert run(variables, "path", NAME).out == f"{folder(variables, hub)}\n"
+
+
+def test_remove_takes_one_version_or_all_and_leaves_other_models(variables: dict[str, str], hub: FakeHub) -> None:
+    for name in (NAME, OTHER):
+        for revision in ("main", "v2"):
+            assert run(variables, "download", name, "--revision", revision).status == 0
+    outcome = run(variables, "remove", NAME, "--revision", "v2", "--yes")
+    (found,) = outcome.lines
+    commit = hub.repositories[NAME].references["v2"]
+    assert found == {"name": NAME, "revisions": [commit], "folder": str(folder(variables, hub, "v2")), "bytes": 2}
+    assert outcome.err == "note: 2 bytes freed\n"
+    assert not folder(variables, hub, "v2").exists()
+    assert run(variables, "path", NAME).status == 0  # the files that the versions shared are still there
+    assert (run(variables, "remove", NAME, "--yes").status, list(listed(variables))) == (0, [OTHER])
+    assert not folder(variables, hub).parents[1].exists()
+    assert [revision["complete"] for revision in listed(variables)[OTHER]["revisions"]] == [True, True]
+    run(variables, "remove", NAME, "--yes").fails(1, "not in the cache", "hint: `mlxbert models list`")
+    run(variables, "remove", OTHER, "--revision", "v3", "--yes").fails(1, "not in the cache at revision 'v3'")
+
+
+def test_remove_without_somebody_to_ask_is_refused(variables: dict[str, str], hub: FakeHub) -> None:
+    assert run(variables, "download", NAME).status == 0
+    run(variables, "remove", NAME).fails(2, "31.3 kB", "hint: --yes")
+    assert folder(variables, hub).exists()
+
+
+@pytest.mark.parametrize("answer", ["y", "n", "\x04"])
+def test_remove_asks_at_a_terminal(variables: dict[str, str], hub: FakeHub, answer: str) -> None:
+    assert run(variables, "download", NAME).status == 0
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        command("models", "remove", NAME),
+        env=environment(**variables, TERM="xterm", NO_COLOR="1", COLUMNS="200"),
+        stdin=theirs,
+        stderr=theirs,
+        stdout=subprocess.PIPE,
+    )
+    os.close(theirs)
+    shown = b""
+    while b"remove it? [y/N]: " not in shown:
+        shown += os.read(ours, 4096)
+    os.write(ours, answer.encode() + (b"\n" if answer != "\x04" else b""))
+    out, _ = running.communicate(timeout=60)
+    os.close(ours)
+    assert b"31.3 kB" in shown and str(folder(variables, hub).parents[1]).encode() in shown
+    assert folder(variables, hub).exists() == (answer != "y")
+    assert bool(out) == (answer == "y")
+    assert running.returncode == 0
+
+
+@pytest.mark.parametrize("what", ["download", "path", "remove"])
+def test_the_builtin_model_and_folders_are_not_in_the_cache(
+    variables: dict[str, str], tmp_path: Path, what: str
+) -> None:
+    run(variables, what, "builtin").fails(2, "comes with the program")
+    run(variables, what, str(tmp_path)).fails(2, "is a folder, expected a name of the hub", "hint: ")
+    run(variables, what, str(tmp_path / "none")).fails(1, "no such folder")
+    run(variables, what, NAME, "--revision", "../..").fails(2, "expected a branch, a tag or a commit")
+
+
+def test_a_cache_that_may_not_be_changed_keeps_its_models(variables: dict[str, str], hub: FakeHub) -> None:
+    from tests.helpers.program import WITHOUT_PRIVILEGES
+
+    assert run(variables, "download", NAME).status == 0
+    cache = Path(variables["HF_HOME"]) / "hub"
+    for path in (cache, cache / "models--org--tiny", *(cache / "models--org--tiny").rglob("*")):
+        if path.is_dir():
+            path.chmod(0o555)
+    outcome = process("models", "remove", NAME, "--yes", prelude=WITHOUT_PRIVILEGES, **variables)  # type: ignore[arg-type]
+    for path in (cache, cache / "models--org--tiny", *(cache / "models--org--tiny").rglob("*")):
+        if path.is_dir():
+            path.chmod(0o755)
+    outcome.fails(1, "cannot be removed", "hint: ")
+    assert folder(variables, hub).exists()

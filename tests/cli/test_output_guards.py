@@ -1,0 +1,126 @@
+"""What an output must not cost: the user's files, another program's folder, the input, parts of another run."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlxbert.cli.output.file import FileOutput, check_output
+from mlxbert.cli.output.fingerprint import hash_folder
+from mlxbert.cli.output.parts import PART
+from mlxbert.errors import ArgumentError
+from tests.cli.test_resume import FILE, finish, killed, result
+from tests.helpers.st_folder import pooling, save_st
+
+
+def test_a_file_that_came_while_the_run_went_on_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    with pytest.raises(ArgumentError, match="exists already"), FileOutput(path, FILE, overwrite=False) as output:
+        for number in range(PART):
+            output.write(result(number))
+        path.write_text("precious")
+    assert path.read_text() == "precious"
+    path.rename(tmp_path / "kept")
+    assert finish(path, FILE, PART) == (PART, 0)
+
+
+def test_a_folder_with_files_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "x.jsonl.partial"
+    folder.mkdir()
+    (folder / "my notes.md").write_text("mine")
+    with pytest.raises(ArgumentError, match=r"x\.jsonl\.partial: holds my notes\.md, which is none of mlxbert's"):
+        finish(tmp_path / "x.jsonl", FILE, 3)
+    assert (folder / "my notes.md").read_text() == "mine"
+    (folder / "my notes.md").unlink()
+    assert finish(tmp_path / "x.jsonl", FILE, 3) == (0, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
+
+
+def test_the_input_is_no_output(tmp_path: Path) -> None:
+    path = tmp_path / "io.jsonl"
+    path.write_text("{}")
+    (tmp_path / "link.jsonl").symlink_to(path)
+    for other in (path, tmp_path / "link.jsonl"):
+        with pytest.raises(ArgumentError, match=r"\.jsonl: is the input"):
+            check_output(other, True, source=str(path))
+    check_output(path, True, source=str(tmp_path / "other.jsonl"))
+
+
+def test_what_is_no_ordinary_file_is_no_output(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(ArgumentError, match="is no ordinary file") as problem:
+        check_output(tmp_path / "pipe.jsonl", True)
+    assert problem.value.hint == "without --output results go to stdout"
+
+
+def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    link, target = tmp_path / "x.jsonl", tmp_path / "far" / "real.jsonl"
+    link.symlink_to(target)
+    finish(link, FILE, 3)
+    assert link.is_symlink() and len(target.read_text().splitlines()) == 3
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["real.jsonl"]
+
+
+@pytest.mark.parametrize("counts", ["[1]", "{}", '{"bytes": 1}', '{"results": "3"}', "null", "\udcff", "{"])
+def test_a_damaged_count_beside_a_part_makes_it_be_made_again(counts: str, tmp_path: Path) -> None:
+    finish(tmp_path / "whole.jsonl", FILE, PART + 3)
+    killed(tmp_path / "x.jsonl", FILE)
+    beside = tmp_path / "x.jsonl.partial" / "part-000000.json"
+    assert json.loads(beside.read_text())["results"] == PART
+    beside.write_bytes(counts.encode("utf-8", "surrogateescape"))
+    assert finish(tmp_path / "x.jsonl", FILE, PART + 3)[0] == 0
+    assert (tmp_path / "x.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_a_damaged_manifest_is_another_one(tmp_path: Path) -> None:
+    killed(tmp_path / "x.jsonl", FILE)
+    (tmp_path / "x.jsonl.partial" / "manifest.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(ArgumentError, match="unfinished work of another run"):
+        finish(tmp_path / "x.jsonl", FILE, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"input": "another"}, "another input$"),
+        ({"model": "m", "options": {"top_k": 3}}, "another model, another top-k$"),
+        ({"options": {"top_k": 3}}, "another top-k$"),
+    ],
+)
+def test_what_another_run_does_otherwise_is_said(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    manifest = FILE | {"model": "a", "options": {"top_k": 1}}
+    killed(tmp_path / "x.jsonl", manifest)
+    with pytest.raises(ArgumentError, match=said):
+        finish(tmp_path / "x.jsonl", manifest | changes, 3)
+
+
+def test_the_fingerprint_of_a_model_sees_through_links_and_equal_times(tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("cls"))
+    (folder / "1_Pooling").rename(tmp_path / "elsewhere")
+    (folder / "1_Pooling").symlink_to(tmp_path / "elsewhere")
+    (folder / "loop").symlink_to(folder)
+    before, config = hash_folder(folder), folder / "1_Pooling" / "config.json"
+    times = config.stat()
+    config.write_text(config.read_text().replace('"cls"', '"max"'))
+    os.utime(config, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert config.stat().st_size == times.st_size
+    assert hash_folder(folder) != before
+
+
+def test_a_part_finished_when_the_interrupt_came_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(output: FileOutput, counts: dict[str, int]) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "x.jsonl"
+    monkeypatch.setattr(FileOutput, "_count", interrupted)
+    with pytest.raises(KeyboardInterrupt), FileOutput(path, FILE, overwrite=False) as output:
+        for number in range(PART):
+            output.write(result(number))
+    monkeypatch.undo()
+    assert f"hint: {PART} results are kept in {path}.partial" in capsys.readouterr().err
+    assert finish(path, FILE, PART + 1)[0] == PART

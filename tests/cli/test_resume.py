@@ -1,0 +1,174 @@
+"""What a later run finds in `X.partial`, and what it makes of it."""
+
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from mlxbert.cli.output.file import FileOutput
+from mlxbert.cli.output.fingerprint import hash_folder
+from mlxbert.cli.output.parts import PART
+from mlxbert.errors import ArgumentError
+from mlxbert.results import NextSentence
+from mlxbert.text.batch import WINDOW
+from tests.helpers.program import call, command, environment, terminal, tiny_model
+
+FILE: dict[str, Any] = {"task": "t", "input": "a hash"}
+STDIN: dict[str, Any] = {"task": "t", "input": None}
+
+
+def result(number: int, *, truncated: bool = False) -> NextSentence:
+    return NextSentence(str(number), "b", True, 0.5, truncated)
+
+
+def killed(path: Path, manifest: dict[str, Any], results: int = PART + 5) -> None:
+    """A run that wrote some results and then was killed: its lock goes with it, its folder stays."""
+    output = FileOutput(path, manifest, overwrite=False).__enter__()
+    for number in range(results):
+        output.write(result(number, truncated=number % 2 == 0))
+    assert output._lock is not None
+    output._lock.close()
+
+
+def finish(path: Path, manifest: dict[str, Any], total: int) -> tuple[int, int]:
+    """A run to the end; gives how many results it took over, and how many were cut in all."""
+    with FileOutput(path, manifest, overwrite=False) as output:
+        taken = output.done
+        for number in range(taken, total):
+            output.write(result(number, truncated=number % 2 == 0))
+    return taken, output.cut
+
+
+def test_a_killed_run_is_gone_on_with_and_what_was_cut_is_counted_in_all(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.jsonl"
+    assert finish(whole, FILE, PART + 10) == (0, (PART + 10) // 2)
+    killed(tmp_path / "x.jsonl", FILE)
+    assert finish(tmp_path / "x.jsonl", FILE, PART + 10) == (PART, (PART + 10) // 2)
+    assert (tmp_path / "x.jsonl").read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["whole.jsonl", "x.jsonl"]
+
+
+def test_a_killed_run_over_stdin_is_never_gone_on_with(tmp_path: Path) -> None:
+    killed(tmp_path / "x.jsonl", STDIN)
+    assert finish(tmp_path / "x.jsonl", STDIN, 7) == (0, 4)
+    assert (tmp_path / "x.jsonl").read_text().count("\n") == 7
+    killed(tmp_path / "y.jsonl", STDIN)
+    assert finish(tmp_path / "y.jsonl", FILE, PART + 10)[0] == 0
+
+
+def test_a_folder_without_a_manifest_is_begun_afresh(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl.partial").mkdir()
+    (tmp_path / "x.jsonl.partial" / "manifest.json.unfinished").write_text("{")
+    assert finish(tmp_path / "x.jsonl", FILE, 3)[0] == 0
+
+
+def test_a_run_killed_before_its_first_part_is_in_nobodys_way(tmp_path: Path) -> None:
+    killed(tmp_path / "x.jsonl", FILE | {"input": "another"}, results=5)
+    assert finish(tmp_path / "x.jsonl", FILE, 3)[0] == 0
+
+
+def test_the_work_of_another_command_is_refused_and_kept(tmp_path: Path) -> None:
+    killed(tmp_path / "x.jsonl", FILE)
+    for other in (STDIN, FILE | {"input": "another"}):
+        with pytest.raises(ArgumentError, match="unfinished work of another"):
+            finish(tmp_path / "x.jsonl", other, 5)
+    assert finish(tmp_path / "x.jsonl", FILE, PART + 1)[0] == PART
+
+
+def test_two_runs_at_once_do_not_destroy_each_other(tmp_path: Path) -> None:
+    with FileOutput(tmp_path / "x.jsonl", FILE, overwrite=False) as first:
+        first.write(result(0))
+        with pytest.raises(ArgumentError, match="another run is working on it"):
+            finish(tmp_path / "x.jsonl", FILE, 5)
+    assert (tmp_path / "x.jsonl").read_text().count("\n") == 1
+
+
+def test_results_beside_a_model_do_not_change_what_model_it_is(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    before = hash_folder(model)
+    finish(model / "x.jsonl", FILE, 5)
+    killed(model / "y.jsonl", FILE, 5)
+    assert hash_folder(model) == before
+    (model / "config.json").write_text("{}")
+    assert hash_folder(model) != before
+
+
+def test_a_named_pipe_is_read_once_and_whole(tmp_path: Path) -> None:
+    model, pipe = tiny_model(tmp_path / "model"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("the [MASK]\n" * 5))
+    writer.start()
+    arguments = ["fill-mask", "--input", str(pipe), "--format", "txt", "--model", str(model)]
+    outcome = call(*arguments, "--output", str(tmp_path / "x.jsonl"))
+    writer.join()
+    assert outcome.status == 0 and "cannot go on where it stopped" in outcome.err
+    assert (tmp_path / "x.jsonl").read_text().count("\n") == 5
+
+
+def test_a_stray_quote_in_a_table_is_not_passed_over(tmp_path: Path) -> None:
+    model, table = tiny_model(tmp_path / "model"), tmp_path / "in.csv"
+    table.write_text('text\nthe [MASK]\n"abc [MASK].\nfoo [MASK].\n')
+    outcome = call("fill-mask", "--input", str(table), "--model", str(model))
+    outcome.fails(1, "1 of 2 inputs failed")
+    assert outcome.lines[0]["text"] == "the [MASK]" and "unexpected end of data" in outcome.lines[1]["error"]
+
+
+def test_long_work_into_a_file_shows_a_bar_at_a_terminal(tmp_path: Path) -> None:
+    model, texts = tiny_model(tmp_path / "model"), tmp_path / "in.txt"
+    texts.write_text("the [MASK]\n" * 600)
+    arguments = ["fill-mask", "--input", str(texts), "--model", str(model), "--output", str(tmp_path / "x.jsonl")]
+    outcome, shown = terminal(*arguments, on=("stdout", "stderr"))
+    assert outcome.status == 0 and "600 done" in shown
+    _, shown = terminal(*arguments, "--overwrite", "--quiet", on=("stdout", "stderr"))
+    assert shown == ""
+
+
+def test_the_bar_of_a_resumed_run_begins_where_it_stopped(tmp_path: Path) -> None:
+    model, texts, target = tiny_model(tmp_path / "model"), tmp_path / "in.txt", tmp_path / "x.jsonl"
+    texts.write_text("the cat\n" * (PART + 900))
+    arguments = ["tokenize", "--input", str(texts), "--model", str(model), "--output", str(target)]
+    with mock.patch("mlxbert.cli.views.render.progress", side_effect=interrupted_after(PART + 500)):
+        outcome = call(*arguments)
+    assert (outcome.status, outcome.err) == (
+        130,
+        f"hint: {PART} results are kept in {target}.partial: the same command goes on from there\n",
+    )
+    _, shown = terminal(*arguments, on=("stdout", "stderr"))
+    counts = [int(count) for count in re.findall(r"(\d+) done", shown)]
+    assert (counts[0], counts[-1]) == (PART, PART + 900)
+    assert f"{PART} done, 0/s" in shown
+    filled = shown.split("━ ")[0].split("\x1b[0m")[0].count("━")  # of a bar of 40, up to the first change of colour
+    assert filled == 40 * PART // (PART + 900)
+
+
+def interrupted_after(results: int) -> Callable[..., Any]:
+    """A bar during which the user presses Ctrl-C."""
+
+    @contextmanager
+    def progress(*arguments: object, **options: object) -> Iterator[Callable[[int, int], None]]:
+        def update(done: int, count: int) -> None:
+            if count == results:
+                raise KeyboardInterrupt
+
+        yield update
+
+    return progress
+
+
+def test_a_part_is_made_of_whole_windows() -> None:
+    assert PART % WINDOW == 0
+
+
+def test_a_folder_whose_name_is_no_text_is_named_all_the_same() -> None:
+    arguments = [*command("inspect"), b"bad\xff"]
+    done = subprocess.run(arguments, capture_output=True, env=environment(), check=False)
+    assert done.returncode == 1 and b"error: " in done.stderr and b"Traceback" not in done.stderr
+    outcome, shown = terminal("inspect", "bad\udcff", on=("stdout", "stderr"))
+    assert outcome.status == 1 and " bad\ufffd: no such folder" in shown

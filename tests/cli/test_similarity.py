@@ -1,0 +1,170 @@
+"""`similarity`: its lines and their order, texts from files, what is bad, and how it looks at a terminal."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mlxbert
+from tests.cli.test_terminal import STEERING, plain, raw_controls
+from tests.helpers.program import Outcome, call, process, terminal
+
+QUERY = "the cat sat on the mat"
+TEXTS = ["a dog", "paris , tokyo !", QUERY, "", "he bought milk in the largest store"]
+
+
+@pytest.fixture
+def similarity(unit_folder: Path) -> Callable[..., Outcome]:
+    given = ("similarity", "--model", str(unit_folder), "--dtype", "float32")
+    return lambda *arguments, **named: call(*given, *arguments, **named)
+
+
+def test_lines_are_those_of_the_library_the_nearest_first(
+    similarity: Callable[..., Outcome], unit: mlxbert.Model
+) -> None:
+    outcome = similarity(QUERY, *TEXTS)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.lines == [found.to_dict() for found in mlxbert.similarity(unit, QUERY, TEXTS)]
+    assert [list(line) for line in outcome.lines] == [["query", "rank", "index", "score", "text"]] * len(TEXTS)
+    assert [line["rank"] for line in outcome.lines] == [1, 2, 3, 4, 5]
+    scores = [line["score"] for line in outcome.lines]
+    assert scores == sorted(scores, reverse=True) and -1 <= scores[-1] < scores[0] <= 1
+    assert outcome.lines[0] | {"score": 1} == {"query": QUERY, "rank": 1, "index": 2, "score": 1, "text": QUERY}
+    assert [TEXTS[line["index"]] for line in outcome.lines] == [line["text"] for line in outcome.lines]
+
+
+@pytest.mark.parametrize("top_k", [1, 3, 99])
+def test_top_k_shows_the_nearest(top_k: int, similarity: Callable[..., Outcome]) -> None:
+    assert similarity(QUERY, *TEXTS, "--top-k", str(top_k)).lines == similarity(QUERY, *TEXTS).lines[:top_k]
+
+
+@pytest.mark.parametrize("top_k", ["0", "-1", "x", "1.5"])
+def test_top_k_that_is_no_number_of_texts_is_refused(top_k: str, similarity: Callable[..., Outcome]) -> None:
+    similarity(QUERY, *TEXTS, "--top-k", top_k).fails(2, "--top-k")
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        (["--pooling", "cls"], {"pooling": "cls"}),
+        (["--dimensions", "5"], {"dimensions": 5}),
+        (["--prompt", "man is : "], {"prompt": "man is : "}),
+        (["--prompt-name", "passage"], {"prompt_name": "passage"}),
+        (["--batch-tokens", "1"], {"batch_tokens": 1}),
+        (["--overflow", "window"], {"overflow": "window"}),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_an_option_does_what_it_does_in_the_library(
+    given: list[str], options: dict[str, str], similarity: Callable[..., Outcome], unit: mlxbert.Model
+) -> None:
+    texts = [*TEXTS, "cat " * 40]
+    expected = [found.to_dict() for found in mlxbert.similarity(unit, QUERY, texts, **options)]  # type: ignore[call-overload]
+    assert similarity(QUERY, *texts, *given).lines == expected
+
+
+def test_the_first_text_of_a_file_is_compared_with_the_others(
+    similarity: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    expected = similarity(QUERY, *TEXTS).out
+    lines = "".join(f"{text}\n" for text in [QUERY, *TEXTS])
+    (tmp_path / "in.txt").write_text(lines)
+    (tmp_path / "in.csv").write_text("body\n" + "".join(f'"{text}"\n' for text in [QUERY, *TEXTS]))
+    assert similarity("--input", str(tmp_path / "in.txt")).out == expected
+    assert similarity("--input", str(tmp_path / "in.csv"), "--column", "body").out == expected
+    assert similarity("--input", "-", stdin=lines.encode()).out == expected
+    assert similarity(stdin=lines.encode()).out == expected
+
+
+def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> None:
+    said = "note: 1 of 3 inputs were longer than the model takes and were cut; --overflow says what to do\n"
+    assert similarity(QUERY, "a dog", "cat " * 40).err == said
+    assert similarity(QUERY, "a dog", "cat " * 40, "--quiet").err == ""
+    assert similarity("cat " * 40, "a dog", "a cat").err == said  # the first text is one of them
+    assert similarity(QUERY, QUERY, "cat " * 40, "--top-k", "1").err == said  # shown or not
+
+
+def test_a_pooling_that_nobody_named_is_said_to_be_assumed(tiny_folder: Path) -> None:
+    outcome = call("similarity", QUERY, "a dog", "--model", str(tiny_folder))
+    assert outcome.err == f"note: {tiny_folder} has no modules.json: mean pooling is assumed\n"
+    assert call("similarity", QUERY, "a dog", "--model", str(tiny_folder), "--pooling", "cls").err == ""
+
+
+def test_one_text_alone_is_refused(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
+    similarity(QUERY).fails(1, "stdin: there is no text to compare with")
+    outcome, shown = terminal("similarity", QUERY, on=("stdin", "stderr"))
+    assert outcome.status == 2 and "there is one text, expected two or more" in shown
+    (tmp_path / "in.txt").write_text(f"{QUERY}\n")
+    similarity("--input", str(tmp_path / "in.txt")).fails(1, f"{tmp_path}/in.txt: there is one text, expected two")
+
+
+def test_an_empty_file_is_an_error(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("")
+    similarity("--input", str(tmp_path / "in.txt")).fails(1, f"{tmp_path}/in.txt: there is no text")
+    similarity().fails(1, "stdin: there is no text")
+
+
+def test_bad_records_come_behind_the_others(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
+    records = [f'{{"text": "{QUERY}"}}', '{"n": 1}', '{"text": "a dog"}', "no JSON", '{"text": "cat"}']
+    (tmp_path / "in.jsonl").write_text("\n".join(records))
+    given = ["--input", str(tmp_path / "in.jsonl")]
+    outcome = similarity(*given)
+    outcome.fails(1, "error: 2 of 5 inputs failed; each says why behind the others\n")
+    assert [line["index"] for line in outcome.lines[2:]] == [0, 2]
+    assert "no field 'text'" in outcome.lines[2]["error"] and "not valid JSON" in outcome.lines[3]["error"]
+    assert [line["rank"] for line in outcome.lines[:2]] == [1, 2]
+    assert {line["index"]: line["text"] for line in outcome.lines[:2]} == {1: "a dog", 3: "cat"}
+    strict = similarity(*given, "--strict")
+    strict.fails(1, "input 0: no field 'text'")
+    assert strict.out == ""
+
+
+def test_one_text_is_compared_with_those_of_a_file_or_a_pipe(
+    similarity: Callable[..., Outcome], unit_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_text("a dog\ncat\n")
+    expected = similarity(QUERY, "a dog", "cat").out
+    assert similarity(QUERY, "--input", str(tmp_path / "in.txt")).out == expected
+    piped = process("similarity", QUERY, "--model", str(unit_folder), stdin=b"a dog\ncat\n")
+    assert (piped.status, [line["text"] for line in piped.lines]) == (
+        0,
+        [one["text"] for one in map(json.loads, expected.splitlines())],
+    )
+    similarity(QUERY, "a dog", "--input", str(tmp_path / "in.txt")).fails(2, "both arguments and --input")
+
+
+def test_a_bad_first_text_is_the_error(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"n": 1}\n{"text": "a dog"}\n')
+    outcome = similarity("--input", str(tmp_path / "in.jsonl"))
+    outcome.fails(1, "in.jsonl: input 0, which the others are compared with: no field 'text', the record has: n")
+    assert outcome.out == ""
+    long = similarity("cat " * 40, "a dog", "--overflow", "error")
+    long.fails(1, "the text has 42 tokens, the model takes at most 32")
+    assert long.out == ""
+
+
+def test_a_terminal_shows_a_ranking_with_bars(unit_folder: Path) -> None:
+    given = ["similarity", QUERY, *TEXTS, "--model", str(unit_folder)]
+    lines = process(*given).lines
+    outcome, shown = terminal(*given, on=["stdout"])
+    assert (outcome.status, outcome.err) == (0, "")
+    rows = plain(shown)[:-1]
+    assert len(rows) == len(lines) and max(map(len, rows)) <= 100
+    for row, line in zip(rows, lines, strict=True):
+        found = re.fullmatch(r" +(\d+) +(-?\d\.\d{3})  ([█▏▎▍▌▋▊▉ ]{20})(?:  (.*))?", row.ljust(35))
+        assert found, row
+        assert (int(found[1]), found[2]) == (line["rank"], f"{line['score']:.3f}")
+        assert abs(len(found[3].strip()) - max(line["score"], 0) * 20) <= 1
+        assert (found[4] or "").strip() == line["text"]
+
+
+def test_texts_do_not_steer_the_terminal(unit_folder: Path) -> None:
+    texts = [QUERY, f"{STEERING}\nthe dog\rcat", "word " * 60, "[bold]cat[/bold]", "東京 " * 30]
+    for width in ("100", "40"):
+        outcome, shown = terminal("similarity", *texts, "-m", str(unit_folder), "--top-k", "4", COLUMNS=width)
+        assert outcome.status == 0
+        assert raw_controls(shown) == set()
+        assert len(plain(shown)) == 5  # a line for each, and what is behind the last newline
+        assert "[bol" in shown and "東" in shown

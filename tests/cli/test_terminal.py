@@ -1,0 +1,190 @@
+"""At a terminal results are drawn: bars, percents, colours, rows; and no text steers the terminal."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.program import process, terminal, tiny_model
+
+TEXT = "Tokyo is the largest city in [MASK]."
+# Sequences that set a title, move the cursor, ring, switch character sets, and do the same in one C1 character.
+STEERING = "\x1b]0;title\x07 \x1b[5A \x9b5A \x9d0;t\x9c \x08\x7f \x0e the cat"
+CODES = re.compile(r"\x1b\[([0-9;]*)m")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+def plain(shown: str) -> list[str]:
+    """Lines without colours."""
+    return [line.rstrip() for line in CODES.sub("", shown).split("\n")]
+
+
+def colours(shown: str) -> set[int]:
+    """The colours in use: codes 30 to 49 and 90 to 107 of "select graphic rendition"."""
+    numbers = {int(number) for code in CODES.findall(shown) for number in code.split(";") if number}
+    return {number for number in numbers if 30 <= number <= 49 or 90 <= number <= 107}
+
+
+def raw_controls(shown: str) -> set[str]:
+    """Control characters besides newlines and colours."""
+    return {char for char in CODES.sub("", shown) if (char < " " and char != "\n") or "\x7f" <= char <= "\x9f"}
+
+
+def test_fill_mask_draws_words_bars_percents_and_the_sentence() -> None:
+    outcome, shown = terminal("fill-mask", TEXT, "--top-k", "3")
+    rows = [line for line in plain(shown) if line]
+    assert len(rows) == 3
+    assert [row.split()[0] for row in rows] == ["japan", "tokyo", "china"]
+    for row in rows:
+        assert re.search(r"\d+\.\d%", row)
+        assert max(map(len, rows)) <= 100
+    widths = [row.count("█") for row in rows]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > 10
+    assert rows[0].endswith("Tokyo is the largest city in japan.")
+    assert (outcome.status, outcome.out) == (0, "")
+    assert outcome.err.startswith("note: built-in model")
+
+
+def test_the_word_that_fills_the_mask_is_highlighted(tiny: str) -> None:
+    _, shown = terminal("fill-mask", "the cat [MASK] on", "--targets", "sat,##s", "--model", tiny)
+    rows = {re.findall(r"(\S+)\x1b\[0m", row)[0]: row for row in shown.split("\n") if "█" in row or "%" in row}
+    sat = next(row for row in rows.values() if "sat" in row)
+    assert re.search(r"\x1b\[2mthe cat \x1b\[0m\x1b\[1;32msat\x1b\[0m\x1b\[2m on\x1b\[0m", sat)
+    assert any("the cats on" in line for line in plain(shown))  # a continuation joins the word before it
+    assert colours(shown)
+
+
+def test_no_color_removes_the_colours_and_nothing_else(tiny: str) -> None:
+    for arguments in (["fill-mask", "the [MASK]"], ["tokenize", "the cat"]):
+        _, coloured = terminal(*arguments, "--model", tiny)
+        _, uncoloured = terminal(*arguments, "--model", tiny, NO_COLOR="1")
+        assert colours(coloured)
+        assert not colours(uncoloured)
+        assert plain(uncoloured) == plain(coloured)
+
+
+def test_several_masks_and_texts_are_told_apart(tiny: str) -> None:
+    _, shown = terminal("fill-mask", "the [MASK] sat [MASK]", "w1 [MASK]", "--top-k", "1", "--model", tiny)
+    lines = plain(shown)
+    assert lines[0] == "mask 1 of 2: the [MASK] sat [MASK]"
+    assert lines[2] == "mask 2 of 2: the [MASK] sat [MASK]"
+    assert lines[4] == ""
+    assert "%" in lines[5]
+
+
+def test_json_is_printed_at_a_terminal_when_asked_for(tiny: str) -> None:
+    arguments = ["fill-mask", "the [MASK]", "--json", "--model", tiny]
+    _, shown = terminal(*arguments)
+    assert json.loads(shown) == json.loads(process(*arguments).out)
+    assert "\x1b" not in shown
+
+
+def test_tokenize_draws_the_sum_of_token_segment_and_position(tiny: str) -> None:
+    _, shown = terminal("tokenize", "the cats!", "--pair", "sat.", "--model", tiny)
+    rows = [line.split() for line in plain(shown) if line]
+    assert rows[0] == ["token", "[CLS]", "the", "cat", "##s", "!", "[SEP]", "sat", ".", "[SEP]"]
+    assert rows[1] == ["id", "2", "5", "6", "13", "16", "3", "8", "14", "3"]
+    assert rows[2] == ["+", "segment", *"AAAAAABBB"]
+    assert rows[3] == ["+", "position", *"012345678"]
+
+
+def test_a_row_of_tokens_wraps_at_the_width_of_the_terminal(tiny: str) -> None:
+    _, shown = terminal("tokenize", "the cat sat on the mat . " * 3, "--model", tiny, COLUMNS="60")
+    lines = plain(shown)
+    assert max(map(len, lines)) <= 60
+    positions = [number for line in lines if line.startswith("+ position") for number in line.split()[2:]]
+    assert positions == [str(number) for number in range(23)]
+
+
+def test_next_sentence_draws_its_answer() -> None:
+    _, shown = terminal("next-sentence", "The man went to the store.", "He bought a gallon of milk.")
+    lines = plain(shown)
+    assert re.fullmatch(r"follows +█+\S* +\d+\.\d%", lines[0])
+    assert lines[1:3] == ["A  The man went to the store.", "B  He bought a gallon of milk."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["inspect", "builtin"], ["parameters", "total", "max_position_embeddings", "hidden_act", "becomes"]),
+        (["models", "list"], ["builtin", "tasks", "fill-mask, next-sentence"]),
+        (["doctor"], ["mlxbert doctor", "gflops", "package mlx"]),
+    ],
+    ids=["inspect", "models list", "doctor"],
+)
+def test_objects_are_drawn_as_tables(arguments: list[str], found: list[str]) -> None:
+    outcome, shown = terminal(*arguments)
+    assert outcome.status == 0
+    text = "\n".join(plain(shown))
+    assert [piece for piece in found if piece not in text] == []
+    assert not text.startswith("{")
+
+
+def test_a_bad_text_is_an_error_on_stderr_in_its_place(tiny: str) -> None:
+    outcome, shown = terminal("fill-mask", "the", "w1 [MASK]", "--model", tiny)
+    outcome.fails(1, "error: input 0: no [MASK]", "1 of 2")
+    assert "no [MASK]" not in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fill-mask", f"{STEERING} [MASK] {STEERING} [MASK]"],
+        ["tokenize", STEERING],
+        ["next-sentence", STEERING, STEERING],
+        ["fill-mask", STEERING],
+        ["fill-mask", "[MASK]", STEERING],
+        ["fill-mask", "[MASK]", "--targets", STEERING],
+        ["fill-mask", "[MASK]", "--input", STEERING],
+        ["fill-mask", "[MASK]", "--output", f"{STEERING}.csv"],
+        ["inspect", STEERING],
+        ["tokenize", "the", "--format", STEERING],
+        [STEERING],
+        ["tokenize", STEERING, "--json"],
+        ["fill-mask", f"{STEERING} [MASK]", "--json"],
+    ],
+    ids=range(13),
+)
+def test_control_characters_never_reach_the_terminal(arguments: list[str], tiny: str) -> None:
+    _, shown = terminal(*arguments, on=["stdout", "stderr"], MLXBERT_MODEL=tiny)
+    assert shown
+    assert raw_controls(shown) == set()
+
+
+def test_names_and_words_of_a_model_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model\x1b]0;title\x07")
+    words = (model / "vocab.txt").read_text(encoding="utf-8").replace("cat", "\x1b[5A").replace("dog", "[red]dog")
+    (model / "vocab.txt").write_text(words, encoding="utf-8")
+    for arguments in (["inspect", str(model)], ["fill-mask", "[MASK]", "--top-k", "60", "--model", str(model)]):
+        _, shown = terminal(*arguments)
+        assert raw_controls(shown) == set()
+    assert any(line.startswith("[red]dog") for line in plain(shown))
+
+
+def test_brackets_in_a_text_are_no_markup(tiny: str) -> None:
+    _, shown = terminal("next-sentence", "[bold]the[/bold] [/nothing]", "[link=x]cat", "--model", tiny)
+    assert plain(shown)[1:3] == ["A  [bold]the[/bold] [/nothing]", "B  [link=x]cat"]
+
+
+def test_long_work_shows_a_bar_with_its_rate_on_stderr(tiny: str, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat\n" * 300, encoding="utf-8")
+    arguments = ["tokenize", "--input", str(tmp_path / "in.txt"), "--model", tiny]
+    outcome, shown = terminal(*arguments, "--output", str(tmp_path / "out.jsonl"), on=["stderr"])
+    assert outcome.status == 0
+    assert re.search(r"\d+ done, \d+/s", shown)
+    _, quiet = terminal(*arguments, "--output", str(tmp_path / "quiet.jsonl"), "--quiet", on=["stderr"])
+    assert quiet == ""
+
+
+def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(tiny: str) -> None:
+    arguments = ["fill-mask", "the", "--model", tiny]
+    assert colours(terminal(*arguments, on=["stderr"])[1])
+    _, uncoloured = terminal(*arguments, on=["stderr"], NO_COLOR="1")
+    assert "error: no [MASK]" in uncoloured
+    assert not colours(uncoloured)

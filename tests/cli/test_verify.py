@@ -1,0 +1,151 @@
+"""`mlxbert verify`: exit status, one object for a pipe, tables at a terminal."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mlxbert.cli.commands.verify import _outputs
+from mlxbert.device import mx
+from tests.helpers.program import call, change_config, change_weights, terminal, tiny_model
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    return tiny_model(tmp_path / "a")
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Path:
+    return tiny_model(tmp_path / "b")
+
+
+def drawn(*arguments: object) -> tuple[int, list[str]]:
+    """The exit status, and the lines that a terminal shows."""
+    outcome, shown = terminal("verify", *map(str, arguments))
+    assert outcome.err == ""
+    return outcome.status, [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", shown).split("\n")]
+
+
+def test_models_that_agree(a: Path, b: Path) -> None:
+    outcome = call("verify", str(a), str(b))
+    assert (outcome.status, outcome.err) == (0, "")
+    (found,) = outcome.lines
+    assert found["agree"] is True and found["differences"] == found["notes"] == []
+    assert (found["a"], found["b"]) == (str(a), str(b))
+    assert found["tensors"]["compared"] == found["tensors"]["equal"] > 30
+    assert found["outputs"]["tolerance"] == 1e-4
+
+
+def test_models_that_differ(a: Path, b: Path) -> None:
+    change_config(b, layer_norm_eps=1e-5)
+    outcome = call("verify", str(a), str(b))
+    assert (outcome.status, outcome.err) == (1, "")
+    (found,) = outcome.lines
+    assert found["agree"] is False
+    said = "layer_norm_eps: 1e-12 in A; 1e-05 in B"
+    assert found["differences"] == [{"kind": "config", "name": "layer_norm_eps", "a": 1e-12, "b": 1e-5, "text": said}]
+
+
+def test_at_a_terminal(a: Path, b: Path) -> None:
+    status, lines = drawn(a, a)
+    assert status == 0 and lines[0] == "the models agree"
+    assert "tensors" in lines and any(re.fullmatch("  hidden states, largest difference +0", line) for line in lines)
+    change_config(b, layer_norm_eps=1e-5, hidden_dropout_prob=0.5)
+    status, lines = drawn(a, b)
+    assert status == 1 and lines[0] == "the models differ in 1 thing"
+    assert lines[lines.index("config") + 1].strip() == "layer_norm_eps: 1e-12 in A; 1e-05 in B"
+    assert lines[lines.index("notes") + 1].strip() == "hidden_dropout: 0.1 in A; 0.5 in B; it matters in training only"
+    outcome, shown = terminal("verify", str(a), str(b), "--json")
+    assert outcome.status == 1 and shown.startswith('{"agree": false')
+
+
+def test_many_differences_are_counted_at_a_terminal_and_whole_in_json(a: Path, b: Path) -> None:
+    def noisy(arrays: dict[str, mx.array]) -> None:
+        arrays.update({name: array + 0.01 * mx.random.normal(array.shape) for name, array in arrays.items()})
+
+    change_weights(b, noisy)
+    (found,) = call("verify", str(a), str(b)).lines
+    count = found["tensors"]["compared"]
+    assert len(found["differences"]) == found["tensors"]["different"] == count
+    status, lines = drawn(a, b)
+    assert status == 1 and lines[0] == f"the models differ in {count} things"
+    assert lines[lines.index("tensor") + 1].strip() == f"{count} of {count} tensors differ"
+    assert any(line.strip() == f"… and {count - 3} more" for line in lines)
+    assert sum("numbers differ" in line for line in lines) == 3
+
+
+def test_what_is_measured_is_said_in_words() -> None:
+    outputs = {
+        "texts": 17,
+        "last_hidden_state": 0.25,
+        "heads": {"next_sentence": 0.5},
+        "vectors": {"smallest_cosine": 0.75, "largest_difference": 1e-7},
+        "fill_mask": {"masks": 5, "same_first_word": 0.8, "largest_score_difference": "inf"},
+        "tolerance": None,
+    }
+    assert dict(_outputs(outputs)) == {
+        "texts that both cut alike": "17 of 18",
+        "hidden states, largest difference": "0.25",
+        "logits of next_sentence, largest difference": "0.5",
+        "vectors, smallest cosine": "0.75",
+        "vectors, largest difference": "1e-07",
+        "first word the same": "4 of 5 masks",
+        "probabilities of words, largest difference": "inf",
+        "allowed difference": "any (quantized)",
+    }
+    assert dict(_outputs({"texts": 0, "tolerance": 0.02})) == {
+        "texts that both cut alike": "0 of 18",
+        "allowed difference": "0.02",
+    }
+
+
+def test_quantized_models_agree_as_far_as_they_can_tell(tmp_path: Path) -> None:
+    a, b = tiny_model(tmp_path / "a", hidden_size=64), tmp_path / "b"
+    assert call("convert", str(a), str(b), "--quantize", "4", "--group-size", "32").status == 0
+    status, lines = drawn(a, b)
+    assert status == 0 and len(lines[0]) <= 80
+    assert lines[0] == "the models agree as far as quantized weights can tell; outputs are not judged"
+    assert any(line.split() == ["allowed", "difference", "any", "(quantized)"] for line in lines)
+    assert any(line.startswith("  equal once stored alike") for line in lines)
+    assert call("verify", str(a), str(b)).lines[0]["outputs"]["tolerance"] is None
+    status, lines = drawn(a, b, "--tolerance", "1e-6")
+    assert status == 1 and lines[0] == "the models differ in 1 thing"
+
+
+def test_outputs_that_are_no_numbers_are_not_listed(a: Path) -> None:
+    change_weights(a, lambda arrays: arrays.update({name: array * mx.nan for name, array in arrays.items()}))
+    status, lines = drawn(a, a)
+    assert status == 0 and "outputs" not in lines and "tensors" in lines
+    assert lines[0] == "the models agree, and neither computes numbers"
+
+
+def test_a_tolerance(a: Path, b: Path) -> None:
+    change_weights(b, lambda arrays: arrays.update({name: array.astype(mx.float16) for name, array in arrays.items()}))
+    assert call("verify", str(a), str(b)).status == 0
+    outcome = call("verify", str(a), str(b), "--tolerance", "1e-9")
+    assert (outcome.status, outcome.lines[0]["differences"][0]["kind"]) == (1, "output")
+    call("verify", str(a), str(b), "--tolerance", "nan").fails(2, "--tolerance")
+    call("verify", str(a), str(b), "--tolerance", "-1").fails(2, "--tolerance")
+
+
+def test_names_in_files_cannot_steer_the_terminal(a: Path, b: Path) -> None:
+    for number, folder in enumerate((a, b)):
+        vocab = (folder / "vocab.txt").read_text(encoding="utf-8")
+        (folder / "vocab.txt").write_text(vocab.replace("paris", f"\x1b[3{number}mx\x9b"), encoding="utf-8")
+    status, shown = terminal("verify", str(a), str(b))
+    assert status.status == 1 and "\x1b[30m" not in shown and "\x1b[31mx" not in shown and "\x9b" not in shown
+
+
+def test_bad_input(a: Path, b: Path) -> None:
+    call("verify", str(a / "none"), str(b)).fails(1, f"{a / 'none'}: no such folder", "hint: ")
+    call("verify", str(a), str(b / "config.json")).fails(1, "is a file, expected a model folder")
+    call("verify", str(a)).fails(2, "B")
+    call("verify", str(a), "org/name", "--offline").fails(1, "org/name: not in the cache")
+    path = b / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:200])
+    outcome = call("verify", str(a), str(b))
+    outcome.fails(1, str(path))
+    assert outcome.out == ""
+    path.write_bytes(b"")
+    call("verify", str(b), str(a)).fails(1, str(path))

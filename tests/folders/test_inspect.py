@@ -1,0 +1,297 @@
+"""`mlxbert inspect`: what a folder says of its model, and what it cannot be used for."""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlxbert.cli.commands.inspect import _by_layer
+from mlxbert.device import mx
+from mlxbert.folders.inventory import to_json
+from mlxbert.weights.formats.files import open_weights
+from tests.helpers.program import call, change_config, change_weights, terminal, tiny_model
+from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
+from tests.helpers.tf_files import write_model
+from tests.helpers.tiny import save
+
+COPY = "cls.predictions.decoder.bias"
+
+
+def inspected(folder: Path) -> dict[str, Any]:
+    outcome = call("inspect", str(folder))
+    assert (outcome.status, outcome.err) == (0, "")
+    found: dict[str, Any] = outcome.lines[0]
+    return found
+
+
+def drawn(folder: Path | str, *options: str, columns: int = 100) -> str:
+    """What a terminal shows, without what steers it and without spaces at the ends of lines."""
+    outcome, shown = terminal("inspect", str(folder), *options, COLUMNS=str(columns))
+    assert outcome.status == 0
+    return "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", shown).split("\n"))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return tiny_model(tmp_path / "model")
+
+
+def test_the_kind_of_a_model_and_what_says_so(model: Path) -> None:
+    change_config(model, architectures=["BertForPreTraining"], id2label={"0": "no", "1": "yes"})
+    found = inspected(model)
+    assert (found["family"], found["because"]) == ("bert", "config.json says model_type 'bert'")
+    assert found["architectures"] == ["BertForPreTraining"]
+    assert found["labels"] == {"0": "no", "1": "yes"}
+    config = found["config"]
+    assert config["positions"] == {"type": "Absolute", "max_position_embeddings": 24, "first_position": 0}
+    assert (config["block"], config["layer_schedule"]) == ({"type": "PostNorm"}, [0, 1])
+    assert (config["head_size"], config["num_stored_layers"], config["max_length"]) == (8, 2, 24)
+
+
+def test_parts_are_named_as_in_the_file_and_counted(model: Path) -> None:
+    found = inspected(model)
+    named = {part: (facts["in_file"], facts["in_network"]) for part, facts in found["parts"].items()}
+    assert named == {
+        "encoder": ("bert", "encoder"),
+        "pooler": ("bert.pooler.dense", "encoder.pooler.dense"),
+        "masked_lm": ("cls.predictions", "heads.masked_lm"),
+        "next_sentence": ("cls.seq_relationship", "heads.next_sentence.dense"),
+    }
+    stored = mx.load(str(model / "model.safetensors"))
+    assert isinstance(stored, dict)
+    total = sum(array.size for array in stored.values())
+    assert sum(part["parameters"] for part in found["parts"].values()) == total == found["parameters"]["total"]
+    assert sum(part["tensors"] for part in found["parts"].values()) == len(stored)
+    assert found["memory"] == {"float32": 4 * total, "float16": 2 * total, "bfloat16": 2 * total}
+    size = (model / "model.safetensors").stat().st_size
+    files = {"model.safetensors": size}
+    weights = {"format": "safetensors", "storage": "F32", "bytes": size, "files": files, "here": True}
+    assert found["weights"] == weights
+
+
+def test_names_of_the_file_and_what_else_it_holds(tmp_path: Path) -> None:
+    folder = write_model("bert-pretraining", tmp_path / "google")
+    words = json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(words - 5))]
+    (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
+    found = inspected(folder)
+    assert found["weights"]["format"] == "TensorFlow 1"
+    stored = {tensor["name"]: tensor["stored_as"] for tensor in found["tensors"]}
+    name = "bert.encoder.layer.1.output.dense.weight"
+    assert stored[name] == "bert/encoder/layer_1/output/dense/kernel"
+    skipped = open_weights(folder, ["BertForPreTraining"]).skipped
+    assert found["skipped"] == {"count": len(skipped), "example": skipped[0]} and "adam_m" in skipped[0]
+    wide, narrow = (drawn(folder, columns=columns) for columns in (200, 70))
+    assert re.search(r"weights +TensorFlow 1, F32, 48\.8 kB in 1 file\n", wide)
+    assert re.search(rf"not used\n +{len(skipped)} more entries +no weights of the model: {skipped[0]}, say\n", wide)
+    layers = [text.replace("1", "{0…1}", 1) for text in (stored[name], name)]
+    becomes = "encoder.layers.{}.feed_forward.down.weight"
+    assert f"F32    12 x 20  {layers[0]} → {layers[1]} → {becomes}\n" in wide
+    assert re.search(rf"{re.escape(layers[0])}\n +→ {re.escape(layers[1])}\n +→ {re.escape(becomes)}\n", narrow)
+    whole = drawn(folder, "--tensors", columns=200)
+    assert f"{stored[name]} → {name} → {becomes.replace('{}', '1')}\n" in whole
+
+
+def test_names_that_are_those_of_transformers_are_said_once(model: Path) -> None:
+    found = inspected(model)
+    assert not any("stored_as" in tensor for tensor in found["tensors"])
+    assert found["skipped"] == {"count": 0, "example": None}
+    shown = drawn(model, columns=200)
+    assert "not used" not in shown and re.search(r"weights +safetensors, F32, ", shown)
+
+
+def test_layers_whose_names_in_the_file_have_nothing_in_common_are_one_row() -> None:
+    names = ("encoder.layer.0.x.weight", "encoder.layer.1.x.weight", "x.0.weight")
+    rows = [
+        {"name": name, "stored_as": f"onnx::MatMul_{5 * number}", "dtype": "F32", "shape": [2], "becomes": name}
+        for number, name in enumerate(names)
+    ]
+    merged, alone = _by_layer(rows)
+    assert (merged["name"], merged["stored_as"]) == ("encoder.layer.{0…1}.x.weight", "onnx::MatMul_0, …")
+    assert alone == rows[2]
+
+
+def test_an_encoder_alone_has_no_beginning_in_common(model: Path) -> None:
+    def alone(arrays: dict[str, mx.array]) -> None:
+        for name in list(arrays):
+            array = arrays.pop(name)
+            if name.startswith("bert.") and "pooler" not in name:
+                arrays[name.removeprefix("bert.")] = array
+
+    change_weights(model, alone)
+    found = inspected(model)
+    assert found["parts"]["encoder"]["in_file"] == "embeddings, encoder"
+    assert found["tasks"] == ["embed"]
+    assert found["lacking"] == {
+        "fill-mask": "needs masked_lm, which the weights do not hold",
+        "next-sentence": "needs pooler and next_sentence, which the weights do not hold",
+        "replaced": "needs discriminator, which the weights do not hold",
+    }
+
+
+def test_what_is_not_used_and_why(model: Path) -> None:
+    change_weights(model, lambda arrays: arrays.update({"embeddings.position_ids": mx.arange(24)[None]}))
+    copied = {COPY: "cls.predictions.bias", "classifier.bias": "bert.pooler.dense.bias"}
+    change_weights(model, lambda arrays: arrays.update({name: arrays[of] for name, of in copied.items()}))
+    found = inspected(model)
+    why = {tensor["name"]: tensor["why"] for tensor in found["unused"]}
+    assert why.keys() == {*copied, "embeddings.position_ids"}
+    assert found["weights"]["storage"] == "F32"
+    assert why[COPY] == "a copy of cls.predictions.bias"
+    assert "head that mlxbert does not run" in why["classifier.bias"]
+    shown = drawn(model)
+    assert "not used" in shown and why["classifier.bias"] in shown
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda arrays: arrays.pop("cls.predictions.bias"), "tensor 'cls.predictions.bias' is missing"),
+        (
+            lambda arrays: arrays.update({"cls.predictions.bias": mx.zeros(3)}),
+            "tensor 'cls.predictions.bias' has shape (3,), expected (60,) by config.json",
+        ),
+        (
+            lambda arrays: arrays.update({"cls.predictions.bias": mx.zeros(60, mx.int32)}),
+            "tensor 'cls.predictions.bias' has dtype I32, expected one of F32, F16, BF16",
+        ),
+    ],
+    ids=["missing", "shape", "dtype"],
+)
+def test_a_damaged_head_is_said_and_the_rest_can_be_used(model: Path, change: Any, said: str) -> None:
+    change_weights(model, change)
+    found = inspected(model)
+    assert found["parts"]["masked_lm"]["problem"] == said
+    assert found["lacking"].pop("fill-mask") == said and set(found["lacking"]) == {"replaced"}
+    assert found["tasks"] == ["next-sentence", "embed"]
+    call("fill-mask", "[MASK]", "--model", str(model)).fails(1, said)
+    assert call("next-sentence", "the", "cat", "--model", str(model)).status == 0
+
+
+def test_a_damaged_encoder_is_an_error(model: Path) -> None:
+    change_weights(model, lambda arrays: arrays.pop("bert.encoder.layer.1.output.dense.bias"))
+    call("inspect", str(model)).fails(1, str(model), "'encoder.layer.1.output.dense.bias' is missing")
+
+
+def test_what_cannot_be_run_is_refused_with_what_is_known(model: Path) -> None:
+    change_config(model, model_type="gpt2")
+    call("inspect", str(model)).fails(1, "config.json: model_type is 'gpt2'", "families it runs: bert")
+    change_config(model, model_type="bert", position_embedding_type="relative_key")
+    call("inspect", str(model)).fails(1, "position_embedding_type is 'relative_key'")
+    change_config(model, position_embedding_type="absolute")
+    change_weights(model, lambda arrays: arrays.update({"other.weight": mx.zeros(3)}))
+    call("inspect", str(model)).fails(1, "unknown tensor 'other.weight'", "hint: ")
+
+
+def test_a_tokenizer_of_another_model_can_do_nothing(model: Path) -> None:
+    with (model / "vocab.txt").open("a", encoding="utf-8") as file:
+        file.write("more\n")
+    found = inspected(model)
+    assert (found["tokenizer"]["vocab_size"], found["tokenizer"]["word_embeddings"]) == (61, 60)
+    assert found["tasks"] == []
+    assert all("61 tokens, the model 60 word embeddings" in reason for reason in found["lacking"].values())
+    call("fill-mask", "[MASK]", "--model", str(model)).fails(1, "61 tokens, the model 60 word embeddings")
+
+
+def test_the_tokenizer_and_what_limits_the_input(model: Path) -> None:
+    found = inspected(model)
+    assert (found["max_length"], found["limited_by"]) == (24, ["config"])
+    assert found["tokenizer"]["kind"] == "WordPiece"
+    assert found["tokenizer"]["lower_case"] is True
+    write_json(model / "tokenizer_config.json", {"model_max_length": 20, "do_lower_case": False})
+    found = inspected(model)
+    assert (found["max_length"], found["limited_by"]) == (20, ["tokenizer"])
+    assert found["limits"] == {"config": 24, "tokenizer": 20, "sentence_transformers": None}
+    assert found["tokenizer"]["lower_case"] is False
+    assert found["embedding"]["max_length"] == 20
+    write_json(model / "tokenizer_config.json", {"model_max_length": 24})
+    assert inspected(model)["limited_by"] == ["config", "tokenizer"]
+
+
+def test_other_tokenizers_are_called_by_their_kind(model: Path) -> None:
+    words = ["[UNK]", "[CLS]", "[SEP]", "a"]
+    kinds: dict[str, dict[str, Any]] = {
+        "BPE": {"type": "BPE", "vocab": {word: number for number, word in enumerate(words)}, "merges": []},
+        "Unigram": {"type": "Unigram", "unk_id": 0, "vocab": [[word, -1.0] for word in words]},
+    }
+    for kind, vocabulary in kinds.items():
+        write_json(model / "tokenizer.json", {"version": "1.0", "added_tokens": [], "model": vocabulary})
+        assert inspected(model)["tokenizer"]["kind"] == kind
+
+
+def test_vectors_as_the_files_of_sentence_transformers_say(tmp_path: Path) -> None:
+    settings = {"prompts": {"query": "q: "}, "default_prompt_name": "query", "similarity_fn_name": "dot"}
+    specs = [pooling("cls"), dense(mx.zeros((7, 24)), mx.zeros(7)), NORMALIZE]
+    folder = save_st(tmp_path / "st", *specs, transformer={"max_seq_length": 16}, settings=settings)
+    found = inspected(folder)
+    vectors = found["embedding"]
+    assert (vectors["poolings"], vectors["size"], vectors["unit"], vectors["stated"]) == (["cls"], 7, True, True)
+    assert (vectors["prompts"], vectors["default_prompt_name"]) == ({"query": "q: "}, "query")
+    assert (vectors["similarity"], vectors["max_length"]) == ("dot", 16)
+    assert found["max_length"] == 32 and found["limits"]["sentence_transformers"] == 16
+    linear = {"kind": "Dense", "folder": "2_Dense", "parameters": 7 * 24 + 7}
+    assert vectors["modules"][0] == linear | {"shapes": {"linear.weight": [7, 24], "linear.bias": [7]}}
+    assert found["parameters"]["2_Dense"] == 175
+    total = found["parameters"]["total"]
+    assert found["memory"]["float16"] == 2 * (total - 175) + 4 * 175
+    assert list(found["weights"]["files"]) == ["model.safetensors", "2_Dense/model.safetensors"]
+    assert found["weights"]["bytes"] == sum((folder / file).stat().st_size for file in found["weights"]["files"])
+    shown = drawn(folder)
+    for line in ("for vectors +16 tokens", "pooling +cls\\b", "then +Dense linear.weight 7 x 24", "then +Normalize"):
+        assert re.search(line, shown), line
+    assert "dot (`mlxbert similarity` ranks by cosine)" in shown
+
+
+def test_vectors_by_default_and_vectors_that_are_impossible(tmp_path: Path) -> None:
+    folder = save(tmp_path / "plain")
+    assert inspected(folder)["embedding"]["stated"] is False
+    shown = drawn(folder)
+    assert re.search(r"pooling +mean \(default: no sentence-transformers files\)", shown)
+    write_json(folder / "modules.json", [{"type": "other.Module", "path": ""}])
+    found = inspected(folder)
+    assert found["embedding"].keys() == {"problem"}
+    assert "module 'other.Module'" in found["lacking"]["embed"]
+    assert found["tasks"] == ["fill-mask", "next-sentence"]
+    shown = drawn(folder)
+    assert "cannot embed" in shown
+
+
+def test_facts_that_are_kinds_of_their_own_are_told_by_their_fields() -> None:
+    @dataclass(frozen=True)
+    class Inner:
+        base: float = 0.5
+
+    @dataclass(frozen=True)
+    class Outer:
+        scales: tuple[Inner, ...] = (Inner(), Inner(2.0))
+        names: Any = None
+
+    inner = [{"type": "Inner", "base": 0.5}, {"type": "Inner", "base": 2.0}]
+    assert to_json(Outer(names={1: mx.float16})) == {
+        "type": "Outer",
+        "scales": inner,
+        "names": {"1": str(mx.float16)},
+    }
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_view_fits_a_terminal_without_cut_numbers(columns: int, whole: bool) -> None:
+    text = drawn("builtin", *(["--tensors"] if whole else []), columns=columns)
+    assert max(map(len, text.split("\n"))) <= columns
+    assert "…" not in text.replace("{0…5}", "")
+    (found,) = call("inspect", "builtin").lines
+    for count in found["parameters"].values():
+        assert f" {count:,} " in text
+    for size in found["memory"].values():
+        assert f" {size / 1e6:.1f} MB" in text
+    for tensor in found["tensors"]:
+        if whole or "layer." not in tensor["name"]:
+            shape = " x ".join(map(str, tensor["shape"]))
+            assert re.search(rf"^{tensor['dtype']} +{shape} +{re.escape(tensor['name'])}\b", text, re.MULTILINE)
+            assert re.search(rf"→ {re.escape(tensor['becomes'])}$", text, re.MULTILINE)
+    assert sum(math.prod(tensor["shape"]) for tensor in found["tensors"]) == found["parameters"]["total"]

@@ -1,0 +1,273 @@
+"""`mlxbert convert` and transformers: what it wrote opens with nothing missing and nothing unexpected, bit for bit."""
+
+import importlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert import Conversion
+from mlxbert.device import mx
+from mlxbert.weights.checkpoint import open_checkpoint
+from tests.helpers.families import CELLS, FAMILIES, Compared, make_model
+from tests.helpers.frozen import add_vocabulary, read_config, tensors_in, write_config, write_tensors
+from tests.helpers.parity import load_network, outputs, reference_outputs
+from tests.weights.test_families import nomic_of_its_authors
+
+torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
+transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
+
+# Widths, tied tensors, fused matrices, names: one cell of each kind for what is the same for all.
+SOME = [
+    ("bert", "ForPreTraining"),
+    ("roberta", "ForMaskedLM"),
+    ("albert, two groups", "ForSequenceClassification"),
+    ("electra", "ForPreTraining"),
+    ("mpnet", "ForQuestionAnswering"),
+    ("modernbert", "ForMaskedLM"),
+    ("gte", "ForTokenClassification"),
+    ("deberta-v2", "ForMaskedLM"),
+]
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Reports of loading are looked at, not read."""
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(level)
+
+
+def save(model: Any, folder: Path) -> Path:
+    """A model as transformers saves it, with a small vocabulary."""
+    model.save_pretrained(folder)
+    return add_vocabulary(folder)
+
+
+def reload(model: Any, folder: Path, dtype: Any = None) -> Any:
+    """The model from a folder by the same class, where all tensors were found and no other."""
+    dtype = dtype or torch.float32
+    with warnings.catch_warnings(action="ignore"):
+        found, report = type(model).from_pretrained(
+            folder, output_loading_info=True, dtype=dtype, attn_implementation="eager"
+        )
+    assert {name: list(problems) for name, problems in report.items() if problems} == {}
+    assert report.keys() >= {"missing_keys", "unexpected_keys", "mismatched_keys"}
+    return found.eval()
+
+
+def assert_same_tensors(found: Any, wanted: Any, dtype: Any = None) -> None:
+    """Every tensor is that of the other model, bit for bit once stored as `dtype`."""
+    ours, theirs = found.state_dict(), wanted.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, array in theirs.items():
+        cast = array.to(dtype) if dtype is not None and array.is_floating_point() else array
+        assert ours[name].dtype == cast.dtype and torch.equal(ours[name], cast), name
+
+
+def assert_same_outputs(found: Any, wanted: Any, compared: Compared) -> None:
+    """Both models of transformers give the same numbers."""
+    for case in compared.cases.values():
+        ours, theirs = reference_outputs(found, case), reference_outputs(wanted, case)
+        assert ours.keys() == theirs.keys()
+        assert all(np.array_equal(ours[name], array) for name, array in theirs.items())
+
+
+def assert_same_here(b: Path, a: Path, compared: Compared) -> None:
+    """Both folders hold the same parts, and give the same numbers here."""
+    assert open_checkpoint(b).parts == open_checkpoint(a).parts
+    here, there = load_network(b), load_network(a)
+    for case in compared.cases.values():
+        ours, theirs = outputs(here, case), outputs(there, case)
+        assert ours.keys() == theirs.keys()
+        assert all(np.array_equal(ours[name], array) for name, array in theirs.items())
+
+
+def assert_agrees(found: Conversion, *, rounded: bool = False) -> None:
+    """What was measured of the conversion, as the manifest has it."""
+    written = json.loads((found.folder / "conversion.json").read_text(encoding="utf-8"))
+    assert written == json.loads(json.dumps(found.to_dict()))
+    difference = written["difference"]
+    assert difference["agree"] and difference["differences"] == []
+    assert difference["tensors"]["different"] == 0 < difference["tensors"]["compared"]
+    assert bool(difference["tensors"]["rounded"]) is rounded
+
+
+@pytest.mark.parametrize(("family", "head"), CELLS, ids=str)
+def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path) -> None:
+    compared = FAMILIES[family]
+    model = make_model(compared, head)
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    found = mlxbert.convert(a, b)
+    assert found.changed == ()
+    assert_agrees(found)
+    again = reload(model, b)
+    assert_same_tensors(again, model)
+    assert_same_outputs(again, model, compared)
+    assert_same_here(b, a, compared)
+    assert (b / "config.json").read_bytes() == (a / "config.json").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("family", "head"), SOME, ids=str)
+def test_a_model_in_halves_is_the_model_cast(family: str, head: str, dtype: str, tmp_path: Path) -> None:
+    model = make_model(FAMILIES[family], head)
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    assert_agrees(mlxbert.convert(a, b, dtype=dtype), rounded=True)
+    assert_same_tensors(reload(model, b, DTYPES[dtype]), model, DTYPES[dtype])
+    assert_same_tensors(reload(model, b, "auto"), model, DTYPES[dtype])  # config.json says so
+    wide = mlxbert.convert(b, tmp_path / "c", dtype="float32")
+    assert_agrees(wide)
+    assert_same_tensors(reload(model, tmp_path / "c", "auto"), model.to(DTYPES[dtype]).to(torch.float32))
+
+
+@pytest.mark.parametrize(("family", "head"), SOME, ids=str)
+def test_a_model_in_shards_is_the_model(family: str, head: str, tmp_path: Path) -> None:
+    model = make_model(FAMILIES[family], head)
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    assert_agrees(mlxbert.convert(a, b, max_shard_size="12KB"))
+    assert len(list(b.glob("model-*-of-*.safetensors"))) >= 3 and not (b / "model.safetensors").exists()
+    assert_same_tensors(reload(model, b), model)
+    assert_same_here(b, a, FAMILIES[family])
+    once_more = mlxbert.convert(b, tmp_path / "c")  # shards are read, one file is written
+    assert_agrees(once_more)
+    assert_same_tensors(reload(model, tmp_path / "c"), model)
+
+
+@pytest.mark.parametrize(("family", "head"), SOME, ids=str)
+def test_what_torch_saved_becomes_the_model(family: str, head: str, tmp_path: Path) -> None:
+    model = make_model(FAMILIES[family], head)
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    path = a / "model.safetensors"
+    torch.save(importlib.import_module("safetensors.torch").load_file(path), a / "pytorch_model.bin")
+    path.unlink()
+    assert mlxbert.convert(a, b).changed == ("weights: PyTorch → safetensors",)
+    assert_same_tensors(reload(model, b), model)
+
+
+MASKED_LM = [family for family, head in CELLS if head == "ForMaskedLM"]
+
+
+@pytest.mark.parametrize("family", MASKED_LM)
+def test_a_decoder_that_is_equal_though_not_tied_goes_along(family: str, tmp_path: Path) -> None:
+    compared = FAMILIES[family]
+    loose = Compared(compared.classes, compared.changes | {"tie_word_embeddings": False}, compared.heads)
+    model = make_model(loose, "ForMaskedLM")
+    weight, bias, original = compared.kind.decoder
+    with torch.no_grad():
+        model.get_parameter(weight).copy_(model.get_input_embeddings().weight)
+        if bias is not None and bias in model.state_dict():
+            model.get_parameter(bias).copy_(model.get_parameter(original))
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    assert weight in tensors_in(a)
+    assert_agrees(mlxbert.convert(a, b))
+    assert_same_tensors(reload(model, b), model)
+
+
+CHOICES = ("bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert", "deberta-v3")
+
+
+@pytest.mark.parametrize("family", CHOICES)
+def test_a_head_that_is_not_run_here_goes_along(family: str, tmp_path: Path) -> None:
+    model = make_model(FAMILIES[family], "ForMultipleChoice")
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    assert_agrees(mlxbert.convert(a, b))
+    assert_same_tensors(reload(model, b), model)
+
+
+def test_the_head_of_deberta_has_the_name_that_its_configuration_tells(tmp_path: Path) -> None:
+    compared = FAMILIES["deberta-v3"]
+    model = make_model(Compared("DebertaV2", compared.changes | {"legacy": False}), "ForMaskedLM")
+    a = save(model, tmp_path / "a")
+    assert any(name.startswith("lm_predictions.lm_head.") for name in tensors_in(a))
+    assert_agrees(mlxbert.convert(a, tmp_path / "b"))
+    assert_same_tensors(reload(model, tmp_path / "b"), model)
+    # As it was published: the names of version 3, and nothing that says so.
+    write_config(a, {key: value for key, value in read_config(a).items() if key != "legacy"})
+    assert_agrees(mlxbert.convert(a, tmp_path / "c"))
+    legacy = make_model(compared, "ForMaskedLM", seed=21)
+    found = reload(legacy, tmp_path / "c").state_dict()
+    ours = model.state_dict()
+    for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias"):
+        head = ours[f"lm_predictions.lm_head.{name}"]
+        assert torch.equal(found[f"cls.predictions.transform.{name}"], head)
+    assert torch.equal(found["cls.predictions.bias"], ours["lm_predictions.lm_head.bias"])
+
+
+def test_a_folder_of_2018_becomes_one_of_today(tmp_path: Path) -> None:
+    model = make_model(FAMILIES["bert"], "ForPreTraining")
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    spelling = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    tensors = {}
+    for name, array in tensors_in(a).items():
+        old = next((name.replace(today, old) for today, old in spelling.items() if name.endswith(today)), name)
+        tensors[old] = array
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["bert.embeddings.position_ids"] = mx.arange(27)[None]
+    found = mlxbert.convert(write_tensors(a, tensors), b)
+    assert_agrees(found)
+    assert set(found.left_out) == {"cls.predictions.decoder.weight", "bert.embeddings.position_ids"}
+    assert_same_tensors(reload(model, b), model)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_transformers_refuses_quantized_weights(bits: int, tmp_path: Path) -> None:
+    compared = FAMILIES["bert"]
+    wide = {"hidden_size": 64, "num_attention_heads": 4}
+    model = make_model(Compared("Bert", compared.changes | wide), "ForMaskedLM")
+    found = mlxbert.convert(save(model, tmp_path / "a"), tmp_path / "b", quantize=bits, group_size=32)
+    assert found.difference["agree"] and found.difference["tensors"]["rounded"] > 10
+    with pytest.raises(RuntimeError, match="mismatch"):
+        type(model).from_pretrained(tmp_path / "b")
+
+
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForTokenClassification"])
+@pytest.mark.parametrize("factor", [None, 8.0])
+def test_gte_in_the_dialect_of_its_authors_is_written_in_that_of_transformers(
+    factor: float | None, head: str, tmp_path: Path
+) -> None:
+    model = make_model(FAMILIES["gte"], head)
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    values = read_config(a)
+    theta = values.pop("rope_parameters")["rope_theta"]
+    scaled = {} if factor is None else {"rope_scaling": {"type": "ntk", "factor": factor}}
+    named = {"architectures": [f"New{head}"], "auto_map": {"AutoModel": "modeling.NewModel"}}
+    write_config(a, values | {"model_type": "new", "rope_theta": theta} | named | scaled)
+    write_tensors(a, {name.replace("gte.", "new.", 1): array for name, array in tensors_in(a).items()})
+    assert_agrees(mlxbert.convert(a, b))
+    found = reload(model, b)
+    assert_same_tensors(found, model)
+    assert "auto_map" not in read_config(b) and read_config(b)["model_type"] == "gte"
+    if head == "Model":  # what mlxbert computes of the authors' dialect, transformers computes of its own
+        assert_same_hidden(a, found)
+
+
+@pytest.mark.parametrize("head", ["Model", "ForSequenceClassification"])
+def test_nomic_in_the_dialect_of_its_authors_is_written_in_that_of_transformers(head: str, tmp_path: Path) -> None:
+    model = make_model(FAMILIES["nomic"], head)
+    a, b = save(model, tmp_path / "a"), tmp_path / "b"
+    write_config(a, nomic_of_its_authors(read_config(a)) | {"auto_map": {"AutoModel": "modeling.NomicBertModel"}})
+    write_tensors(a, {name.replace("nomic_bert.", "bert.", 1): array for name, array in tensors_in(a).items()})
+    assert_agrees(mlxbert.convert(a, b))
+    found = reload(model, b)
+    assert_same_tensors(found, model)
+    if head == "Model":
+        assert_same_hidden(a, found)
+
+
+def assert_same_hidden(folder: Path, model: Any) -> None:
+    """Mlxbert on the folder and transformers on what was made of it."""
+    ids = np.arange(5, 25).reshape(2, 10) % 43
+    ours = np.array(load_network(folder).encoder(mx.array(ids)).last_hidden_state)
+    with torch.no_grad():
+        theirs = model(torch.tensor(ids)).last_hidden_state.numpy()
+    assert np.abs(ours - theirs).max() < 2e-5

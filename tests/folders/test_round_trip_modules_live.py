@@ -1,0 +1,98 @@
+"""`mlxbert convert` and sentence-transformers: what it wrote gives the very vectors of what it was made of."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+
+pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
+st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live parity needs sentence-transformers")
+import torch  # noqa: E402
+from sentence_transformers.sentence_transformer.modules import Pooling  # noqa: E402
+
+from tests.folders.test_round_trip import check_manifest  # noqa: E402
+from tests.weights.test_sentence_transformers_live import (  # noqa: E402
+    BOUND,
+    DIALECTS,
+    PROMPTS,
+    STACKS,
+    TEXTS,
+    D,
+    bert,
+    save_bert,
+    save_model,
+)
+
+__all__ = ["bert"]
+OLD = ("all poolings", "Dense with residual", "Dense without bias", "Dense, LayerNorm, Normalize", "weightedmean")
+CELLS = [(stack, "version 6") for stack in STACKS] + [
+    (stack, dialect) for stack in OLD for dialect in DIALECTS if dialect != "version 6"
+]
+
+
+def vectors(folder: Path, **settings: Any) -> Any:
+    """What sentence-transformers gives."""
+    model = st.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    return model.encode(TEXTS, batch_size=5, show_progress_bar=False, **settings)
+
+
+def check(a: Path, b: Path, **settings: Any) -> None:
+    """Both give the same vectors there, and the same here; every file that matters is there."""
+    if not b.exists():
+        check_manifest(mlxbert.convert(a, b))
+    theirs = vectors(b, **settings)
+    assert np.array_equal(theirs, vectors(a, **settings))
+    ours = [mlxbert.embed(mlxbert.load(folder, task="embed", dtype="float32"), TEXTS, **settings) for folder in (a, b)]
+    assert np.array_equal(ours[0], ours[1]) and np.abs(ours[1] - theirs).max() <= BOUND * max(1.0, np.abs(theirs).max())
+    files = [{path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} for folder in (a, b)]
+    weights = {name for name in files[0] if name.endswith(".bin")}
+    assert files[0] - weights <= files[1]
+    assert not any(name.endswith(".bin") for name in files[1])
+
+
+@pytest.mark.parametrize(("stack", "dialect"), CELLS, ids=str)
+def test_every_module_goes_along(stack: str, dialect: str, bert: Path, tmp_path: Path) -> None:
+    check(save_model(tmp_path / "a", bert, STACKS[stack](), {}, dialect), tmp_path / "b")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_modules_that_torch_saved_become_safetensors(dialect: str, bert: Path, tmp_path: Path) -> None:
+    a, b = save_model(tmp_path / "a", bert, STACKS["Dense, LayerNorm, Normalize"](), {}, dialect), tmp_path / "b"
+    read = importlib.import_module("safetensors.torch").load_file
+    paths = [path for path in a.rglob("model.safetensors") if path.parent.name[:1] in "23"]
+    assert len(paths) == 2
+    for path in paths:
+        torch.save(read(path), path.with_name("pytorch_model.bin"))
+        path.unlink()
+    check(a, b)
+    assert all((b / path.relative_to(a)).is_file() for path in paths)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_settings_go_along(dialect: str, bert: Path, tmp_path: Path) -> None:
+    settings = PROMPTS | {"default_prompt_name": "query", "truncate_dim": 20, "max_seq_length": 12}
+    a = save_model(tmp_path / "a", bert, [Pooling(D, "mean", include_prompt=False)], settings, dialect)
+    check(a, tmp_path / "b")
+    check(a, tmp_path / "b", prompt_name="passage")
+    check(a, tmp_path / "b", prompt="")
+    assert vectors(tmp_path / "b").shape == (len(TEXTS), 20)
+
+
+@pytest.mark.parametrize("dialect", ["version 2", "version 0"])
+@pytest.mark.parametrize("lower", [False, True])
+def test_lower_casing_goes_along(lower: bool, dialect: str, tmp_path: Path) -> None:
+    cased = save_bert(tmp_path / "cased", lower=False)
+    a = save_model(tmp_path / "a", cased, [Pooling(D, "mean")], {"do_lower_case": lower}, dialect)
+    check(a, tmp_path / "b")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_halves_open_in_halves_and_point_the_same_way(dialect: str, bert: Path, tmp_path: Path) -> None:
+    a = save_model(tmp_path / "a", bert, STACKS["Dense, LayerNorm, Normalize"](), {}, dialect)
+    check_manifest(mlxbert.convert(a, tmp_path / "b", dtype="float16"))
+    cosines = (vectors(a) * vectors(tmp_path / "b").astype(np.float32)).sum(axis=1)
+    assert cosines.min() > 0.999

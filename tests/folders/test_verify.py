@@ -1,0 +1,352 @@
+"""`mlxbert.verify` of facts, parts, tokenizers and ways to vectors: planted differences, each found and named."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert import Verification
+from mlxbert.config import Absolute, HeadConfig
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
+from mlxbert.folders import facts
+from mlxbert.folders import verify as module
+from mlxbert.folders.probes import PAIRS, TEXTS
+from mlxbert.results import Embedding
+from mlxbert.tasks.embed import embed_stream
+from mlxbert.weights.tokenizers.files import read_tokenizer
+from tests.helpers.frozen import change_config, tensors_in, write_model, write_tensors
+from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
+from tests.helpers.tiny import VOCAB, save
+from tests.helpers.vocabularies import byte_files, put
+
+
+def names(found: Verification) -> list[str]:
+    """What differs."""
+    assert found.agree is (not found.differences)
+    json.dumps(found.to_dict(), allow_nan=False)
+    return [difference.name for difference in found.differences]
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    return save(tmp_path / "a")
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Path:
+    return save(tmp_path / "b")
+
+
+def test_a_model_agrees_with_itself(a: Path) -> None:
+    found = mlxbert.verify(a, a)
+    assert (found.agree, found.differences, found.notes) == (True, (), ())
+    count = len(tensors_in(a))
+    assert found.tensors == {"compared": count, "equal": count, "rounded": 0, "different": 0}
+    assert found.outputs["texts"] == len(TEXTS) + len(PAIRS)
+    assert found.outputs["last_hidden_state"] == 0.0 and found.outputs["heads"] == {"next_sentence": 0.0}
+    assert found.outputs["vectors"] == {"smallest_cosine": 1.0, "largest_difference": 0.0}
+    assert found.outputs["fill_mask"] == {"masks": 5, "same_first_word": 1.0, "largest_score_difference": 0.0}
+    assert found.outputs["tolerance"] == module.TOLERANCES["F32"]
+    assert mlxbert.verify(a, a, tolerance=0).agree
+
+
+def test_it_is_true_if_the_models_agree(a: Path, b: Path) -> None:
+    assert mlxbert.verify(a, b)
+    change_config(b, layer_norm_eps=1e-5)
+    assert not mlxbert.verify(a, b)
+
+
+@pytest.mark.parametrize(("value", "said"), [
+    (None, "none"), (True, "yes"), (0.5, "0.5"), ("gelu_new", "gelu_new"), ("q: ", "'q: '"), (("mean",), "mean"),
+    ((0, 1), "0, 1"), ((), "none"), ({}, "none"), ({"query": "q: "}, "query 'q: '"), (Absolute(8), "Absolute"),
+    ("x" * 200, "x" * 119 + "…"), (tuple(range(99)), ", ".join(map(str, range(99)))[:119] + "…"),
+], ids=str)  # fmt: skip
+def test_values_are_shown_as_people_write_them(value: object, said: str) -> None:
+    assert facts.shown(value) == said
+
+
+def test_a_copy_agrees(a: Path, tmp_path: Path) -> None:
+    shutil.copytree(a, tmp_path / "copy")
+    found = mlxbert.verify(a, tmp_path / "copy")
+    assert found.agree and not found.notes
+    assert found.tensors["equal"] == found.tensors["compared"] > 0
+
+
+def test_another_eps(a: Path, b: Path) -> None:
+    change_config(b, layer_norm_eps=1e-5)
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["layer_norm_eps"]
+    assert found.differences[0].text == "layer_norm_eps: 0.01 in A; 1e-05 in B"
+    assert (found.differences[0].kind, found.differences[0].a) == ("config", 0.01)
+    assert found.outputs["last_hidden_state"] > 1e-4
+
+
+def test_another_activation(a: Path, b: Path) -> None:
+    change_config(b, hidden_act="gelu_new")
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["hidden_act", "heads.masked_lm.activation"]
+    assert found.differences[0].text == "hidden_act: gelu in A; gelu_new in B"
+
+
+def test_dropout_matters_in_training_only(a: Path, b: Path) -> None:
+    change_config(b, hidden_dropout_prob=0.25)
+    found = mlxbert.verify(a, b)
+    assert found.agree
+    assert found.notes == ("hidden_dropout: 0.1 in A; 0.25 in B; it matters in training only",)
+
+
+def test_a_missing_pooler(a: Path, b: Path) -> None:
+    kept = {name: array for name, array in tensors_in(b).items() if "pooler" not in name}
+    write_tensors(b, {name: array for name, array in kept.items() if "seq_relationship" not in name})
+    found = mlxbert.verify(a, b)
+    assert sorted(names(found)) == ["next_sentence", "pooler"]
+    assert {difference.text for difference in found.differences} == {
+        "pooler: A has it, B has not",
+        "next_sentence: A has it, B has not",
+    }
+    assert mlxbert.verify(b, a).differences[0].text.endswith(": B has it, A has not")
+
+
+def test_renamed_labels(tmp_path: Path) -> None:
+    a, b = (write_model("bert", "ForSequenceClassification", tmp_path / name) for name in "ab")
+    for folder in (a, b):
+        (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
+    change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["heads.labels"]
+    assert (found.differences[0].a, found.differences[0].b) == (["A", "B", "C", "D"], ["A", "B", "other", "D"])
+    assert found.outputs["heads"] == {"sequence_classifier": 0.0}
+
+
+def test_facts_of_heads_that_neither_model_has_are_noted(a: Path, b: Path) -> None:
+    change_config(b, id2label={"0": "no", "1": "yes"})
+    found = mlxbert.verify(a, b)
+    assert found.agree
+    (note,) = found.notes
+    assert note == "heads.labels: LABEL_0, LABEL_1 in A; no, yes in B; it matters to heads that neither has"
+
+
+def test_a_classifier_that_only_one_model_has(tmp_path: Path) -> None:
+    a, b = (write_model("bert", head, tmp_path / head) for head in ("Model", "ForSequenceClassification"))
+    for folder in (a, b):
+        (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
+    change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
+    for found in (mlxbert.verify(a, b), mlxbert.verify(b, a)):
+        assert names(found) == ["heads.labels", "sequence_classifier"]
+        assert found.tensors["equal"] == found.tensors["compared"] == len(tensors_in(a))
+
+
+def test_every_fact_of_heads_has_its_users() -> None:
+    assert {field.name for field in dataclasses.fields(HeadConfig)} == facts._USERS.keys()
+
+
+def test_lower_casing(a: Path, tmp_path: Path) -> None:
+    b = save(tmp_path / "b", settings={"do_lower_case": False})
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["lower_case", "cut"]
+    assert (found.differences[0].a, found.differences[0].b) == (True, False)
+    assert found.differences[1].text.startswith("cut: 'The cat sat on the mat.' becomes '[CLS] the cat")
+    assert 0 < found.outputs["texts"] < len(TEXTS)
+
+
+def test_a_second_text_in_another_segment(a: Path, b: Path) -> None:
+    for folder, segment in ((a, 1), (b, 0)):
+        told = json.loads(read_tokenizer(folder).tokenizer.to_str())
+        for piece in told["post_processor"]["pair"][3:]:
+            next(iter(piece.values()))["type_id"] = segment
+        write_json(folder / "tokenizer.json", told)
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["offsets"] and found.outputs["texts"] == len(TEXTS)
+    assert "their offsets or segments are not" in found.differences[0].text
+
+
+def test_offsets_of_the_same_tokens(tmp_path: Path) -> None:
+    a, b = (put(write_model("roberta", "Model", tmp_path / name), byte_files()) for name in "ab")
+    told = json.loads(read_tokenizer(b).tokenizer.to_str())
+    told["post_processor"]["trim_offsets"] = False
+    write_json(b / "tokenizer.json", told)
+    assert names(mlxbert.verify(a, b)) == ["offsets"]
+
+
+def test_another_mask_token(a: Path, tmp_path: Path) -> None:
+    found = mlxbert.verify(a, save(tmp_path / "b", settings={"mask_token": "paris"}))
+    assert [difference.text for difference in found.differences] == ["special.mask: '[MASK]' in A; paris in B"]
+
+
+def test_two_words_of_the_vocabulary_swapped(a: Path, tmp_path: Path) -> None:
+    vocab = list(VOCAB)
+    vocab[6], vocab[9] = vocab[9], vocab[6]
+    found = mlxbert.verify(a, save(tmp_path / "b", vocab=vocab))
+    assert names(found) == ["vocabulary"]
+    assert found.differences[0].text == "vocabulary: the first that differs is id 6: 'cat' in A; 'on' in B"
+
+
+def test_a_longer_vocabulary(a: Path, tmp_path: Path) -> None:
+    found = mlxbert.verify(save(tmp_path / "b", vocab=VOCAB[:-1]), a)
+    assert names(found) == ["vocabulary"]
+    assert f"{len(VOCAB) - 1} tokens in A, {len(VOCAB)} in B; " in found.differences[0].text
+
+
+def test_another_longest_input(a: Path, tmp_path: Path) -> None:
+    found = mlxbert.verify(a, save(tmp_path / "b", settings={"model_max_length": 20}))
+    assert names(found) == ["max_length"]
+    assert (found.differences[0].kind, found.differences[0].b) == ("tokenizer", 20)
+
+
+def test_another_first_position(tmp_path: Path) -> None:
+    a, b = (write_model("roberta", "Model", tmp_path / name) for name in "ab")
+    for folder in (a, b):
+        put(folder, byte_files())
+    change_config(b, pad_token_id=6)
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["pad_token_id", "positions.first_position"]
+    assert [difference.text for difference in found.differences][1] == "positions.first_position: 8 in A; 7 in B"
+
+
+def test_another_pooling(tmp_path: Path) -> None:
+    found = mlxbert.verify(save_st(tmp_path / "a", pooling("mean")), save_st(tmp_path / "b", pooling("cls")))
+    assert names(found) == ["poolings"]
+    assert found.differences[0].text == "poolings: mean in A; cls in B"
+    assert found.outputs["last_hidden_state"] == 0.0 and found.outputs["vectors"]["largest_difference"] > 1e-4
+
+
+def test_another_similarity(tmp_path: Path) -> None:
+    unsaid, cosine, dot = (
+        save_st(tmp_path / str(name), pooling("mean"), settings={"similarity_fn_name": name} if name else {})
+        for name in (None, "cosine", "dot")
+    )
+    for one in (unsaid, cosine):
+        found = mlxbert.verify(one, dot)
+        assert names(found) == ["similarity_fn_name"] and found.differences[0].kind == "embedding"
+        assert found.differences[0].text == "similarity_fn_name: cosine in A; dot in B"
+    assert mlxbert.verify(unsaid, cosine).agree
+
+
+def test_a_missing_normalize_module(tmp_path: Path) -> None:
+    a, b = save_st(tmp_path / "a", pooling("mean"), NORMALIZE), save_st(tmp_path / "b", pooling("mean"))
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["layers"]
+    assert found.differences[0].text == "layers behind the pooling: Normalize in A; nothing in B"
+
+
+def test_another_limit_for_vectors(tmp_path: Path) -> None:
+    a = save_st(tmp_path / "a", pooling("mean"), transformer={"max_seq_length": 32})
+    b = save_st(tmp_path / "b", pooling("mean"), transformer={"max_seq_length": 16})
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["max_length"]
+    assert (found.differences[0].kind, found.differences[0].a, found.differences[0].b) == ("embedding", 32, 16)
+
+
+def test_the_default_said_aloud_is_no_difference(a: Path, tmp_path: Path) -> None:
+    assert mlxbert.verify(a, save_st(tmp_path / "b", pooling("mean"), transformer={"max_seq_length": 32})).agree
+
+
+def test_prompts_and_layers_behind_the_pooling(tmp_path: Path) -> None:
+    mx.random.seed(1)
+    weight = mx.random.normal((8, 24))
+    a = save_st(tmp_path / "a", pooling("mean"), dense(weight), settings={"prompts": {"query": "q: "}})
+    b = save_st(tmp_path / "b", pooling("mean"), dense(weight + 1), settings={"prompts": {"query": "find: "}})
+    c = save_st(tmp_path / "c", pooling("mean"), dense(weight, activation="ReLU"))
+    d = save_st(tmp_path / "d", pooling("mean"))
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["prompts", "embedder.layers.0.linear.weight"]
+    one, other = (_vectors(folder) for folder in (a, b))
+    cosines = (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+    assert cosines.min() < cosines.max() - 0.01
+    assert found.outputs["vectors"]["smallest_cosine"] == pytest.approx(cosines.min(), abs=1e-4)
+    assert found.outputs["vectors"]["largest_difference"] == pytest.approx(np.abs(one - other).max(), rel=1e-3)
+    assert names(mlxbert.verify(a, c)) == ["prompts", "layers"]
+    assert names(mlxbert.verify(a, d)) == ["prompts", "layers"]
+
+
+def _vectors(folder: Path) -> Any:
+    results = list(embed_stream(mlxbert.load(folder, dtype="float32"), TEXTS, on_error="return"))
+    return np.stack([result.embedding for result in results if isinstance(result, Embedding)])
+
+
+def test_vectors_that_only_one_model_makes(a: Path, tmp_path: Path) -> None:
+    b = save_st(tmp_path / "b", pooling("mean"))
+    write_json(b / "modules.json", [{"type": "my.Module", "path": ""}])
+    found = mlxbert.verify(a, b)
+    assert names(found) == ["embedder"]
+    assert found.differences[0].text.startswith("B: no vectors: modules.json: module 'my.Module'")
+    assert "vectors" not in found.outputs and mlxbert.verify(b, b).agree
+
+
+def test_models_of_different_families_and_sizes(a: Path, tmp_path: Path) -> None:
+    b = put(write_model("roberta", "Model", tmp_path / "b"), byte_files())
+    found = mlxbert.verify(a, b)
+    assert {"hidden_size", "kind"} <= {*names(found)}
+    assert "family: bert in A; roberta in B" in found.notes
+    shapes = [difference for difference in found.differences if difference.name == "encoder.embeddings.word.weight"]
+    assert shapes[0].text == f"encoder.embeddings.word.weight: {len(VOCAB)} x 24 in A; 43 x 30 in B"
+    assert "last_hidden_state" not in found.outputs
+
+
+def test_other_kinds_of_positions_and_of_sizes(a: Path, tmp_path: Path) -> None:
+    b = write_model("modernbert", "Model", tmp_path / "b")
+    (b / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
+    found = mlxbert.verify(a, b)
+    kinds = {difference.name: difference.text for difference in found.differences}
+    assert kinds["positions"] == "positions: Absolute in A; Rotary in B"
+    assert kinds["block"] == "block: PostNorm in A; PreNorm in B"
+    assert "encoder.embeddings.position.weight: only A has it" in kinds.values()
+
+
+def test_one_problem_in_two_folders_is_no_difference(tmp_path: Path) -> None:
+    a, b = (write_model("bert", "ForSequenceClassification", tmp_path / name) for name in "ab")
+    for folder in (a, b):
+        (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
+        change_config(folder, id2label={"0": "A", "2": "B"})
+    found = mlxbert.verify(a, b)
+    assert found.agree
+    (note,) = found.notes
+    assert note.startswith("sequence_classifier can be run with neither: config.json: id2label is")
+    tensors = tensors_in(b)
+    write_tensors(b, tensors | {"classifier.bias": tensors["classifier.bias"] + 1})
+    assert names(mlxbert.verify(a, b)) == ["classifier.bias"]
+
+
+def test_one_that_cannot_be_loaded_is_an_error(a: Path, tmp_path: Path) -> None:
+    for one, other in ((a, tmp_path / "none"), (tmp_path / "none", a)):
+        with pytest.raises(CheckpointError, match="no such folder"):
+            mlxbert.verify(one, other)
+    with pytest.raises(CheckpointError, match="is a file"):
+        mlxbert.verify(a, a / "config.json")
+
+
+def test_damaged_weights_are_an_error(a: Path, b: Path) -> None:
+    path = b / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
+        mlxbert.verify(a, b)
+
+
+def test_an_encoder_that_lacks_a_tensor_is_an_error(a: Path, b: Path) -> None:
+    tensors = tensors_in(b)
+    del tensors["bert.encoder.layer.1.attention.self.query.weight"]
+    write_tensors(b, tensors)
+    with pytest.raises(CheckpointError, match="is missing"):
+        mlxbert.verify(a, b)
+
+
+def test_a_head_that_lacks_a_tensor_is_a_difference(a: Path, b: Path) -> None:
+    tensors = tensors_in(b)
+    del tensors["cls.predictions.bias"]
+    write_tensors(b, tensors)
+    found = mlxbert.verify(a, b)
+    assert [difference.text for difference in found.differences] == ["B: tensor 'cls.predictions.bias' is missing"]
+
+
+def test_a_source_that_is_none(a: Path) -> None:
+    nothing: Any = None
+    with pytest.raises(ArgumentError, match="b is of type NoneType"):
+        mlxbert.verify(a, nothing)
+    with pytest.raises(MlxbertError):
+        mlxbert.verify(a, a, device="toaster")

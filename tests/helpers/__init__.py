@@ -1,0 +1,1 @@
+"""What many tests share: model folders, reference numbers, the program, a hub."""

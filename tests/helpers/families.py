@@ -1,0 +1,249 @@
+"""The families and heads that are compared with transformers: tiny, with every number far from its default."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.helpers.parity import Case, make_cases
+
+_ALL = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+# Random models with a gate or many steps amplify rounding: in half precision transformers is 10 % off its own single
+# precision. Smaller weights keep that down.
+_CALM = {"initializer_range": 0.15}
+_LABELS = {0: "A", 1: "B", 2: "C", 3: "D"}
+
+COMMON: dict[str, Any] = {
+    "vocab_size": 43,
+    "hidden_size": 30,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 3,
+    "intermediate_size": 41,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 0.01,
+    "max_position_embeddings": 27,
+    "type_vocab_size": 3,
+    "pad_token_id": 7,
+    "initializer_range": 0.25,
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What tests believe of a family, written down once more beside the code that computes it.
+
+    Attributes:
+        decoder: Names of the copy of the word embeddings, and of the copy of the words' bias and its original; `None`
+            where there is one bias only.
+        counted: Whether positions count from the pad id + 1, without pad tokens.
+        rotary: Whether there is no table of positions because queries and keys are rotated.
+        gelu_masked_lm: Whether the masked-word head has gelu whatever the activation is.
+        classifier: The activation in the sequence classifier; `None` where it takes the pooler.
+        activation_key: What its configuration calls the activation.
+        eps_key: What its configuration calls the eps of norms.
+    """
+
+    decoder: tuple[str, str | None, str | None]
+    counted: bool = False
+    rotary: bool = False
+    gelu_masked_lm: bool = False
+    classifier: str | None = None
+    activation_key: str = "hidden_act"
+    eps_key: str = "layer_norm_eps"
+
+
+_CLS = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "cls.predictions.bias"
+_LM_HEAD = "lm_head.decoder.weight", "lm_head.decoder.bias", "lm_head.bias"
+_LIKE_ROBERTA = Kind(_LM_HEAD, counted=True, gelu_masked_lm=True, classifier="tanh")
+# By what the names of transformers' classes begin with.
+KINDS = {
+    "Bert": Kind(_CLS),
+    "Roberta": _LIKE_ROBERTA,
+    "XLMRoberta": _LIKE_ROBERTA,
+    "Camembert": _LIKE_ROBERTA,
+    "MPNet": _LIKE_ROBERTA,
+    "DistilBert": Kind(("vocab_projector.weight", None, None), classifier="relu", activation_key="activation"),
+    "Albert": Kind(("predictions.decoder.weight", "predictions.decoder.bias", "predictions.bias")),
+    "Electra": Kind(("generator_lm_head.weight", None, None), gelu_masked_lm=True, classifier="gelu"),
+    "ModernBert": Kind(
+        ("decoder.weight", None, None),
+        rotary=True,
+        classifier="silu",  # classifier_activation
+        activation_key="hidden_activation",
+        eps_key="norm_eps",
+    ),
+    "NomicBert": Kind(_CLS, rotary=True),
+    "Gte": Kind(("lm_head.decoder.weight", None, None), rotary=True, gelu_masked_lm=True),
+    "DebertaV2": Kind(_CLS, classifier="silu"),  # pooler_hidden_act
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A family as it is compared.
+
+    Attributes:
+        classes: What the names of its classes in transformers begin with.
+        changes: What differs from `COMMON`; `None` takes a fact out.
+        heads: How the names of its classes end.
+    """
+
+    classes: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    heads: tuple[str, ...] = _ALL
+
+    @property
+    def kind(self) -> Kind:
+        """What tests believe of it."""
+        return KINDS[self.classes]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that its configuration is made with."""
+        return {key: value for key, value in (COMMON | self.changes).items() if value is not None}
+
+    @property
+    def max_length(self) -> int:
+        """The longest input."""
+        facts = self.facts
+        if self.kind.counted:
+            return int(facts["max_position_embeddings"]) - 1 - int(facts["pad_token_id"])
+        return int(facts["max_position_embeddings"])
+
+    @property
+    def cases(self) -> dict[str, Case]:
+        """The inputs that it is compared on."""
+        facts = self.facts
+        return make_cases(facts["vocab_size"], self.max_length, facts["pad_token_id"], self.segments)
+
+    @property
+    def segments(self) -> int:
+        """Segment types that inputs may have; 1 where the model is given none."""
+        return int(self.facts.get("type_vocab_size", 0)) or 1
+
+
+_ROBERTA = {"type_vocab_size": 2, "max_position_embeddings": 35}
+_DISTIL = {
+    "hidden_size": None,
+    "num_attention_heads": None,
+    "num_hidden_layers": None,
+    "intermediate_size": None,
+    "hidden_act": None,
+    "layer_norm_eps": None,
+    "type_vocab_size": None,
+    "dim": 30,
+    "n_heads": 3,
+    "n_layers": 3,
+    "hidden_dim": 41,
+    "activation": "relu",
+}
+_MODERN = {
+    "hidden_act": None,
+    "hidden_activation": "gelu",
+    "layer_norm_eps": None,
+    "norm_eps": 0.01,
+    "type_vocab_size": None,
+    "num_hidden_layers": 5,
+    "local_attention": 8,
+    "classifier_activation": "silu",
+    **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2),
+}
+_DEBERTA = {
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "position_buckets": 8,
+    "max_relative_positions": 20,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+    "pooler_hidden_act": "silu",
+}
+_THETAS = {
+    "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 30.0},
+}
+
+FAMILIES: dict[str, Compared] = {
+    "bert": Compared("Bert", {}, (*_ALL, "ForPreTraining", "ForNextSentencePrediction")),
+    "bert, other activation": Compared("Bert", {"hidden_act": "gelu_new", "num_hidden_layers": 1}),
+    "roberta": Compared("Roberta", _ROBERTA),
+    "roberta, other activation": Compared("Roberta", _ROBERTA | {"hidden_act": "relu", "num_hidden_layers": 1}),
+    "xlm-roberta": Compared("XLMRoberta", _ROBERTA | {"type_vocab_size": 1}),
+    "camembert": Compared("Camembert", _ROBERTA | {"type_vocab_size": 1, "hidden_act": "silu"}),
+    "distilbert": Compared("DistilBert", _DISTIL),
+    "albert": Compared("Albert", {"embedding_size": 17, "num_hidden_groups": 1}, (*_ALL, "ForPreTraining")),
+    "albert, two groups": Compared(
+        "Albert", _CALM | {"embedding_size": 30, "num_hidden_layers": 4, "num_hidden_groups": 2}
+    ),
+    "electra": Compared("Electra", {"embedding_size": 17, "hidden_act": "relu"}, (*_ALL, "ForPreTraining")),
+    "electra, as wide": Compared("Electra", {"embedding_size": 30}, (*_ALL, "ForPreTraining")),
+    "mpnet": Compared("MPNet", {"type_vocab_size": None, "pad_token_id": 1, "max_position_embeddings": 50}),
+    "mpnet, long": Compared(
+        "MPNet", {"type_vocab_size": None, "pad_token_id": 1, "max_position_embeddings": 150}, ("Model",)
+    ),
+    "modernbert": Compared("ModernBert", _MODERN | {"rope_parameters": _THETAS}),
+    "modernbert, mean, biases": Compared(
+        "ModernBert",
+        _MODERN
+        | {"classifier_pooling": "mean", "decoder_bias": False}
+        | dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), True),
+    ),
+    "nomic": Compared(
+        "NomicBert",
+        _CALM | {"hidden_act": "silu", "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
+        ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"),
+    ),
+    "gte": Compared(
+        "Gte",
+        _CALM | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "type_vocab_size": 2},
+        ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"),
+    ),
+    "gte, no segments": Compared("Gte", _CALM | {"type_vocab_size": 0, "hidden_act": "silu"}, ("Model", "ForMaskedLM")),
+    "deberta-v3": Compared("DebertaV2", _DEBERTA),
+    "deberta-v2": Compared(
+        "DebertaV2",
+        _DEBERTA
+        | {
+            "share_att_key": False,
+            "conv_kernel_size": 3,
+            "conv_groups": 2,
+            "conv_act": "gelu",
+            "embedding_size": 17,
+            "position_biased_input": True,
+            "type_vocab_size": 2,
+        },
+    ),
+    "deberta-v2, no buckets": Compared(
+        "DebertaV2", _DEBERTA | {"position_buckets": -1, "norm_rel_ebd": "none", "pos_att_type": "c2p"}
+    ),
+}
+
+
+# Their distances reach the last bucket, which takes long inputs: too large to be frozen.
+FROZEN = {family: compared for family, compared in FAMILIES.items() if not family.endswith("long")}
+FROZEN_CELLS = [(family, head) for family, compared in FROZEN.items() for head in compared.heads]
+CELLS = [(family, head) for family, compared in FAMILIES.items() for head in compared.heads]
+
+
+def make_config(compared: Compared, head: str) -> Any:
+    """The configuration that a model is made with."""
+    import transformers
+
+    labels = {} if head in ("ForQuestionAnswering", "ForPreTraining") else {"id2label": _LABELS}
+    facts = compared.facts | labels | {"attn_implementation": "eager"}
+    return getattr(transformers, f"{compared.classes}Config")(**facts)
+
+
+def make_model(compared: Compared, head: str, seed: int = 20) -> Any:
+    """A random model of transformers, its biases and norms away from 0 and 1, where they would go unnoticed."""
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    model = getattr(transformers, compared.classes + head)(make_config(compared, head)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+            elif parameter.ndim == 2 and ("embed" in name or "relative_attention_bias" in name):
+                parameter.add_(torch.randn_like(parameter) * 0.2)  # the row of padding, too
+    return model

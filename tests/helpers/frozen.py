@@ -1,0 +1,86 @@
+"""Frozen models and outputs of transformers: where they lie, and how a model folder is made of them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlxbert.device import mx
+from tests.helpers.parity import Array
+from tests.helpers.tiny import VOCAB
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
+
+
+def file_name(family: str) -> str:
+    """A family's name as that of its folder."""
+    return re.sub(r"[^a-z0-9]+", "-", family)
+
+
+def arrays(path: Path) -> dict[str, mx.array]:
+    """What a safetensors file holds; nothing where there is none."""
+    if not path.is_file():
+        return {}
+    found = mx.load(str(path))
+    assert isinstance(found, dict)
+    return found
+
+
+def frozen_outputs(family: str, head: str, case: str) -> dict[str, Array]:
+    """What transformers gave."""
+    start = f"{head}/{case}/"
+    found = arrays(GOLDENS / file_name(family) / "outputs.safetensors")
+    return {name.removeprefix(start): np.array(array) for name, array in found.items() if name.startswith(start)}
+
+
+def write_model(family: str, head: str, folder: Path) -> Path:
+    """Writes the model as transformers saved it; returns the folder."""
+    source = GOLDENS / file_name(family)
+    golden = json.loads((source / f"{head}.json").read_text(encoding="utf-8"))
+    encoder = arrays(source / "encoder.safetensors")
+    shared = {golden["prefix"] + name: array for name, array in encoder.items() if name not in golden["without"]}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(golden["config"]), encoding="utf-8")
+    mx.save_safetensors(str(folder / "model.safetensors"), shared | arrays(source / f"{head}.safetensors"))
+    return folder
+
+
+def add_vocabulary(folder: Path, size: int = 43) -> Path:
+    """Gives a model, whatever its family, a small vocabulary of BERT's kind; returns the folder."""
+    (folder / "vocab.txt").write_text("\n".join(VOCAB[:size]) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}', encoding="utf-8")
+    return folder
+
+
+def tensors_in(folder: Path) -> dict[str, mx.array]:
+    """The tensors of a model folder, read from disk."""
+    found = arrays(folder / "model.safetensors")
+    mx.eval(found)
+    return found
+
+
+def write_tensors(folder: Path, tensors: dict[str, mx.array]) -> Path:
+    """Puts other tensors into a model folder; returns the folder."""
+    mx.eval(tensors)  # the file that they may come from is about to be replaced
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors)
+    return folder
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a model folder."""
+    found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> Path:
+    """Puts another configuration into a model folder; returns the folder."""
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def change_config(folder: Path, **changes: Any) -> Path:
+    """Changes the configuration of a model folder; returns the folder."""
+    return write_config(folder, read_config(folder) | changes)

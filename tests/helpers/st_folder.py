@@ -1,0 +1,96 @@
+"""A model folder as sentence-transformers writes it, made without torch: the tiny model and modules behind it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlxbert.device import mx
+from tests.helpers.tiny import save
+
+# A module: the name of its class, its config.json (None for none), its tensors (None for no file).
+Spec = tuple[str, Mapping[str, Any] | None, Mapping[str, mx.array] | None]
+
+FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+
+
+def write_json(path: Path, value: object) -> None:
+    """Writes a file of a model folder, and the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def pooling(*modes: str, old: bool = False, **settings: Any) -> Spec:
+    """The Pooling module in one of the two dialects."""
+    named: dict[str, Any] = {"pooling_mode": modes[0] if len(modes) == 1 else list(modes)}
+    if old:
+        named = {flag: mode in modes for mode, flag in FLAGS.items()}
+    return "Pooling", {"word_embedding_dimension" if old else "embedding_dimension": 24} | named | settings, None
+
+
+def dense(weight: mx.array, bias: mx.array | None = None, activation: str = "Tanh", **settings: Any) -> Spec:
+    """A Dense module; `residual` among the settings is a tensor."""
+    residual = settings.pop("residual", None)
+    config = {
+        "in_features": weight.shape[1],
+        "out_features": weight.shape[0],
+        "bias": bias is not None,
+        "activation_function": f"torch.nn.modules.activation.{activation}",
+    }
+    tensors = {"linear.weight": weight, "linear.bias": bias, "residual.weight": residual}
+    return "Dense", config | settings, {name: array for name, array in tensors.items() if array is not None}
+
+
+def layer_norm(weight: mx.array, bias: mx.array) -> Spec:
+    """A LayerNorm module."""
+    return "LayerNorm", {"dimension": weight.size}, {"norm.weight": weight, "norm.bias": bias}
+
+
+NORMALIZE: Spec = ("Normalize", None, None)
+TRANSFORMER: Spec = ("Transformer", None, None)
+
+
+def write_modules(folder: Path, specs: Sequence[Spec], namespace: str = "sentence_transformers.models") -> Path:
+    """Writes `modules.json` and the folder of each module; the first is the Transformer, in the folder itself."""
+    entries = []
+    for number, (kind, config, tensors) in enumerate([TRANSFORMER, *specs]):
+        place = f"{number}_{kind}" if number else ""
+        entries.append({"idx": number, "name": str(number), "path": place, "type": f"{namespace}.{kind}"})
+        if config is not None:
+            write_json(folder / place / "config.json", config)
+        if tensors is not None:
+            mx.save_safetensors(str(folder / place / "model.safetensors"), dict(tensors))
+    write_json(folder / "modules.json", entries)
+    return folder
+
+
+def save_st(
+    folder: Path,
+    *specs: Spec,
+    transformer: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path:
+    """The tiny model with modules behind it.
+
+    Args:
+        folder: Where to.
+        specs: The modules behind the Transformer.
+        transformer: Its `sentence_bert_config.json`.
+        settings: The model's `config_sentence_transformers.json`.
+
+    Returns:
+        The folder.
+    """
+    write_modules(save(folder), specs)
+    if transformer is not None:
+        write_json(folder / "sentence_bert_config.json", transformer)
+    if settings is not None:
+        write_json(folder / "config_sentence_transformers.json", settings)
+    return folder

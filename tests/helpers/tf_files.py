@@ -1,0 +1,116 @@
+"""TensorFlow checkpoints for tests: the frozen ones, and indexes written byte by byte."""
+
+import json
+import shutil
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum
+from tests.helpers.frozen import GOLDENS, arrays
+from tests.helpers.parity import Array, Case
+from tests.helpers.vocabularies import field
+
+FROZEN = GOLDENS / "tf1"
+STEM = "model.ckpt-7"
+# The frozen networks: the folder, the file beside the checkpoint, and the class that asks for it.
+NETWORKS = {
+    "bert-pretraining": ("bert", "BertForPreTraining"),
+    "bert-classifier": ("bert", "BertForSequenceClassification"),
+    "bert-squad": ("bert", "BertForQuestionAnswering"),
+    "albert-pretraining": ("albert", "AlbertForPreTraining"),
+    "electra-pretraining": ("electra", "ElectraForPreTraining"),
+    "electra-pretraining, generator": ("generator", "ElectraForMaskedLM"),
+}
+
+
+def source(network: str) -> Path:
+    """The folder of a frozen network."""
+    return FROZEN / network.partition(",")[0]
+
+
+def frozen(network: str, kind: str) -> dict[str, Array]:
+    """What is frozen of a network: its `tensors`, `inputs` or `outputs`."""
+    found = arrays(source(network) / f"{NETWORKS[network][0]}.safetensors")
+    start = f"{kind}/"
+    return {name.removeprefix(start): np.array(array) for name, array in found.items() if name.startswith(start)}
+
+
+def frozen_case(network: str) -> Case:
+    """The input that the outputs belong to."""
+    given = frozen(network, "inputs")
+    return Case(*(np.asarray(given[name], np.int32) for name in ("ids", "mask", "segments")))
+
+
+def copy_checkpoint(network: str, folder: Path) -> Path:
+    """A copy of the checkpoint alone; returns its index."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in source(network).glob(f"{STEM}.*"):
+        shutil.copy(path, folder)
+    return folder / f"{STEM}.index"
+
+
+def write_model(network: str, folder: Path) -> Path:
+    """A model folder of the checkpoint and a `config.json`; returns it."""
+    name, architecture = NETWORKS[network]
+    copy_checkpoint(network, folder)
+    config = json.loads((source(network) / f"{name}_config.json").read_text(encoding="utf-8"))
+    kind = "electra" if name == "generator" else name
+    config |= {"model_type": kind, "architectures": [architecture]}
+    if architecture.endswith("SequenceClassification"):  # Google's configurations do not say how many labels there are
+        config["id2label"] = {number: f"label {number}" for number in range(4)}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf and LevelDB write it."""
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+
+
+def block(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """A block of a table, without what its keys share."""
+    written = b"".join(b"\0" + varint(len(key)) + varint(len(value)) + key + value for key, value in pairs)
+    return written + struct.pack("<II", 0, 1)
+
+
+def table(*blocks: bytes, kind: int = 0) -> bytes:
+    """A table of these blocks of data, each of a type."""
+    out, handles = b"", []
+    for number, content in enumerate((*blocks, block([]))):
+        handles.append(varint(len(out)) + varint(len(content)))
+        whole = content + bytes([kind if number < len(blocks) else 0])
+        out += whole + struct.pack("<I", checksum(whole))
+    index = block((b"%d" % number, handle) for number, handle in enumerate(handles[:-1])) + b"\0"
+    handle = varint(len(out)) + varint(len(index) - 1)
+    out += index + struct.pack("<I", checksum(index))
+    return out + (handles[-1] + handle).ljust(40, b"\0") + MAGIC
+
+
+HEADER = field(1, 1) + field(3, field(1, 1))  # one file of data, as version 1 writes it
+
+
+def entry(shape: tuple[int, ...] = (2,), data: bytes = b"\0" * 8, **facts: int) -> bytes:
+    """What an index says of a tensor; `facts` that differ by name."""
+    found = {"dtype": 1, "shard": 0, "offset": 0, "size": len(data), "crc": checksum(data)} | facts
+    axes = b"".join(field(2, field(1, size)) for size in shape)
+    plain = zip((1, 3, 4, 5), ("dtype", "shard", "offset", "size"), strict=True)
+    written = field(2, axes) + b"".join(field(number, found[name]) for number, name in plain)
+    return written + bytes([6 << 3 | 5]) + struct.pack("<I", found["crc"])
+
+
+def write_index(folder: Path, entries: Mapping[str, bytes], data: bytes = b"\0" * 8, header: bytes = HEADER) -> Path:
+    """A checkpoint of these entries and this data; returns its index."""
+    pairs: list[tuple[Any, bytes]] = [(b"", header), *((name.encode(), entries[name]) for name in sorted(entries))]
+    return write_table(folder, table(block(pairs)), data)
+
+
+def write_table(folder: Path, content: bytes, data: bytes = b"\0" * 8) -> Path:
+    """A checkpoint of this index and this data; returns the index."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{STEM}.data-00000-of-00001").write_bytes(data)
+    (folder / f"{STEM}.index").write_bytes(content)
+    return folder / f"{STEM}.index"

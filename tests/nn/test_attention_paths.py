@@ -1,0 +1,100 @@
+"""The ways to compute attention agree: the fused kernel of GPUs, plain arithmetic, near tokens only; and gradients."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlxbert.config import Biases, PreNorm, Rotary, Rotation
+from mlxbert.device import mx, nn
+from mlxbert.nn import attention, positions
+from mlxbert.nn.encoder import Encoder
+from tests.helpers.families import FROZEN
+from tests.helpers.frozen import frozen_outputs, write_model
+from tests.helpers.parity import assert_equal, load_network, outputs
+from tests.helpers.tiny import random_network, tiny_config
+
+NEAR = tuple(Rotation(30.0, window) for window in (None, 3, 5))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("family", FROZEN)
+def test_the_way_of_gpus_gives_the_same(
+    family: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "on_gpu", lambda: True)
+    network = load_network(write_model(family, "Model", tmp_path), dtype)
+    for name, case in FROZEN[family].cases.items():
+        assert_equal(outputs(network, case), frozen_outputs(family, "Model", name), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("family", ["bert", "mpnet", "modernbert", "deberta-v2"])
+def test_a_row_of_padding_alone_gives_numbers_on_gpus_too(
+    family: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "on_gpu", lambda: True)
+    network = load_network(write_model(family, "Model", tmp_path), dtype)
+    mask = mx.array([[1, 1, 1, 0], [0, 0, 0, 0]])
+    assert mx.isfinite(network(mx.full((2, 4), 5), mask).last_hidden_state).all().item()
+
+
+def near_encoder() -> Encoder:
+    """An encoder with layers that see all, three and five tokens on each side."""
+    facts = tiny_config(layer_schedule=(0, 1, 2), type_vocab_size=0)
+    config = replace(facts, positions=Rotary(70, NEAR), block=PreNorm(), gated=True, biases=Biases(norm=False))
+    return random_network(config, heads=()).encoder
+
+
+@pytest.mark.parametrize("length", [13, 16, 17, 40, 61])
+def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = near_encoder()
+    mx.random.seed(length)
+    ids = mx.random.randint(0, 40, (4, length))
+    mask = mx.arange(length) < mx.array([[length], [length - 6], [1], [length // 2]])
+    monkeypatch.setattr(positions, "_SMALLEST_BLOCK", 4)
+    used = [positions._blocks(length, rotation.window, None) for rotation in NEAR if rotation.window]
+    assert any(blocks is not None for blocks in used) and (length > 15 or used[1] is None)
+    for given in (None, mask):
+        near = encoder(ids, given).last_hidden_state
+        with monkeypatch.context() as patch:
+            patch.setattr(positions, "_blocks", lambda *facts: None)
+            whole = encoder(ids, given).last_hidden_state
+        real = mx.ones_like(mask) if given is None else given
+        assert np.abs(np.array((near - whole) * real[:, :, None])).max() < 2e-5
+        assert mx.isfinite(near).all().item()
+
+
+@pytest.mark.parametrize("family", FROZEN)
+def test_gradients_are_those_of_small_steps(family: str, tmp_path: Path) -> None:
+    """Along a random direction through all parameters, near enough in single precision to find a wrong rule."""
+    network = load_network(write_model(family, "Model", tmp_path))
+    case = FROZEN[family].cases["padding"]
+    assert case.mask is not None
+    ids, mask = mx.array(case.input_ids), mx.array(case.mask)
+    mx.random.seed(3)
+    weight = mx.random.normal((*ids.shape, network.encoder.config.hidden_size)) * mask[:, :, None]
+
+    def loss(encoder: Encoder) -> mx.array:
+        return (encoder(ids, mask).last_hidden_state * weight).sum()
+
+    _, gradients = nn.value_and_grad(network.encoder, loss)(network.encoder)
+    flat: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
+    unused = ("pooler.", "attention.key.bias")  # of no influence on the hidden states
+    still = [
+        name for name, array in flat.items() if not mx.any(array).item() and not any(part in name for part in unused)
+    ]
+    assert still == []
+    start: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.encoder.parameters()))
+    direction = {name: mx.random.normal(array.shape) for name, array in start.items()}
+    slope = sum(float((flat[name] * direction[name]).sum()) for name in flat)
+    step = 2e-4
+    values = []
+    for sign in (1, -1):
+        moved = [(name, array + sign * step * direction[name]) for name, array in start.items()]
+        network.encoder.update(nn.utils.tree_unflatten(moved))
+        values.append(float(loss(network.encoder)))
+    assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope, rel=0.03, abs=0.5)

@@ -1,0 +1,76 @@
+"""The numbers of transformers, frozen: every family and head, in every dtype, in batches and alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlxbert.device import mx
+from mlxbert.nn.activations import ACTIVATIONS, activate
+from tests.helpers.families import FROZEN, FROZEN_CELLS
+from tests.helpers.frozen import GOLDENS, arrays, frozen_outputs, write_model
+from tests.helpers.parity import BOUNDS, Array, Case, assert_equal, difference, load_network, outputs
+
+CASES = ("padding", "pairs", "full length", "one token")
+
+
+@pytest.fixture(scope="module", params=FROZEN_CELLS, ids=" ".join)
+def cell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
+    """A family, a head, and the folder of the model."""
+    family, head = request.param
+    return family, head, write_model(family, head, tmp_path_factory.mktemp("golden"))
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_outputs_equal_those_of_transformers(cell: tuple[str, str, Path], dtype: str) -> None:
+    family, head, folder = cell
+    network = load_network(folder, dtype)
+    for name in CASES:
+        frozen = frozen_outputs(family, head, name)
+        assert frozen
+        assert_equal(outputs(network, FROZEN[family].cases[name]), frozen, dtype)
+
+
+def test_a_batch_equals_its_inputs_alone(cell: tuple[str, str, Path]) -> None:
+    family, _, folder = cell
+    network, case = load_network(folder), FROZEN[family].cases["pairs"]
+    assert case.mask is not None and case.segments is not None
+    together = outputs(network, case)
+    for row, length in enumerate(case.mask.sum(axis=1)):
+        ids, segments = case.input_ids[row : row + 1, :length], case.segments[row : row + 1, :length]
+        alone = outputs(network, Case(ids, segments=segments))
+        for name in alone.keys() - {name for name in alone if name.startswith("attention")}:
+            whole = together[name][row : row + 1]
+            over_tokens = whole.shape[1:2] == case.mask.shape[1:]
+            assert difference(alone[name], whole[:, :length] if over_tokens else whole) <= 1e-5, name
+
+
+def test_padding_changes_nothing(cell: tuple[str, str, Path]) -> None:
+    family, _, folder = cell
+    network, case = load_network(folder), FROZEN[family].cases["one token"]
+    pad = FROZEN[family].facts["pad_token_id"]
+    wide = np.pad(np.repeat(case.input_ids, 3, axis=0), ((0, 0), (0, 9)), constant_values=pad)
+    mask = np.pad(np.ones((3, 1), dtype=np.int32), ((0, 0), (0, 9)))
+    expected, found = outputs(network, case), outputs(network, Case(wide, mask))
+    for name in expected.keys() - {name for name in expected if name.startswith("attention")}:
+        row = found[name][1:2]
+        assert difference(row[:, :1] if row.shape[1:2] == (10,) else row, expected[name]) <= 1e-5, name
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_equal_those_of_transformers(name: str) -> None:
+    frozen = _activations()
+    found = np.array(activate(name, mx.array(frozen["x"])))
+    scale = np.maximum(1, np.abs(frozen["x"]))
+    assert (np.abs(found - frozen[name]) / scale).max() <= 1e-6
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_new", "quick_gelu", "silu"])
+def test_the_golden_activations_differ_from_each_other(name: str) -> None:
+    frozen = _activations()
+    others = {"gelu": "gelu_new", "gelu_new": "quick_gelu", "quick_gelu": "silu", "silu": "gelu"}
+    assert np.abs(frozen[name] - frozen[others[name]]).max() > 1e-4
+
+
+def _activations() -> dict[str, Array]:
+    return {name: np.array(array) for name, array in arrays(GOLDENS / "activations.safetensors").items()}

@@ -1,0 +1,54 @@
+"""The numbers of transformers, live: freshly made random models of every family and head."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.families import CELLS, FAMILIES, Compared, make_model
+from tests.helpers.parity import BOUNDS, assert_equal, difference, load_network, outputs, reference_outputs
+
+torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
+pytest.importorskip("transformers", reason="live parity needs transformers")
+
+# Heads wide enough for the fused kernels of GPUs, and a stack deeper than any golden.
+_WIDE = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 100, "initializer_range": 0.08}
+SIZES = {
+    "bert, heads of 64": Compared("Bert", _WIDE | {"hidden_act": "quick_gelu"}),
+    "bert, one head": Compared("Bert", {"num_attention_heads": 1, "num_hidden_layers": 5, "hidden_act": "silu"}),
+    "deberta-v3, heads of 64": Compared("DebertaV2", FAMILIES["deberta-v3"].changes | _WIDE),
+    "modernbert, long": Compared(
+        "ModernBert", FAMILIES["modernbert"].changes | {"max_position_embeddings": 300, "local_attention": 70}
+    ),
+    "modernbert, heads of 64": Compared("ModernBert", FAMILIES["modernbert"].changes | _WIDE),
+}
+ALL = FAMILIES | SIZES
+
+
+@pytest.fixture(scope="module", params=[*CELLS, *((size, "ForMaskedLM") for size in SIZES)], ids=" ".join)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Compared]:
+    """A random model, saved by transformers."""
+    family, head = request.param
+    model = make_model(ALL[family], head)
+    folder = tmp_path_factory.mktemp("saved")
+    model.save_pretrained(folder)
+    return folder, model, ALL[family]
+
+
+def test_outputs_equal_those_of_transformers(saved: tuple[Path, Any, Compared]) -> None:
+    folder, model, compared = saved
+    network = load_network(folder)
+    for case in compared.cases.values():
+        assert_equal(outputs(network, case), reference_outputs(model, case))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_as_near_as_that_of_transformers(saved: tuple[Path, Any, Compared], dtype: str) -> None:
+    folder, model, compared = saved
+    network = load_network(folder, dtype)
+    half = copy.deepcopy(model).to(getattr(torch, dtype))
+    for case in compared.cases.values():
+        exact, rounded = reference_outputs(model, case), reference_outputs(half, case)
+        own = max(difference(rounded[name], array) for name, array in exact.items())
+        assert_equal(outputs(network, case), exact, dtype, bound=max(BOUNDS[dtype], 2 * own))

@@ -1,0 +1,45 @@
+"""Half precision stays half precision, and rows of padding alone give numbers, on every family and head."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlxbert.device import choose_dtype, mx, nn
+from tests.helpers.families import FROZEN, FROZEN_CELLS
+from tests.helpers.frozen import write_model
+from tests.helpers.parity import BOUNDS, PARTS, load_network
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
+def test_nothing_is_promoted_and_nothing_is_nan(family: str, head: str, dtype: str, tmp_path: Path) -> None:
+    """Three rows: one full, one padded, one of padding alone, which batches of other programs do hold."""
+    network, wanted = load_network(write_model(family, head, tmp_path), dtype), choose_dtype(dtype)
+    parameters: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
+    assert {array.dtype for array in parameters.values()} == {wanted}
+    pad = FROZEN[family].facts["pad_token_id"]
+    ids = mx.array([[3, 9, 5, 40, 6, 11], [3, 9, pad, pad, pad, pad], [pad] * 6])
+    mask = mx.array([[1] * 6, [1, 1, 0, 0, 0, 0], [0] * 6])
+    for rows, given in ((ids, mask), (ids[:1], None)):
+        output = network.encoder(rows, given, output_hidden_states=True, output_attentions=True)
+        assert output.hidden_states is not None and output.attentions is not None
+        found = [*output.hidden_states, *output.attentions, output.last_hidden_state]
+        found += [] if output.pooler_output is None else [output.pooler_output]
+        if "masked_lm" in network.heads:
+            found.append(network.masked_lm(output.last_hidden_state))
+        if "sequence_classifier" in network.heads:
+            logits = network.sequence_classifier(output, given)
+            # The mean of no tokens is no number, in transformers neither.
+            found.append(logits[:2] if FROZEN[family].facts.get("classifier_pooling") == "mean" else logits)
+        for name in ("token_classifier", "question_answering", "discriminator"):
+            if name in network.heads:
+                found.append(getattr(network, name)(output.last_hidden_state))
+        for array in found:
+            assert array.dtype == wanted
+            assert np.isfinite(np.array(array.astype(mx.float32))).all()
+    pretraining = {"Bert": {"masked_lm", "next_sentence"}, "Albert": {"masked_lm", "sentence_order"}}
+    own = set() if head == "Model" else {PARTS[head]}
+    if head == "ForPreTraining":
+        own = pretraining.get(FROZEN[family].classes, own)
+    assert own <= network.heads.keys()

@@ -1,0 +1,1 @@
+"""Tasks through Python."""

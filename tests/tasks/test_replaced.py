@@ -1,0 +1,138 @@
+"""Replaced-token detection: scores are the discriminator's, each at its place, in texts of any length."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.model import Model
+from tests.helpers.families import COMMON
+from tests.helpers.frozen import arrays, write_model
+from tests.helpers.program import call, terminal
+
+WORDS = [
+    "the",
+    "cat",
+    "dog",
+    "sat",
+    "on",
+    "mat",
+    "in",
+    "a",
+    "is",
+    "of",
+    "man",
+    "went",
+    "to",
+    "store",
+    "he",
+    "bought",
+    "milk",
+    "play",
+    "##ing",
+    "##s",
+    ",",
+    ".",
+]
+VOCAB = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+LONG = "the cat sat on a mat , the dog went to the store . the man bought milk , he is playing in the store . a cat"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ELECTRA discriminator with a vocabulary of words."""
+    made = write_model("electra", "ForPreTraining", tmp_path_factory.mktemp("electra"))
+    rows = [*VOCAB, *(f"[unused{number}]" for number in range(COMMON["vocab_size"] - len(VOCAB)))]
+    rows[7], rows[rows.index("[unused3]")] = "[PAD]", rows[7]
+    (made / "vocab.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    weights = arrays(made / "model.safetensors")
+    bias = "discriminator_predictions.dense_prediction.bias"
+    weights = {name: mx.array(np.array(array)) for name, array in weights.items()}  # read before they are overwritten
+    weights[bias] = weights[bias] - 1.45  # random as it is, it would suspect every token
+    mx.save_safetensors(str(made / "model.safetensors"), weights)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return mlxbert.load(folder, device="cpu")
+
+
+def scores(model: Model, ids: list[int]) -> list[float]:
+    """Straight from the network."""
+    hidden = model.network(mx.array([ids])).last_hidden_state
+    return np.array(mx.sigmoid(model.network.discriminator(hidden)))[0].tolist()
+
+
+def test_every_token_has_the_score_of_the_discriminator(model: Model) -> None:
+    found = mlxbert.replaced(model, "the cat sat, playing")
+    assert [token.token for token in found.tokens] == ["the", "cat", "sat", ",", "play", "##ing"]
+    assert [found.text[token.start : token.end] for token in found.tokens] == ["the", "cat", "sat", ",", "play", "ing"]
+    assert [token.position for token in found.tokens] == [1, 2, 3, 4, 5, 6]
+    wanted = scores(model, model.tokenizer.encode("the cat sat, playing").ids)[1:-1]
+    assert [token.score for token in found.tokens] == pytest.approx(wanted, abs=1e-6)
+    assert [token.replaced for token in found.tokens] == [score > 0.5 for score in wanted]
+    assert 0 < sum(token.replaced for token in found.tokens) < 6
+
+
+def test_many_texts_are_each_as_alone(model: Model) -> None:
+    texts = ["the cat", "", "a man went to the store .", "milk"]
+    for text, found in zip(texts, mlxbert.replaced(model, texts), strict=True):
+        assert found.text == text
+        wanted = scores(model, model.tokenizer.encode(text).ids)[1:-1]
+        assert [token.score for token in found.tokens] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_long_text_is_seen_whole_and_each_token_from_the_middle_of_a_window(model: Model) -> None:
+    assert model.tokenizer.max_length == 27
+    found = mlxbert.replaced(model, LONG)
+    pieces = model.tokenizer.pieces(LONG)
+    assert len(pieces) > 25 and not found.truncated
+    assert [model.tokenizer.token_id(token.token) for token in found.tokens] == pieces
+    assert [token.position for token in found.tokens] == list(range(1, len(pieces) + 1))
+    first, second = model.tokenizer.windows(LONG, stride=27 // 4)
+    begin = second.positions[1]  # the first token that both windows hold
+    shared = range(begin, first.positions[-2] + 1)
+    assert len(shared) == 27 // 4
+    early, late = scores(model, first.ids), scores(model, second.ids)
+    for position in shared:
+        place, other = position, position - begin + 1
+        nearer = early[place] if min(place, 26 - place) >= min(other, len(second) - 1 - other) else late[other]
+        assert found.tokens[position - 1].score == pytest.approx(nearer, abs=1e-5)
+
+
+def test_a_long_text_can_be_cut_or_refused(model: Model) -> None:
+    cut = mlxbert.replaced(model, LONG, overflow="truncate")
+    assert cut.truncated and len(cut.tokens) == 25
+    with pytest.raises(InputError, match="at most 27"):
+        mlxbert.replaced(model, LONG, overflow="error")
+    with pytest.raises(ArgumentError, match="overflow is 'cut'"):
+        mlxbert.replaced(model, LONG, overflow="cut")
+
+
+def test_a_model_without_a_discriminator_is_refused_with_one_that_has_it() -> None:
+    with pytest.raises(CheckpointError, match="replaced needs discriminator") as caught:
+        mlxbert.load("builtin", task="replaced")
+    assert "google/electra-small-discriminator" in str(caught.value.hint)
+    call("replaced", "the cat").fails(1, "replaced needs discriminator", "hint: ", "electra")
+
+
+def test_the_command_writes_a_line_per_text(folder: Path, model: Model, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("the cat sat\nmilk\n", encoding="utf-8")
+    done = call("replaced", "--input", str(tmp_path / "texts.txt"), "--model", str(folder))
+    assert done.status == 0 and [line["text"] for line in done.lines] == ["the cat sat", "milk"]
+    assert done.lines[0] == json.loads(json.dumps(mlxbert.replaced(model, "the cat sat").to_dict()))
+    assert set(done.lines[0]["tokens"][0]) == {"token", "position", "start", "end", "score", "replaced"}
+    call("replaced", LONG, "--overflow", "error", "--model", str(folder)).fails(1, "at most 27")
+
+
+def test_the_terminal_shows_the_suspects(folder: Path, model: Model) -> None:
+    suspects = [token for token in mlxbert.replaced(model, "the cat sat, playing").tokens if token.replaced]
+    outcome, shown = terminal("replaced", "the cat sat, playing", "--model", str(folder))
+    assert outcome.status == 0
+    for token in suspects:
+        assert f"{token.score:6.1%}" in shown and f"{token.start} to {token.end}" in shown

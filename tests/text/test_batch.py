@@ -1,0 +1,180 @@
+"""Batches: every input in exactly one, within the budget, padded on the right; results in the order of the inputs."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlxbert.config import Absolute
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError
+from mlxbert.text.batch import Batch, Usage, bucket, default_batch_tokens, in_batches, make_batch, plan, windows
+from mlxbert.text.encoding import Encoding
+from tests.helpers.tiny import tiny_config
+
+QUICK = settings(deadline=None, max_examples=100)
+LENGTHS = st.lists(st.integers(1, 600), max_size=60)
+BUDGETS = st.integers(1, 2000)
+PAD = 7
+CONFIG = tiny_config(pad_token_id=PAD, vocab_size=1000, positions=Absolute(600))
+
+
+def encoding(ids: list[int], second: int = 0) -> Encoding:
+    """An input of these ids, the last `second` of them in segment 1."""
+    length = len(ids)
+    segments = [int(place >= length - second) for place in range(length)]
+    return Encoding(ids, segments, [(0, 0)] * length, [None] * length, [None] * length, list(range(length)), False)
+
+
+def of_lengths(lengths: list[int]) -> list[Encoding]:
+    return [encoding([number + 1] * length) for number, length in enumerate(lengths)]
+
+
+@QUICK
+@given(LENGTHS, BUDGETS)
+def test_a_plan_puts_every_input_in_exactly_one_group(lengths: list[int], budget: int) -> None:
+    groups = list(plan(lengths, budget))
+    assert sorted(number for group in groups for number in group) == list(range(len(lengths)))
+    assert all(groups)
+
+
+@QUICK
+@given(LENGTHS, BUDGETS)
+def test_no_group_exceeds_the_budget_but_a_single_input(lengths: list[int], budget: int) -> None:
+    for group in plan(lengths, budget):
+        assert len(group) == 1 or len(group) * max(lengths[number] for number in group) <= budget
+
+
+@QUICK
+@given(LENGTHS, BUDGETS)
+def test_groups_hold_inputs_of_like_length_and_no_fewer_than_fit(lengths: list[int], budget: int) -> None:
+    groups = list(plan(lengths, budget))
+    order = [number for group in groups for number in group]
+    assert [lengths[number] for number in order] == sorted(lengths)
+    for group in groups:
+        assert padding(group, lengths) <= budget / 16
+    for group, following in pairwise(groups):
+        longer = [*group, following[0]]
+        assert lengths[following[0]] * len(longer) > budget or padding(longer, lengths) > budget / 16
+
+
+def padding(group: list[int], lengths: list[int]) -> int:
+    """How many places of a group hold no token."""
+    return max(lengths[number] for number in group) * len(group) - sum(lengths[number] for number in group)
+
+
+@QUICK
+@given(LENGTHS, BUDGETS)
+def test_a_plan_depends_on_nothing_but_lengths_and_budget(lengths: list[int], budget: int) -> None:
+    assert list(plan(lengths, budget)) == list(plan(tuple(lengths), budget))
+    for group in plan([5] * len(lengths), budget):
+        assert group == sorted(group)
+
+
+@pytest.mark.parametrize("budget", [0, -1])
+def test_a_budget_below_one_token_is_refused(budget: int) -> None:
+    with pytest.raises(ArgumentError, match=f"batch_tokens is {budget}, expected at least 1"):
+        list(plan([3], budget))
+    with pytest.raises(ArgumentError, match="batch_tokens"):
+        in_batches(of_lengths([3]), lambda _, group: group, CONFIG, budget)
+
+
+@QUICK
+@given(LENGTHS, BUDGETS | st.none())
+def test_results_come_in_the_order_of_the_inputs(lengths: list[int], budget: int | None) -> None:
+    calls: list[list[int]] = []
+
+    def compute(batch: Batch, group: list[int]) -> list[tuple[int, int]]:
+        calls.append(group)
+        assert batch.input_ids.shape == (len(group), max(lengths[number] for number in group))
+        return [(number, lengths[number]) for number in group]
+
+    assert in_batches(of_lengths(lengths), compute, CONFIG, budget) == list(enumerate(lengths))
+    assert calls == list(plan(lengths, default_batch_tokens() if budget is None else budget))
+
+
+def test_a_computation_that_loses_a_result_is_noticed() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        in_batches(of_lengths([3, 4]), lambda _, group: group[:-1], CONFIG, 100)
+
+
+def test_what_is_computed_is_counted() -> None:
+    usage = Usage()
+    in_batches(of_lengths([30, 50, 31]), lambda _, group: group, CONFIG, 80, usage)
+    assert (usage.inputs, usage.tokens, usage.slots, usage.batches) == (3, 111, 31 * 2 + 50, 2)
+    assert usage.padding == pytest.approx(1 / 112)
+    assert Usage().padding == 0
+
+
+@given(st.integers(1, 600), st.integers(1, 600))
+def test_lengths_on_a_gpu_come_from_a_small_set(length: int, most: int) -> None:
+    found = bucket(length, most)
+    assert length <= found <= max(length, most)
+    assert found in {length, most, *range(16, 129, 16), *range(192, 641, 64)}
+    assert found < length + (16 if length <= 128 else 64)
+
+
+def test_a_gpu_gets_padded_lengths_and_no_dummy_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
+    shapes = []
+
+    def compute(batch: Batch, group: list[int]) -> list[int]:
+        shapes.append(batch.input_ids.shape)
+        assert batch.attention_mask is not None and batch.attention_mask.sum().item() == sum(map(len, batch_of(group)))
+        return group
+
+    inputs = of_lengths([3, 130, 17, 590])
+
+    def batch_of(group: list[int]) -> list[Encoding]:
+        return [inputs[number] for number in group]
+
+    assert in_batches(inputs, compute, CONFIG, 40) == [0, 1, 2, 3]
+    assert shapes == [(1, 16), (1, 32), (1, 192), (1, 600)]
+    assert in_batches(of_lengths([3, 5]), lambda _, group: group, CONFIG, 32) == [0, 1]
+
+
+def test_the_default_budget_is_a_sensible_number() -> None:
+    assert 512 <= default_batch_tokens() <= 2**16
+
+
+IDS = st.lists(st.integers(0, 99), min_size=1, max_size=12)
+
+
+@QUICK
+@given(st.lists(st.tuples(IDS, st.integers(0, 12)), min_size=1, max_size=8))
+def test_inputs_are_padded_on_the_right(inputs: list[tuple[list[int], int]]) -> None:
+    encodings = [encoding(ids, second) for ids, second in inputs]
+    batch, length = make_batch(encodings, CONFIG), max(len(ids) for ids, _ in inputs)
+    assert batch.input_ids.dtype == mx.int32 and batch.input_ids.shape == (len(inputs), length)
+    assert batch.input_ids.tolist() == [ids + [PAD] * (length - len(ids)) for ids, _ in inputs]
+
+    assert (batch.attention_mask is None) == all(len(ids) == length for ids, _ in inputs)
+    if batch.attention_mask is not None:
+        assert batch.attention_mask.dtype == mx.bool_
+        assert batch.attention_mask.tolist() == [[place < len(ids) for place in range(length)] for ids, _ in inputs]
+
+    assert (batch.token_type_ids is None) == all(not any(one.token_type_ids) for one in encodings)
+    if batch.token_type_ids is not None:
+        assert batch.token_type_ids.dtype == mx.int32
+        assert batch.token_type_ids.tolist() == [one.token_type_ids + [0] * (length - len(one)) for one in encodings]
+
+
+def test_the_pad_id_among_real_tokens_is_not_masked() -> None:
+    batch = make_batch([encoding([PAD, 1, PAD]), encoding([2])], CONFIG)
+    assert batch.attention_mask is not None
+    assert batch.attention_mask.tolist() == [[True, True, True], [True, False, False]]
+
+
+@QUICK
+@given(st.lists(st.integers(), max_size=40), st.integers(1, 50))
+def test_windows_are_consecutive_and_full_but_for_the_last(items: list[int], size: int) -> None:
+    found = list(windows(iter(items), size))
+    assert [item for window in found for item in window] == items
+    assert all(len(window) == size for window in found[:-1]) and all(found)
+
+
+def test_windows_take_no_more_than_they_need() -> None:
+    endless = iter(range(10**9))
+    assert next(windows(endless, 3)) == [0, 1, 2]
+    assert next(endless) == 3

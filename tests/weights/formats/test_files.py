@@ -1,0 +1,67 @@
+"""Which of the formats of a folder is read, and what is said of a model that Google published."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlxbert.device import mx
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.headers import TensorInfo
+from mlxbert.weights.formats.torch import reader
+from mlxbert.weights.google import completed
+from mlxbert.weights.hub import files
+from tests.helpers import tf_files, torch_files
+from tests.helpers.frozen import GOLDENS
+
+
+def test_formats_are_tried_in_one_order(tmp_path: Path) -> None:
+    mx.save_safetensors(str(tmp_path / safetensors.SINGLE), {"w": mx.zeros(2)})
+    (tmp_path / reader.SINGLE).write_bytes(torch_files.archive())
+    mx.savez(str(tmp_path / "weights.npz"), w=mx.zeros(2))
+    tf_files.write_index(tmp_path, {"w": tf_files.entry()})
+    first = {
+        "safetensors": safetensors.SINGLE,
+        "PyTorch": reader.SINGLE,
+        "NumPy archive": "weights.npz",
+        "TensorFlow 1": f"{tf_files.STEM}.index",
+    }
+    if _has_onnx():
+        shutil.copy(GOLDENS / "onnx" / "bert.onnx", tmp_path / "model.onnx")
+        first["ONNX"] = "model.onnx"
+    for format, file in first.items():
+        names = [path.name for path in tmp_path.iterdir()]
+        (chosen,) = open_weights(tmp_path).headers
+        assert (open_weights(tmp_path).format, chosen.name) == (format, file)
+        on_the_hub = files.needed_files("org/name", ["config.json", *names], lambda name: {})
+        assert on_the_hub[1] == file  # the same of a repository
+        for path in tmp_path.glob(file.replace(".index", ".*")):
+            path.unlink()
+
+
+def _has_onnx() -> bool:
+    try:
+        __import__("onnx")
+    except ImportError:
+        return False
+    return True
+
+
+TENSORS = {"classifier.weight": TensorInfo("F32", (3, 24), Path("x"))}
+SAID: dict[str, Any] = {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}
+SAID |= {"label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}}
+
+
+@pytest.mark.parametrize(("values", "more"), [
+    ({}, {"architectures": ["BertForSequenceClassification"], **SAID}),
+    ({"id2label": {"0": "no"}}, {"architectures": ["BertForSequenceClassification"]}),
+    ({"num_labels": 3}, {"architectures": ["BertForSequenceClassification"]}),
+    ({"architectures": ["BertModel"]}, {}),
+    ({"model_type": "roberta"}, {}),
+], ids=str)  # fmt: skip
+def test_what_google_leaves_unsaid_is_told_and_nothing_else(values: dict[str, Any], more: dict[str, Any]) -> None:
+    said = {"model_type": "bert"} | values
+    assert completed(ConfigJson(Path("config.json"), said), TENSORS).values == said | more

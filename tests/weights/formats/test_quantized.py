@@ -1,0 +1,334 @@
+"""Weights in MLX's quantized layout: written as MLX does, read expanded and packed, and refused where damaged."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.device import mx, nn
+from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
+from mlxbert.nn.heads import HEADS, Network
+from mlxbert.weights.build import build_network, to_theirs
+from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.formats.quantized import Quantization, quantizable
+from tests.folders.test_round_trip import check_manifest
+from tests.helpers.families import FAMILIES
+from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors
+from tests.helpers.parity import outputs
+from tests.helpers.program import call
+from tests.helpers.tiny import tiny_config
+from tests.weights.test_traps_names import Arrays, parameters
+
+WIDE = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 192, "num_hidden_layers": 2}
+DISTIL = {"dim": 128, "n_heads": 4, "hidden_dim": 192, "n_layers": 2}
+MODEL_TYPES = {
+    "bert": "bert",
+    "distilbert": "distilbert",
+    "albert": "albert",
+    "electra": "electra",
+    "mpnet": "mpnet",
+    "modernbert": "modernbert",
+    "nomic": "nomic_bert",
+    "gte": "gte",
+    "deberta-v2": "deberta-v2",
+}
+QUERY = "bert.encoder.layer.1.attention.self.query"
+
+
+def wide(folder: Path, family: str = "bert", **changes: Any) -> Path:
+    """A random model whose widths are 128 and 192, with a masked-word head."""
+    facts = FAMILIES[family].facts | (DISTIL if family == "distilbert" else WIDE)
+    facts |= ({"embedding_size": 64} if "embedding_size" in facts else {}) | changes
+    facts |= {"model_type": MODEL_TYPES[family], "architectures": [f"{FAMILIES[family].classes}ForMaskedLM"]}
+    config_json = ConfigJson(folder / "config.json", facts)
+    kind = family_of(config_json)[1]
+    config = replace(kind.read_config(config_json), pooler=False)
+    network = Network(config, ("masked_lm",))
+    mx.random.seed(6)
+    drawn = nn.utils.tree_map(lambda array: mx.random.normal(array.shape) * 0.05, network.parameters())
+    network.update(drawn)
+    folder.mkdir(parents=True)
+    tensors = to_theirs(kind, config, dict(nn.utils.tree_flatten(network.parameters())))
+    norms = {name for name in tensors if "norm" in name.lower() and name.endswith(".weight")}
+    write_tensors(folder, {name: array + 1 if name in norms else array for name, array in tensors.items()})
+    (folder / "config.json").write_text(json.dumps(facts), encoding="utf-8")
+    return add_vocabulary(folder)
+
+
+def network(folder: Path, *, packed: bool = False, dtype: mx.Dtype = mx.float32) -> Network:
+    checkpoint = open_checkpoint(folder)
+    return build_network(checkpoint, checkpoint.parts, dtype, packed=packed)
+
+
+def apart(one: Network, other: Network, family: str) -> float:
+    """The largest difference of hidden states and logits, as a share of the largest value."""
+    case = FAMILIES[family].cases["padding"]
+    a, b = outputs(one, case), outputs(other, case)
+    assert a.keys() == b.keys()
+    return max(float(np.abs(a[name] - b[name]).max() / max(1.0, np.abs(b[name]).max())) for name in a)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and the same in 4 bits."""
+    folder = tmp_path_factory.mktemp("made")
+    mlxbert.convert(wide(folder / "a"), folder / "b", quantize=4)
+    return folder
+
+
+@pytest.fixture
+def a(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made / "a", tmp_path / "a")
+
+
+@pytest.fixture
+def b(made: Path, tmp_path: Path) -> Path:
+    """The model in 4 bits."""
+    return shutil.copytree(made / "b", tmp_path / "b")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("group", [32, 64, 128])
+def test_the_layout_is_that_of_mlx(bits: int, group: int, a: Path, tmp_path: Path) -> None:
+    found = mlxbert.convert(a, tmp_path / "b", quantize=bits, group_size=group)
+    assert check_manifest(found)["left_out"] == []
+    assert found.difference["tensors"]["rounded"] > 0 and found.difference["outputs"]["last_hidden_state"] > 0
+    assert read_config(tmp_path / "b")["quantization"] == {"group_size": group, "bits": bits}
+    header = (tmp_path / "b" / "model.safetensors").read_bytes()[8:400]
+    assert b'"format":"mlx"' in header.replace(b" ", b"")
+    ours, theirs = tensors_in(tmp_path / "b"), tensors_in(a)
+    quantized = {name.removesuffix(".scales") for name in ours if name.endswith(".scales")}
+    for stem in quantized:
+        weight = theirs.pop(f"{stem}.weight")
+        layer = nn.Embedding(1, 1) if "embeddings" in stem else nn.Linear(1, 1, bias=False)
+        layer.weight = weight
+        twin = nn.Module()
+        twin.layer = layer
+        nn.quantize(twin, group, bits)  # what any program of MLX would write
+        for name, array in parameters(twin.layer).items():
+            mine = ours.pop(f"{stem}.{name}")
+            assert mine.dtype == array.dtype and mx.array_equal(mine, array).item(), (stem, name)
+    assert ours.keys() == theirs.keys()
+    assert all(mx.array_equal(ours[name], array).item() for name, array in theirs.items())
+    assert {"bert.embeddings.word_embeddings", QUERY} <= quantized
+    assert "bert.embeddings.position_embeddings" not in quantized
+    fits = group != 128  # rows of 192 numbers
+    assert ("bert.encoder.layer.0.output.dense" in quantized) is fits
+    assert apart(network(tmp_path / "b", packed=True), network(tmp_path / "b"), "bert") <= 1e-3
+
+
+# Matrices that are one in the file and several here (a fused q, k, v), a decoder that is the word embeddings.
+@pytest.mark.parametrize("family", MODEL_TYPES)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_packed_and_expanded_give_the_same_numbers(bits: int, family: str, tmp_path: Path) -> None:
+    a = wide(tmp_path / "a", family)
+    check_manifest(mlxbert.convert(a, tmp_path / "b", quantize=bits, group_size=32))
+    whole, expanded, packed = network(a), network(tmp_path / "b"), network(tmp_path / "b", packed=True)
+    kinds = {type(module).__name__ for _, module in packed.named_modules()}
+    assert {"QuantizedLinear", "QuantizedEmbedding"} <= kinds
+    assert not any("Quantized" in type(module).__name__ for _, module in expanded.named_modules())
+    assert apart(packed, expanded, family) <= 1e-3
+    assert 0 < apart(expanded, whole, family) <= (0.5 if bits == 4 else 0.05)
+    how = Quantization(bits, 32)
+    ours, theirs = parameters(expanded), parameters(whole)
+    for name, array in theirs.items():
+        if array.ndim == 2 and array.shape[1] % 32 == 0:
+            assert (mx.abs(ours[name] - array) <= how.steps(array)).all().item(), name
+        elif array.ndim != 2:
+            assert mx.array_equal(ours[name], array).item(), name
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_scales_have_the_dtype_that_is_asked_for(dtype: str, a: Path, tmp_path: Path) -> None:
+    check_manifest(mlxbert.convert(a, tmp_path / "b", quantize=8, dtype=dtype))
+    found = {array.dtype for array in tensors_in(tmp_path / "b").values()}
+    assert found == {mx.uint32, getattr(mx, dtype)}
+    assert read_config(tmp_path / "b")["dtype"] == dtype
+    wide, once = (parameters(network(tmp_path / "b", dtype=kind)) for kind in (mx.float32, getattr(mx, dtype)))
+    assert all(mx.array_equal(once[name], array.astype(getattr(mx, dtype))).item() for name, array in wide.items())
+    half = network(tmp_path / "b", packed=True, dtype=getattr(mx, dtype))
+    assert apart(half, network(a), "bert") <= 0.1
+
+
+def test_what_is_quantized_can_be_expanded_again_and_not_quantized_twice(b: Path, tmp_path: Path) -> None:
+    for bits, group in ((4, 64), (8, 32)):
+        with pytest.raises(CheckpointError, match="stored in 4 bits in groups of 64, expected floats"):
+            mlxbert.convert(b, tmp_path / "c", quantize=bits, group_size=group)
+    assert not (tmp_path / "c").exists()
+    plain = mlxbert.convert(b, tmp_path / "plain")
+    check_manifest(plain)
+    assert "quantization" not in read_config(tmp_path / "plain")
+    assert apart(network(tmp_path / "plain"), network(b), "bert") == 0
+    half = mlxbert.convert(b, tmp_path / "half", dtype="float16")
+    check_manifest(half)
+    assert {array.dtype for array in tensors_in(tmp_path / "half").values()} == {mx.float16}
+
+
+def test_a_quantized_model_in_shards_is_the_same(a: Path, b: Path, tmp_path: Path) -> None:
+    check_manifest(mlxbert.convert(a, tmp_path / "c", quantize=4, max_shard_size="30KB"))
+    shards = list((tmp_path / "c").glob("model-*.safetensors"))
+    assert len(shards) > 3 and max(path.stat().st_size for path in shards) < 36_000
+    assert sorted(path.name for path in shards)[0] == f"model-00001-of-{len(shards):05}.safetensors"
+    index, whole = json.loads((tmp_path / "c" / "model.safetensors.index.json").read_text()), tensors_in(b)
+    assert index["weight_map"].keys() == whole.keys()
+    assert index["metadata"]["total_size"] == sum(array.nbytes for array in whole.values())
+    for folder in (b, tmp_path / "c"):
+        assert apart(network(folder, packed=True), network(b, packed=True), "bert") == 0
+
+
+def test_what_is_further_away_than_a_step_differs(a: Path, b: Path) -> None:
+    tensors = tensors_in(b)
+    tensors[f"{QUERY}.biases"] = tensors[f"{QUERY}.biases"] + mx.eye(128, 2) * 0.2
+    write_tensors(b, tensors)
+    for one, other in ((a, b), (b, a)):
+        (difference,) = mlxbert.verify(one, other).differences
+        assert difference.name == "encoder.layers.1.attention.query.weight"
+
+
+@pytest.mark.parametrize("bits", [2, 3, 6])
+def test_other_widths_are_read(bits: int, a: Path) -> None:
+    how, whole, tensors = Quantization(bits), network(a), tensors_in(a)
+    array = tensors.pop(f"{QUERY}.weight")
+    write_tensors(a, tensors | how.pack(f"{QUERY}.weight", array))
+    change_config(a, quantization={"bits": bits})  # groups of 64, if nothing is said
+    found = parameters(network(a))
+    for name, other in parameters(whole).items():
+        near = how.steps(other) if name.endswith("layers.1.attention.query.weight") else mx.array(0.0)
+        assert (mx.abs(found[name] - other) <= near).all().item(), name
+    assert apart(network(a, packed=True), network(a), "bert") <= 1e-3
+
+
+def test_tables_and_layers_that_give_scores_stay_wide() -> None:
+    found = quantizable(Network(replace(tiny_config(), pooler=True), HEADS))
+    transforms = {name for name in found if name.startswith("heads.")}
+    assert transforms and all(".transform." in name for name in transforms)
+    assert not any("position" in name or "token_type" in name for name in found)
+    assert {"encoder.embeddings.word.weight", "encoder.layers.0.attention.query.weight"} <= found
+
+
+def test_inspect_tells(b: Path) -> None:
+    done = call("inspect", "--json", str(b))
+    assert done.status == 0, done.err
+    (found,) = done.lines
+    assert found["weights"]["storage"] == "4 bits in groups of 64"
+    query = next(tensor for tensor in found["tensors"] if tensor["name"] == f"{QUERY}.weight")
+    assert (query["dtype"], query["shape"]) == ("Q4", [128, 128])
+    assert not any(tensor["name"].endswith((".scales", ".biases")) for tensor in found["tensors"])
+    assert call("inspect", str(b)).status == 0
+
+
+def test_no_matrix_that_fits_is_an_error(tmp_path: Path) -> None:
+    a = wide(tmp_path / "a", hidden_size=36, num_attention_heads=3, intermediate_size=40)
+    with pytest.raises(ArgumentError, match="no divisor of the width of any matrix"):
+        mlxbert.convert(a, tmp_path / "b", quantize=4, group_size=32)
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(("how", "said"), [
+    ({"quantize": 3}, "expected 4 or 8 bits"), ({"quantize": 0}, "expected 4 or 8 bits"),
+    ({"quantize": True}, "expected 4 or 8 bits"), ({"quantize": "4"}, "expected 4 or 8 bits"),
+    ({"quantize": 4.0}, "expected 4 or 8 bits"), ({"quantize": 4, "group_size": 64.0}, "one of 32"),
+    ({"quantize": [4]}, "expected 4 or 8 bits"),
+    ({"quantize": 4, "group_size": 48}, "one of 32, 64, 128"), ({"quantize": 4, "group_size": [64]}, "one of 32"),
+    ({"dtype": "int8"}, "one of float32"), ({"dtype": ["float16"]}, "one of float32"),
+], ids=str)  # fmt: skip
+def test_arguments_are_checked(how: dict[str, Any], said: str, a: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        mlxbert.convert(a, tmp_path / "b", **how)
+    assert not (tmp_path / "b").exists()
+
+
+def _without(name: str) -> Callable[[Arrays], None]:
+    return lambda tensors: tensors.__delitem__(name)
+
+
+def _changed(name: str, change: Callable[[mx.array], mx.array]) -> Callable[[Arrays], None]:
+    return lambda tensors: tensors.__setitem__(name, change(tensors[name]))
+
+
+DAMAGES: dict[str, Callable[[Arrays], None]] = {
+    "no scales": _without(f"{QUERY}.scales"),
+    "no biases": _without(f"{QUERY}.biases"),
+    "no weight": _without(f"{QUERY}.weight"),
+    "fewer scales": _changed(f"{QUERY}.scales", lambda x: x[:, :1]),
+    "scales of a row too few": _changed(f"{QUERY}.scales", lambda x: x[1:]),
+    "scales of one axis": _changed(f"{QUERY}.scales", lambda x: x.flatten()),
+    "scales of none": _changed(f"{QUERY}.scales", lambda x: x[0, 0]),
+    "scales of whole numbers": _changed(f"{QUERY}.scales", lambda x: x.astype(mx.int32)),
+    "biases turned": _changed(f"{QUERY}.biases", lambda x: x.T),
+    "words of another kind": _changed(f"{QUERY}.weight", lambda x: x.view(mx.int32)),
+    "words of floats": _changed(f"{QUERY}.weight", lambda x: x.astype(mx.float32)),
+    "fewer words": _changed(f"{QUERY}.weight", lambda x: x[:, :8]),
+    "words of no axis": _changed(f"{QUERY}.weight", lambda x: x[0, 0]),
+    "words of three axes": _changed(f"{QUERY}.weight", lambda x: x[None]),
+    "no words": _changed(f"{QUERY}.weight", lambda x: x[:, :0]),
+    "another height": lambda tensors: tensors.update(
+        {f"{QUERY}.{part}": tensors[f"{QUERY}.{part}"][:64] for part in ("weight", "scales", "biases")}
+    ),
+    "a vector of its own": lambda tensors: tensors.update({f"{QUERY}.bias": tensors[f"{QUERY}.weight"]}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_tensors_are_refused_by_name(damage: str, b: Path) -> None:
+    tensors = tensors_in(b)
+    DAMAGES[damage](tensors)
+    write_tensors(b, tensors)
+    for task in (lambda: network(b), lambda: network(b, packed=True), lambda: mlxbert.convert(b, b.with_name("c"))):
+        with pytest.raises(CheckpointError) as caught:
+            task()
+        assert QUERY.removeprefix("bert.") in caught.value.message and str(b) in caught.value.message
+    assert not b.with_name("c").exists()
+
+
+@pytest.mark.parametrize("settings", [
+    {"bits": 8}, {"group_size": 32}, {"bits": 5}, {"bits": 16}, {"bits": "4"}, {"bits": True}, {"bits": None},
+    {"bits": 4.0}, {"bits": -4}, {"group_size": 0}, {"group_size": 16}, {"group_size": "64"}, {"group_size": 1e400},
+    {"mode": "mxfp4"}, {"mode": 3}, {"encoder.layer.0": {"bits": 8}}, {"embeddings": False},
+], ids=str)  # fmt: skip
+def test_settings_that_do_not_belong_to_the_tensors_are_refused(settings: dict[str, Any], b: Path) -> None:
+    change_config(b, quantization={"group_size": 64, "bits": 4} | settings)
+    for task in (lambda: network(b), lambda: mlxbert.convert(b, b.with_name("c"))):
+        with pytest.raises(MlxbertError, match=str(b)):
+            task()
+
+
+@pytest.mark.parametrize("value", [[], "4", 4, True, ["bits"]], ids=str)
+def test_settings_that_are_no_table_are_refused(value: object, b: Path) -> None:
+    change_config(b, quantization=value)
+    with pytest.raises(ConfigError, match="quantization"):
+        network(b)
+
+
+def test_settings_that_are_missing_are_refused(b: Path) -> None:
+    write = read_config(b)
+    del write["quantization"]
+    (b / "config.json").write_text(json.dumps(write))
+    with pytest.raises(CheckpointError, match=r"unknown tensor|dtype U32"):
+        network(b)
+
+
+@pytest.mark.parametrize("theirs", [
+    {"quant_method": "gptq", "bits": 4, "group_size": 128}, {"quant_method": "bitsandbytes", "load_in_4bit": True},
+    {"bits": 4, "group_size": 64, "quant_method": "awq"}, {}, "awq",
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("beside", [False, True])
+def test_weights_that_other_programs_quantized_are_refused(theirs: object, beside: bool, a: Path, b: Path) -> None:
+    folder = b if beside else a
+    change_config(folder, quantization_config=theirs)
+    with pytest.raises(ConfigError, match="quantization_config"):
+        network(folder)
+
+
+def test_what_mlx_lm_writes_besides_is_read(b: Path) -> None:
+    settings = read_config(b)["quantization"] | {"mode": "affine"}
+    change_config(b, quantization=settings, quantization_config=settings)
+    assert mlxbert.load(b, dtype="float32").tokenizer.vocab_size > 0

@@ -1,0 +1,391 @@
+"""TensorFlow checkpoints: what is in them is read exactly, under today's names, and what is damaged is refused."""
+
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlxbert.device import mx
+from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.weights.config_json import google_config
+from mlxbert.weights.formats.headers import BYTES, Header
+from mlxbert.weights.formats.tensorflow import reader
+from mlxbert.weights.formats.tensorflow.names import translate
+from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum, read_bundle
+from tests.helpers.tf_files import (
+    HEADER,
+    NETWORKS,
+    STEM,
+    block,
+    copy_checkpoint,
+    entry,
+    frozen,
+    table,
+    varint,
+    write_index,
+    write_table,
+)
+from tests.helpers.vocabularies import field
+
+REAL = os.environ.get("MLXBERT_TEST_TF1", "")  # a folder of real indexes, each with a list of what it says
+SQUAD = "bert-squad"
+SECONDS = 60  # for a process that takes two, and took minutes
+
+
+def header(folder: Path, *classes: str) -> Header:
+    found = reader.read_headers(folder, classes)
+    assert found is not None and len(found) == 1
+    return found[next(iter(found))]
+
+
+def load(folder: Path, *classes: str) -> Mapping[str, mx.array]:
+    return reader.load_arrays(folder / f"{STEM}.index", header(folder, *classes))
+
+
+def flip(path: Path, at: int, bit: int = 0) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1 << bit
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_names_shapes_and_numbers_are_those_of_the_model(tmp_path: Path, network: str) -> None:
+    copy_checkpoint(network, tmp_path)
+    wanted = frozen(network, "tensors")
+    said, found = header(tmp_path, NETWORKS[network][1]), load(tmp_path, NETWORKS[network][1])
+    assert said.tensors.keys() == wanted.keys() == set(found)
+    for name, array in wanted.items():
+        assert (said.tensors[name].dtype, said.tensors[name].shape) == ("F32", array.shape)
+        assert np.array_equal(np.array(found[name]), array), name
+    assert said.size == sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert said.tensors.keys().isdisjoint(said.skipped) and "global_step" in said.skipped
+
+
+def test_what_the_optimizer_needs_is_skipped(tmp_path: Path) -> None:
+    copy_checkpoint("bert-classifier", tmp_path)
+    said = header(tmp_path)
+    names = [info.stored_as for info in said.tensors.values()]
+    assert sorted(said.skipped) == sorted([*(f"{name}/adam_{slot}" for name in names for slot in "mv"), "global_step"])
+    others = (
+        "beta1_power",
+        "bert/x/Adam",
+        "bert/x/Adam_1",
+        "bert/x/lamb_m",
+        "loss_scale",
+        "bad_steps",
+        "bert/x/LAMB_1",
+    )
+    write_index(tmp_path / "other", {name: entry(offset=8 * at) for at, name in enumerate(others)}, b"\0" * 8 * 7)
+    assert header(tmp_path / "other").skipped == tuple(sorted(others))
+
+
+def test_of_electra_the_network_that_is_not_asked_for_is_skipped(tmp_path: Path) -> None:
+    copy_checkpoint("electra-pretraining", tmp_path)
+    for classes, other in (((), "generator"), (("ElectraForMaskedLM",), "discriminator_predictions")):
+        said = header(tmp_path, *classes)
+        assert not any(info.stored_as and info.stored_as.startswith(other) for info in said.tensors.values())
+        assert any(name.startswith(other) for name in said.skipped)
+    stored = {info.stored_as for info in header(tmp_path, "ElectraForMaskedLM").tensors.values()}
+    assert "electra/embeddings/word_embeddings" in stored and "electra/embeddings_project/kernel" not in stored
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("module/bert/pooler/dense/kernel", "bert.pooler.dense.weight"),
+        ("bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings.weight"),
+        ("bert/encoder/layer_11/output/LayerNorm/beta", "bert.encoder.layer.11.output.LayerNorm.bias"),
+        ("output_weights", "classifier.weight"),
+        ("cls/squad/output_bias", "qa_outputs.bias"),
+        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
+        ("task_specific/mrpc/dense/kernel", "task_specific.mrpc.dense.weight"),  # no head of transformers
+        ("some/other/name", "some.other.name"),
+    ],
+)
+def test_a_name_becomes_that_of_today_or_stays(theirs: str, ours: str) -> None:
+    assert translate([theirs]) == ({ours: theirs}, ())
+
+
+def test_a_generator_alone_is_read_without_being_asked_for() -> None:
+    names = ("electra/embeddings/LayerNorm/beta", "generator/encoder/layer_0/output/dense/bias")
+    assert [*translate(names).names] == [
+        "electra.embeddings.LayerNorm.bias",
+        "electra.encoder.layer.0.output.dense.bias",
+    ]
+    own = translate((*names, "generator/embeddings/LayerNorm/beta"))
+    assert own.names["electra.embeddings.LayerNorm.bias"] == "generator/embeddings/LayerNorm/beta"
+    assert own.skipped == names[:1]
+
+
+@pytest.mark.skipif(not REAL, reason="MLXBERT_TEST_TF1 names no folder of real indexes")
+def test_real_indexes_are_read_as_they_are_listed() -> None:
+    paths = sorted(Path(REAL).rglob("*.index"))
+    assert paths
+    for path in paths:
+        count, *lines = path.with_name(f"{path.name}.tensors.txt").read_text(encoding="utf-8").splitlines()
+        found = read_bundle(path).entries
+        listed = [
+            f"{name} {one.dtype} {list(one.shape)} {one.offset} {one.size}"
+            for name, one in found.items()
+            if not name.endswith(("/adam_m", "/adam_v"))  # the lists leave them out
+        ]
+        assert len(found) == int(count) and listed == lines, path
+
+
+def test_a_checksum_is_that_of_the_format() -> None:
+    crc = 0xE3069283  # CRC-32C of these digits, RFC 3720
+    assert checksum(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
+
+
+def test_a_changed_number_is_found_when_it_is_read(tmp_path: Path) -> None:
+    copy_checkpoint(SQUAD, tmp_path)
+    name = "bert.encoder.layer.0.output.dense.weight"
+    whole = load(tmp_path)[name]
+    place = read_bundle(tmp_path / f"{STEM}.index").entries["bert/encoder/layer_0/output/dense/kernel"].offset
+    flip(tmp_path / f"{STEM}.data-00000-of-00001", place + 17, 3)
+    found = load(tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"data-00000-of-00001: damaged: .*'bert/encoder/layer_0/output/dense/kernel'.*checksum"
+    ):
+        found[name]
+    assert whole.shape == (12, 20) and found["bert.encoder.layer.0.output.dense.bias"].shape == (12,)
+
+
+def test_a_changed_bit_anywhere_in_the_index_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    path = copy_checkpoint(SQUAD, tmp_path)
+    whole, content = header(tmp_path), path.read_bytes()
+    harmless = []
+    for at in range(len(content)):
+        flip(path, at, at % 8)
+        try:
+            assert header(tmp_path) == whole
+            harmless.append(at)
+        except CheckpointError:
+            pass
+        path.write_bytes(content)
+    assert all(len(content) - 48 < at < len(content) - 8 for at in harmless)  # what fills the footer up
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_damage_that_checksums_do_not_show_raises_nothing_else(tmp_path: Path, kind: int) -> None:
+    pairs = [(b"", HEADER), (b"a", entry()), (b"bert/kernel", entry((1, 2), offset=8)), (b"c", entry((0,), b""))]
+    whole = block(pairs)
+    whole = varint(len(whole)) + bytes([60 << 2, len(whole) - 1]) + whole if kind else whole
+    path, refused, generator = write_table(tmp_path, table(whole, kind=kind), b"\0" * 16), 0, random.Random(5)
+    assert len(header(tmp_path).tensors) == 3
+    for _ in range(1500):
+        broken = bytearray(whole)
+        for _ in range(generator.choice((1, 2, 9))):
+            broken[generator.randrange(len(broken))] = generator.choice((0, 1, 127, 128, 255, generator.randrange(256)))
+        path.write_bytes(table(bytes(broken), kind=kind))
+        try:
+            dict(load(tmp_path))
+        except CheckpointError:
+            refused += 1
+    assert refused > 1000
+
+
+def test_an_index_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    path = copy_checkpoint(SQUAD, tmp_path)
+    content = path.read_bytes()
+    for size in range(len(content)):
+        path.write_bytes(content[:size])
+        with pytest.raises(CheckpointError):
+            header(tmp_path)
+
+
+def test_all_files_of_data_must_be_there_and_whole(tmp_path: Path) -> None:
+    path = copy_checkpoint("bert-pretraining", tmp_path)
+    last = tmp_path / f"{STEM}.data-00002-of-00003"
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"00002-of-00003: truncated: tensor .* there are \d+"):
+        header(tmp_path)
+    last.unlink()
+    with pytest.raises(CheckpointError, match=r"data-00002-of-00003 is not in the folder, one of 3"):
+        header(tmp_path)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=rf"{STEM}\.index is missing"):
+        header(tmp_path)
+
+
+def test_a_file_that_changes_behind_our_back_is_refused(tmp_path: Path) -> None:
+    write_index(tmp_path, {"a": entry()})
+    said = header(tmp_path)
+    found = reader.load_arrays(tmp_path / f"{STEM}.index", said)
+    (tmp_path / f"{STEM}.data-00000-of-00001").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="tensor 'a' cannot be read"):
+        found["a"]
+    write_index(tmp_path, {"a": entry((2, 1))})
+    with pytest.raises(CheckpointError, match="has changed"):
+        reader.load_arrays(tmp_path / f"{STEM}.index", said)["a"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"a": entry(), "b": entry(offset=7)}, "there are 8"),
+        ({"a": entry(), "b": entry((1,), b"\0" * 4, offset=4)}, "'a' and 'b' lie in one another"),
+        ({"a": entry(offset=2**63)}, "truncated"),
+        ({"a": entry(shard=1)}, "file 1 of 1"),
+        ({"a": entry((3,))}, r"F32 \[3\] has 8 bytes"),
+        ({"a": entry((2**40, 0))}, "has shape"),
+        ({"a": entry((1,) * 255)}, "255 axes"),
+        ({"a": entry(dtype=2, shape=(1,))}, "dtype number 2 of TensorFlow"),
+        ({"a": entry(dtype=7)}, "dtype number 7 of TensorFlow"),
+        ({"a": entry() + field(7, b"")}, "'a' is stored in slices"),
+        ({"a": field(2, field(3, 1))}, "shape that is not known"),
+        ({"a": b"\x08" + b"\xff" * 11}, "no number"),
+        ({"a": b"\x0b"}, "no field"),
+        ({"a.b": entry(), "a/b": entry(offset=8)}, "two spellings of one tensor"),
+        ({"x" * 1100: entry()}, "no entry"),
+        ({"dense_3/kernel": entry()}, "Keras numbered"),
+        ({"layer_normalization/gamma": entry()}, "Keras numbered"),
+        ({"model/w/.ATTRIBUTES/VARIABLE_VALUE": entry()}, "TensorFlow 2"),
+        ({"_CHECKPOINTABLE_OBJECT_GRAPH": entry(dtype=7)}, "TensorFlow 2"),
+        ({"bert/encoder/layer_shared/output/dense/bias": entry()}, "first ALBERT of albert_zh"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_tensors_that_cannot_be_are_refused(tmp_path: Path, entries: dict[str, bytes], message: str) -> None:
+    write_index(tmp_path, entries, b"\0" * (16 if "spellings" in message else 8))
+    with pytest.raises(CheckpointError, match=message):
+        header(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (table(block([(b"", field(1, 1) + field(2, 1))])), "big-endian"),
+        (table(block([(b"", HEADER + field(3, field(2, 2)))])), "version 2"),
+        (table(block([(b"", field(1, 10**9))])), "1000000000 files of data"),
+        (table(block([(b"", b"")])), "0 files of data"),
+        (table(), "it is empty"),
+        (table(block([(b"a", entry())])), "not in their order"),
+        (table(block([(b"", HEADER), (b"b", entry()), (b"a", entry())])), "not in their order"),
+        (table(block([(b"", HEADER), (b"a", entry()), (b"a", entry())])), "not in their order"),
+        (table(block([(b"", HEADER), (b"\xff", entry())])), "not UTF-8"),
+        (table(b"\0\0\0"), "a block of 3 bytes"),
+        (table(struct.pack("<I", 2**32 - 1)), "shorter than its end says"),
+        (table(block([(b"", HEADER)]), kind=2), "of type 2"),
+        (table(varint(2**32) + b"\0" * 8, kind=1), "cannot be 4294967296"),
+        (table(varint(5) + b"\x00a", kind=1), "holds 1 bytes, expected 5"),
+        (table(varint(1) + b"\x08abc", kind=1), "goes on beyond its end"),
+        (table(varint(4) + b"\x00a\x01\x02", kind=1), "2 bytes before"),
+        (table(varint(4) + b"\xf0", kind=1), "goes on beyond its end"),
+        (b"\xff" * 40 + MAGIC, "no number"),
+        (b"\0" * 48, "does not end"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_files_that_are_no_indexes_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    write_table(tmp_path, content)
+    with pytest.raises(CheckpointError, match=rf"model\.ckpt-7\.index: .*{message}"):
+        header(tmp_path)
+
+
+def test_blocks_that_are_read_twice_are_refused(tmp_path: Path) -> None:
+    data = block([])
+    whole = data + b"\0" + struct.pack("<I", checksum(data + b"\0"))
+    handle = b"\0" + varint(len(data))
+    index = block([(b"a", handle), (b"b", handle)]) + b"\0"
+    footer = handle + varint(len(whole)) + varint(len(index) - 1)
+    write_table(tmp_path, whole + index + struct.pack("<I", checksum(index)) + footer.ljust(40, b"\0") + MAGIC)
+    with pytest.raises(CheckpointError, match="lies in the one before"):
+        header(tmp_path)
+
+
+def test_an_index_of_a_size_that_none_has_is_not_read(tmp_path: Path) -> None:
+    path = write_index(tmp_path, {"a": entry()})
+    os.truncate(path, 2**40)
+    with pytest.raises(CheckpointError, match="1099511627776 bytes, expected the index"):
+        header(tmp_path)
+
+
+def test_compressed_blocks_are_read(tmp_path: Path) -> None:
+    values = np.arange(70, dtype=np.float32).tobytes()
+    plain = block([(b"", HEADER), (b"a", entry((70,), values)), (b"b" * 90, entry((0,), b"", offset=280))])
+    at = plain.index(b"b" * 90) + 1
+    literal = plain[:at]
+    ahead = b"\xf0" + bytes([len(literal) - 1]) + literal  # a length in a byte of its own
+    repeated = bytes([63 << 2 | 2, 1, 0]) + bytes([20 << 2 | 3, 1, 0, 0, 0]) + bytes([0 << 2 | 1, 4])
+    rest = plain[at + 89 :]
+    written = varint(len(plain)) + ahead + repeated + bytes([len(rest) - 1 << 2]) + rest
+    write_table(tmp_path, table(written, kind=1), values)
+    found = load(tmp_path)
+    assert np.array_equal(np.array(found["a"]), np.arange(70)) and found["b" * 90].shape == (0,)
+
+
+def test_a_block_that_repeats_what_is_far_behind_takes_seconds(tmp_path: Path) -> None:
+    """Each of its copies would be of all that came before: minutes."""
+    copies = [bytes([63 << 2 | 3]) + struct.pack("<I", 60 + 64 * count) for count in range(200_000)]
+    written = varint(60 + 64 * len(copies)) + bytes([59 << 2]) + b"\xff" * 60 + b"".join(copies)
+    write_table(tmp_path, table(written, kind=1))
+    module = "mlxbert.weights.formats.tensorflow.reader"
+    code = f"from pathlib import Path\nfrom {module} import read_headers\nread_headers(Path.cwd())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert "shorter than its end says" in ran.stderr
+
+
+def test_every_dtype_is_read_as_it_is(tmp_path: Path) -> None:
+    names = {1: "F32", 3: "I32", 4: "U8", 5: "I16", 6: "I8", 9: "I64", 10: "BOOL", 14: "BF16", 17: "U16", 19: "F16"}
+    names |= {22: "U32", 23: "U64"}
+    entries, place = {}, b""
+    for number, name in names.items():
+        data = bytes([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])[: 2 * BYTES[name]]
+        entries[name], place = entry((2,), data, dtype=number, offset=len(place)), place + data
+    write_index(tmp_path, entries, place)
+    said, found = header(tmp_path), load(tmp_path)
+    for name in names.values():
+        assert said.tensors[name].dtype == name and found[name].nbytes == 2 * BYTES[name]
+    assert found["I16"].tolist() == [1, 0] and found["BOOL"].tolist() == [True, False]
+
+
+def test_of_several_checkpoints_the_named_one_is_read(tmp_path: Path) -> None:
+    for number in (5, 7):
+        write_index(tmp_path / "made", {f"of/{number}": entry()})
+        for path in list((tmp_path / "made").iterdir()):
+            shutil.move(path, tmp_path / path.name.replace("-7.", f"-{number}."))
+    with pytest.raises(
+        CheckpointError, match=r"2 TensorFlow checkpoints \(model.ckpt-5.index, .* no file 'checkpoint'"
+    ):
+        header(tmp_path)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/their/own/model.ckpt-5"\nall: "x"\n')
+    assert header(tmp_path).tensors.keys() == {"of.5"}
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "../model.ckpt-9"\n')
+    with pytest.raises(CheckpointError, match=r"names 'model.ckpt-9.index'"):
+        header(tmp_path)
+
+
+def test_other_files_are_no_checkpoints_and_old_ones_are_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "words.index").write_bytes(b"something else")
+    (tmp_path / "last.ckpt").write_bytes(b"of another program")
+    assert reader.read_headers(tmp_path) is None and reader.read_headers(tmp_path / "none") is None
+    (tmp_path / "model.ckpt").write_bytes(table(block([])))
+    with pytest.raises(CheckpointError, match=r"model\.ckpt: is a TensorFlow checkpoint in one file \(version 1"):
+        header(tmp_path)
+
+
+def test_googles_configuration_stands_in_for_one(tmp_path: Path) -> None:
+    assert google_config(tmp_path) is None
+    (tmp_path / "albert_config_tiny.json").write_text("{}")
+    assert google_config(tmp_path) == (tmp_path / "albert_config_tiny.json", "albert")
+    (tmp_path / "bert_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"bert_config.json, albert_config_tiny.json: expected one"):
+        google_config(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert google_config(tmp_path) is None

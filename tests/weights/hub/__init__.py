@@ -1,0 +1,1 @@
+"""The hub and its cache."""

@@ -1,0 +1,430 @@
+"""A name of the hub becomes a folder: what is asked of the hub, what is fetched, and what is said when it fails."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert.device import mx
+from mlxbert.weights.hub import cache
+from mlxbert.weights.hub.files import leaves_folder, needed_files
+from mlxbert.weights.source import find_folder
+from mlxbert.weights.tokenizers.classes import CLASSES
+from tests.helpers.fake_hub import FakeHub, Files, Repository, files_of, serve
+from tests.helpers.program import WITHOUT_PRIVILEGES, Outcome, change_weights, command, environment, process, tiny_model
+
+NAME = "org/tiny"
+FILL = ("fill-mask", "the [MASK]", "--top-k", "2", "--model", NAME)
+NEEDED = {"config.json", "vocab.txt", "model.safetensors"}
+NEVER = {"onnx/model.onnx", "openvino/model.bin", "pytorch_model.bin", "README.md", ".gitattributes"}
+CHUNK = 10 * 2**20  # huggingface_hub writes, and goes on after a broken connection, in pieces of this many bytes
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def files(tiny: Path) -> Files:
+    return files_of(tiny) | dict.fromkeys(NEVER, b"never")
+
+
+class Machine:
+    """A machine with an empty cache, and a hub with one model."""
+
+    def __init__(self, hub: FakeHub, home: Path) -> None:
+        self.hub, self.home = hub, home
+        self.variables = {"HF_HOME": str(home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
+        self.variables |= {"HF_TOKEN": "", "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
+
+    @property
+    def repository(self) -> Repository:
+        return self.hub.repositories[NAME]
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "hub" / "models--org--tiny"
+
+    @property
+    def snapshot(self) -> Path:
+        return self.folder / "snapshots" / self.repository.references["main"]
+
+    def run(self, *arguments: str, prelude: str = "", **variables: str) -> Outcome:
+        return process(*arguments, prelude=prelude, **{**self.variables, **variables})  # type: ignore[arg-type]
+
+    def forget_listing(self) -> None:
+        """Leaves the cache as programs do that fetch single files."""
+        for path in self.folder.glob("trees/*"):
+            path.unlink()
+
+
+@pytest.fixture
+def machine(files: Files, tmp_path: Path) -> Iterator[Machine]:
+    with serve() as hub:
+        hub.add(NAME, files)
+        yield Machine(hub, tmp_path / "home")
+
+
+@pytest.fixture
+def warm(machine: Machine) -> Machine:
+    """A machine whose cache holds the model."""
+    assert machine.run("models", "download", NAME).status == 0
+    machine.hub.forget()
+    return machine
+
+
+def test_a_name_is_downloaded_once_and_only_what_is_needed(machine: Machine, tiny: Path) -> None:
+    outcome = machine.run(*FILL)
+    assert outcome.status == 0
+    assert outcome.out == process("fill-mask", "the [MASK]", "--top-k", "2", "--model", str(tiny)).out
+    assert outcome.err.startswith("note: downloading org/tiny (") and outcome.err.count("\n") == 1
+    assert machine.hub.fetched() == NEEDED
+    assert set(files_of(machine.snapshot)) == NEEDED
+    machine.hub.forget()
+    watch = "import atexit, sys; atexit.register(lambda: print('huggingface_hub' in sys.modules, file=sys.stderr))\n"
+    again = machine.run(*FILL, prelude=watch)
+    assert (again.status, again.out, again.err) == (0, outcome.out, "False\n")
+    assert machine.hub.requests == []
+
+
+def test_other_commands_take_names_too(warm: Machine) -> None:
+    assert warm.run("tokenize", "the cat", "--model", NAME).lines[0]["tokens"][1]["token"] == "the"
+    assert warm.run("inspect", NAME, "--offline").lines[0]["folder"] == str(warm.snapshot)
+    assert warm.hub.requests == []
+
+
+def test_quiet_downloads_say_nothing(machine: Machine) -> None:
+    assert machine.run(*FILL, "--quiet").err == ""
+
+
+def test_a_model_from_python_keeps_its_name_and_tells_its_progress(machine: Machine) -> None:
+    code = (
+        "import json, mlxbert\nseen = []\n"
+        f"model = mlxbert.load({NAME!r}, on_progress=lambda done, total: seen.append((done, total)))\n"
+        "print(json.dumps([model.source, str(model.folder), seen]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(**machine.variables), capture_output=True, check=True, text=True
+    )
+    source, folder, seen = json.loads(done.stdout)
+    total = sum(len(machine.repository.commits[machine.snapshot.name][file]) for file in NEEDED)
+    assert (source, folder) == (NAME, str(machine.snapshot))
+    assert (seen[0], seen[-1]) == ([0, total], [total, total])
+    assert seen == sorted(seen)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("how", ["option", "hub", "transformers"])
+def test_offline_uses_the_cache_and_fails_without_one(machine: Machine, how: str) -> None:
+    option = ["--offline"] if how == "option" else []
+    variables = {"hub": {"HF_HUB_OFFLINE": "Yes"}, "transformers": {"TRANSFORMERS_OFFLINE": "1"}}.get(how, {})
+    machine.run(*FILL, *option, **variables).fails(1, "org/tiny: not in the cache", "hint: `mlxbert models download")
+    assert machine.hub.requests == []
+    assert machine.run(*FILL).status == 0
+    machine.hub.forget()
+    outcome = machine.run(*FILL, *option, **variables)
+    assert (outcome.status, outcome.err, machine.hub.requests) == (0, "", [])
+
+
+def test_without_a_network_only_what_is_cached_is_there(warm: Machine) -> None:
+    away = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    assert warm.run(*FILL, **away).status == 0
+    warm.forget_listing()
+    outcome = warm.run(*FILL, **away)
+    assert outcome.status == 0
+    assert "cannot be reached" in outcome.err and "does not say whether all files are there" in outcome.err
+    warm.run("inspect", "org/other", **away).fails(1, "http://127.0.0.1:9 cannot be reached", "hint: check the network")
+    warm.repository.status = 503
+    assert "status 503" in warm.run(*FILL).err
+
+
+def test_a_cache_without_listing_is_completed_at_its_commit(warm: Machine, files: Files) -> None:
+    first = warm.snapshot
+    (first / "vocab.txt").unlink()
+    warm.repository.commit(files | {"vocab.txt": b"other\n"})
+    warm.forget_listing()
+    offline = warm.run(*FILL, "--offline")
+    assert "does not say whether all files are there" in offline.err
+    outcome = warm.run(*FILL)
+    assert (outcome.status, (first / "vocab.txt").read_bytes()) == (0, files["vocab.txt"])
+    assert warm.hub.fetched() <= {"vocab.txt"}
+    assert not warm.snapshot.exists()  # the newer commit was not asked for
+    warm.hub.forget()
+    assert (warm.run(*FILL).status, warm.hub.requests) == (0, [])
+
+
+def test_a_commit_that_the_hub_has_forgotten_gives_way_to_the_newest(warm: Machine, files: Files) -> None:
+    warm.forget_listing()
+    warm.repository.commits.clear()
+    warm.repository.commit(files | {"added_tokens.json": b"{}"})
+    assert warm.run("models", "path", NAME).status == 0
+    assert warm.run(*FILL).status == 0
+    assert (warm.snapshot / "added_tokens.json").is_file()
+
+
+def test_a_file_missing_by_the_listing_is_fetched_or_named(warm: Machine) -> None:
+    (warm.snapshot / "vocab.txt").unlink()
+    warm.run(*FILL, "--offline").fails(1, "vocab.txt is not in the cache", "hint: ")
+    assert warm.run(*FILL).status == 0
+    assert (warm.snapshot / "vocab.txt").is_file()
+
+
+def test_a_cache_that_huggingface_hub_filled_is_used(machine: Machine) -> None:
+    code = f"import huggingface_hub; huggingface_hub.snapshot_download({NAME!r})"
+    subprocess.run(
+        [sys.executable, "-c", code], env=environment(**machine.variables), check=True, stderr=subprocess.DEVNULL
+    )
+    machine.hub.forget()
+    outcome = machine.run(*FILL)
+    assert (outcome.status, outcome.err, machine.hub.requests) == (0, "", [])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("org/none", [], ["org/none: the hub shows no model of this name", "hint: check the spelling"]),
+        (NAME, ["--revision", "none"], ["no revision 'none'", "hint: "]),
+        ("org/private", [], ["shows no model of this name", "HF_TOKEN"]),
+        ("org/gated", [], ["give access on request", "/org/gated"]),
+        ("org/keras", [], ["no config.json with weights", "weights that are there: tf_model.h5\n", "hint: "]),
+        ("org/down", [], ["status 500", "hint: "]),
+        ("org/evil", [], ["'../evil.txt'", "nothing was written"]),
+        ("org/absolute", [], ["'/etc/x'", "nothing was written"]),
+        ("org/shards", [], ["'../../x.safetensors'", "plain file name"]),
+        ("org/modules", [], ["'../up'", "modules.json"]),
+    ],
+)
+def test_what_cannot_be_had_is_refused_before_it_is_fetched(
+    machine: Machine, files: Files, name: str, options: list[str], said: list[str]
+) -> None:
+    rest = {file: data for file, data in files.items() if file != "model.safetensors"}
+    index = {"model.safetensors.index.json": b'{"weight_map": {"a": "../../x.safetensors"}}'}
+    machine.hub.add("org/private", files).token = "secret"
+    machine.hub.add("org/gated", files).gated = True
+    machine.hub.add("org/keras", dict.fromkeys(["config.json", "vocab.txt", "tf_model.h5"], b"{}"))
+    machine.hub.add("org/down", files).status = 500
+    machine.hub.add("org/evil", files).listed = ("../evil.txt",)
+    machine.hub.add("org/absolute", files).listed = ("/etc/x",)
+    machine.hub.add("org/shards", rest | index)
+    machine.hub.add("org/modules", files | {"modules.json": b'[{"path": "../up", "type": "Pooling"}]'})
+    for words in (["inspect"], ["models", "download"]):
+        outcome = machine.run(*words, name, *options)
+        outcome.fails(1, *said)
+        assert outcome.out == ""
+    assert machine.hub.fetched() <= {"modules.json", "model.safetensors.index.json", "config.json"}
+    assert not list(machine.home.rglob("model.safetensors"))
+
+
+def test_a_token_is_sent_and_opens_a_private_model(machine: Machine) -> None:
+    machine.repository.token = "secret"
+    machine.run(*FILL, HF_TOKEN="wrong").fails(1, NAME)
+    machine.hub.forget()
+    assert machine.run(*FILL, HF_TOKEN="secret").status == 0
+    assert {headers.get("authorization") for headers in machine.hub.headers} == {"Bearer secret"}
+
+
+def test_a_broken_connection_is_taken_up_where_it_broke(machine: Machine, tiny: Path, tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    big.mkdir()
+    for path in tiny.iterdir():
+        (big / path.name).write_bytes(path.read_bytes())
+    change_weights(big, lambda arrays: arrays.update({"classifier.weight": mx.ones((3, 2**20))}))
+    data = (big / "model.safetensors").read_bytes()
+    machine.repository.commit(files_of(big))
+    machine.repository.dropped["model.safetensors"] = CHUNK + 1000
+    outcome = machine.run(*FILL)
+    assert outcome.status == 0
+    assert outcome.err.count("\n") == 1  # not a word of huggingface_hub's
+    assert f"bytes={CHUNK}-" in [headers.get("range") for headers in machine.hub.headers]
+    assert (machine.snapshot / "model.safetensors").read_bytes() == data
+
+
+def test_an_interrupted_download_ends_at_once_and_is_mended_by_the_next(machine: Machine) -> None:
+    slow = (
+        "import huggingface_hub.file_download as d, time\nreal = d.http_get\n"
+        "def http_get(url, *rest, **options):\n"
+        "    if 'safetensors' in url: print('now', flush=True); time.sleep(600)\n"
+        "    return real(url, *rest, **options)\nd.http_get = http_get\n"
+    )
+    for kill in (True, False):
+        running = subprocess.Popen(
+            command(*FILL, prelude=slow), env=environment(**machine.variables), stdout=subprocess.PIPE, stderr=-1
+        )
+        assert running.stdout is not None and running.stdout.readline() == b"now\n"
+        running.send_signal(signal.SIGKILL if kill else signal.SIGINT)
+        _, err = running.communicate(timeout=30)
+        assert kill or (running.returncode == 130 and b"Traceback" not in err)
+    assert not (machine.folder / "refs" / "main").exists()  # nothing claims to be whole
+    machine.run(*FILL, "--offline").fails(1, "not in the cache")
+    machine.hub.forget()
+    assert machine.run(*FILL).status == 0
+    assert machine.hub.fetched() == {"model.safetensors"}
+
+
+def test_shards_are_fetched_with_their_index(machine: Machine, tiny: Path, tmp_path: Path) -> None:
+    arrays = mx.load(str(tiny / "model.safetensors"))
+    assert isinstance(arrays, dict)
+    shards = {f"model-0000{part + 1}-of-00002.safetensors": sorted(arrays)[part::2] for part in range(2)}
+    for file, names in shards.items():
+        mx.save_safetensors(str(tmp_path / file), {name: arrays[name] for name in names})
+    index = {"weight_map": {name: file for file, names in shards.items() for name in names}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    (tmp_path / "other.safetensors").write_bytes(b"never")
+    new = files_of(tmp_path) | {file: (tiny / file).read_bytes() for file in ("config.json", "vocab.txt")}
+    machine.repository.commit(new)
+    assert machine.run(*FILL).status == 0
+    assert machine.hub.fetched() == set(new) - {"other.safetensors"}
+    machine.hub.forget()
+    assert (machine.run(*FILL).status, machine.hub.requests) == (0, [])
+
+
+def test_modules_are_fetched_with_their_folders(machine: Machine, files: Files) -> None:
+    modules: list[dict[str, Any]] = [
+        {"idx": 0, "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+        {"idx": 3, "path": "3_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ]
+    wanted = {f"0_Transformer/{file}": files[file] for file in NEEDED}
+    wanted |= {"modules.json": json.dumps(modules).encode(), "0_Transformer/sentence_bert_config.json": b"{}"}
+    wanted |= {"1_Pooling/config.json": b"{ }", "2_Dense/config.json": b"{  }", "2_Dense/model.safetensors": b"x"}
+    never = {f"{folder}/{file}": b"never" for folder in ("0_Transformer", "2_Dense", "4_x") for file in NEVER}
+    machine.repository.commit(wanted | never)
+    outcome = machine.run("models", "download", NAME)
+    assert (outcome.status, outcome.out) == (0, f"{machine.snapshot}\n")
+    assert machine.hub.fetched() == set(wanted)
+    machine.hub.forget()
+    assert machine.run("models", "path", NAME).err == ""
+    (machine.snapshot / "modules.json").unlink()
+    machine.run("models", "path", NAME).fails(1, "modules.json is not in the cache")
+
+
+def test_the_vocabulary_of_every_class_is_fetched(machine: Machine, files: Files) -> None:
+    vocabularies = {file for kind in CLASSES.values() for file in kind.files}
+    assert "spm.model" in vocabularies
+    machine.repository.commit(files | {file: file.encode() for file in vocabularies - files.keys()})
+    assert machine.run("models", "download", NAME).status == 0
+    assert machine.hub.fetched() == NEEDED | vocabularies
+
+
+def test_a_revision_is_a_branch_a_tag_or_a_commit(machine: Machine, files: Files) -> None:
+    commit = machine.repository.commit(files | {"added_tokens.json": b"{}"}, "v1", "feature/x")
+    for revision in ("v1", "feature/x", commit):
+        assert machine.run(*FILL, "--revision", revision).status == 0
+        assert (machine.folder / "snapshots" / commit / "added_tokens.json").is_file()
+        machine.hub.forget()
+        assert machine.run(*FILL, "--revision", revision, "--offline").err == ""
+        assert machine.hub.requests == []
+    machine.run(*FILL, "--offline").fails(1, "not in the cache")
+
+
+@pytest.mark.parametrize("revision", ["../x", "a/../../b", "/etc", "", "a//b", "./a", "a\\b", "a\0b", "a\nb"])
+def test_a_revision_that_leads_out_of_the_cache_is_wrong_usage(revision: str) -> None:
+    with pytest.raises(mlxbert.ArgumentError, match="expected a branch, a tag or a commit"):
+        find_folder(NAME, revision=revision)
+
+
+def test_a_revision_goes_with_a_hub_name(tiny: Path) -> None:
+    for source in ("builtin", str(tiny)):
+        with pytest.raises(mlxbert.ArgumentError, match="a revision goes with a hub name"):
+            mlxbert.load(source, revision="main")
+
+
+def test_a_cache_that_cannot_be_written_is_named(machine: Machine) -> None:
+    machine.home.mkdir(mode=0o555)
+    machine.run(*FILL, prelude=WITHOUT_PRIVILEGES).fails(1, "cannot be written", "hint: HF_HOME")
+
+
+def test_a_full_disk_is_named(machine: Machine) -> None:
+    full = (
+        "import errno, huggingface_hub.file_download as d\n"
+        "def http_get(*rest, **options): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "d.http_get = http_get\n"
+    )
+    machine.run(*FILL, prelude=full).fails(1, "cannot be written (No space left on device)", "hint: HF_HOME")
+
+
+def test_an_endpoint_that_is_no_hub_is_named(machine: Machine) -> None:
+    machine.repository.commits = {"no commit": {}}
+    machine.repository.references["main"] = "no commit"
+    machine.run(*FILL).fails(1, "'no commit', expected 40 hexadecimal digits")
+
+
+def test_names_follow_the_rules_of_the_hub() -> None:
+    validate = pytest.importorskip("huggingface_hub.utils").validate_repo_id
+    error = pytest.importorskip("huggingface_hub.errors").HFValidationError
+    names = [
+        "bert",
+        "a/b",
+        "a.b/c_d-e",
+        "a/b/c",
+        ".a",
+        "a.",
+        "-a",
+        "a--b",
+        "a..b",
+        "a/b.git",
+        "a b",
+        "a/",
+        "/a",
+        "",
+    ]
+    for name in [*names, "~/a", "a" * 96, "a" * 97, "a\n"]:
+        try:
+            validate(name)
+        except error:
+            assert not cache.is_hub_name(name), name
+        else:
+            assert cache.is_hub_name(name), name
+
+
+def test_the_cache_is_where_huggingface_hub_looks() -> None:
+    code = (
+        "from huggingface_hub import constants as c; from mlxbert.weights.hub import cache as h\n"
+        "print(str(h.cache_folder()) == c.HF_HUB_CACHE, h.is_offline() == c.HF_HUB_OFFLINE)"
+    )
+    for variables in (
+        {},
+        {"XDG_CACHE_HOME": "/x"},
+        {"HF_HOME": "~/h", "XDG_CACHE_HOME": "/x"},
+        {"HF_HUB_CACHE": "$HOME/c", "HF_HOME": "/h", "HF_HUB_OFFLINE": "on"},
+        {"HUGGINGFACE_HUB_CACHE": "/old", "HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "1"},
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={"HOME": "/home", **variables}, capture_output=True, check=True
+        )
+        assert done.stdout == b"True True\n", variables
+
+
+@pytest.mark.parametrize("path", ["../a", "a/../b", "/a", "a\\..\\b", "C:a", "c:/a", "a\0", ".."])
+def test_paths_that_leave_a_folder_are_known(path: str) -> None:
+    assert leaves_folder(path)
+
+
+def test_paths_inside_a_folder_are_let_through() -> None:
+    assert not any(map(leaves_folder, ["a", "a/b", "..a", "a..b", ".gitattributes", "ab:c"]))
+
+
+def test_a_damaged_steering_file_is_an_error(tmp_path: Path) -> None:
+    listed = ["config.json", "model.safetensors", "modules.json"]
+    damaged: list[Any] = [{}, [1], [{"path": 3}], [{"path": "/"}]]
+    for modules in damaged:
+        with pytest.raises(mlxbert.HubError, match=r"modules\.json"):
+            needed_files(NAME, listed, partial(_constant, modules))
+    index = ["config.json", "model.safetensors.index.json"]
+    damaged = [[], {}, {"weight_map": {}}, {"weight_map": {"a": "none.safetensors"}}]
+    for value in damaged:
+        with pytest.raises(mlxbert.HubError, match=r"index\.json"):
+            needed_files(NAME, index, partial(_constant, value))
+
+
+def _constant(value: Any, file: str) -> Any:
+    return value

@@ -1,0 +1,329 @@
+"""Model folders as they are found: spellings, parts, shards, dtypes; what does not fit is refused by name."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from mlxbert.device import mx, nn
+from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.nn.heads import Network
+from mlxbert.weights.build import build_network, to_theirs
+from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.formats import int8_rows
+from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
+
+NETWORK = random_network(tiny_config())
+TENSORS = tensors_of(NETWORK)
+WORDS = "bert.embeddings.word_embeddings.weight"
+DECODER = "cls.predictions.decoder"
+Arrays = dict[str, mx.array]
+
+
+def load(folder: Path, dtype: mx.Dtype = mx.float32) -> Network:
+    """All that a folder holds."""
+    checkpoint = open_checkpoint(folder)
+    return build_network(checkpoint, checkpoint.parts, dtype)
+
+
+def arrays_of(network: Network) -> Arrays:
+    return dict(nn.utils.tree_flatten(network.parameters()))
+
+
+def assert_same(found: Mapping[str, mx.array], wanted: Mapping[str, mx.array]) -> None:
+    """The same names, and exactly the same numbers in the same dtype."""
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert found[name].dtype == array.dtype and mx.array_equal(found[name], array).item(), name
+
+
+def without(*beginnings: str) -> Arrays:
+    """The tensors but for those whose names begin so."""
+    return {name: array for name, array in TENSORS.items() if not name.startswith(beginnings)}
+
+
+def bare(tensors: Mapping[str, mx.array]) -> Arrays:
+    return {name.removeprefix("bert."): array for name, array in tensors.items()}
+
+
+def old(tensors: Mapping[str, mx.array]) -> Arrays:
+    """The spelling of the first checkpoints."""
+    return {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
+        for name, array in tensors.items()
+    }
+
+
+def shards(folder: Path, weight_map: Mapping[str, str], files: Mapping[str, Mapping[str, mx.array]]) -> Path:
+    """A folder of several files and their index."""
+    save(folder, {})
+    (folder / "model.safetensors").unlink()
+    for name, tensors in files.items():
+        mx.save_safetensors(str(folder / name), dict(tensors), {"format": "pt"})
+    index = {"metadata": {}, "weight_map": dict(weight_map)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    return folder
+
+
+def halves() -> tuple[dict[str, str], dict[str, Arrays]]:
+    """A weight map and the two files it is about."""
+    first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    weight_map = {name: (first, second)[number % 2] for number, name in enumerate(TENSORS)}
+    return weight_map, {
+        file: {name: TENSORS[name] for name in TENSORS if weight_map[name] == file} for file in (first, second)
+    }
+
+
+@pytest.mark.parametrize("spelling", ["prefix", "bare", "old", "old and bare"])
+def test_every_spelling_of_the_names_loads_the_same_weights(tmp_path: Path, spelling: str) -> None:
+    tensors = old(TENSORS) if "old" in spelling else TENSORS
+    save(tmp_path, bare(tensors) if "bare" in spelling else tensors)
+    assert_same(arrays_of(load(tmp_path)), arrays_of(NETWORK))
+    assert open_checkpoint(tmp_path).parts == ("pooler", "masked_lm", "next_sentence")
+
+
+def test_one_tensor_in_two_spellings_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, TENSORS | {WORDS.removeprefix("bert."): TENSORS[WORDS]})
+    with pytest.raises(CheckpointError, match="two spellings of one tensor") as caught:
+        open_checkpoint(tmp_path)
+    assert WORDS in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "parts"),
+    [
+        (("bert.pooler", "cls."), ()),
+        (("bert.pooler", "cls.seq_relationship"), ("masked_lm",)),
+        (("cls.seq_relationship",), ("pooler", "masked_lm")),
+        (("cls.predictions",), ("pooler", "next_sentence")),
+    ],
+)
+def test_parts_that_are_not_there_are_not_built(
+    tmp_path: Path, left_out: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    save(tmp_path, without(*left_out))
+    checkpoint, network = open_checkpoint(tmp_path), load(tmp_path)
+    assert checkpoint.parts == parts and checkpoint.config.pooler == ("pooler" in parts)
+    assert tuple(network.heads) == tuple(part for part in parts if part != "pooler")
+    wanted = arrays_of(NETWORK)
+    found = arrays_of(network)
+    assert ("encoder.pooler.dense.weight" in found) == ("pooler" in parts)
+    assert_same(found, {name: wanted[name] for name in found})
+    assert to_theirs(checkpoint.family, checkpoint.config, found).keys() <= without(*left_out).keys() | bare(TENSORS)
+
+
+def test_an_extra_head_need_not_be_built(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(save(tmp_path, TENSORS))
+    network = build_network(checkpoint, ("masked_lm",), mx.float32)
+    assert tuple(network.heads) == ("masked_lm",) and "pooler" not in network.encoder
+
+
+def test_buffers_and_heads_of_other_tasks_are_listed_as_not_used(tmp_path: Path) -> None:
+    extra = {
+        "bert.embeddings.position_ids": mx.arange(32)[None],
+        "classifier.weight": mx.ones((3, 24)),
+        "classifier.bias": mx.ones(3),
+    }
+    checkpoint = open_checkpoint(save(tmp_path, TENSORS | extra))
+    assert sorted(checkpoint.names[name] for name in checkpoint.ignored) == sorted(extra)
+    assert_same(arrays_of(load(tmp_path)), arrays_of(NETWORK))
+
+
+def test_copies_that_equal_what_they_are_tied_to_load(tmp_path: Path) -> None:
+    copies = {f"{DECODER}.weight": TENSORS[WORDS] + 0, f"{DECODER}.bias": TENSORS["cls.predictions.bias"] + 0}
+    assert_same(arrays_of(load(save(tmp_path, TENSORS | copies))), arrays_of(NETWORK))
+
+
+@pytest.mark.parametrize(("copy", "original"), [("weight", WORDS), ("bias", "cls.predictions.bias")])
+def test_copies_that_differ_are_refused_by_name(tmp_path: Path, copy: str, original: str) -> None:
+    changed = TENSORS[original] + 0
+    changed[-1] += 1e-3
+    save(tmp_path, TENSORS | {f"{DECODER}.{copy}": changed})
+    with pytest.raises(CheckpointError, match=rf"{DECODER}\.{copy}' differs from .*{original.removeprefix('bert.')}"):
+        load(tmp_path)
+
+
+def test_shards_load_as_one_file_does(tmp_path: Path) -> None:
+    assert_same(arrays_of(load(shards(tmp_path, *halves()))), arrays_of(NETWORK))
+
+
+def test_a_missing_shard_is_refused_by_name(tmp_path: Path) -> None:
+    weight_map, files = halves()
+    shards(tmp_path, weight_map, files)
+    (tmp_path / min(files)).unlink()
+    with pytest.raises(CheckpointError, match=f"'{min(files)}' is not in the folder"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("shard", ["../x", "/x.safetensors", "inner/x.safetensors", ".", ".."])
+def test_an_index_that_points_out_of_the_folder_is_refused(tmp_path: Path, shard: str) -> None:
+    weight_map, files = halves()
+    shards(tmp_path / "model", weight_map | {WORDS: shard}, files)
+    mx.save_safetensors(str(tmp_path / "x.safetensors"), {WORDS: TENSORS[WORDS]})
+    (tmp_path / "x.safetensors").rename(tmp_path / "x")
+    with pytest.raises(CheckpointError, match="shard"):
+        open_checkpoint(tmp_path / "model")
+
+
+def test_a_tensor_in_two_shards_is_refused_by_name(tmp_path: Path) -> None:
+    weight_map, files = halves()
+    both = {file: tensors | {WORDS: TENSORS[WORDS]} for file, tensors in files.items()}
+    with pytest.raises(CheckpointError, match=f"{WORDS}' is in .* too"):
+        open_checkpoint(shards(tmp_path, weight_map, both))
+
+
+@pytest.mark.parametrize("content", ['{"weight_map": {}}', '{"weight_map": []}', "{}", "[]", "{"])
+def test_a_damaged_index_is_refused(tmp_path: Path, content: str) -> None:
+    shards(tmp_path, *halves())
+    (tmp_path / "model.safetensors.index.json").write_text(content, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("computed", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+@pytest.mark.parametrize("stored", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+def test_every_dtype_loads_as_every_other(tmp_path: Path, stored: mx.Dtype, computed: mx.Dtype) -> None:
+    save(tmp_path, {name: array.astype(stored) for name, array in TENSORS.items()})
+    wanted = {name: array.astype(stored).astype(computed) for name, array in arrays_of(NETWORK).items()}
+    assert_same(arrays_of(load(tmp_path, computed)), wanted)
+
+
+@pytest.mark.parametrize("dtype", [mx.int64, mx.int8, mx.uint8, mx.bool_], ids=str)
+def test_weights_that_are_no_floats_are_refused_by_name(tmp_path: Path, dtype: mx.Dtype) -> None:
+    save(tmp_path, TENSORS | {"bert.pooler.dense.bias": mx.zeros(24, dtype)})
+    with pytest.raises(CheckpointError, match=r"'bert\.pooler\.dense\.bias' has dtype"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(TENSORS)[:: max(1, len(TENSORS) // 12)])
+def test_a_missing_tensor_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    save(tmp_path, without(name))
+    with pytest.raises(CheckpointError, match=rf"'{name.removeprefix('bert.')}' is missing"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert.encoder.layer.0.attention.self.distance_embedding.weight",
+        "bert.encoder.layer.2.output.dense.weight",
+        "bert.embeddings.word_embeddings.bias",
+        "cls.predictions.weight",
+        "bert.embeddings.LayerNorm.running_mean",
+        "module.bert.pooler.dense.weight",
+    ],
+)
+def test_a_tensor_that_no_table_knows_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    save(tmp_path, TENSORS | {name: mx.zeros(24)})
+    with pytest.raises(CheckpointError, match=f"unknown tensor '{name}'"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("name", [WORDS, "bert.pooler.dense.weight", "cls.predictions.bias"])
+def test_a_tensor_of_another_shape_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    save(tmp_path, TENSORS | {name: mx.zeros((*TENSORS[name].shape[:-1], 7))})
+    with pytest.raises(CheckpointError, match=rf"'{name}' has shape .*7,?\), expected") as caught:
+        load(tmp_path)
+    assert str(TENSORS[name].shape) in str(caught.value)
+
+
+def test_more_layers_than_tensors_are_refused_before_a_network_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save(tmp_path, config=CONFIG | {"num_hidden_layers": 1000})
+    monkeypatch.setattr("mlxbert.weights.checkpoint.Network", lambda *_: pytest.fail("made"))
+    with pytest.raises(CheckpointError, match=r"expected those of 1000 layers by config\.json") as caught:
+        open_checkpoint(folder)
+    assert caught.value.message.startswith(f"{tmp_path}: ")
+
+
+def test_a_configuration_of_another_depth_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"unknown tensor 'bert\.encoder\.layer\.1\..*of 1 layers"):
+        open_checkpoint(save(tmp_path / "deep", TENSORS, CONFIG | {"num_hidden_layers": 1}))
+    with pytest.raises(CheckpointError, match=r"'encoder\.layer\.2\..*is missing"):
+        load(save(tmp_path / "flat", TENSORS, CONFIG | {"num_hidden_layers": 3}))
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "vocab_size", "intermediate_size", "max_position_embeddings"])
+def test_a_configuration_of_absurd_size_is_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(CheckpointError, match="shape"):
+        load(save(tmp_path / "large", TENSORS, CONFIG | {key: 3 * 2**20}))
+    with pytest.raises((CheckpointError, ConfigError), match=f"shape|{key}"):
+        load(save(tmp_path / "absurd", TENSORS, CONFIG | {key: 3 * 2**40}))
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("tf_model.h5", r"tf_model\.h5 is Keras, which mlxbert does not read", "from_tf"),
+        ("flax_model.msgpack", r"flax_model\.msgpack is Flax, which mlxbert does not read", "from_flax"),
+        ("notes.txt", r"no weights in this folder, expected model\.safetensors", ""),
+    ],
+)
+def test_a_folder_without_weights_that_are_read_is_refused(tmp_path: Path, name: str, message: str, hint: str) -> None:
+    save(tmp_path, {})
+    (tmp_path / "model.safetensors").rename(tmp_path / name)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        open_checkpoint(tmp_path)
+    assert hint in (caught.value.hint or "")
+
+
+def _packed(folder: Path, tensors: Mapping[str, mx.array], storage: str = int8_rows.STORAGE) -> Path:
+    save(folder, {})
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tensors), {int8_rows.STORAGE_KEY: storage})
+    return folder
+
+
+def test_eight_bits_are_right_to_half_a_step(tmp_path: Path) -> None:
+    wide = TENSORS | {WORDS: TENSORS[WORDS].at[0].multiply(0.0).at[1].multiply(1e4)}
+    checkpoint = open_checkpoint(_packed(tmp_path, int8_rows.pack(wide)))
+    assert isinstance(checkpoint.storage, int8_rows.Rows) and len(checkpoint.names) == len(TENSORS)
+    found = to_theirs(checkpoint.family, checkpoint.config, arrays_of(load(tmp_path)))
+    for name, array in wide.items():
+        step = mx.abs(array).max(axis=-1, keepdims=True) / 127 if array.ndim == 2 else mx.abs(array) * 2**-10
+        assert mx.all(mx.abs(found[name] - array) <= step * (0.5 + 1e-4)).item(), name
+
+
+NORM = "bert.embeddings.LayerNorm.weight"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({f"{WORDS}_scale": None}, f"'{WORDS}' is stored in 8 bits, .* missing"),
+        ({f"{WORDS}_scale": mx.ones((2,))}, f"'{WORDS}' is stored in 8 bits, .* F32 \\(2,\\)"),
+        ({f"{WORDS}_scale": mx.ones(TENSORS[WORDS].shape[:1], mx.uint8)}, f"'{WORDS}' is stored in 8 bits, .* U8"),
+        ({NORM: mx.ones((12,), mx.int8), f"{NORM}_scale": mx.ones((12,))}, f"'{NORM}' of shape .*, expected a matrix"),
+        ({NORM: mx.array(1, mx.int8), f"{NORM}_scale": mx.array(1.0)}, f"'{NORM}' of shape .*, expected a matrix"),
+        ({f"{NORM}_scale": mx.ones((12,))}, f"unknown tensor '{NORM}_scale'"),
+    ],
+    ids=["missing", "too few", "no floats", "a vector", "a number", "of no matrix"],
+)
+def test_eight_bits_without_fitting_scales_are_refused(
+    tmp_path: Path, changed: Mapping[str, mx.array | None], message: str
+) -> None:
+    packed: dict[str, mx.array | None] = {**int8_rows.pack(TENSORS), **changed}
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(_packed(tmp_path, {name: array for name, array in packed.items() if array is not None}))
+
+
+def test_weights_that_are_stored_in_an_unknown_way_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="stored as 'int3'"):
+        open_checkpoint(_packed(tmp_path, int8_rows.pack(TENSORS), "int3"))
+
+
+@pytest.mark.parametrize("heads", [("masked_lm", "next_sentence"), ("masked_lm",), ()], ids=str)
+def test_the_way_back_gives_the_very_file(tmp_path: Path, heads: tuple[str, ...]) -> None:
+    tensors = tensors_of(random_network(tiny_config(), heads))
+    assert all(name.startswith(("bert.", "cls.")) for name in tensors) == bool(heads)
+    checkpoint = open_checkpoint(save(tmp_path, tensors))
+    assert_same(to_theirs(checkpoint.family, checkpoint.config, arrays_of(load(tmp_path))), tensors)
+
+
+def test_a_decoder_that_is_said_not_to_be_tied_must_be_there(tmp_path: Path) -> None:
+    config = {**CONFIG, "tie_word_embeddings": False}
+    with pytest.raises(CheckpointError, match=r"decoder\.weight' is missing.*tie_word_embeddings is false"):
+        load(save(tmp_path / "without", TENSORS, config))
+    same = {**TENSORS, f"{DECODER}.weight": TENSORS[WORDS]}
+    assert "masked_lm" in load(save(tmp_path / "same", same, config)).heads

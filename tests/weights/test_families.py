@@ -1,0 +1,247 @@
+"""What the families' configurations say in their several dialects, and which part of a checkpoint is which."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlxbert.config import EncoderConfig, Rotary, Rotation
+from mlxbert.device import mx
+from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.nn.positions import Context
+from mlxbert.weights.build import build_network
+from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families.registry import FAMILIES, family_of
+from mlxbert.weights.tokenizers.classes import MODEL_TYPES
+from tests.helpers.families import FROZEN
+from tests.helpers.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors
+from tests.helpers.parity import load_network, outputs
+
+PATH = Path("model/config.json")
+
+
+def parse(values: dict[str, Any]) -> EncoderConfig:
+    """The facts of a configuration."""
+    config = ConfigJson(PATH, values)
+    return family_of(config)[1].read_config(config)
+
+
+def config_of(family: str, folder: Path) -> dict[str, Any]:
+    """The configuration that transformers wrote for the family."""
+    return read_config(write_model(family, "Model", folder))
+
+
+def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in keys}
+
+
+def renamed(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    assert names.keys() <= values.keys()
+    return {names.get(key, key): value for key, value in values.items()}
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 4])
+def test_both_dialects_of_modernbert_say_the_same(every: int, tmp_path: Path) -> None:
+    kinds = ["sliding_attention" if layer % every else "full_attention" for layer in range(5)]
+    rope = {"full_attention": {"rope_theta": 300.0}, "sliding_attention": {"rope_theta": 20.0}}
+    new = config_of("modernbert", tmp_path) | {"layer_types": kinds, "rope_parameters": rope}
+    old = without(new, "layer_types", "rope_parameters") | {
+        "global_attn_every_n_layers": every,
+        "global_rope_theta": 300.0,
+        "local_rope_theta": 20.0,
+    }
+    assert parse(old) == parse(new)
+    positions = parse(new).positions
+    assert isinstance(positions, Rotary)
+    near, far = Rotation(20.0, window=4), Rotation(300.0)
+    assert positions.rotations == tuple(near if layer % every else far for layer in range(5))
+
+
+def test_what_modernbert_leaves_out_is_what_its_authors_chose(tmp_path: Path) -> None:
+    keys = ("layer_types", "rope_parameters", "local_attention", "norm_eps", "decoder_bias", "classifier_activation")
+    found = parse(without(config_of("modernbert", tmp_path), *keys))
+    far, near = Rotation(160_000.0), Rotation(10_000.0, window=64)
+    assert found.positions == Rotary(27, (far, near, near, far, near))
+    assert found.layer_norm_eps == 1e-5 and found.heads.masked_lm_bias and found.heads.masked_lm.activation == "gelu"
+
+
+NOMIC = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner",
+    "max_position_embeddings": "n_positions",
+    "layer_norm_eps": "layer_norm_epsilon",
+    "hidden_dropout_prob": "resid_pdrop",
+    "attention_probs_dropout_prob": "attn_pdrop",
+}
+
+
+def nomic_of_its_authors(values: dict[str, Any]) -> dict[str, Any]:
+    """The configuration as the authors' own files have it."""
+    return {
+        **renamed(without(values, "hidden_act", "rope_parameters", "head_dim"), NOMIC),
+        "activation_function": "swiglu",
+        "rotary_emb_base": 50,
+        "rotary_emb_fraction": 1.0,
+        "rotary_emb_interleaved": False,
+        "rotary_emb_scale_base": None,
+        "prenorm": False,
+        "qkv_proj_bias": False,
+        "mlp_fc1_bias": False,
+    }
+
+
+def test_both_dialects_of_nomic_say_the_same_but_for_biases_of_a_head(tmp_path: Path) -> None:
+    changes = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5}
+    new = config_of("nomic", tmp_path) | changes
+    own, wanted = nomic_of_its_authors(new), parse(new)
+    assert wanted.heads.masked_lm_bias
+    bare = replace(wanted.heads, masked_lm=replace(wanted.heads.masked_lm, bias=False), masked_lm_bias=False)
+    assert parse(own) == replace(wanted, heads=bare)
+    assert parse(own).positions == Rotary(27, (Rotation(50.0),) * 3)
+    assert parse(without(new, "rope_parameters")).positions == Rotary(27, (Rotation(1000.0),) * 3)
+    for key in ("rotary_emb_base", "rotary_emb_fraction"):
+        with pytest.raises(ConfigError, match=f"{key} is missing"):
+            parse(without(own, key))
+    assert parse(own | {"activation_function": "geglu"}).hidden_act == "gelu"
+
+
+def test_a_model_of_nomics_authors_is_that_of_transformers_with_biases_of_zero(tmp_path: Path) -> None:
+    folder = write_model("nomic", "ForMaskedLM", tmp_path)
+    tensors, case = tensors_in(folder), FROZEN["nomic"].cases["padding"]
+    head = [f"cls.predictions.{name}" for name in ("bias", "transform.dense.bias")]
+    zeros = {name: mx.zeros_like(tensors[name]) for name in head}
+    wanted = outputs(load_network(write_tensors(folder, tensors | zeros)), case)
+    own = {name.replace("nomic_bert.", "bert.", 1): array for name, array in tensors.items() if name not in head}
+    assert len(own) == len(tensors) - 2 and any(name.startswith("bert.") for name in own)
+    copy = {"cls.predictions.decoder.weight": own["bert.embeddings.word_embeddings.weight"]}
+    write_tensors(write_config(folder, nomic_of_its_authors(read_config(folder))), own | copy)
+    found = outputs(load_network(folder), case)
+    assert found.keys() == wanted.keys() and "masked_lm" in found
+    assert all(np.abs(found[name] - array).max() < 1e-5 for name, array in wanted.items())
+
+
+DISTILBERT = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+}
+
+
+def test_both_dialects_of_distilbert_say_the_same(tmp_path: Path) -> None:
+    own = config_of("distilbert", tmp_path) | {"dropout": 0.25, "attention_dropout": 0.5}
+    other = renamed(own, DISTILBERT)
+    assert parse(own) == parse(other) and parse(own).hidden_dropout == 0.25
+    # An error tells the name that the file has.
+    for values, name in ((own | {"dim": "x"}, "dim"), (other | {"hidden_size": "x"}, "hidden_size")):
+        with pytest.raises(ConfigError, match=f"config.json: {name} is 'x'"):
+            parse(values)
+    assert parse(own | {"layer_norm_eps": 0.1}).layer_norm_eps == 1e-12
+
+
+@pytest.mark.parametrize("kinds", [["c2p", "p2c"], ["p2c", "c2p"], "c2p|p2c", "P2C | C2P"])
+def test_both_dialects_of_deberta_say_the_same(kinds: Any, tmp_path: Path) -> None:
+    values = config_of("deberta-v3", tmp_path)
+    assert parse(values | {"pos_att_type": kinds}) == parse(values)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0, 8.0])
+def test_the_scaled_rotation_of_gte_is_that_of_its_authors(factor: float, tmp_path: Path) -> None:
+    """The base is s times as large, base', and every speed base'^(-2i/d) divided by s^(2/d)."""
+    folder = write_model("gte", "ForMaskedLM", tmp_path)
+    tensors = {name.replace("gte.", "new.", 1): array for name, array in tensors_in(folder).items()}
+    assert any(name.startswith("new.") for name in tensors)
+    plain = outputs(load_network(folder), FROZEN["gte"].cases["padding"])
+    values = without(read_config(folder), "rope_parameters") | {"model_type": "new", "rope_theta": 50.0}
+    write_tensors(write_config(folder, values), tensors)
+    assert np.array_equal(outputs(load_network(folder), FROZEN["gte"].cases["padding"])["hidden 3"], plain["hidden 3"])
+    change_config(folder, rope_scaling={"type": "ntk", "factor": factor})
+    network = load_network(folder)
+    (rotated,) = network.encoder.positions(Context(None), 27, mx.float32).rotated.values()
+    size, found = 10, np.array(rotated.cosines)
+    for number in range(size // 2):
+        speed = (50.0 * factor) ** (-2 * number / size) / factor ** (2 / size)
+        assert np.allclose(found[:, number], [math.cos(place * speed) for place in range(27)], atol=2e-5)
+    changed = outputs(network, FROZEN["gte"].cases["padding"])["hidden 3"]
+    assert (np.abs(changed - plain["hidden 3"]).max() > 1e-3) == (factor > 1)
+
+
+def test_labels(tmp_path: Path) -> None:
+    values = without(config_of("roberta", tmp_path), "id2label", "label2id")
+    assert parse(values).heads.labels == ("LABEL_0", "LABEL_1")
+    assert parse(values | {"num_labels": 3}).heads.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    many = {str(number): f"L{number}" for number in range(11)}
+    assert parse(values | {"id2label": dict(reversed(many.items()))}).heads.labels == tuple(many.values())
+    assert parse(values | {"problem_type": "regression"}).heads.problem == "regression"
+    assert parse(values | {"problem_type": None}).heads.problem is None
+
+
+# Families whose classifiers of texts and of tokens share names, and what else the files of the former hold.
+ALIKE = ("bert", "distilbert", "albert", "nomic", "gte", "modernbert", "deberta-v3", "roberta", "electra", "mpnet")
+SEQUENCE, TOKENS = "sequence_classifier", "token_classifier"
+
+
+@pytest.mark.parametrize("family", ALIKE)
+@pytest.mark.parametrize(
+    ("head", "part"), [("ForSequenceClassification", SEQUENCE), ("ForTokenClassification", TOKENS)]
+)
+def test_the_class_tells_which_classifier_it_is(family: str, head: str, part: str, tmp_path: Path) -> None:
+    folder = write_model(family, head, tmp_path)
+    assert {SEQUENCE, TOKENS} & set(open_checkpoint(folder).parts) == {part}
+    own = [name for name in tensors_in(folder) if name.startswith("classifier.")]
+    for classes in (None, [], ["OtherForImageGeneration"]):
+        checkpoint = open_checkpoint(change_config(folder, architectures=classes))
+        unsure = {SEQUENCE, TOKENS} & set(checkpoint.parts)
+        # Where no tensor stands out, none is guessed.
+        if family in ("bert", "albert", "nomic", "gte", "modernbert"):
+            assert not unsure and set(own) <= {checkpoint.names[name] for name in checkpoint.ignored}
+        else:
+            # What a classifier of tokens has is part of that of texts, unless that has two layers of one beginning.
+            stands_out = part == SEQUENCE or family in ("roberta", "electra", "mpnet")
+            assert unsure == ({part} if stands_out else set())
+
+
+@pytest.mark.parametrize("family", ALIKE)
+def test_a_classifier_of_choices_is_none_of_ours(family: str, tmp_path: Path) -> None:
+    """One number for each choice, under the names of a classifier of texts."""
+    folder = write_model(family, "ForSequenceClassification", tmp_path)
+    classes = f"{FROZEN[family].classes}ForMultipleChoice"
+    checkpoint = open_checkpoint(change_config(folder, architectures=[classes]))
+    assert not {SEQUENCE, TOKENS} & set(checkpoint.parts)
+    network = build_network(checkpoint, checkpoint.parts, mx.float32)
+    assert not network.heads
+    assert np.isfinite(np.array(network(mx.array([[3, 9, 5]])).last_hidden_state)).all()
+
+
+def test_a_classifier_of_texts_without_its_pooler_is_refused(tmp_path: Path) -> None:
+    folder = write_model("bert", "ForSequenceClassification", tmp_path)
+    tensors = {name: array for name, array in tensors_in(folder).items() if "pooler" not in name}
+    checkpoint = open_checkpoint(write_tensors(folder, tensors))
+    with pytest.raises(CheckpointError, match="sequence_classifier needs the pooler"):
+        build_network(checkpoint, checkpoint.parts, mx.float32)
+
+
+@pytest.mark.parametrize("family", FROZEN)
+def test_every_configuration_of_transformers_is_read(family: str, tmp_path: Path) -> None:
+    found, facts = parse(config_of(family, tmp_path)), FROZEN[family].facts
+    assert (found.vocab_size, found.hidden_size, found.num_attention_heads) == (43, 30, 3)
+    assert found.intermediate_size == 41 and found.pad_token_id == facts["pad_token_id"]
+    assert (
+        len(found.layer_schedule) == facts.get("num_hidden_layers", 3) and found.max_length == FROZEN[family].max_length
+    )
+    assert found.heads.labels == ("A", "B", "C", "D")
+
+
+def test_every_family_has_a_tokenizer() -> None:
+    # Of those of GTE and of ModernBERT the files tell.
+    assert FAMILIES.keys() - MODEL_TYPES.keys() == {"gte", "new", "modernbert"}
+    assert MODEL_TYPES.keys() <= FAMILIES.keys()

@@ -1,0 +1,275 @@
+"""The vectors of sentence-transformers, live: small random models that it saved, in its dialects of all ages."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import mlxbert
+from tests.helpers.tiny import VOCAB
+
+torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
+transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
+st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live parity needs sentence-transformers")
+from sentence_transformers.base.modules import Dense, Normalize, Transformer  # noqa: E402
+from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling  # noqa: E402
+
+Array = NDArray[np.float32]
+Modules = list[Any]
+
+BOUND = 2e-5  # of the largest value of a text's own vector
+D = 33
+MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")  # as the old dialect joins them
+OLD_NAMES = {mode: f"pooling_mode_{mode.removesuffix('_tokens')}_tokens" for mode in MODES}
+OLD_NAMES |= {"cls": "pooling_mode_cls_token", "lasttoken": "pooling_mode_lasttoken"}
+# [PAD] is not 0, and capitals have tokens of their own.
+WORDS = ["[UNK]", "the", "[CLS]", "[PAD]", *(word for word in VOCAB if word not in ("[UNK]", "the", "[CLS]", "[PAD]"))]
+WORDS += ["中", "文", "😀", "The", "CAT", "Paris", "é", "e", "E", "##é", "##E", "T", "##T"]
+TEXTS = [
+    "the cat sat on the mat .",
+    "a dog in the store , he bought milk . " * 6,
+    "",
+    "😀 the cat 😀👩‍👩‍👧 sat",
+    "中文 tokyo 文城中",
+    "the\x00 cat\x07 sat\u200b\ton\x85mat\n",
+    "dog",
+    "He PLAYING, bought THE CAT in Paris!",
+    "é e\u0301 E\u0301 T",
+    "   play   [SEP] milk [MASK]  ",
+    "largest " * 28,
+    "largest " * 29,
+    "largest " * 30,
+]
+
+
+def _shake(module: Any) -> None:
+    """Moves every bias and norm away from 0 and 1, where it would go unnoticed."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+
+
+def save_bert(folder: Path, *, lower: bool = True) -> Path:
+    torch.manual_seed(5)
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS), hidden_size=D, num_attention_heads=3, num_hidden_layers=2, intermediate_size=47,
+        max_position_embeddings=31, layer_norm_eps=0.01, pad_token_id=3, initializer_range=0.2,
+    )  # fmt: skip
+    model = transformers.BertModel(config).eval()
+    _shake(model)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": lower}), encoding="utf-8"
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random BERT as transformers saves it."""
+    return save_bert(tmp_path_factory.mktemp("bert"))
+
+
+def _edit(path: Path, change: Callable[[Any], Any]) -> None:
+    path.write_text(json.dumps(change(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
+
+
+def as_version_6(folder: Path) -> None:
+    """As it was saved."""
+
+
+def as_version_2(folder: Path) -> None:
+    """Rewrites a folder into the dialect of versions 2 to 5."""
+
+    def old_pooling(config: dict[str, Any]) -> dict[str, Any]:
+        modes = [config["pooling_mode"]] if isinstance(config["pooling_mode"], str) else config["pooling_mode"]
+        assert modes == [mode for mode in MODES if mode in modes], "the old dialect knows one order"
+        flags = {OLD_NAMES[mode]: mode in modes for mode in MODES}
+        rest = {} if config["include_prompt"] else {"include_prompt": False}
+        return {"word_embedding_dimension": config["embedding_dimension"], **flags, **rest}
+
+    def old_tokenizer(config: dict[str, Any]) -> dict[str, Any]:
+        normalizer = tokenizer["normalizer"]
+        lower = normalizer["type"] == "Sequence"
+        tokenizer["normalizer"] = normalizer["normalizers"][1] if lower else normalizer
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        settings = {"max_seq_length": config["model_max_length"], "do_lower_case": lower}
+        (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+        return config | {"model_max_length": 512}
+
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    entries = json.loads((folder / "modules.json").read_text())
+    for entry in entries:
+        entry["type"] = f"sentence_transformers.models.{entry['type'].rpartition('.')[2]}"
+        kind, path = entry["type"].rpartition(".")[2], folder / entry["path"]
+        if kind == "Pooling":
+            _edit(path / "config.json", old_pooling)
+        elif kind == "Normalize":
+            shutil.rmtree(path)
+        elif kind == "Dense":
+            _edit(path / "config.json", lambda c: {key: c[key] for key in c if not key.startswith("module_")})
+    (folder / "modules.json").write_text(json.dumps(entries))
+    _edit(folder / "tokenizer_config.json", old_tokenizer)
+
+
+def as_version_0(folder: Path) -> None:
+    """Rewrites a folder into the layout of versions 0 and 1: the Transformer in a folder of its own."""
+    as_version_2(folder)
+    inner = folder / "0_Transformer"
+    inner.mkdir()
+    for path in list(folder.iterdir()):
+        if path.is_file() and path.name not in ("modules.json", "config_sentence_transformers.json"):
+            path.rename(inner / path.name)
+    _edit(folder / "modules.json", lambda entries: [entries[0] | {"path": inner.name}, *entries[1:]])
+    (folder / "config.json").write_text(json.dumps({"__version__": "0.4.1"}))
+
+
+DIALECTS: dict[str, Callable[[Path], None]] = {
+    "version 6": as_version_6,
+    "version 2": as_version_2,
+    "version 0": as_version_0,
+}
+
+
+def save_model(folder: Path, bert: Path, modules: Modules, settings: dict[str, Any], dialect: str) -> Path:
+    """A model saved by sentence-transformers in one of its dialects; `settings` of the Transformer and of the model."""
+    torch.manual_seed(11)
+    for module in modules:
+        _shake(module)
+    first = ("max_seq_length", "do_lower_case")
+    transformer = Transformer(str(bert), **{key: settings[key] for key in first if key in settings})
+    rest = {key: value for key, value in settings.items() if key not in first}
+    model = st.SentenceTransformer(modules=[transformer, *modules], device="cpu", **rest)
+    model.save(str(folder), create_model_card=False)
+    DIALECTS[dialect](folder)
+    return folder
+
+
+def _apart(found: Array, expected: Array) -> float:
+    """The largest difference, as a share of the largest value of its row."""
+    assert found.shape == expected.shape and found.dtype == expected.dtype == np.float32
+    return float((np.abs(found - expected).max(axis=1) / np.abs(expected).max(axis=1)).max())
+
+
+def _check(folder: Path, theirs: dict[str, Any] | None = None, **ours: Any) -> Array:
+    """Both read the same folder and give the same vectors; returns them."""
+    reference = st.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    expected = reference.encode(TEXTS, batch_size=5, show_progress_bar=False, **(theirs or {}))
+    found = mlxbert.embed(mlxbert.load(folder, task="embed", dtype="float32"), TEXTS, **ours)
+    assert _apart(found, expected) <= BOUND
+    return found
+
+
+def _dense(width: int, out: int, activation: str = "Tanh", **options: Any) -> Any:
+    return Dense(width, out, activation_function=getattr(torch.nn, activation)(), **options)
+
+
+STACKS: dict[str, Callable[[], Modules]] = {
+    **{mode: lambda mode=mode: [Pooling(D, mode)] for mode in MODES},  # type: ignore[misc]
+    "cls and mean": lambda: [Pooling(D, ("cls", "mean"))],
+    "max and lasttoken": lambda: [Pooling(D, ("max", "lasttoken"))],
+    "all poolings": lambda: [Pooling(D, MODES)],
+    **{
+        f"Dense {name}": lambda name=name: [Pooling(D, "mean"), _dense(D, 17, name)]  # type: ignore[misc]
+        for name in ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")
+    },
+    "Dense without bias": lambda: [Pooling(D, "cls"), _dense(D, 40, bias=False)],
+    "Dense with residual": lambda: [Pooling(D, "cls"), _dense(D, D, use_residual=True)],
+    "Dense with residual of another width": lambda: [Pooling(D, "mean"), _dense(D, 9, "SiLU", use_residual=True)],
+    "Dense behind two poolings": lambda: [Pooling(D, ("cls", "mean")), _dense(2 * D, 21, "GELU"), _dense(21, 8)],
+    "LayerNorm": lambda: [Pooling(D, "mean"), LayerNorm(D)],
+    "Normalize": lambda: [Pooling(D, "mean"), Normalize()],
+    "Normalize in the middle": lambda: [Pooling(D, "mean"), Normalize(), _dense(D, 12, "Identity")],
+    "Dense, LayerNorm, Normalize": lambda: [Pooling(D, "mean"), _dense(D, 25), LayerNorm(25), Normalize()],
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("stack", STACKS)
+def test_vectors_equal_those_of_sentence_transformers(stack: str, dialect: str, bert: Path, tmp_path: Path) -> None:
+    found = _check(save_model(tmp_path / "model", bert, STACKS[stack](), {}, dialect))
+    assert _apart(found[:-1], found[1:]) > 0.01
+
+
+def test_poolings_are_joined_in_the_order_that_the_model_names(bert: Path, tmp_path: Path) -> None:
+    _check(save_model(tmp_path / "model", bert, [Pooling(D, ("lasttoken", "cls"))], {}, "version 6"))
+
+
+PROMPTS: dict[str, Any] = {"prompts": {"query": "the largest city : ", "passage": "play"}}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_prompts_are_put_before_texts(dialect: str, bert: Path, tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "named", bert, [Pooling(D, "mean")], PROMPTS, dialect)
+    bare, named = _check(folder), _check(folder, {"prompt_name": "query"}, prompt_name="query")
+    own = _check(folder, {"prompt": "a dog"}, prompt="a dog")  # joins the word that follows
+    assert min(_apart(named, bare), _apart(own, bare), _apart(own, named)) > 0.01
+    folder = save_model(
+        tmp_path / "default", bert, [Pooling(D, "mean")], PROMPTS | {"default_prompt_name": "query"}, dialect
+    )
+    assert (_check(folder) == named).all()
+    assert (_check(folder, {"prompt": ""}, prompt="") == bare).all()
+    _check(folder, {"prompt_name": "passage"}, prompt_name="passage")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("mode", [*MODES, MODES])
+def test_a_prompt_can_be_left_out_of_the_pooling(
+    mode: str | tuple[str, ...], dialect: str, bert: Path, tmp_path: Path
+) -> None:
+    folder = save_model(tmp_path / "model", bert, [Pooling(D, mode, include_prompt=False)], PROMPTS, dialect)
+    _check(folder, {"prompt_name": "query"}, prompt_name="query")
+    _check(folder, {"prompt": "  "}, prompt="  ")  # no token, and yet the first is left out
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("end", [[], [Normalize]])
+def test_vectors_are_cut_and_then_normalized(end: list[Any], dialect: str, bert: Path, tmp_path: Path) -> None:
+    folder = save_model(
+        tmp_path / "model", bert, [Pooling(D, "mean"), *(m() for m in end)], {"truncate_dim": 20}, dialect
+    )
+    assert _check(folder).shape == (len(TEXTS), 20)
+    for size in (1, 7, 33):
+        _check(folder, {"truncate_dim": size}, dimensions=size)
+        unit = _check(folder, {"truncate_dim": size, "normalize_embeddings": True}, dimensions=size, normalize=True)
+        assert np.abs(np.linalg.norm(unit, axis=1) - 1).max() < 1e-6
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_models_own_limit_cuts_texts(dialect: str, bert: Path, tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model", bert, [Pooling(D, "mean")], {"max_seq_length": 6}, dialect)
+    found = _check(folder)
+    assert _apart(found[-1:], found[-3:-2]) < 1e-5
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("lower", [False, True])
+def test_texts_are_lower_cased_where_the_model_says_so(lower: bool, dialect: str, tmp_path: Path) -> None:
+    cased = save_bert(tmp_path / "cased", lower=False)
+    folder = save_model(tmp_path / "model", cased, [Pooling(D, "mean")], {"do_lower_case": lower}, dialect)
+    # Not read from the folder: what transformers 5 reads is no longer lower-cased when version 6 has saved it.
+    saved = st.SentenceTransformer(modules=[Transformer(str(cased), do_lower_case=lower), Pooling(D)], device="cpu")
+    found = mlxbert.embed(mlxbert.load(folder, dtype="float32"), TEXTS)
+    assert _apart(found, saved.encode(TEXTS)) <= BOUND
+    if dialect != "version 6":
+        _check(folder)
+
+
+def test_a_bare_checkpoint_is_mean_pooled(bert: Path) -> None:
+    _check(bert)
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("float16", 0.999), ("bfloat16", 0.99)])
+def test_halves_point_the_same_way(dtype: str, least: float, bert: Path, tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model", bert, STACKS["Dense, LayerNorm, Normalize"](), {}, "version 6")
+    expected = _check(folder)
+    found = mlxbert.embed(mlxbert.load(folder, dtype=dtype), TEXTS)
+    cosines = (found * expected).sum(axis=1)
+    assert least <= cosines.min() and np.abs(found - expected).max() > 1e-5

@@ -1,0 +1,259 @@
+"""What a folder of sentence-transformers may not say: each refused with the file, the value and what was expected."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert.device import mx
+from mlxbert.weights.sentence_transformers import read_embedder
+from tests.helpers.st_folder import (
+    NORMALIZE,
+    TRANSFORMER,
+    Spec,
+    dense,
+    layer_norm,
+    pooling,
+    save_st,
+    write_json,
+    write_modules,
+)
+
+D = 24
+WEIGHT, BIAS = mx.ones((7, D)), mx.ones((7,))
+LEAKY = dense(WEIGHT, BIAS, "LeakyReLU")
+
+
+def _with(spec: Spec, **settings: Any) -> Spec:
+    kind, config, tensors = spec
+    return kind, {**(config or {}), **settings}, tensors
+
+
+def _tensors(spec: Spec, **tensors: mx.array | None) -> Spec:
+    kind, config, given = spec
+    named = {name.replace("__", "."): array for name, array in tensors.items()}
+    return kind, config, {name: array for name, array in {**(given or {}), **named}.items() if array is not None}
+
+
+STACKS: dict[str, tuple[list[Spec], str]] = {
+    "two poolings": ([pooling("mean"), pooling("cls")], "modules Transformer, Pooling, Pooling; expected"),
+    "Dense before Pooling": ([dense(WEIGHT), pooling("mean")], "modules Transformer, Dense, Pooling; expected"),
+    "a second Transformer": ([pooling("mean"), TRANSFORMER], "modules Transformer, Pooling, Transformer"),
+    "an unknown mode": ([pooling("median")], "pooling_mode is 'median', expected one or some of cls"),
+    "an unknown mode among others": ([pooling("cls", "median")], r"pooling_mode is \['cls', 'median'\]"),
+    "no mode": ([_with(pooling("cls"), pooling_mode=[])], r"pooling_mode is \[\]"),
+    "a mode in a list of its own": ([_with(pooling("cls"), pooling_mode=[["cls"]])], r"pooling_mode is \[\['cls'\]\]"),
+    "a mode that is no name": ([_with(pooling("cls"), pooling_mode=3)], "pooling_mode is 3"),
+    "an unknown flag": ([pooling("cls", old=True, pooling_mode_median=True)], "pooling_mode_median is True"),
+    "a flag that is none": ([pooling("cls", old=True, pooling_mode_max_tokens="no")], "is 'no', expected true or"),
+    "include_prompt": ([pooling("cls", include_prompt="no")], "include_prompt is 'no', expected true or false"),
+    "an unknown activation": ([pooling("cls"), LEAKY], "activation_function is 'torch.*LeakyReLU', expected one of"),
+    "an activation of somebody's own": (
+        [pooling("cls"), _with(dense(WEIGHT), activation_function="custom.Tanh")],
+        "activation_function is 'custom.Tanh', expected one of torch's Tanh",
+    ),
+    "Dense on tokens": (
+        [pooling("cls"), _with(dense(WEIGHT), module_input_name="token_embeddings")],
+        "module_input_name is 'token_embeddings': mlxbert reads 'sentence_embedding' only",
+    ),
+    "Dense into something else": (
+        [pooling("cls"), _with(dense(WEIGHT), module_output_name="other")],
+        "module_output_name is 'other': mlxbert writes",
+    ),
+    "Normalize on tokens": (
+        [pooling("cls"), _with(NORMALIZE, module_input_name="token_embeddings")],
+        "2_Normalize/config.json: module_input_name is 'token_embeddings'",
+    ),
+    "Dense of another width": (
+        [pooling("cls"), dense(mx.ones((7, 25)))],
+        r"modules.json: pooling 'cls' gives 24 values, layer 1 behind it \(Dense\) takes 25",
+    ),
+    "two poolings need more": ([pooling("cls", "max"), dense(WEIGHT)], r"'cls\+max' gives 48 values.* takes 24"),
+    "LayerNorm of another width": (
+        [pooling("cls"), dense(WEIGHT), layer_norm(mx.ones((D,)), mx.ones((D,)))],
+        r"gives 7 values, layer 2 behind it \(LayerNorm\) takes 24",
+    ),
+    "in_features": ([pooling("cls"), _with(dense(WEIGHT), in_features="24")], "in_features is '24', expected a whole"),
+    "bias": ([pooling("cls"), _with(dense(WEIGHT), bias="yes")], "bias is 'yes', expected true or false"),
+    "dimension": ([pooling("cls"), ("LayerNorm", {}, None)], "dimension is missing, expected a whole number"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_modules_that_mlxbert_does_not_compute_are_refused(name: str, tmp_path: Path) -> None:
+    specs, message = STACKS[name]
+    with pytest.raises(mlxbert.ConfigError, match=message) as caught:
+        read_embedder(write_modules(tmp_path, specs), D)
+    assert str(tmp_path) in caught.value.message
+
+
+WEIGHTS: dict[str, tuple[Spec, str]] = {
+    "none": (("Dense", dense(WEIGHT)[1], None), r"2_Dense: no weights in this folder, .* as modules\.json asks for"),
+    "a bias too few": (_tensors(dense(WEIGHT, BIAS), linear__bias=None), r"linear.bias' has shape none, expected \(7,"),
+    "a bias too many": (_tensors(dense(WEIGHT), linear__bias=BIAS), r"'linear.bias' has shape \(7,\), expected none"),
+    "a tensor too many": (_tensors(dense(WEIGHT), other=BIAS), r"'other' has shape \(7,\), expected none"),
+    "another shape": (
+        _tensors(dense(WEIGHT), linear__weight=mx.ones((D, 7))),
+        r"'linear.weight' has shape \(24, 7\), expected \(7, 24\)",
+    ),
+    "no residual": (dense(WEIGHT, use_residual=True), r"'residual.weight' has shape none, expected \(7, 24\)"),
+    "a residual where the width stays": (
+        dense(mx.ones((D, D)), use_residual=True, residual=mx.ones((D, D))),
+        r"'residual.weight' has shape \(24, 24\), expected none",
+    ),
+    "a norm too few": (
+        _tensors(layer_norm(mx.ones((D,)), mx.ones((D,))), norm__bias=None),
+        r"'norm.bias' has shape none, expected \(24,\)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_of_a_module_are_exactly_those_expected(name: str, tmp_path: Path) -> None:
+    spec, message = WEIGHTS[name]
+    with pytest.raises(mlxbert.CheckpointError, match=message) as caught:
+        read_embedder(write_modules(tmp_path, [pooling("mean"), spec]), D)
+    assert str(tmp_path) in caught.value.message and caught.value.hint is None
+
+
+def test_a_path_that_no_system_takes_is_refused(tmp_path: Path) -> None:
+    folder = write_modules(tmp_path, [pooling("mean")])
+    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    for place in (0, 1):
+        changed = [entry | ({"path": "x" * 300} if number == place else {}) for number, entry in enumerate(modules)]
+        write_json(folder / "modules.json", changed)
+        with pytest.raises(mlxbert.ConfigError, match="of 300 characters, expected a short one"):
+            read_embedder(folder, D)
+
+
+def test_damaged_weights_of_a_module_are_refused(tmp_path: Path) -> None:
+    folder = write_modules(tmp_path, [pooling("mean"), dense(WEIGHT)])
+    path = folder / "2_Dense" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(mlxbert.CheckpointError, match=r"2_Dense/model.safetensors"):
+        read_embedder(folder, D)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prompts": ["a"]}, r"prompts is \['a'\], expected a table of names and texts"),
+        ({"prompts": ""}, "prompts is '', expected a table"),
+        ({"prompts": {"query": 3}}, "prompts is {'query': 3}, expected a table"),
+        ({"prompts": {"query": "q"}, "default_prompt_name": "q"}, "default_prompt_name is 'q', expected one of query"),
+        ({"prompts": {"query": "q"}, "default_prompt_name": ["query"]}, r"default_prompt_name is \['query'\]"),
+        ({"default_prompt_name": "q"}, "default_prompt_name is 'q'"),
+        ({"truncate_dim": 25}, "dimensions is 25, the model's vectors have 24"),
+        ({"truncate_dim": 0}, "truncate_dim is 0, expected a whole number from 1"),
+        ({"truncate_dim": "all"}, "truncate_dim is 'all', expected a whole number"),
+    ],
+)
+@pytest.mark.parametrize("modules", [True, False])
+def test_settings_that_make_no_sense_are_refused(
+    modules: bool, settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    if modules:
+        write_modules(tmp_path, [pooling("mean")])
+    write_json(tmp_path / "config_sentence_transformers.json", settings)
+    with pytest.raises(mlxbert.ConfigError, match=message) as caught:
+        read_embedder(tmp_path, D)
+    assert str(tmp_path) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_seq_length": 0}, "max_seq_length is 0, expected a whole number from 1"),
+        ({"max_seq_length": "many"}, "max_seq_length is 'many', expected a whole number"),
+        ({"max_seq_length": True}, "max_seq_length is True"),
+        ({"do_lower_case": "yes"}, "do_lower_case is 'yes', expected true or false"),
+        ({"module_output_name": "sentence_embedding"}, "module_output_name is 'sentence_embedding': mlxbert reads"),
+        ({"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask': mlxbert reads 'feature-extraction'"),
+        ({"query_expansion": {"length": 32}}, "query_expansion is .*: mlxbert does not expand queries"),
+    ],
+)
+def test_settings_of_the_transformer_that_make_no_sense_are_refused(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = save_st(tmp_path, pooling("mean"), transformer=settings)
+    with pytest.raises(mlxbert.ConfigError, match=message) as caught:
+        mlxbert.load(folder, task="embed")
+    assert "sentence_bert_config.json" in caught.value.message
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_limit_without_room_for_a_text_is_refused(limit: int, tmp_path: Path) -> None:
+    folder = save_st(tmp_path, pooling("mean"), transformer={"max_seq_length": limit})
+    model = mlxbert.load(folder)  # for other tasks
+    for use in (lambda: mlxbert.embed(model, "a"), lambda: mlxbert.load(folder, task="embed")):
+        with pytest.raises(mlxbert.TokenizerError, match=f"longest input is {limit} tokens, special tokens need 2"):
+            use()
+
+
+FILES = (
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+    "2_Dense/config.json",
+    "3_LayerNorm/config.json",
+    "4_Normalize/config.json",
+)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[1", '"text"', "\x00", "[" * 100_000])
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_files_are_refused_by_name(name: str, damage: str, tmp_path: Path) -> None:
+    norm = layer_norm(mx.ones((7,)), mx.ones((7,)))
+    folder = save_st(tmp_path, pooling("mean"), dense(WEIGHT), norm, NORMALIZE)
+    read_embedder(folder, D)
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(damage, encoding="utf-8")
+    with pytest.raises(mlxbert.ConfigError, match=r"not valid JSON|expected a JSON") as caught:
+        read_embedder(folder, D)
+    assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["1_Pooling/config.json", "2_Dense/config.json", "3_LayerNorm/config.json"])
+def test_missing_files_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    norm = layer_norm(mx.ones((7,)), mx.ones((7,)))
+    folder = write_modules(tmp_path, [pooling("mean"), dense(WEIGHT), norm])
+    (folder / name).unlink()
+    with pytest.raises(mlxbert.ConfigError, match="cannot be read") as caught:
+        read_embedder(folder, D)
+    assert str(folder / name) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder': mlxbert reads 'SentenceTransformer' only"),
+        ({"model_type": "SentenceTransformer"}, None),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(settings: dict[str, Any], said: str | None, tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("mean"))
+    write_json(folder / "config_sentence_transformers.json", settings)
+    if said is None:
+        read_embedder(folder, D)
+        return
+    with pytest.raises(mlxbert.ConfigError, match=said):
+        read_embedder(folder, D)
+
+
+def test_an_encoder_that_gives_something_else_than_tokens_is_refused(tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("mean"))
+    modality = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
+    write_json(folder / "sentence_bert_config.json", {"modality_config": modality})
+    with pytest.raises(mlxbert.ConfigError, match=r"modality_config is .*pooler_output.*expected text"):
+        read_embedder(folder, D)
+
+
+def test_an_adapter_beside_the_weights_is_refused(tmp_path: Path) -> None:
+    folder = save_st(tmp_path / "model", pooling("mean"))
+    write_json(folder / "adapter_config.json", {})
+    with pytest.raises(mlxbert.CheckpointError, match=r"has an adapter_config\.json"):
+        mlxbert.load(folder)

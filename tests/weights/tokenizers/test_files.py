@@ -1,0 +1,274 @@
+"""Vocabulary files: vocab.txt and tokenizer.json say the same, settings beside them count, damaged ones are refused."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers import models, normalizers, pre_tokenizers, processors
+
+from mlxbert.errors import TokenizerError
+from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.weights.tokenizers.files import read_tokenizer
+from tests.helpers import tiny
+from tests.helpers.tiny import tiny_config
+
+VOCAB = list(dict.fromkeys(tiny.VOCAB))
+TEXTS = [
+    "The cats sat on mats in PARIS.",
+    "playing, [MASK] bought milk!",
+    "caf\u00e9 \u4e2d\u6587 \U0001f642 dog",
+    "",
+    "x" * 120,
+    "[SEP] a\u0000b [mask]",
+]
+NEXT = len(VOCAB)
+
+
+def write(folder: Path, vocab: list[str] = VOCAB, settings: Mapping[str, Any] | None = None) -> Path:
+    """A folder with a vocab.txt and the settings beside it."""
+    (folder / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
+    return configure(folder, {} if settings is None else settings)
+
+
+def configure(folder: Path, settings: Mapping[str, Any]) -> Path:
+    """The folder with a tokenizer_config.json."""
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+def library(vocab: list[str] = VOCAB) -> Library:
+    """The tokenizer of a vocabulary, put together by hand."""
+    numbers = {token: number for number, token in enumerate(vocab)}
+    found = Library(models.WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=100))
+    found.normalizer = normalizers.BertNormalizer(lowercase=True)
+    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    found.post_processor = processors.BertProcessing(("[SEP]", numbers["[SEP]"]), ("[CLS]", numbers["[CLS]"]))
+    found.add_special_tokens(VOCAB[:5])
+    return found
+
+
+def tokens(folder: Path, text: str) -> list[str]:
+    """What a text becomes, without special tokens around it."""
+    found: list[str] = read_tokenizer(folder).tokenizer.encode(text, add_special_tokens=False).tokens
+    return found
+
+
+def opened(folder: Path, rows: int = NEXT + 20) -> Tokenizer:
+    return Tokenizer(read_tokenizer(folder), tiny_config(vocab_size=rows))
+
+
+def test_both_kinds_of_file_give_the_same_inputs(tmp_path: Path) -> None:
+    plain, whole = tmp_path / "plain", tmp_path / "whole"
+    plain.mkdir()
+    whole.mkdir()
+    write(plain)
+    library().save(str(whole / "tokenizer.json"))
+    one, other = opened(plain), opened(whole)
+    assert one.special == other.special and one.vocab_size == other.vocab_size == NEXT
+    for text in TEXTS:
+        assert one.encode(text) == other.encode(text)
+        assert one.encode(text, "the dog") == other.encode(text, "the dog")
+    assert one.encode("[MASK] cats").ids == [2, 4, VOCAB.index("cat"), VOCAB.index("##s"), 3]
+
+
+def test_the_whole_file_is_read_before_the_plain_one(tmp_path: Path) -> None:
+    write(tmp_path, [*VOCAB, "cats"])
+    library().save(str(tmp_path / "tokenizer.json"))
+    assert tokens(tmp_path, "cats") == ["cat", "##s"]
+
+
+def test_saved_truncation_and_padding_are_ignored(tmp_path: Path) -> None:
+    saved = library()
+    saved.enable_truncation(max_length=4)
+    saved.enable_padding(length=30)
+    saved.save(str(tmp_path / "tokenizer.json"))
+    assert '"max_length": 4' in (tmp_path / "tokenizer.json").read_text(encoding="utf-8")
+    assert len(opened(tmp_path).encode("the cat sat on a mat")) == 8
+
+
+@pytest.mark.parametrize("kind", ["vocab.txt", "tokenizer.json"])
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({}, ["cat", "cafe", "中", "文"]),
+        ({"do_lower_case": True}, ["cat", "cafe", "中", "文"]),
+        ({"do_lower_case": False}, ["Cat", "café", "中", "文"]),
+        ({"do_lower_case": False, "strip_accents": True}, ["Cat", "cafe", "中", "文"]),
+        ({"strip_accents": False}, ["cat", "café", "中", "文"]),
+        ({"strip_accents": None}, ["cat", "cafe", "中", "文"]),
+        ({"tokenize_chinese_chars": False}, ["cat", "cafe", "中文"]),
+        ({"tokenize_chinese_chars": True}, ["cat", "cafe", "中", "文"]),
+    ],
+)
+def test_settings_beside_the_vocabulary_count(
+    tmp_path: Path, kind: str, settings: dict[str, Any], found: list[str]
+) -> None:
+    words = [*VOCAB, "cafe", "café", "中", "文", "中文", *(f"filler{number}" for number in range(100)), "Cat"]
+    write(tmp_path, words, settings)
+    if kind == "tokenizer.json":
+        library(words).save(str(tmp_path / kind))
+    assert tokens(tmp_path, "Cat café 中文") == found
+
+
+def test_a_cased_vocabulary_without_settings_is_not_lower_cased(tmp_path: Path) -> None:
+    cased = [*VOCAB, "Paris", "Tokyo"]
+    assert tokens(write(tmp_path, cased), "Paris paris Tokyo") == ["Paris", "paris", "Tokyo"]
+    assert tokens(write(tmp_path, cased, {"do_lower_case": True}), "Paris") == ["paris"]
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert tokens(tmp_path, "Paris") == ["Paris"]
+
+
+def test_words_never_to_be_split_are_not(tmp_path: Path) -> None:
+    write(tmp_path, [*VOCAB, "a.b"], {"never_split": ["a.b"]})
+    assert tokens(tmp_path, "the a.b cat a.bc") == ["the", "a.b", "cat", "a", ".", "b", "##c"]
+    write(tmp_path, VOCAB, {"never_split": ["a.b"]})
+    with pytest.raises(TokenizerError, match=r"never_split names 'a\.b', which is not in the vocabulary"):
+        read_tokenizer(tmp_path)
+
+
+def test_added_tokens_get_the_ids_of_their_files(tmp_path: Path) -> None:
+    entry = {"content": "<Tag>", "lstrip": False, "rstrip": False, "single_word": False, "special": True}
+    write(tmp_path, VOCAB, {"added_tokens_decoder": {"0": "[PAD]", str(NEXT + 1): entry}})
+    numbers = {"old-town": NEXT + 2, "new-york": NEXT}  # in no order
+    (tmp_path / "added_tokens.json").write_text(json.dumps(numbers), encoding="utf-8")
+    found = opened(tmp_path)
+    assert found.pieces("the new-york <Tag>cat <tag>")[:4] == [VOCAB.index("the"), NEXT, NEXT + 1, VOCAB.index("cat")]
+    assert found.vocab_size == NEXT + 3 and found.token(NEXT + 1) == "<Tag>"
+    assert found.encode("the new-york").offsets[2] == (4, 12) and found.pieces("old-town") == [NEXT + 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "added", "named"),
+    [
+        ({}, {"<x>": NEXT + 7}, "'<x>' should have id"),
+        ({}, {"the": 0}, "'the' should have id 0"),
+        ({}, ["<x>"], "expected a JSON object"),
+        ({}, {"<x>": "5", "<y>": NEXT}, "<x>"),
+        ({"added_tokens_decoder": {"many": {"content": "<x>"}}}, None, "'many' is no token"),
+        ({"added_tokens_decoder": {str(NEXT): {"text": "<x>"}}}, None, "is no token"),
+        ({"added_tokens_decoder": {str(NEXT): {"content": "<x>", "special": True}, "9": "special"}}, None, "special"),
+        ({"added_tokens_decoder": ["<x>"]}, None, "added_tokens_decoder"),
+        ({"never_split": [1]}, None, "never_split"),
+        ({"never_split": "ab"}, None, "never_split"),
+        ({"strip_accents": "yes"}, None, "strip_accents"),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_refused_by_name(
+    tmp_path: Path, settings: dict[str, Any], added: object, named: str
+) -> None:
+    write(tmp_path, VOCAB, settings)
+    if added is not None:
+        (tmp_path / "added_tokens.json").write_text(json.dumps(added), encoding="utf-8")
+    with pytest.raises(TokenizerError, match=named):
+        read_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
+def test_settings_of_the_wrong_kind_are_refused_beside_a_tokenizer_json_too(tmp_path: Path, key: str) -> None:
+    library().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(TokenizerError, match=key):
+        read_tokenizer(configure(tmp_path, {key: "yes"}))
+
+
+@pytest.mark.parametrize("mask", ["<mask>", {"content": "<mask>", "lstrip": False}])
+def test_special_tokens_are_those_that_the_settings_name(tmp_path: Path, mask: object) -> None:
+    words = [*VOCAB[:4], "<mask>", *VOCAB[5:]]
+    write(tmp_path, words, {"mask_token": mask})
+    (tmp_path / "special_tokens_map.json").write_text('{"mask_token": "the", "pad_token": "[PAD]"}', encoding="utf-8")
+    found = opened(tmp_path)
+    assert found.mask_token == "<mask>" and found.token_id("<mask>") == 4
+    assert found.encode("the <mask> sat").ids == [2, 5, 4, VOCAB.index("sat"), 3]
+    assert found.encode("the [MASK]").ids.count(4) == 0
+
+
+def test_a_role_without_a_token_is_left_out(tmp_path: Path) -> None:
+    assert "mask" not in read_tokenizer(write(tmp_path, [*VOCAB[:4], *VOCAB[5:]])).special
+    with pytest.raises(TokenizerError, match=r"the sep token '</s>' is not in it"):
+        read_tokenizer(write(tmp_path, VOCAB, {"sep_token": "</s>"}))
+
+
+@pytest.mark.parametrize(("written", "longest"), [(16, 16), (10**30, 32), (1e30, 32), (None, 32), (512, 32)])
+def test_the_longest_input_is_what_model_and_tokenizer_both_take(
+    tmp_path: Path, written: float | None, longest: int
+) -> None:
+    assert opened(write(tmp_path, VOCAB, {"model_max_length": written})).max_length == longest
+
+
+def test_a_token_beyond_the_word_embeddings_is_refused_when_it_is_used(tmp_path: Path) -> None:
+    saved = json.loads(library().to_str())
+    saved["model"]["vocab"]["cat"] = 200
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved), encoding="utf-8")
+    found = opened(tmp_path, rows=100)
+    assert found.encode("the dog").ids[0] == 2
+    with pytest.raises(TokenizerError, match=r"token id 200 .* 100 word embeddings"):
+        found.encode("the cat")
+
+
+def test_line_ends_of_windows_are_no_part_of_the_tokens(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes("\r\n".join(VOCAB).encode())
+    assert opened(tmp_path).encode("the milk").ids == [2, 5, VOCAB.index("milk"), 3]
+
+
+def test_a_folder_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"no tokenizer\.json and no vocab\.txt"):
+        read_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["BertJapaneseTokenizer", "BertweetTokenizer", "PhobertTokenizer", "XLMTokenizerFast"])
+def test_a_class_that_splits_words_in_its_own_way_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    library().save(str(tmp_path / "tokenizer.json"))  # which cannot say what the class does
+    with pytest.raises(TokenizerError, match=name.removesuffix("Fast")) as caught:
+        read_tokenizer(write(tmp_path, VOCAB, {"tokenizer_class": name}))
+    assert caught.value.hint is not None
+
+
+@pytest.mark.parametrize("name", ["HerbertTokenizer", "MyTokenizer"])
+def test_an_unknown_class_is_refused_without_a_tokenizer_json(tmp_path: Path, name: str) -> None:
+    write(tmp_path, VOCAB, {"tokenizer_class": name})
+    with pytest.raises(TokenizerError, match=name) as caught:
+        read_tokenizer(tmp_path)
+    assert caught.value.hint is not None and "tokenizer.json" in caught.value.hint
+    library().save(str(tmp_path / "tokenizer.json"))
+    assert tokens(tmp_path, "the cat") == ["the", "cat"]
+
+
+def test_a_vocabulary_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
+    with pytest.raises(TokenizerError, match=r"vocab\.txt: not UTF-8 at byte 6"):
+        read_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("part", range(0, 100, 7))
+def test_a_truncated_tokenizer_json_is_refused(tmp_path: Path, part: int) -> None:
+    whole = library().to_str().encode()
+    (tmp_path / "tokenizer.json").write_bytes(whole[: len(whole) * part // 100])
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
+        read_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"null", b"\xff", b'{"model": {"type": "Nope"}}', b"{" * 2000])
+def test_a_damaged_tokenizer_json_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
+        read_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_damaged_settings_are_refused(tmp_path: Path, name: str) -> None:
+    write(tmp_path)
+    (tmp_path / name).write_text("{", encoding="utf-8")
+    with pytest.raises(TokenizerError, match=f"{name}: not valid JSON"):
+        read_tokenizer(tmp_path)
+
+
+def test_a_tokenizer_json_without_special_tokens_around_texts_gets_those_of_bert(tmp_path: Path) -> None:
+    write(tmp_path, VOCAB)
+    tokenizer = read_tokenizer(tmp_path).tokenizer
+    saved = json.loads(tokenizer.to_str()) | {"post_processor": None}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved), encoding="utf-8")
+    found = opened(tmp_path).encode("the cat", "dog")
+    assert found.ids == [VOCAB.index(token) for token in ("[CLS]", "the", "cat", "[SEP]", "dog", "[SEP]")]
+    assert found.token_type_ids == [0, 0, 0, 0, 1, 1]
