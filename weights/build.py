@@ -1,17 +1,19 @@
-"""From an opened checkpoint to the network with its weights, and back to names."""
+"""From an opened checkpoint, or from a configuration alone, to the network with its weights."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from mlxbert.config import EncoderConfig
+from mlxbert.config import EncoderConfig, Labels
 from mlxbert.device import mx, nn
-from mlxbert.errors import CheckpointError
+from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.nn.blocks import build_block
 from mlxbert.nn.heads import HEADS, Network
+from mlxbert.nn.initialize import initialize
 from mlxbert.nn.positions import Context
 from mlxbert.weights import keymap, validate
 from mlxbert.weights.checkpoint import Checkpoint
-from mlxbert.weights.families.family import Family
+from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats.quantized import Quantization, put, quantizable
 
 
@@ -54,8 +56,18 @@ def empty(checkpoint: Checkpoint, parts: Iterable[str]) -> Network:
     return Network(config, [part for part in parts if part in HEADS])
 
 
+NewHeads = Mapping[str, Labels | None]
+
+
 def build_network(
-    checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype, *, packed: bool = False, streamed: bool = False
+    checkpoint: Checkpoint,
+    parts: Iterable[str],
+    dtype: mx.Dtype,
+    *,
+    new_heads: NewHeads | None = None,
+    seed: int = 0,
+    packed: bool = False,
+    streamed: bool = False,
 ) -> Network:
     """The network with its weights in place and read from disk.
 
@@ -63,26 +75,87 @@ def build_network(
         checkpoint: The opened folder.
         parts: Which optional parts to build; each must be in the weights.
         dtype: What to compute in.
+        new_heads: Heads to add with fresh weights, and the labels of those that have labels. A pooler that they need is
+            loaded where the weights hold one, and fresh otherwise.
+        seed: Of the fresh weights.
         packed: Whether quantized weights stay so and are computed with as they are, which saves memory; they are
             expanded to `dtype` otherwise.
         streamed: Whether each layer is read anew whenever it computes, and let go: slow, and small.
 
     Raises:
         CheckpointError: A tensor is missing, has another shape or dtype than expected, or is tied and differs.
+        ArgumentError: A new head is unknown, or does not go with the family, its labels, or the loaded parts.
     """
-    parts = tuple(parts)
+    parts, new_heads = tuple(parts), new_heads or {}
+    config = _with_new_heads(checkpoint, parts, new_heads)
+    if config.pooler and "pooler" not in parts and "pooler" in checkpoint.parts:
+        parts = ("pooler", *parts)
     problem = first_problem(checkpoint, parts)
     if problem is not None:
         raise problem
     if "masked_lm" in parts:
         check_tied(checkpoint)
-    network = empty(checkpoint, parts)
+    network = Network(config, [*(part for part in parts if part in HEADS), *new_heads])
+    fresh = {name for name in parameters(network) if _is_fresh(name, parts, new_heads)}
+    initialize(network, fresh, seed, dtype)
     if streamed:
         layers = range(len(network.encoder.layers))
         network.encoder["layers"] = [_StreamedLayer(checkpoint, number, dtype) for number in layers]
-    _fill(network, checkpoint, dtype, packed=packed)
+    _fill(network, checkpoint, dtype, packed=packed, fresh=fresh)
     mx.eval(network.parameters())
     return network
+
+
+def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = mx.float32, seed: int = 0) -> Network:
+    """A network with fresh weights only, as a configuration describes it.
+
+    Without heads it has the pooler that the family's plain model has.
+
+    Args:
+        architecture: The configuration.
+        heads: The heads, and the labels of those that have labels.
+        dtype: Of the weights.
+        seed: Of the weights.
+
+    Raises:
+        ArgumentError: A head is unknown, or does not go with the family or its labels.
+    """
+    bare = not heads and "pooler" in architecture.family.parts
+    config = _with_new_heads(architecture, ("pooler",) if bare else (), heads)
+    network = Network(config, heads)
+    initialize(network, parameters(network), seed, dtype)
+    network.eval()
+    mx.eval(network.parameters())
+    return network
+
+
+def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_heads: NewHeads) -> EncoderConfig:
+    """The configuration of a network with these parts and new heads."""
+    config = architecture.config
+    labels = config.heads.labels
+    for head, given in new_heads.items():
+        if head not in architecture.family.parts or head not in HEADS:
+            known = ", ".join(part for part in architecture.family.parts if part in HEADS)
+            raise ArgumentError(f"new head is {head!r:.60}, {architecture.family_name} models have: {known}")
+        if head in parts:
+            raise ArgumentError(f"new head {head!r} is also loaded from the checkpoint, expected one of the two")
+        if HEADS[head].labelled != isinstance(given, Labels):
+            expected = "Labels" if HEADS[head].labelled else "None: it has no labels"
+            raise ArgumentError(f"new head {head!r} has the labels {given!r:.60}, expected {expected}")
+        labels = given or labels
+    named: set[Labels | None] = {given for given in new_heads.values() if given is not None}
+    named |= {config.heads.labels for part in parts if part in HEADS and HEADS[part].labelled and named}
+    if len(named) > 1:
+        raise ArgumentError("several heads with different labels, expected one set of labels: config.json holds one")
+    facts = replace(config.heads, labels=labels)
+    pooler = "pooler" in parts or any(HEADS[head].pooler(facts) for head in new_heads)
+    return replace(config, pooler=pooler, heads=facts)
+
+
+def _is_fresh(name: str, parts: tuple[str, ...], new_heads: NewHeads) -> bool:
+    """Whether a parameter of the network is not among the loaded ones."""
+    room, part = name.split(".")[:2]
+    return part in new_heads if room == "heads" else part == "pooler" and "pooler" not in parts
 
 
 class _StreamedLayer(nn.Module):
@@ -102,13 +175,28 @@ class _StreamedLayer(nn.Module):
 
 
 def _fill(
-    module: nn.Module, checkpoint: Checkpoint, dtype: mx.Dtype, *, within: str = "", packed: bool = False
+    module: nn.Module,
+    checkpoint: Checkpoint,
+    dtype: mx.Dtype,
+    *,
+    within: str = "",
+    packed: bool = False,
+    fresh: AbstractSet[str] = frozenset(),
 ) -> None:
-    """Puts weights in their places, lazy; `within` is what stands before the module's own names in the network."""
+    """Puts weights in their places, lazy.
+
+    Args:
+        module: The network, or a layer of it.
+        checkpoint: The opened folder.
+        dtype: Of the weights.
+        within: The prefix of the module's own names in the network.
+        packed: Whether quantized weights stay quantized.
+        fresh: Names of parameters that keep the weights that they have.
+    """
     quantization = checkpoint.storage if packed and isinstance(checkpoint.storage, Quantization) else None
-    wanted = {within + name for name in parameters(module)}
+    wanted = {within + name for name in parameters(module)} - fresh
     arrays = checkpoint.arrays(dtype)
-    kept: set[str] = quantizable(module) if quantization else set()
+    kept: set[str] = quantizable(module) - fresh if quantization else set()
     loaded: dict[str, mx.array] = {}
     for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, dict.fromkeys(wanted)):
         if quantization is not None and _is_packed(checkpoint, entry, kept):
@@ -118,7 +206,8 @@ def _fill(
             loaded |= {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
     if quantization is not None:
         put(module, quantization, kept)
-    module.load_weights([(name.removeprefix(within), array) for name, array in loaded.items()])
+    kept_as_is = {name: array for name, array in parameters(module).items() if within + name in fresh}
+    module.load_weights([*((name.removeprefix(within), array) for name, array in loaded.items()), *kept_as_is.items()])
     module.eval()
 
 
@@ -137,17 +226,3 @@ def _packed(checkpoint: Checkpoint, entry: keymap.Entry, how: Quantization, dtyp
         found = keymap.load(entry, {name: part[suffix] for name, part in parts.items()})
         loaded |= {name.removesuffix(".weight") + suffix: array for name, array in found.items()}
     return loaded
-
-
-def to_theirs(family: Family, config: EncoderConfig, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Our tensors under the family's names: the way back of `build_network`.
-
-    The prefix is written when a head lies beside the encoder, as the family's own files have it.
-    """
-    table = family.encoder + tuple(entry for part in family.parts.values() for entry in part)
-    prefix = family.prefixes[0] if any(name.startswith("heads.") for name in arrays) else ""
-    theirs: dict[str, mx.array] = {}
-    for entry in keymap.pairs(table, config.num_stored_layers, arrays):
-        inside = prefix if entry.ours[0].startswith("encoder.") else ""
-        theirs |= {inside + name: array for name, array in keymap.save(entry, arrays).items()}
-    return theirs

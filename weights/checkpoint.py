@@ -51,7 +51,7 @@ class Checkpoint(Architecture):
     @cached_property
     def table(self) -> keymap.Table:
         """The names of everything the weights hold."""
-        return self.family.encoder + tuple(entry for part in self.parts for entry in self.family.parts[part])
+        return self.family.table(self.parts)
 
     def arrays(self, dtype: mx.Dtype) -> Mapping[str, mx.array]:
         """All tensors by their plain names, each read when it is used; those in `storage` expanded to `dtype`."""

@@ -1,19 +1,22 @@
-"""Weights written as transformers has them: safetensors under its names, in shards of a size.
+"""Weights written under the names of transformers: safetensors, in shards of a size.
 
-One shard is in memory at a time, and of what is converted for it one tensor.
+What is written comes from a checkpoint on disk or from a network in memory; names, prefix, copies, dtype and shards
+follow the same rules. One shard is in memory at a time, and one tensor of what is converted for it.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.nn.heads import Network
 from mlxbert.weights import build, keymap
 from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS
 from mlxbert.weights.formats.quantized import GROUP_SIZES, Quantization, quantizable
@@ -28,10 +31,12 @@ class Tensor:
     """A tensor to write.
 
     Attributes:
-        name: What to call it.
-        plain: Its plain name in the checkpoint.
+        name: Its name in the file.
+        plain: Its plain name: without prefix, as the family's table has it.
         dtype: One of `FLOATS`; of the scales, if it is quantized.
-        shape: Of the matrix that is meant.
+        shape: Of the unpacked matrix.
+        read: Gives its numbers, in any dtype; called once.
+        source: Where it comes from, for messages.
         quantization: How it is quantized; `None` if it is not.
     """
 
@@ -39,19 +44,26 @@ class Tensor:
     plain: str
     dtype: str
     shape: tuple[int, ...]
+    read: Callable[[], mx.array]
+    source: str
     quantization: Quantization | None = None
 
     @property
     def bytes(self) -> int:
-        """What it takes in a file."""
+        """Its size in a file."""
         count = prod(self.shape)
         if self.quantization is None:
             return count * BYTES[self.dtype]
         groups = count // self.quantization.group_size
         return count * self.quantization.bits // 8 + 2 * groups * BYTES[self.dtype]
 
-    def stored(self, array: mx.array) -> dict[str, mx.array]:
-        """What is written for it, if its numbers are those of an array of its dtype."""
+    def arrays(self) -> dict[str, mx.array]:
+        """What is written for it.
+
+        Raises:
+            CheckpointError: It cannot be read, or holds a number too large for its dtype.
+        """
+        array = converted(self.source, self.read(), self.dtype)
         found = {self.name: array} if self.quantization is None else self.quantization.pack(self.name, array)
         mx.eval(found)
         return found
@@ -82,15 +94,15 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
 
 
 def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization | None) -> list[Tensor]:
-    """What is written of a checkpoint: all its weights, in the order of the network.
+    """The tensors that are written of a checkpoint: all its weights, in the order of the network.
 
-    Copies of tied tensors are left out where the configuration ties them, and buffers, which hold nothing of their
-    own. Heads that mlxbert does not run go along as they are.
+    Copies of tied tensors are left out where the configuration ties them, and so are buffers, which hold nothing of
+    their own. Heads that mlxbert does not run are written as they are.
 
     Args:
         checkpoint: The opened folder.
         dtype: One of `FLOATS` for all of them; `None` leaves each as it is stored.
-        quantization: How to quantize those that it suits.
+        quantization: How to quantize the matrices that it suits.
 
     Raises:
         CheckpointError: The weights are incomplete or quantized already, or a copy differs from what it is tied to.
@@ -104,67 +116,109 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
             hint="quantize the model that it was made of",
         )
     build.check_tied(checkpoint)
-    ours = build.empty(checkpoint, checkpoint.parts)
-    suited = quantizable(ours) if quantization else set()
+
+    def stored(plain: str) -> Tensor:
+        name = checkpoint.names[plain]
+        info = checkpoint.tensors[name]
+        own = info.dtype if info.dtype in FLOATS else _widest(checkpoint)
+        read = lambda: checkpoint.arrays(mx.float32)[plain]  # noqa: E731 - rounded only where it is converted
+        return Tensor(plain, plain, dtype or own, info.shape, read, f"{info.file}: tensor {name!r}")
+
+    network = build.empty(checkpoint, checkpoint.parts)
+    suited = quantizable(network) if quantization else set()
     tensors = []
-    for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, build.parameters(ours)):
-        for plain in entry.theirs:
-            how = quantization if suited.issuperset(entry.ours) else None
-            tensors.append(_tensor(checkpoint, plain, dtype, how, inside=entry.ours[0].startswith("encoder.")))
-    tensors += [
-        _tensor(checkpoint, plain, dtype, None, inside=inside) for plain, inside in _carried(checkpoint, quantization)
-    ]
+    for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, build.parameters(network)):
+        how = quantization if suited.issuperset(entry.ours) else None
+        tensors += [_quantized(tensor, how) for tensor in map(stored, entry.theirs)]
+    if quantization is None:  # a copy in floats would differ from what is quantized
+        tensors += [stored(copy) for copy in _copies(checkpoint, checkpoint.parts) if copy in checkpoint.names]
+    tensors += map(stored, _carried(checkpoint))
     if quantization is not None and not any(tensor.quantization for tensor in tensors):
         raise ArgumentError(
             f"group_size is {quantization.group_size}, no divisor of the width of any matrix of {checkpoint.folder}",
             hint="a smaller group may fit: 32" if quantization.group_size > min(GROUP_SIZES) else None,
         )
-    return _with_prefix(checkpoint, tensors)
+    return _named(checkpoint, tensors)
 
 
-def _tensor(
-    checkpoint: Checkpoint, plain: str, dtype: str | None, quantization: Quantization | None, *, inside: bool
-) -> Tensor:
-    info = checkpoint.tensors[checkpoint.names[plain]]
-    stored = info.dtype if info.dtype in FLOATS else _widest(checkpoint)
-    fits = quantization is not None and quantization.fits(info.shape)
-    name = checkpoint.family.exported(checkpoint.config_json, plain)
-    return Tensor(("." if inside else "") + name, plain, dtype or stored, info.shape, quantization if fits else None)
+def plan_network(architecture: Architecture, network: Network, dtype: str | None = None) -> list[Tensor]:
+    """The tensors that are written of a network in memory: all its parameters, in their order in the table.
+
+    Args:
+        architecture: The model whose family and configuration decide the names.
+        network: The network.
+        dtype: One of `FLOATS` for all of them; `None` leaves each as it is.
+
+    Raises:
+        CheckpointError: The network has parameters that the family's files have no name for: quantized ones.
+    """
+    ours = build.parameters(network)
+    family, config = architecture.family, network.encoder.config
+    parts = [part for part in family.parts if part in network.heads or (part == "pooler" and config.pooler)]
+    entries = list(keymap.pairs(family.table(parts), config.num_stored_layers, ours))
+    unnamed = ours.keys() - {name for entry in entries for name in entry.ours}
+    if unnamed:
+        raise CheckpointError(
+            f"the network's parameter {min(unnamed)!r} has no name in files of {architecture.family_name} models",
+            hint="quantized weights are written by mlxbert.convert",
+        )
+    by_dtype = {mlx: name for name, mlx in FLOATS.items()}
+
+    def stored(entry: keymap.Entry, plain: str) -> Tensor:
+        array = keymap.save(entry, ours)[plain]
+        read = lambda: keymap.save(entry, ours)[plain]  # noqa: E731 - fused tensors are made one at a time
+        return Tensor(plain, plain, dtype or by_dtype[array.dtype], array.shape, read, f"parameter {entry.ours[0]!r}")
+
+    tensors = {plain: stored(entry, plain) for entry in entries for plain in entry.theirs}
+    for copy in _copies(architecture, parts):
+        tensors[copy] = replace(tensors[family.tied[copy]], plain=copy)
+    return _named(architecture, list(tensors.values()))
+
+
+def _quantized(tensor: Tensor, quantization: Quantization | None) -> Tensor:
+    fits = quantization is not None and quantization.fits(tensor.shape)
+    return replace(tensor, quantization=quantization) if fits else tensor
 
 
 def _widest(checkpoint: Checkpoint) -> str:
-    """The widest float that a checkpoint holds besides what is stored in another way."""
+    """The widest float of a checkpoint, for matrices that are stored in another way."""
     found = {info.dtype for info in checkpoint.tensors.values()}
     return next(dtype for dtype in FLOATS if dtype in found)
 
 
-def says_untied(checkpoint: Checkpoint) -> bool:
-    """Whether the configuration has a copy of the word embeddings beside them, which must be equal."""
-    return checkpoint.config_json.values.get("tie_word_embeddings") is False and "masked_lm" in checkpoint.parts
+def is_untied(architecture: Architecture, parts: Iterable[str]) -> bool:
+    """Whether files hold a copy of the word embeddings, which must be equal; transformers misses it otherwise."""
+    return architecture.config_json.values.get("tie_word_embeddings") is False and "masked_lm" in parts
 
 
-def _carried(checkpoint: Checkpoint, quantization: Quantization | None) -> Iterator[tuple[str, bool]]:
-    """Plain names of weights that are none of ours and go along, and whether they lie in the encoder."""
-    if says_untied(checkpoint) and quantization is None:  # transformers misses the copy otherwise
-        yield from ((copy, False) for copy in checkpoint.family.tied if copy in checkpoint.names)
-    roots = {stem.split(".")[0] for entry in checkpoint.family.encoder for stem in entry.theirs}
+def _copies(architecture: Architecture, parts: Iterable[str]) -> Iterator[str]:
+    """Plain names of copies of tied tensors that are written."""
+    if is_untied(architecture, parts):
+        yield from architecture.family.tied
+
+
+def _carried(checkpoint: Checkpoint) -> Iterator[str]:
+    """Plain names of weights that mlxbert does not run and that are written as they are."""
     for plain in checkpoint.ignored:
         buffer = any(re.fullmatch(pattern, plain) for pattern in checkpoint.family.buffers)
         if not buffer and checkpoint.tensors[checkpoint.names[plain]].dtype in FLOATS:
-            yield plain, plain.split(".")[0] in roots
+            yield plain
 
 
-def _with_prefix(checkpoint: Checkpoint, tensors: list[Tensor]) -> list[Tensor]:
-    """Whole names: the prefix stands before the encoder's where something else lies beside it."""
-    alone = all(tensor.name.startswith(".") for tensor in tensors)
-    prefix = "" if alone else checkpoint.family.prefixes[0]
+def _named(architecture: Architecture, tensors: list[Tensor]) -> list[Tensor]:
+    """The tensors with whole names: the encoder's have a prefix where others are in the file."""
+    family = architecture.family
+    roots = {stem.split(".")[0] for entry in family.table(["pooler"]) for stem in entry.theirs}
+    inside = [tensor.plain.split(".")[0] in roots for tensor in tensors]
+    prefix = "" if all(inside) else family.prefixes[0]
     return [
-        replace(tensor, name=prefix + tensor.name[1:]) if tensor.name.startswith(".") else tensor for tensor in tensors
+        replace(tensor, name=(prefix if within else "") + family.exported(architecture.config_json, tensor.plain))
+        for tensor, within in zip(tensors, inside, strict=True)
     ]
 
 
 def left_out(checkpoint: Checkpoint, tensors: list[Tensor]) -> list[str]:
-    """What the files of a checkpoint hold besides, by the names in them."""
+    """What else the files of a checkpoint hold, by the names in them."""
     written = {tensor.plain for tensor in tensors}
     return [name for plain, name in checkpoint.names.items() if plain not in written] + list(checkpoint.weights.skipped)
 
@@ -182,14 +236,11 @@ def _shards(tensors: list[Tensor], most: int) -> list[list[Tensor]]:
     return shards
 
 
-def write_weights(
-    checkpoint: Checkpoint, tensors: list[Tensor], folder: Path, most: int, on_progress: OnProgress | None = None
-) -> int:
-    """Writes tensors of a checkpoint into a folder.
+def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: OnProgress | None = None) -> int:
+    """Writes tensors into a folder.
 
     Args:
-        checkpoint: The opened folder.
-        tensors: What `plan` gave.
+        tensors: What `plan` or `plan_network` gave.
         folder: Where to; it is there.
         most: Bytes of data in one file.
         on_progress: Called with bytes done and bytes in all.
@@ -208,14 +259,11 @@ def write_weights(
         file = safetensors.SINGLE if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
         arrays: dict[str, mx.array] = {}
         for tensor in shard:
-            name = checkpoint.names[tensor.plain]
-            array = checkpoint.arrays(mx.float32)[tensor.plain]  # rounded here only, where it is looked at
-            said = f"{checkpoint.tensors[name].file}: tensor {name!r}"
-            arrays |= tensor.stored(converted(said, array, tensor.dtype))
+            arrays |= tensor.arrays()
             done += tensor.bytes
             if on_progress is not None:
                 on_progress(done, total)
-        save(folder / file, arrays, metadata)
+        write_file(folder / file, arrays, metadata)
         weight_map |= dict.fromkeys(arrays, file)
         del arrays
         mx.clear_cache()
@@ -225,11 +273,11 @@ def write_weights(
     return len(shards)
 
 
-def save(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
+def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
     """Writes a safetensors file.
 
     Raises:
-        CheckpointError: It cannot be written; MLX does not say when a disk is full, so its header is read again.
+        CheckpointError: It cannot be written; MLX does not report a full disk, so the header is read again.
     """
     try:
         mx.save_safetensors(str(path), dict(arrays), metadata)

@@ -51,7 +51,7 @@ def write_config(
             changed[key] = value
     changed |= {key: None for key in (KEY, THEIR_KEY) if key in values}
     if quantization is not None:
-        if save.says_untied(checkpoint):  # a copy in floats would differ from what is quantized
+        if save.is_untied(checkpoint, checkpoint.parts):  # a copy in floats would differ from what is quantized
             changed["tie_word_embeddings"] = None
         changed[KEY] = {"group_size": quantization.group_size, "bits": quantization.bits}
     kept = {key: value for key, value in values.items() if key not in changed}
@@ -118,7 +118,7 @@ def write_modules(source: Path, folder: Path, dtype: str | None) -> Iterator[tup
             name: save.converted(f"{module.folder}: tensor {name!r}", array, dtype) if dtype else array
             for name, array in weights.arrays().items()
         }
-        save.save(target / safetensors.SINGLE, arrays, {"format": "pt"})
+        save.write_file(target / safetensors.SINGLE, arrays, {"format": "pt"})
         changes = [f"{weights.format} → safetensors"] if weights.format != "safetensors" else []
         changes += [f"dtype {', '.join(sorted(stored))} → {dtype}"] if dtype and stored != {dtype} else []
         for path in weights.files:

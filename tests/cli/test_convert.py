@@ -30,11 +30,11 @@ MANIFEST = "conversion.json"
 SLOW = """
 import time
 from mlxbert.weights import save
-save = save.save
+write_file = save.write_file
 def slowly(*arguments):
-    save(*arguments)
+    write_file(*arguments)
     time.sleep(0.2)
-save.save = slowly
+save.write_file = slowly
 """
 SHARDS = ["--max-shard-size", "4KB"]
 

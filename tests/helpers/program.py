@@ -17,10 +17,10 @@ from unittest import mock
 
 from mlxbert.device import BLAS, mx, nn, use
 from mlxbert.nn.heads import Network
-from mlxbert.weights.build import to_theirs
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.source import builtin_folder
+from tests.helpers.tiny import to_theirs
 
 PROGRAM = "from mlxbert.cli import main; main()"
 COMMANDS = (

@@ -8,7 +8,8 @@ from typing import Any
 from mlxbert.config import Absolute, EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.nn.heads import Network
-from mlxbert.weights.build import to_theirs
+from mlxbert.weights import keymap
+from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import FAMILIES
 
 WORDS = (
@@ -60,6 +61,16 @@ def random_network(config: EncoderConfig, heads: tuple[str, ...] = HEADS, seed: 
     network.eval()
     mx.eval(network.parameters())
     return network
+
+
+def to_theirs(family: Family, config: EncoderConfig, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """Our tensors under the family's names, with the prefix where there is a head."""
+    prefix = family.prefixes[0] if any(name.startswith("heads.") for name in arrays) else ""
+    theirs: dict[str, mx.array] = {}
+    for entry in keymap.pairs(family.table(family.parts), config.num_stored_layers, arrays):
+        inside = prefix if entry.ours[0].startswith("encoder.") else ""
+        theirs |= {inside + name: array for name, array in keymap.save(entry, arrays).items()}
+    return theirs
 
 
 def tensors_of(network: Network) -> dict[str, mx.array]:

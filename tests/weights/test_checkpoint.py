@@ -9,10 +9,10 @@ import pytest
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.nn.heads import Network
-from mlxbert.weights.build import build_network, to_theirs
+from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.formats import int8_rows
-from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
+from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config, to_theirs
 
 NETWORK = random_network(tiny_config())
 TENSORS = tensors_of(NETWORK)

@@ -12,14 +12,14 @@ from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights import keymap
-from mlxbert.weights.build import build_network, to_theirs
+from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.keymap import Entry
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import arrays, write_model
-from tests.helpers.tiny import random_network, tensors_of, tiny_config
+from tests.helpers.tiny import random_network, tensors_of, tiny_config, to_theirs
 
 QUICK = settings(deadline=None, max_examples=50)
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)

@@ -1,6 +1,6 @@
 """What a model family is, and what all families have in common."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,6 +57,10 @@ class Family:
     tied: Mapping[str, str] = field(default_factory=dict)
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
+
+    def table(self, parts: Iterable[str]) -> Table:
+        """The names of the encoder and of these parts, of those that the family has."""
+        return self.encoder + tuple(entry for part in parts for entry in self.parts.get(part, ()))
 
 
 def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, **facts: Any) -> EncoderConfig:

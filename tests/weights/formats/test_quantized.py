@@ -14,7 +14,7 @@ import mlxbert
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
 from mlxbert.nn.heads import HEADS, Network
-from mlxbert.weights.build import build_network, to_theirs
+from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import family_of
@@ -24,7 +24,7 @@ from tests.helpers.families import FAMILIES
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors
 from tests.helpers.parity import outputs
 from tests.helpers.program import call
-from tests.helpers.tiny import tiny_config
+from tests.helpers.tiny import tiny_config, to_theirs
 from tests.weights.test_traps_names import Arrays, parameters
 
 WIDE = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 192, "num_hidden_layers": 2}

@@ -1,0 +1,85 @@
+"""How the weights of a new network, or of a new head, are drawn."""
+
+import math
+import zlib
+from collections.abc import Iterable
+
+from mlxbert.config import EncoderConfig, Initialization
+from mlxbert.device import mx, nn
+from mlxbert.errors import ArgumentError
+from mlxbert.nn.heads import Network
+
+# Layers whose output is added to the residual stream, and the dense layers of heads.
+_OUTPUTS = (".attention.output.weight", ".feed_forward.down.weight", ".transform.dense.weight")
+
+
+def initialize(network: Network, names: Iterable[str], seed: int = 0, dtype: mx.Dtype = mx.float32) -> None:
+    """Draws parameters as the network's configuration says; biases become 0 and the weights of norms 1.
+
+    Each is a function of the seed and of its name alone, whichever others are drawn.
+
+    Args:
+        network: The network, whose other parameters stay as they are.
+        names: Whole names of the parameters.
+        seed: From 0.
+        dtype: Of the parameters; they are drawn in float32.
+
+    Raises:
+        ArgumentError: `seed` is not a whole number of at least 0.
+    """
+    if type(seed) is not int or seed < 0:
+        raise ArgumentError(f"seed is {seed!r:.60}, expected a whole number of at least 0")
+    parameters: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
+    norms = {f"{path}.weight" for path, module in network.named_modules() if isinstance(module, nn.LayerNorm)}
+    drawn = {}
+    for name in names:
+        shape = parameters[name].shape
+        if name in norms:
+            drawn[name] = mx.ones(shape, dtype=dtype)
+        elif name.endswith("bias"):
+            drawn[name] = mx.zeros(shape, dtype=dtype)
+        else:
+            key = mx.random.key(zlib.crc32(f"{seed} {name}".encode()))
+            drawn[name] = _weight(name, shape, network.encoder.config, key).astype(dtype)
+    network.load_weights(list(drawn.items()), strict=False)
+
+
+def _weight(name: str, shape: tuple[int, ...], config: EncoderConfig, key: mx.array) -> mx.array:
+    """A matrix, a table or a kernel in float32."""
+    how = config.initialization
+    if name == "encoder.embeddings.position.weight" and how.sinusoidal_positions:
+        return _sinusoids(*shape)
+    std = _std(name, how)
+    if how.cutoff is None:
+        drawn = mx.random.normal(shape, scale=std, key=key)
+    else:
+        drawn = mx.random.truncated_normal(-how.cutoff, how.cutoff, shape, key=key) * std
+    pad = _pad_row(name, config)
+    return drawn if pad is None else mx.where((mx.arange(shape[0]) == pad)[:, None], 0, drawn)
+
+
+def _std(name: str, how: Initialization) -> float:
+    if how.output_std is not None and name.endswith(_OUTPUTS):
+        return how.output_std
+    if how.classifier_std is not None and name.startswith("heads.") and name.endswith(".out.weight"):
+        return how.classifier_std
+    return how.std
+
+
+def _pad_row(name: str, config: EncoderConfig) -> int | None:
+    """The row of a table that stands for padding and starts at 0."""
+    if not config.initialization.zero_pad:
+        return None
+    if name == "encoder.embeddings.word.weight":
+        return config.pad_token_id
+    if name == "encoder.embeddings.position.weight" and config.positions.table is not None:
+        first = config.positions.table.first_position
+        return first - 1 if first else None
+    return None
+
+
+def _sinusoids(rows: int, width: int) -> mx.array:
+    """Sines in even and cosines in odd columns ("Attention Is All You Need", arXiv:1706.03762)."""
+    speeds = mx.exp(mx.arange(0, width, 2) * (-math.log(10_000.0) / width))
+    angles = mx.arange(rows)[:, None] * speeds
+    return mx.stack([mx.sin(angles), mx.cos(angles)], axis=-1).reshape(rows, -1)[:, :width]
