@@ -27,4 +27,4 @@ def rows(page: str, first: str) -> list[list[str]]:
     _, found, rest = DOCS[page].partition(f"| {first} | ")
     assert found, f"{page} has no table {first!r}"
     lines = rest.split("\n\n", 1)[0].splitlines()[2:]
-    return [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in lines]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

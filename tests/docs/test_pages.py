@@ -11,6 +11,7 @@ import typer.main
 
 import mlxbert
 from mlxbert.cli.app import app
+from mlxbert.nn.heads import HEADS
 from mlxbert.weights.families.registry import FAMILIES
 from tests.docs.pages import DOCS, README, ROOT, blocks, installs, rows
 
@@ -74,6 +75,11 @@ def test_every_family_is_in_the_table_of_families() -> None:
         name for cells in rows("docs/models.md", "family (`model_type`)") for name in re.findall("`(.*?)`", cells[0])
     ]
     assert set(named) >= FAMILIES.keys()
+
+
+def test_every_head_is_in_the_table_of_heads() -> None:
+    named = {name.strip("`"): task.strip("`") for _, name, task in rows("docs/models.md", "head")}
+    assert named == {name: head.task or "" for name, head in HEADS.items()}
 
 
 def test_every_page_is_linked_from_the_readme() -> None:
