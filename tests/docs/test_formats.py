@@ -1,4 +1,4 @@
-"""Every row of the README's tables of formats, read and written for real."""
+"""Every row of the tables of formats in the documentation, read and written."""
 
 import json
 import shutil
@@ -12,19 +12,14 @@ import mlxbert
 from mlxbert.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.formats.files import open_weights
+from tests.docs.pages import rows
 from tests.helpers import frozen, tf_files, torch_files
 from tests.helpers.tiny import random_network, save, tensors_of, tiny_config
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+PAGE = "docs/formats.md"
 WIDE = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}  # what quantizing needs: whole groups
 TENSORS = tensors_of(random_network(tiny_config()))
 Arrays = Mapping[str, mx.array]
-
-
-def rows(first: str) -> list[str]:
-    """The names in the first column of a table of the README."""
-    table = README.split(f"| {first} | ", 1)[1].split("\n\n", 1)[0]
-    return [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[2:]]
 
 
 def write_torch(folder: Path) -> Arrays:
@@ -88,8 +83,8 @@ def wide(tmp_path: Path) -> Path:
 
 
 def test_the_tables_have_no_other_rows() -> None:
-    assert rows("in") == [*IN, "MLX, quantized"]
-    assert rows("out") == ["as it is", "another dtype", "shards", "quantized"]
+    assert [cells[0] for cells in rows(PAGE, "in")] == [*IN, "MLX, quantized"]
+    assert [cells[0] for cells in rows(PAGE, "out")] == ["unchanged", "another dtype", "shards", "quantized"]
 
 
 def test_a_model_is_written_as_it_is_and_in_shards(wide: Path, tmp_path: Path) -> None:

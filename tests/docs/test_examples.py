@@ -1,0 +1,121 @@
+"""The examples of the documentation, run: commands print what is shown, Python prints what is shown."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, blocks, installs
+
+pytestmark = pytest.mark.slow
+
+ELLIPSIS = "…"  # on a line of its own: lines left out
+RUN = ("console", "sh", "python")
+PAGES = [page for page in DOCS if any(language in RUN and not installs(text) for language, text in blocks(page))]
+
+
+def test_pages_have_examples() -> None:
+    assert {"README.md", "docs/command-line.md", "docs/embeddings.md", "docs/python.md"} <= set(PAGES)
+    assert sum(language == "console" for page in PAGES for language, _ in blocks(page)) >= 6
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_work_one_after_the_other(page: str, tmp_path: Path) -> None:
+    printed = None
+    for language, text in blocks(page):
+        if language == "console":
+            for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                command, _, shown = part.partition("\n")
+                check(shown, at_terminal(command, tmp_path))
+        elif language == "sh" and not installs(text):
+            run("bash", "-ec", text, folder=tmp_path)
+        elif language == "python":
+            printed = run(sys.executable, "-c", text, folder=tmp_path)
+        elif language == "text":
+            assert printed is not None
+            check(text, printed)
+            printed = None
+    assert not printed, f"{page} does not show what its Python prints: {printed}"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """One in which `mlxbert` is the program under test, at a terminal of 100 columns without colours."""
+    program = folder / ".bin" / "mlxbert"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mlxbert "$@"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "xterm"}
+
+
+def run(*command: str, folder: Path) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def at_terminal(command: str, folder: Path) -> str:
+    """What a command prints at a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        ["bash", "-c", command], cwd=folder, env=environment(folder), stdin=theirs, stdout=theirs
+    )
+    os.close(theirs)
+    found = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # how Linux reports that the other end was closed
+            break
+        if not piece:
+            break
+        found += piece
+    os.close(ours)
+    assert process.wait() == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", found.decode("utf-8"))
+
+
+def check(shown: str, printed: str) -> None:
+    """Compares line by line: words are equal, numbers close."""
+    wanted, found = ([line for line in text.splitlines() if line.strip()] for text in (shown, printed))
+    assert agree(wanted, found), f"shown:\n{shown}\nprinted:\n{printed}"
+
+
+def agree(shown: list[str], printed: list[str]) -> bool:
+    if not shown:
+        return not printed
+    if shown[0] == ELLIPSIS:
+        return any(agree(shown[1:], printed[start:]) for start in range(len(printed) + 1))
+    return bool(printed) and alike(words(shown[0]), words(printed[0])) and agree(shown[1:], printed[1:])
+
+
+def words(line: str) -> list[str]:
+    """Words and numbers, without the marks of JSON and without bars."""
+    return [word for word in re.split(r"[\s,{}\[\]()]+", line) if word and not set(word) <= set("█▉▊▋▌▍▎▏")]
+
+
+def alike(shown: list[str], printed: list[str]) -> bool:
+    return len(shown) == len(printed) and all(map(close, shown, printed))
+
+
+def close(shown: str, printed: str) -> bool:
+    """Equal, or numbers as near as other hardware brings them: 0.3 percentage points, or a unit of the last digit."""
+    number = re.fullmatch(r"-?\d+\.(\d+)(%?)", shown)
+    other = re.fullmatch(r"-?\d+\.\d+(?:e-\d+)?(%?)", printed)
+    if number is None or other is None or number[2] != other[1]:
+        return shown == printed
+    allowed = 0.3 if number[2] else max(0.001, 1.1 * 10 ** -len(number[1]))
+    return abs(float(shown.rstrip("%")) - float(printed.rstrip("%"))) < allowed
+
+
+def test_what_differs_is_noticed() -> None:
+    check("a 0.585  ██\n…\nc 1.0%", "a 0.5853 █\nb\nb\nc 1.2%\n")
+    for shown, printed in (("a", "b"), ("a 0.585", "a 0.590"), ("a", "a\nb"), ("…\nc", "a\nb"), ("1.0%", "1.5%")):
+        with pytest.raises(AssertionError):
+            check(shown, printed)
