@@ -118,19 +118,19 @@ def _put_path(folder: Path) -> None:
 
 
 def _builtin() -> dict[str, Any]:
-    from mlxbert.folders.inspect import inspect_folder
+    from mlxbert.folders.inspect import inspect
     from mlxbert.model import TASKS
     from mlxbert.weights.source import BUILTIN, builtin_folder
 
-    found = inspect_folder(builtin_folder())
+    found = inspect(BUILTIN)
     return {
         "name": BUILTIN,
-        "family": found["family"],
-        "parameters": found["parameters"]["total"],
-        "max_length": found["max_length"],
-        "tasks": [task for task, parts in TASKS.items() if set(parts) <= set(found["parts"])],
+        "family": found.family,
+        "parameters": found.parameters["total"],
+        "max_length": found.max_length,
+        "tasks": [task for task, parts in TASKS.items() if set(parts) <= set(found.parts)],
         "bytes": sum(path.stat().st_size for path in builtin_folder().rglob("*") if path.is_file()),
-        "folder": found["folder"],
+        "folder": str(found.folder),
         "quality": session.BUILTIN_QUALITY,
     }
 
