@@ -31,7 +31,8 @@ from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.formats.tensorflow import table
-from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
+from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers import frozen, st_folder, tf_files, tiny, torch_files
 from tests.helpers import vocabularies as words
 
@@ -85,8 +86,9 @@ def load_stored(folder: Path) -> None:
 
 def load_embedder(folder: Path) -> None:
     """Reads what makes vectors, and makes one."""
-    transformer_folder(folder)
-    embedder = read_embedder(folder, tiny.CONFIG["hidden_size"])
+    opened = ModelFolder(folder)
+    assert opened.transformer
+    embedder = read_embedder(opened, tiny.CONFIG["hidden_size"])
     mx.eval(embedder.parameters())
 
 

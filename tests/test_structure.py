@@ -33,7 +33,7 @@ INSIDE = {
         *("kernels", "activations", "positions", "attention", "blocks", "encoder", "pooling", "heads", "embedder"),
     ),
     "mlxbert.weights": (
-        *("config_json", "keymap", "formats", "google", "families", "tokenizers", "hub", "source"),
+        *("config_json", "keymap", "formats", "google", "families", "hub", "source", "folder", "tokenizers"),
         *("sentence_transformers", "checkpoint", "validate", "build", "save"),
     ),
     "mlxbert.cli": ("options", "views", "inputs", "output", "session", "commands", "app"),

@@ -49,12 +49,14 @@ class ConfigJson:
         spelled: What this family calls a key, by its usual name; look-ups take the usual name, errors tell the one
             that the file has.
         inside: For a table within the file, the keys that lead to it, a dot after each.
+        added: Keys of `values` that the file itself lacks: Google's releases leave them out.
     """
 
     path: Path
     values: dict[str, Any]
     spelled: Mapping[str, str] = field(default_factory=dict)
     inside: str = ""
+    added: tuple[str, ...] = ()
 
     def respelled(self, spelled: Mapping[str, str]) -> "ConfigJson":
         """The same with other names for keys."""
@@ -173,4 +175,6 @@ def read_config(folder: Path) -> ConfigJson:
             f"{folder}: no config.json in this folder", hint="give the folder that holds config.json and the weights"
         )
     path, model_type = google
-    return ConfigJson(path, {"model_type": model_type} | read_json(path, ConfigError))
+    values = read_json(path, ConfigError)
+    added = () if "model_type" in values else ("model_type",)
+    return ConfigJson(path, {"model_type": model_type} | values, added=added)

@@ -33,4 +33,5 @@ def completed(config: ConfigJson, tensors: Mapping[str, TensorInfo]) -> ConfigJs
         count = tensors["classifier.weight"].shape[0]
         said["id2label"] = {str(number): f"LABEL_{number}" for number in range(count)}
         said["label2id"] = {f"LABEL_{number}": number for number in range(count)}
-    return replace(config, values=config.values | said)
+    added = tuple(key for key in said if key not in config.values)
+    return replace(config, values=config.values | said, added=config.added + added)

@@ -13,6 +13,7 @@ from tokenizers import Encoding as Library
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble
+from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.checks import guarded
 from mlxbert.weights.tokenizers.files import TokenizerFiles, lower_cased, read_tokenizer
 
@@ -21,12 +22,14 @@ class Tokenizer:
     """A model's tokenizer.
 
     Attributes:
+        files: What it was made of.
         max_length: The longest input in tokens, special tokens included.
         special: The special tokens by role: `cls`, `sep`, `pad`, `unk`, `mask`, as far as the vocabulary has them.
         vocab_size: Number of tokens, added ones included.
     """
 
     def __init__(self, files: TokenizerFiles, config: EncoderConfig) -> None:
+        self.files = files
         self._tokenizer = files.tokenizer
         self._rows = config.vocab_size
         self.special = files.special
@@ -257,10 +260,17 @@ class Tokenizer:
         return inputs, where
 
 
-def load_tokenizer(folder: Path, config: EncoderConfig) -> Tokenizer:
-    """The tokenizer of a model folder."""
+def load_tokenizer(folder: Path | ModelFolder, config: EncoderConfig) -> Tokenizer:
+    """The tokenizer of a model folder.
+
+    Raises:
+        TokenizerError: There is none, its files cannot be used, or they do not fit the model.
+    """
+    folder = open_folder(folder)
     try:
         return Tokenizer(read_tokenizer(folder), config)
     except TokenizerError as problem:
-        named = problem.message.startswith(str(folder))
-        raise TokenizerError(problem.message if named else f"{folder}: {problem.message}", hint=problem.hint) from None
+        place, message = str(folder.transformer), problem.message
+        raise TokenizerError(
+            message if message.startswith(place) else f"{place}: {message}", hint=problem.hint
+        ) from None

@@ -9,6 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from mlxbert.errors import TokenizerError
+from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.added import add_tokens, collect
 from mlxbert.weights.tokenizers.checks import check_ids, guarded, read_checked
 from mlxbert.weights.tokenizers.classes import (
@@ -71,6 +72,12 @@ class TokenizerFiles:
     special: dict[str, str]
     spelling: Spelling
     max_length: int | None
+
+    @property
+    def lower_cases(self) -> bool:
+        """Whether texts are lower-cased."""
+        normalizer = self.tokenizer.normalizer
+        return normalizer is not None and "A" not in normalizer.normalize_str("A")
 
 
 def _choose(folder: Path, name: str | None, model_type: str | None) -> TokenizerClass | None:
@@ -224,19 +231,20 @@ def _spelling(tokenizer: Tokenizer) -> Spelling:
     return Spelling("" if mark in string.whitespace or mark == "a" else mark, "")
 
 
-def read_tokenizer(folder: Path) -> TokenizerFiles:
+def read_tokenizer(folder: Path | ModelFolder) -> TokenizerFiles:
     """The tokenizer of a model folder.
 
     Raises:
         TokenizerError: There is none, or its files are damaged or of a kind mlxbert does not read.
     """
-    with guarded(str(folder)):
-        return _read(folder)
+    folder = open_folder(folder)
+    with guarded(str(folder.transformer)):
+        return _read(folder.transformer, folder)
 
 
-def _read(folder: Path) -> TokenizerFiles:
+def _read(folder: Path, opened: ModelFolder) -> TokenizerFiles:
     settings = read_settings(folder)
-    kind = _choose(folder, *declared_class(folder, settings))
+    kind = _choose(folder, *declared_class(opened, settings))
     if kind is None or (folder / WHOLE).is_file():
         tokenizer, special = _from_tokenizer_json(folder, kind, settings)
     else:

@@ -7,7 +7,8 @@ from typing import Any
 from tokenizers import AddedToken
 
 from mlxbert.errors import MlxbertError, TokenizerError
-from mlxbert.weights.config_json import read_config, read_json
+from mlxbert.weights.config_json import read_json
+from mlxbert.weights.folder import ModelFolder
 
 ROLES = ("unk", "sep", "pad", "cls", "mask")
 NAMED = ("bos", "eos", *ROLES)  # in the order in which transformers adds what a vocabulary lacks
@@ -46,16 +47,16 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def declared_class(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """The tokenizer class that the files name, and the type of the model."""
     try:
-        config = read_config(folder).values
-    except MlxbertError:  # a tokenizer alone, or a file that whoever needs it will complain about
+        config = folder.config_json.values
+    except MlxbertError:  # a tokenizer alone, or a damaged file: whoever needs that reports it
         config = {}
     for values in (settings, config):
         name = values.get("tokenizer_class")
         if name is not None and not isinstance(name, str):
-            raise TokenizerError(f"{folder}: tokenizer_class is {name!r}, expected the name of a class")
+            raise TokenizerError(f"{folder.transformer}: tokenizer_class is {name!r}, expected the name of a class")
         if name and name not in _NO_CLASS:
             return name, None
     kind = config.get("model_type")
