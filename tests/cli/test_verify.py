@@ -57,7 +57,7 @@ def test_at_a_terminal(a: Path, b: Path) -> None:
     status, lines = drawn(a, b)
     assert status == 1 and lines[0] == "the models differ in 1 thing"
     assert lines[lines.index("config") + 1].strip() == "layer_norm_eps: 1e-12 in A; 1e-05 in B"
-    assert lines[lines.index("notes") + 1].strip() == "hidden_dropout: 0.1 in A; 0.5 in B; it matters in training only"
+    assert "dropout.attention_output" in lines[lines.index("notes") + 1]
     outcome, shown = terminal("verify", str(a), str(b), "--json")
     assert outcome.status == 1 and shown.startswith('{"agree": false')
 
