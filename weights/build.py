@@ -12,7 +12,7 @@ from mlxbert.nn.positions import Context
 from mlxbert.weights import keymap, validate
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.families.family import Family
-from mlxbert.weights.formats.quantized import Quantization, put, quantizable
+from mlxbert.weights.formats.quantized import Quantization, quantizable, quantize_modules
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
@@ -117,7 +117,7 @@ def _fill(
             kept -= {*entry.ours}
             loaded |= {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
     if quantization is not None:
-        put(module, quantization, kept)
+        quantize_modules(module, quantization, kept)
     module.load_weights([(name.removeprefix(within), array) for name, array in loaded.items()])
     module.eval()
 
