@@ -36,8 +36,8 @@ def paragraphs(path: Path, count: int) -> Iterator[str]:
 
 def logits(model: mlxbert.Model, ids: list[int], places: list[int]) -> mx.array:
     """Word logits (M, V) of the given places."""
-    hidden = model.network(mx.array([ids])).last_hidden_state
-    return model.network.masked_lm(hidden[0, mx.array(places)])
+    masked = model.network(mx.array([ids])).select(mx.zeros(len(places), dtype=mx.int32), mx.array(places))
+    return model.network.logits("masked_lm", masked)
 
 
 def number(array: mx.array) -> float:

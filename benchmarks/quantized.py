@@ -67,8 +67,8 @@ def first_words(model: mlxbert.Model, inputs: list[tuple[list[int], list[int]]])
     """The likeliest token of every masked place."""
     found = []
     for ids, places in inputs:
-        hidden = model.network(mx.array([ids])).last_hidden_state
-        found.append(np.array(mx.argmax(model.network.masked_lm(hidden[0, mx.array(places)]), axis=-1)))
+        masked = model.network(mx.array([ids])).select(mx.zeros(len(places), dtype=mx.int32), mx.array(places))
+        found.append(np.array(mx.argmax(model.network.logits("masked_lm", masked), axis=-1)))
     return np.concatenate(found).astype(np.int64)
 
 

@@ -1,6 +1,9 @@
-"""What there is to know about an encoder and its heads: facts are fields, different mathematics is a different type."""
+"""The configuration of an encoder and its heads: facts are fields, different mathematics is a different type."""
 
 from dataclasses import dataclass
+from typing import Any
+
+from mlxbert.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -52,14 +55,14 @@ class Rotation:
     """How a layer rotates queries and keys (arXiv:2104.09864), and how far it sees.
 
     Attributes:
-        theta: Base of the wave lengths.
+        theta: Base of the wavelengths.
         window: The greatest distance at which a token is seen; `None` sees all.
-        stretch: Factor of every wave length ("NTK" scaling has one, beside a larger base).
+        wavelength_scale: Factor of every wavelength ("NTK" scaling has one, in addition to a larger base).
     """
 
     theta: float
     window: int | None = None
-    stretch: float = 1.0
+    wavelength_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,8 @@ class Disentangled:
     Attributes:
         max_length: The longest input in tokens, special tokens included.
         table: A table of position vectors, where there is one besides.
-        reach: Distances from which on all are alike; the table of distances has twice as many rows.
-        buckets: Into how many buckets a side far distances fall, logarithmically (version 2); 0 for none.
+        max_relative_positions: Distances are clipped to this; the table of distances has twice as many rows.
+        buckets: Number of logarithmic buckets for the far distances on each side (version 2); 0 for none.
         content_to_position: Whether queries look at distances.
         position_to_content: Whether distances look at keys.
         shared_projections: Whether distances go through the projections of the content; else through their own.
@@ -93,7 +96,7 @@ class Disentangled:
 
     max_length: int
     table: Absolute | None
-    reach: int
+    max_relative_positions: int
     buckets: int
     content_to_position: bool
     position_to_content: bool
@@ -103,7 +106,7 @@ class Disentangled:
     @property
     def rows(self) -> int:
         """Rows of the table of distances."""
-        return 2 * (self.buckets or self.reach)
+        return 2 * (self.buckets or self.max_relative_positions)
 
 
 @dataclass(frozen=True)
@@ -167,30 +170,143 @@ class Transform:
     bias: bool = True
 
 
+@dataclass(frozen=True)
+class Labels:
+    """The classes of a classification head.
+
+    Attributes:
+        names: Their names, in the order of the outputs.
+        problem_type: `regression`, `single_label_classification`, `multi_label_classification`, or `None` where the
+            checkpoint does not name one.
+    """
+
+    names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    problem_type: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def encode(self, name: str) -> int:
+        """The index of a class.
+
+        Raises:
+            ArgumentError: No class has this name.
+        """
+        if name not in self.names:
+            raise ArgumentError(f"label is {name!r:.60}, expected one of {', '.join(self.names[:20])}")
+        return self.names.index(name)
+
+    def decode(self, index: int) -> str:
+        """The name of a class.
+
+        Raises:
+            ArgumentError: There is no such index.
+        """
+        if not 0 <= index < len(self.names):
+            raise ArgumentError(f"label index is {index}, expected 0 to {len(self.names) - 1}")
+        return self.names[index]
+
+    def to_config(self) -> dict[str, Any]:
+        """The keys of `config.json` that name them; `None` for a key that is to be left out."""
+        return {
+            "id2label": {str(index): name for index, name in enumerate(self.names)},
+            "label2id": {name: index for index, name in enumerate(self.names)},
+            "num_labels": None,  # the length of id2label
+            "problem_type": self.problem_type,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropout:
+    """Rates of dropout in the encoder by place; 0 where the family has none.
+
+    Attributes:
+        embeddings: On the embeddings, after their norm; before a projection that follows the norm.
+        attention: On the attention weights.
+        attention_output: On the output of the attention's last projection.
+        activation: On the input of the feed-forward's last projection.
+        feed_forward: On the output of the feed-forward.
+        distances: On the table of distances, drawn anew in every layer (DeBERTa).
+        convolution: On the output of the convolution (DeBERTa v2).
+    """
+
+    embeddings: float = 0.0
+    attention: float = 0.0
+    attention_output: float = 0.0
+    activation: float = 0.0
+    feed_forward: float = 0.0
+    distances: float = 0.0
+    convolution: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadDropout:
+    """Rates of dropout in the heads by place; heads that are not named have none.
+
+    Attributes:
+        pooled: Of a sequence classifier, on the pooled vector before the dense layer.
+        classifier: Of a sequence classifier, before the last layer.
+        token_classifier: Before the last layer.
+        question_answering: Before the last layer.
+        sentence_order: Before the only layer.
+    """
+
+    pooled: float = 0.0
+    classifier: float = 0.0
+    token_classifier: float = 0.0
+    question_answering: float = 0.0
+    sentence_order: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Initialization:
+    """How new weights are drawn: normal with mean 0; biases are 0 and the weights of norms 1.
+
+    Attributes:
+        std: Standard deviation of the normal distribution.
+        cutoff: The distribution is truncated at so many standard deviations; `None` for no truncation.
+        output_std: That of layers whose output is added to the residual stream, and of dense layers of heads.
+        classifier_std: That of the last layer of a head.
+        zero_pad: Whether the embeddings of padding start at 0.
+        sinusoidal_positions: Whether the table of positions starts as sines and cosines.
+    """
+
+    std: float = 0.02
+    cutoff: float | None = None
+    output_std: float | None = None
+    classifier_std: float | None = None
+    zero_pad: bool = True
+    sinusoidal_positions: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class HeadConfig:
     """The facts in which heads differ.
 
     Attributes:
-        labels: Names of the classes of a classification head, in the order of its outputs.
-        labels_problem: Why there are none that can be used; only classification heads need them.
-        problem: `regression`, `single_label_classification`, `multi_label_classification`, or `None` where the
-            checkpoint does not say.
-        masked_lm: What the masked-word head does before the product with the word embeddings.
+        labels: The classes of a classification head; `None` where `config.json` names them in a way that cannot be
+            used, which only classification heads need.
+        masked_lm: What the masked-word head computes before the product with the word embeddings.
         masked_lm_bias: Whether each word has a bias in it.
-        classifier: What a sequence classifier does with the pooled vector; `None` where it takes the encoder's pooler.
+        classifier: What a sequence classifier computes from the pooled vector; `None` where it takes the output of the
+            encoder's pooler.
         classifier_pooling: `cls` or `mean`, where it does not take the pooler.
-        token: What heads over tokens (labels, answers) do before their last layer, if anything.
+        token: What heads over tokens (labels, answers) compute before their last layer, if anything.
+        dropout: Rates of dropout.
     """
 
-    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
-    labels_problem: str | None = None
-    problem: str | None = None
+    labels: Labels | None = Labels()
     masked_lm: Transform = Transform("gelu", norm=True)
     masked_lm_bias: bool = True
     classifier: Transform | None = None
     classifier_pooling: str = "cls"
     token: Transform | None = None
+    dropout: HeadDropout = HeadDropout()
+
+    @property
+    def num_labels(self) -> int:
+        """Outputs of a classification head."""
+        return 2 if self.labels is None else len(self.labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +321,8 @@ class EncoderConfig:
         pad_token_id: What fills up shorter inputs of a batch; masked out.
         type_vocab_size: Number of segment types; 0 where the model has no segments.
         pooler: Whether a dense + tanh layer over the first token belongs to the model.
+        dropout: Rates of dropout.
+        initialization: How new weights are drawn.
         heads: The facts of its heads.
     """
 
@@ -225,8 +343,8 @@ class EncoderConfig:
     biases: Biases = Biases()
     convolution: Convolution | None = None
     pooler: bool = True
-    hidden_dropout: float = 0.0
-    attention_dropout: float = 0.0
+    dropout: Dropout = Dropout()
+    initialization: Initialization = Initialization()
     heads: HeadConfig = HeadConfig()
 
     @property

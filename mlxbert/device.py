@@ -24,7 +24,7 @@ DEVICES = ("auto", "gpu", "cpu")
 SUPPORTED = "mlxbert runs on Apple silicon (macOS 14 or newer) and on Linux with glibc 2.35 or newer (x86-64, arm64)"
 
 _GIB = 2**30
-_MOST_LANES = 16
+_MAX_STREAMS = 16
 _streams = threading.local()  # streams belong to threads
 _LOG = logging.getLogger("mlxbert")
 
@@ -144,9 +144,9 @@ __all__ = [
     "DTYPES",
     "Blas",
     "choose_dtype",
+    "cpu_streams",
     "describe",
     "dtype_name",
-    "lanes",
     "measure_gflops",
     "mx",
     "nn",
@@ -196,15 +196,17 @@ def on_gpu() -> bool:
     return mx.default_device().type == mx.DeviceType.gpu
 
 
-def lanes(batch: int) -> list[mx.Stream]:
-    """The streams that the parts of a batch may run on side by side; fewer than two: do not split.
+def cpu_streams(batch: int) -> list[mx.Stream]:
+    """The streams that the parts of a batch run on in parallel, and the threads that BLAS then has in each.
+
+    Fewer than two streams mean: do not split the batch.
 
     MLX computes everything but matrix products on one core. On a Linux CPU each core gets a stream of its own, and BLAS
     one thread in each; a batch that cannot be split leaves the cores to BLAS.
     """
     if on_gpu() or sys.platform != "linux":
         return []
-    cores = min(len(os.sched_getaffinity(0)), _MOST_LANES)
+    cores = min(len(os.sched_getaffinity(0)), _MAX_STREAMS)
     count = min(cores, batch)
     if BLAS.set_threads is not None:
         BLAS.set_threads(1 if count > 1 else cores)

@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 
 from mlxbert import device as devices
-from mlxbert.config import EncoderConfig
+from mlxbert.config import EncoderConfig, Labels
 from mlxbert.device import dtype_name, mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadError
 from mlxbert.nn.embedder import Embedder
-from mlxbert.nn.heads import Network
+from mlxbert.nn.heads import HEADS, TASKS, Network, task_parts
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.build import build_network, first_problem
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
@@ -20,15 +20,6 @@ from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
 from mlxbert.weights.source import check_source, find_folder
-
-# The parts of a checkpoint that a task cannot do without.
-TASKS: dict[str, tuple[str, ...]] = {
-    "fill-mask": ("masked_lm",),
-    "next-sentence": ("pooler", "next_sentence"),
-    "replaced": ("discriminator",),
-    "embed": (),
-}
-_MODELS_FOR = {"replaced": "ELECTRA discriminators have one, google/electra-small-discriminator say"}
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -44,7 +35,7 @@ class Model:
         tokenizer: Text to token ids.
         network: The network itself, an `mlx.nn.Module` that is differentiable and usable on its own.
         device: Where its tasks compute.
-        labels: Names of the classes of a classification head, in the order of its outputs; empty without one.
+        labels: The classes of a classification head; `None` without one.
     """
 
     source: str
@@ -52,7 +43,7 @@ class Model:
     config: EncoderConfig = field(repr=False)
     tokenizer: Tokenizer = field(repr=False)
     network: Network = field(repr=False)
-    labels: tuple[str, ...] = ()
+    labels: Labels | None = None
     device: mx.Device = field(default_factory=mx.default_device)
     _thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
 
@@ -88,7 +79,7 @@ class Model:
                 "the model was loaded on another thread; MLX work belongs to one",
                 hint="load the model on the thread that uses it, and feed that thread through a queue",
             )
-        _check_parts(self.source, task, self._parts)
+        _check_parts(self.source, task, self.config, self._parts)
         mx.set_default_device(self.device)  # another model may have been loaded since
 
     @property
@@ -96,13 +87,14 @@ class Model:
         return (*self.network.heads, *(("pooler",) if self.config.pooler else ()))
 
 
-def _check_parts(source: str, task: str, parts: tuple[str, ...]) -> None:
-    missing = [part for part in TASKS[task] if part not in parts]
+def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...]) -> None:
+    missing = [part for part in task_parts(task, config.heads) if part not in parts]
     if missing:
         holds = f"it holds: {', '.join(parts) or 'the encoder alone'}"
+        head = HEADS.get(TASKS[task] or "")
         raise CheckpointError(
             f"{source}: {task} needs {' and '.join(missing)}, which this checkpoint does not hold",
-            hint=f"{holds}; {_MODELS_FOR[task]}" if task in _MODELS_FOR else holds,
+            hint=f"{holds}; {head.hint}" if head is not None and head.hint else holds,
         )
 
 
@@ -110,8 +102,8 @@ def _open(source: str, folder: Path, task: str | None) -> tuple[Checkpoint, tupl
     checkpoint = open_checkpoint(transformer_folder(folder))
     if task is None:
         return checkpoint, checkpoint.parts
-    _check_parts(source, task, checkpoint.parts)
-    return checkpoint, TASKS[task]
+    _check_parts(source, task, checkpoint.config, checkpoint.parts)
+    return checkpoint, task_parts(task, checkpoint.config.heads)
 
 
 def _check_all(checkpoint: Checkpoint) -> None:
@@ -121,8 +113,8 @@ def _check_all(checkpoint: Checkpoint) -> None:
         return
     can = [
         f"task={task!r}"
-        for task, parts in TASKS.items()
-        if set(parts) <= set(checkpoint.parts) and first_problem(checkpoint, parts) is None
+        for task, parts in ((task, task_parts(task, checkpoint.config.heads)) for task in TASKS)
+        if {*parts} <= {*checkpoint.parts} and first_problem(checkpoint, parts) is None
     ]
     works = f"can be loaded for less: {', '.join(can)}" if can else None
     raise CheckpointError(problem.message, hint="; ".join(filter(None, (problem.hint, works))) or None)
@@ -143,7 +135,8 @@ def load(
     Args:
         source: A name of the Hugging Face hub, the folder of a checkpoint, or `builtin`. What is in the hub's cache is
             used as it is; what is not is downloaded.
-        task: One of `TASKS`, to load only what it needs and to refuse a checkpoint that lacks it; `None` loads all.
+        task: One of `mlxbert.nn.heads.TASKS`, to load only what it needs and to refuse a checkpoint that lacks it;
+            `None` loads all.
         dtype: `float32`, `float16`, `bfloat16`, or `auto`: what suits the device.
         device: `gpu`, `cpu`, or `auto`: the GPU where there is one.
         revision: Branch, tag or commit of a model of the hub; its main branch if `None`.
@@ -176,7 +169,7 @@ def load(
     if unused:
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
     config = network.encoder.config
-    labels = config.heads.labels if network.heads.keys() & {"sequence_classifier", "token_classifier"} else ()
+    labels = config.heads.labels if any(HEADS[head].labelled for head in network.heads) else None
     embedder = _embedder_of(folder, config, tokenizer, task)
     return Model(source, folder, config, tokenizer, network, labels, _embedder=embedder)
 

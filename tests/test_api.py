@@ -93,7 +93,7 @@ def test_only_what_a_task_needs_is_loaded(tiny_folder: Path) -> None:
     assert set(mlxbert.load(str(tiny_folder), task="fill-mask").network.heads) == {"masked_lm"}
     whole = mlxbert.load(str(tiny_folder))
     assert set(whole.network.heads) == {"masked_lm", "next_sentence"} and whole.config.pooler
-    assert whole.source == str(tiny_folder) and whole.labels == () and whole.folder == tiny_folder
+    assert whole.source == str(tiny_folder) and whole.labels is None and whole.folder == tiny_folder
     assert not whole.network.training
 
 

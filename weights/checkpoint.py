@@ -15,8 +15,8 @@ from mlxbert.errors import CheckpointError
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights import keymap
 from mlxbert.weights.config_json import ConfigJson, read_config
-from mlxbert.weights.families.family import CLASSES, CLASSIFIERS, Family
-from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.families.family import Family
+from mlxbert.weights.families.registry import Architecture, family_of
 from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights
 from mlxbert.weights.formats.headers import Header, LazyArrays, Storage, TensorInfo
@@ -27,11 +27,11 @@ ADAPTER = "adapter_config.json"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """An opened model folder.
+class Checkpoint(Architecture):
+    """An opened model folder; the `pooler` of its `config` says whether the weights hold one.
 
     Attributes:
-        config: The encoder's facts; `pooler` says whether the weights hold one.
+        folder: The folder.
         names: The name in the file of every tensor, by its plain name: without prefix, in today's spelling.
         tensors: What the headers say, by the name in the file; of a matrix that several stand for, what is meant.
         ignored: Plain names of tensors that are no weights of ours.
@@ -41,10 +41,6 @@ class Checkpoint:
     """
 
     folder: Path
-    family_name: str
-    family: Family
-    config_json: ConfigJson
-    config: EncoderConfig
     names: dict[str, str]
     tensors: dict[str, TensorInfo]
     ignored: tuple[str, ...]
@@ -132,9 +128,10 @@ def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mappin
     found = []
     for part, wanted in known.items():
         others = set().union(*(tensors for other, tensors in known.items() if other != part))
-        named = part in CLASSES and any(name.endswith(CLASSES[part]) for name in classes)
+        head = HEADS.get(part)
+        named = head is not None and any(name.endswith(head.class_name) for name in classes)
         there = wanted & names.keys()
-        if (there - others or (there and named)) and not (choices and part in CLASSIFIERS):
+        if (there - others or (there and named)) and not (choices and head is not None and head.labelled):
             found.append(part)
     return tuple(part for part in found if part != "encoder")
 
@@ -183,7 +180,17 @@ def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) 
         )
     config = replace(config, pooler="pooler" in parts)
     return Checkpoint(
-        folder, family_name, family, config_json, config, names, tensors, ignored, parts, weights, storage
+        family_name=family_name,
+        family=family,
+        config_json=config_json,
+        config=config,
+        folder=folder,
+        names=names,
+        tensors=tensors,
+        ignored=ignored,
+        parts=parts,
+        weights=weights,
+        storage=storage,
     )
 
 

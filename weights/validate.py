@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mlxbert.device import mx
-from mlxbert.errors import CheckpointError
+from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.nn.heads import HEADS
 from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import Checkpoint
-from mlxbert.weights.families.family import CLASSIFIERS
+from mlxbert.weights.families.family import read_labels
 from mlxbert.weights.formats.headers import FLOATS
 
 
@@ -34,11 +35,11 @@ def problems(
         parts: Those that are built.
         arrays: The parameters of the network with these parts; only names and shapes count.
     """
-    heads = checkpoint.config.heads
-    if part in CLASSIFIERS and heads.labels_problem is not None:
-        yield Problem(heads.labels_problem, "the labels are needed for classifiers only")
-    if part == "sequence_classifier" and heads.classifier is None and "pooler" not in parts:
-        yield Problem("sequence_classifier needs the pooler, which is not there")
+    heads, spec = checkpoint.config.heads, HEADS.get(part)
+    if spec is not None and spec.labelled and heads.labels is None:
+        yield Problem(_labels_problem(checkpoint), "the labels are needed for classifiers only")
+    if spec is not None and spec.pooler(heads) and "pooler" not in parts:
+        yield Problem(f"{part} needs the pooler, which is not there")
     table = checkpoint.family.encoder if part == "encoder" else checkpoint.family.parts[part]
     for entry in keymap.pairs(table, checkpoint.config.num_stored_layers, arrays):
         missing = [name for name in entry.theirs if name not in checkpoint.names]
@@ -48,6 +49,15 @@ def problems(
             yield from _of_entry(checkpoint, entry, arrays)
     if part == "masked_lm":
         yield from _of_ties(checkpoint)
+
+
+def _labels_problem(checkpoint: Checkpoint) -> str:
+    """Why the labels of a configuration cannot be used, without its folder."""
+    try:
+        read_labels(checkpoint.config_json)
+    except ConfigError as problem:
+        return problem.message.removeprefix(f"{checkpoint.config_json.path.parent}/")
+    raise AssertionError("the labels can be used")
 
 
 def _of_entry(checkpoint: Checkpoint, entry: keymap.Entry, arrays: Mapping[str, mx.array]) -> Iterator[Problem]:

@@ -50,9 +50,11 @@ def inspect(
 
 def _tasks(found: dict[str, Any]) -> dict[str, Any]:
     """What the model can be used for, and what the other tasks lack."""
-    from mlxbert.model import TASKS
+    from mlxbert.config import HeadConfig
+    from mlxbert.nn.heads import TASKS, task_parts
 
-    lacking = {task: reason for task, parts in TASKS.items() if (reason := _lacking(found, task, parts))}
+    needs = {task: task_parts(task, HeadConfig()) for task in TASKS}
+    lacking = {task: reason for task, parts in needs.items() if (reason := _lacking(found, task, parts))}
     return {"tasks": [task for task in TASKS if task not in lacking], "lacking": lacking}
 
 

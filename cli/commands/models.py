@@ -118,8 +118,9 @@ def _put_path(folder: Path) -> None:
 
 
 def _builtin() -> dict[str, Any]:
+    from mlxbert.config import HeadConfig
     from mlxbert.folders.inspect import inspect_folder
-    from mlxbert.model import TASKS
+    from mlxbert.nn.heads import TASKS, task_parts
     from mlxbert.weights.source import BUILTIN, builtin_folder
 
     found = inspect_folder(builtin_folder())
@@ -128,7 +129,7 @@ def _builtin() -> dict[str, Any]:
         "family": found["family"],
         "parameters": found["parameters"]["total"],
         "max_length": found["max_length"],
-        "tasks": [task for task, parts in TASKS.items() if set(parts) <= set(found["parts"])],
+        "tasks": [task for task in TASKS if {*task_parts(task, HeadConfig())} <= {*found["parts"]}],
         "bytes": sum(path.stat().st_size for path in builtin_folder().rglob("*") if path.is_file()),
         "folder": found["folder"],
         "quality": session.BUILTIN_QUALITY,

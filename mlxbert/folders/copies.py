@@ -46,7 +46,7 @@ def write_config(
     if dtype is not None:
         named = [key for key in _DTYPE_KEYS if key in values] or [_DTYPE_KEYS[0]]
         changed |= {key: save.NAMES[dtype] for key in named if values.get(key) != save.NAMES[dtype]}
-    for key, value in checkpoint.family.restated(checkpoint.config_json, checkpoint.config).items():
+    for key, value in checkpoint.family.config_overrides(checkpoint.config_json, checkpoint.config).items():
         if values.get(key) != value:
             changed[key] = value
     changed |= {key: None for key in (KEY, THEIR_KEY) if key in values}

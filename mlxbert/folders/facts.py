@@ -9,18 +9,11 @@ from mlxbert.folders.inventory import to_json
 from mlxbert.folders.opened import Side
 from mlxbert.folders.probes import PAIRS, TEXTS
 from mlxbert.nn.embedder import Dense, Embedder
+from mlxbert.nn.heads import HEADS
 from mlxbert.results import Difference
 from mlxbert.text.encoding import Encoding
-from mlxbert.weights.families.family import CLASSIFIERS
 
-TRAINING = ("hidden_dropout", "attention_dropout")
-# Which parts look at which facts of the heads.
-_USERS = {
-    **dict.fromkeys(("labels", "labels_problem", "problem"), CLASSIFIERS),
-    **dict.fromkeys(("masked_lm", "masked_lm_bias"), ("masked_lm",)),
-    **dict.fromkeys(("classifier", "classifier_pooling"), ("sequence_classifier",)),
-    "token": ("token_classifier", "question_answering"),
-}
+TRAINING = ("dropout", "initialization")  # facts that only training uses, of the encoder or the heads
 _SHOWN = 120  # characters of a value in a sentence
 _WORD = re.compile(r"[\w.+/-]+")
 
@@ -68,17 +61,27 @@ def of_idle(a: Side, b: Side) -> Iterator[str]:
     """Facts that differ and change nothing that is computed, each in a sentence."""
     if a.checkpoint.family_name != b.checkpoint.family_name:
         yield f"family: {both(a.checkpoint.family_name, b.checkpoint.family_name)}"
+    training = []
     for name, one, other in _fields(a.config, b.config):
-        if why := _idle(a, b, name):
+        if _is_for_training(name):
+            training.append(name)
+        elif why := _idle(a, b, name):
             yield f"{name}: {both(shown(one), shown(other))}; {why}"
+    if training:
+        yield f"only training uses what differs in {', '.join(training)}"
+
+
+def _is_for_training(name: str) -> bool:
+    return any(part in TRAINING for part in name.split("."))
 
 
 def _idle(a: Side, b: Side, name: str) -> str | None:
     """Why it does not matter that a fact differs, if so."""
-    if name in TRAINING:
-        return "it matters in training only"
     first, _, rest = name.partition(".")
-    users = _USERS[rest.split(".")[0]] if first == "heads" else ()
+    fact = rest.split(".")[0]
+    if _is_for_training(name):
+        return "it matters in training only"
+    users = [head.name for head in HEADS.values() if fact in head.facts] if first == "heads" else []
     return "it matters to heads that neither has" if users and not {*users} & {*a.parts, *b.parts} else None
 
 

@@ -1,7 +1,7 @@
 """One of two models that are compared: all of it that can be loaded, and why the rest cannot."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from mlxbert.config import EncoderConfig
@@ -62,12 +62,8 @@ class Side:
 
     @property
     def config(self) -> EncoderConfig:
-        """The facts, as they would be wherever the model lies."""
-        config = self.model.config
-        problem = config.heads.labels_problem
-        if problem is None:
-            return config
-        return replace(config, heads=replace(config.heads, labels_problem=_placeless(problem, self.checkpoint.folder)))
+        """The facts."""
+        return self.model.config
 
     @property
     def no_vectors(self) -> str | None:

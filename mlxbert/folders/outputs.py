@@ -10,10 +10,12 @@ from mlxbert.folders.opened import Side
 from mlxbert.folders.probes import MASKED, TEXTS
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import HEADS
 from mlxbert.results import Embedding, FillMask
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.tasks.fill_mask import fill_mask
-from mlxbert.text.batch import Batch, in_batches
+from mlxbert.text.batch import in_batches
 from mlxbert.text.encoding import Encoding
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TOKEN_HEADS = ("token_classifier", "question_answering", "discriminator")
 _WORDS = 10  # the best ones for a mask, whose probabilities are compared
 _HIDDEN = "last_hidden_state"
 
@@ -110,14 +111,15 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
         output = network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         arrays: dict[str, mx.array] = {_HIDDEN: output.last_hidden_state}
         for name in heads:
-            more = (batch.attention_mask,) if name == "sequence_classifier" else ()
-            arrays[name] = getattr(network, name)(output, *more)
+            arrays[name] = network.logits(name, output)
         whole = {name: np.array(array.astype(mx.float32)) for name, array in arrays.items()}
         if not all(np.isfinite(array).all() for array in whole.values()):
             raise MlxbertError(_none(whole))
         return [
             {
-                name: array[row, : len(encodings[number])] if name in (_HIDDEN, *TOKEN_HEADS) else array[row]
+                name: array[row, : len(encodings[number])]
+                if name == _HIDDEN or HEADS[name].scope in ("token", "span")
+                else array[row]
                 for name, array in whole.items()
             }
             for row, number in enumerate(group)

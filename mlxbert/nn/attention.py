@@ -1,4 +1,4 @@
-"""Attention of a sequence to itself, one class for each way of minding positions.
+"""Attention of a sequence to itself, one class for each way in which positions enter it.
 
 Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
@@ -14,8 +14,8 @@ from mlxbert.nn.positions import Context, Distances
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Queries and keys that positions were minded in.
+class PositionedQK:
+    """Queries and keys with positions applied.
 
     Attributes:
         q: (B, H, L, d).
@@ -44,35 +44,35 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(width, width, bias=bias)
         self.num_heads = config.num_attention_heads
         self.scale = 1 / math.sqrt(config.head_size)
-        self.dropout = nn.Dropout(config.attention_dropout)
-        self.drops = config.attention_dropout > 0
+        self.dropout = nn.Dropout(config.dropout.attention)
+        self.drops = config.dropout.attention > 0
 
     def split(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, H, L, d)."""
         return x.reshape(*x.shape[:2], self.num_heads, -1).transpose(0, 2, 1, 3)
 
-    def place(self, q: mx.array, k: mx.array, context: Context) -> Placed:
-        """Minds positions."""
-        return Placed(q, k, context.bias, context.mask)
+    def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
+        """Queries and keys (B, H, L, d) with positions applied."""
+        return PositionedQK(q, k, context.bias, context.mask)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if asked for.
 
-        The weights are a lazy array beside the fused kernel: who asks for them but does not use them pays nothing.
+        The weights are a lazy array next to the fused kernel: asked for but not used, they cost nothing.
         """
         q, k, v = (self.split(project(x)) for project in (self.query, self.key, self.value))
-        placed = self.place(q, k, context)
+        positioned = self.apply_positions(q, k, context)
         drops = self.training and self.drops
-        weights = _weights(placed, self.scale) if drops or context.output_attentions else None
+        weights = _weights(positioned, self.scale) if drops or context.output_attentions else None
         if drops and weights is not None:  # the fused kernel knows no dropout
             mixed = self.dropout(weights) @ v
         elif on_gpu():
-            seen = placed.mask if placed.bias is None else _additive(placed.bias, placed.mask)
-            mixed = mx.fast.scaled_dot_product_attention(placed.q, placed.k, v, scale=self.scale, mask=seen)
-        elif placed.blocks is not None:
-            mixed = _in_blocks(placed, v, self.scale, placed.blocks)
+            seen = positioned.mask if positioned.bias is None else _additive(positioned.bias, positioned.mask)
+            mixed = mx.fast.scaled_dot_product_attention(positioned.q, positioned.k, v, scale=self.scale, mask=seen)
+        elif positioned.blocks is not None:
+            mixed = _in_blocks(positioned, v, self.scale, positioned.blocks)
         else:
-            mixed = kernels.attention(placed.q, placed.k, v, self.scale, placed.mask, placed.bias)
+            mixed = kernels.attention(positioned.q, positioned.k, v, self.scale, positioned.mask, positioned.bias)
         merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
         return self.output(merged), weights if context.output_attentions else None
 
@@ -82,28 +82,28 @@ def _additive(bias: mx.array, mask: mx.array | None) -> mx.array:
     return bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min / 2)
 
 
-def _weights(placed: Placed, scale: float) -> mx.array:
-    scores = (placed.q * scale) @ placed.k.swapaxes(-1, -2)
-    if placed.bias is not None:
-        scores = scores + placed.bias
-    if placed.mask is not None:
-        scores = mx.where(placed.mask, scores, mx.finfo(scores.dtype).min)
+def _weights(positioned: PositionedQK, scale: float) -> mx.array:
+    scores = (positioned.q * scale) @ positioned.k.swapaxes(-1, -2)
+    if positioned.bias is not None:
+        scores = scores + positioned.bias
+    if positioned.mask is not None:
+        scores = mx.where(positioned.mask, scores, mx.finfo(scores.dtype).min)
     return mx.softmax(scores, axis=-1, precise=True)
 
 
-def _in_blocks(placed: Placed, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
-    """Attention of layers that see near tokens only: each block of queries meets three blocks of keys, not all."""
-    batch, heads, length, _ = placed.q.shape
+def _in_blocks(positioned: PositionedQK, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
+    """Attention of layers that see near tokens only: a block of queries attends to three blocks of keys, not to all."""
+    batch, heads, length, _ = positioned.q.shape
     number, size = blocks.shape[2:4]
     end = number * size - length
-    queries = mx.pad(placed.q, [(0, 0), (0, 0), (0, end), (0, 0)]).reshape(batch, heads, number, size, -1)
-    keys, values = (_with_neighbours(x, size, end) for x in (placed.k, v))
+    queries = mx.pad(positioned.q, [(0, 0), (0, 0), (0, end), (0, 0)]).reshape(batch, heads, number, size, -1)
+    keys, values = (_with_neighbours(x, size, end) for x in (positioned.k, v))
     mixed = kernels.attention(queries, keys, values, scale, blocks)
     return mixed.reshape(batch, heads, number * size, -1)[:, :, :length]
 
 
 def _with_neighbours(x: mx.array, size: int, end: int) -> mx.array:
-    """(B, H, L, d) → (B, H, blocks, 3 sizes, d): every block between the one before it and the one behind it."""
+    """(B, H, L, d) → (B, H, blocks, 3 sizes, d): every block between its two neighbours."""
     padded = mx.pad(x, [(0, 0), (0, 0), (size, end + size), (0, 0)])
     blocks = padded.reshape(*x.shape[:2], -1, size, x.shape[-1])
     return mx.concatenate([blocks[:, :, :-2], blocks[:, :, 1:-1], blocks[:, :, 2:]], axis=3)
@@ -116,11 +116,11 @@ class RotaryAttention(SelfAttention):
         super().__init__(config)
         self.rotation = rotation
 
-    def place(self, q: mx.array, k: mx.array, context: Context) -> Placed:
-        """See `SelfAttention.place`."""
+    def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
+        """See `SelfAttention.apply_positions`."""
         rotated = context.rotated[self.rotation]
         q, k = (_rotate(x, rotated.cosines, rotated.sines) for x in (q, k))
-        return Placed(q, k, mask=rotated.mask, blocks=rotated.blocks)
+        return PositionedQK(q, k, mask=rotated.mask, blocks=rotated.blocks)
 
 
 def _rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
@@ -136,6 +136,7 @@ class DisentangledAttention(SelfAttention):
         width = config.hidden_size
         self.content_to_position = positions.content_to_position
         self.position_to_content = positions.position_to_content
+        self.distance_dropout = nn.Dropout(config.dropout.distances)
         if not positions.shared_projections:
             if positions.content_to_position:
                 self.position_key = nn.Linear(width, width)
@@ -144,27 +145,29 @@ class DisentangledAttention(SelfAttention):
         kinds = 1 + positions.content_to_position + positions.position_to_content
         self.scale = 1 / math.sqrt(config.head_size * kinds)
 
-    def place(self, q: mx.array, k: mx.array, context: Context) -> Placed:
-        """See `SelfAttention.place`."""
+    def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
+        """See `SelfAttention.apply_positions`."""
         assert context.distances is not None
+        # The same mask for both kinds of scores, another one in every layer, as in transformers.
+        distances = context.distances._replace(vectors=self.distance_dropout(context.distances.vectors))
         bias = None
         if self.content_to_position:
             project = self.position_key if "position_key" in self else self.key
-            bias = _by_distance(q * self.scale, self._of_distances(project, context.distances, ahead=False))
+            bias = _by_distance(q * self.scale, self._project_distances(project, distances, ahead=False))
         if self.position_to_content:
             project = self.position_query if "position_query" in self else self.query
-            turned = _by_distance(k * self.scale, self._of_distances(project, context.distances, ahead=True))
-            bias = turned.swapaxes(-1, -2) if bias is None else bias + turned.swapaxes(-1, -2)
-        return Placed(q, k, bias, context.mask)
+            transposed = _by_distance(k * self.scale, self._project_distances(project, distances, ahead=True))
+            bias = transposed.swapaxes(-1, -2) if bias is None else bias + transposed.swapaxes(-1, -2)
+        return PositionedQK(q, k, bias, context.mask)
 
-    def _of_distances(self, project: nn.Linear, distances: Distances, *, ahead: bool) -> mx.array:
+    def _project_distances(self, project: nn.Linear, distances: Distances, *, ahead: bool) -> mx.array:
         """The projected vectors of the distances between a token and those at -(L - 1) … L from it, (H, 2 L, d).
 
-        A distance is that of the query from the key: from a query to what lies `ahead` of it, it is negative.
+        A distance is that of the query from the key: from a query to a key `ahead` of it, it is negative.
         """
         vectors, rows = distances
         rows = rows if ahead else mx.concatenate([rows[-2::-1], rows[-1:]])
-        # Whichever is less to project.
+        # Project the table or the rows, whichever are fewer.
         found = project(vectors[rows]) if rows.size < vectors.shape[0] else project(vectors)[rows]
         return self.split(found[None])[0]
 

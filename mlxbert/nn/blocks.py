@@ -13,7 +13,7 @@ from mlxbert.nn.positions import Context
 
 
 def layer_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm:
-    """A norm as the blocks of the model have it, as wide as the model or `width`."""
+    """A norm with the model's eps and bias, as wide as the model or `width`."""
     return nn.LayerNorm(width or config.hidden_size, eps=config.layer_norm_eps, bias=config.biases.norm)
 
 
@@ -27,12 +27,15 @@ class FeedForward(nn.Module):
             self.gate = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.biases.up)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.biases.down)
         self.activation = check_activation(config.hidden_act)
+        self.dropout = nn.Dropout(config.dropout.activation)
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, L, D)."""
         if "gate" in self:
-            return self.down(activate(self.activation, self.gate(x)) * self.up(x))
-        return self.down(activate(self.activation, self.up(x)))
+            inner = activate(self.activation, self.gate(x)) * self.up(x)
+        else:
+            inner = activate(self.activation, self.up(x))
+        return self.down(self.dropout(inner))
 
 
 class PostNormBlock(nn.Module):
@@ -44,17 +47,18 @@ class PostNormBlock(nn.Module):
         self.attention_norm = layer_norm(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = layer_norm(config)
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.attention_dropout = nn.Dropout(config.dropout.attention_output)
+        self.feed_forward_dropout = nn.Dropout(config.dropout.feed_forward)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the attention weights if asked for."""
         attended, weights = self.attention(x, context)
-        x = self.attention_norm(x + self.dropout(attended))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), weights
+        x = self.attention_norm(x + self.attention_dropout(attended))
+        return self.feed_forward_norm(x + self.feed_forward_dropout(self.feed_forward(x))), weights
 
 
 class PreNormBlock(nn.Module):
-    """Norm, attention, add, norm, feed-forward, add; what comes first is normed by the embeddings already."""
+    """Norm, attention, add, norm, feed-forward, add; the embeddings have normed the input of the first block."""
 
     def __init__(self, config: EncoderConfig, layer: int) -> None:
         super().__init__()
@@ -63,17 +67,18 @@ class PreNormBlock(nn.Module):
         self.attention = build_attention(config, layer)
         self.feed_forward_norm = layer_norm(config)
         self.feed_forward = FeedForward(config)
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.attention_dropout = nn.Dropout(config.dropout.attention_output)
+        self.feed_forward_dropout = nn.Dropout(config.dropout.feed_forward)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the attention weights if asked for."""
         attended, weights = self.attention(self.attention_norm(x) if "attention_norm" in self else x, context)
-        x = x + self.dropout(attended)
-        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), weights
+        x = x + self.attention_dropout(attended)
+        return x + self.feed_forward_dropout(self.feed_forward(self.feed_forward_norm(x))), weights
 
 
 class EmbeddingConvolution(nn.Module):
-    """What neighbouring embeddings add to the output of the first layer."""
+    """A convolution over the embeddings, added to the output of the first layer."""
 
     def __init__(self, config: EncoderConfig, convolution: Convolution) -> None:
         super().__init__()
@@ -81,11 +86,11 @@ class EmbeddingConvolution(nn.Module):
         self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=convolution.groups)
         self.norm = layer_norm(config)
         self.activation = check_activation(convolution.activation)
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.dropout = nn.Dropout(config.dropout.convolution)
 
     def __call__(self, embedded: mx.array, x: mx.array, mask: mx.array | None) -> mx.array:
         """Embeddings and the output of the first layer, both (B, L, D) → (B, L, D)."""
-        if mask is not None:  # nothing of the padding may come in from the side
+        if mask is not None:  # padding must not leak into its neighbours
             embedded = mx.where(mask[:, 0, 0, :, None], embedded, 0)
         return self.norm(x + activate(self.activation, self.dropout(self.conv(embedded))))
 

@@ -4,18 +4,33 @@ Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored la
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlxbert.config import EncoderConfig, PreNorm
-from mlxbert.device import lanes, mx, nn
+from mlxbert.device import cpu_streams, mx, nn
 from mlxbert.errors import InputError
 from mlxbert.nn.blocks import EmbeddingConvolution, build_block, layer_norm
 from mlxbert.nn.positions import Context, build_positions
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Inputs for one forward pass.
+
+    Attributes:
+        input_ids: int32 (B, L).
+        attention_mask: bool (B, L), or `None` when nothing is padded.
+        token_type_ids: int32 (B, L), or `None` when every segment is 0.
+    """
+
+    input_ids: mx.array
+    attention_mask: mx.array | None = None
+    token_type_ids: mx.array | None = None
+
+
+@dataclass(frozen=True)
 class EncoderOutput:
-    """What an encoder gives.
+    """The output of an encoder.
 
     Attributes:
         last_hidden_state: (B, L, D).
@@ -23,12 +38,19 @@ class EncoderOutput:
             array: unused, it costs nothing.
         hidden_states: The embeddings and the output of every layer, each (B, L, D), if asked for.
         attentions: The weights of every layer, each (B, H, L, L), if asked for.
+        attention_mask: The mask that the encoder was given, (B, L); `None` when nothing is padded.
     """
 
     last_hidden_state: mx.array
     pooler_output: mx.array | None
     hidden_states: tuple[mx.array, ...] | None = None
     attentions: tuple[mx.array, ...] | None = None
+    attention_mask: mx.array | None = None
+
+    def select(self, rows: mx.array, columns: mx.array) -> "EncoderOutput":
+        """The hidden states (N, D) of single tokens, for heads over tokens: token `columns[i]` of input `rows[i]`."""
+        hidden = self.last_hidden_state[rows, columns]
+        return replace(self, last_hidden_state=hidden, pooler_output=None, hidden_states=None, attentions=None)
 
 
 class Embeddings(nn.Module):
@@ -47,13 +69,13 @@ class Embeddings(nn.Module):
             self.projection = nn.Linear(width, config.hidden_size, bias=projection.bias)
         self.projects_first = projection is not None and projection.before_norm
         self.norm = layer_norm(config, config.hidden_size if self.projects_first else width)
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.dropout = nn.Dropout(config.dropout.embeddings)
 
     def _positions(self, input_ids: mx.array) -> mx.array:
         """The vectors of the positions, (L, E) or (B, L, E)."""
         if not self.first_position:
             return self.position.weight[: input_ids.shape[1]]
-        # RoBERTa and its kin count the tokens that are no padding; padding itself has the row before the first.
+        # RoBERTa and its kin count the tokens that are not padding; padding itself has the row before the first.
         pad = self.first_position - 1
         real = (input_ids != pad).astype(mx.int32)
         return self.position(pad + mx.cumsum(real, axis=1) * real)
@@ -123,7 +145,8 @@ class Encoder(nn.Module):
         """
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")
-        streams = [] if self.training else lanes(input_ids.shape[0])
+        # Training runs on one stream, and gives BLAS back the threads that an earlier pass took from it.
+        streams = cpu_streams(1 if self.training else input_ids.shape[0])
         if len(streams) < 2:
             return self._run(input_ids, attention_mask, token_type_ids, output_hidden_states, output_attentions)
         parts = []
@@ -133,7 +156,7 @@ class Encoder(nn.Module):
                 mask = None if attention_mask is None else attention_mask[rows]
                 segments = None if token_type_ids is None else token_type_ids[rows]
                 parts.append(self._run(input_ids[rows], mask, segments, output_hidden_states, output_attentions))
-        return _join(parts)
+        return replace(_join(parts), attention_mask=attention_mask)
 
     def _run(
         self,
@@ -161,6 +184,7 @@ class Encoder(nn.Module):
             pooler_output=self.pooler(x) if "pooler" in self else None,
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
+            attention_mask=attention_mask,
         )
 
 

@@ -1,22 +1,30 @@
-"""What stands on an encoder: one class per head, and the network that holds both.
+"""Heads: the layers that turn the encoder's output into scores, one record per head, and the network that holds both.
 
-Shapes: B batch, L length, M masked places, D hidden size, E embedding size, V vocabulary.
+A head that is added here, with its tensors' names in the families, can be loaded, saved, converted and verified.
+
+Shapes: B batch, L length, M masked positions, D hidden size, E embedding size, V vocabulary.
 """
 
-from collections.abc import Iterable
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, cast
 
-from mlxbert.config import EncoderConfig, Transform
+from mlxbert.config import EncoderConfig, HeadConfig, Transform
 from mlxbert.device import mx, nn
-from mlxbert.errors import CheckpointError, InputError
+from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.nn.activations import activate, check_activation
 from mlxbert.nn.blocks import layer_norm
-from mlxbert.nn.encoder import Encoder, EncoderOutput
+from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput
 from mlxbert.nn.pooling import pool
 
-H = TypeVar("H", bound=nn.Module)
+_BRANCHES = 16  # fan-in of the tree in which a long row is summed
 
-_BRANCHES = 16  # how many numbers are added up in order, in a sum that is a tree
+
+class Head(Protocol):
+    """A head; all are called alike."""
+
+    def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
+        """Logits of the output of `encoder`, whose word embeddings a tied decoder uses."""
 
 
 class DenseTransform(nn.Module):
@@ -36,7 +44,7 @@ class DenseTransform(nn.Module):
 
 
 class MaskedLM(nn.Module):
-    """Scores of every word of the vocabulary, through the word embeddings turned round ("tied")."""
+    """Scores of every word of the vocabulary, through the transposed word embeddings ("tied")."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -44,30 +52,27 @@ class MaskedLM(nn.Module):
         if config.heads.masked_lm_bias:
             self.bias = mx.zeros(config.vocab_size)
 
-    def __call__(self, hidden: mx.array, words: nn.Embedding | nn.QuantizedEmbedding) -> mx.array:
-        """Scores words.
+    def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
+        """Logits (…, V) of hidden states (…, D).
 
-        Args:
-            hidden: (…, D); only the places wanted, the product with the vocabulary is the dearest of the model.
-            words: (V, E), the encoder's own.
-
-        Returns:
-            Logits (…, V).
+        The product with the vocabulary is the most expensive of the model: `EncoderOutput.select` the tokens that
+        matter first.
         """
-        logits = words.as_linear(self.transform(hidden))
+        logits = encoder.embeddings.word.as_linear(self.transform(output.last_hidden_state))
         return logits + self.bias if "bias" in self else logits
 
 
 class SentenceOrder(nn.Module):
-    """How two texts belong together: class 0 says that the second follows the first."""
+    """How two texts belong together: class 0 means that the second follows the first."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, 2)
+        self.dropout = nn.Dropout(config.heads.dropout.sentence_order)
 
-    def __call__(self, pooled: mx.array) -> mx.array:
-        """(B, D), the pooler's output → logits (B, 2)."""
-        return self.dense(pooled)
+    def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
+        """Logits (B, 2) of the pooler's output."""
+        return self.dense(self.dropout(_pooled(output)))
 
 
 class SequenceClassifier(nn.Module):
@@ -78,44 +83,47 @@ class SequenceClassifier(nn.Module):
         heads = config.heads
         if heads.classifier is not None:
             self.transform = DenseTransform(config, heads.classifier, config.hidden_size)
-        self.out = nn.Linear(config.hidden_size, len(heads.labels))
+            self.pooled_dropout = nn.Dropout(heads.dropout.pooled)
+        self.dropout = nn.Dropout(heads.dropout.classifier)
+        self.out = nn.Linear(config.hidden_size, heads.num_labels)
         self.pooling = heads.classifier_pooling
 
-    def __call__(self, output: EncoderOutput, attention_mask: mx.array | None = None) -> mx.array:
-        """What the encoder gave, and (B, L), nonzero at real tokens → logits (B, classes)."""
+    def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
+        """Logits (B, classes)."""
         if "transform" not in self:
-            assert output.pooler_output is not None  # checked when the head was loaded
-            return self.out(output.pooler_output)
-        pooled = pool(self.pooling, output, attention_mask).astype(output.last_hidden_state.dtype)
-        return self.out(self.transform(pooled))
+            return self.out(self.dropout(_pooled(output)))
+        pooled = pool(self.pooling, output).astype(output.last_hidden_state.dtype)
+        return self.out(self.dropout(self.transform(self.pooled_dropout(pooled))))
 
 
 class TokenHead(nn.Module):
     """Scores of every token: of its classes, or of being the first and the last of an answer."""
 
-    def __init__(self, config: EncoderConfig, classes: int) -> None:
+    def __init__(self, config: EncoderConfig, classes: int, dropout: float) -> None:
         super().__init__()
         if config.heads.token is not None:
             self.transform = DenseTransform(config, config.heads.token, config.hidden_size)
+        self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(config.hidden_size, classes)
 
-    def __call__(self, hidden: mx.array) -> mx.array:
-        """(…, D) → logits (…, classes)."""
-        return self.out(self.transform(hidden) if "transform" in self else hidden)
+    def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
+        """Logits (…, classes) of hidden states (…, D)."""
+        hidden = output.last_hidden_state
+        return self.out(self.dropout(self.transform(hidden) if "transform" in self else hidden))
 
 
 class TokenClassifier(TokenHead):
     """Scores of the classes of every token."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config, len(config.heads.labels))
+        super().__init__(config, config.heads.num_labels, config.heads.dropout.token_classifier)
 
 
 class QuestionAnswering(TokenHead):
     """Scores of every token as the first and as the last of the answer."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config, 2)
+        super().__init__(config, 2, config.heads.dropout.question_answering)
 
 
 class Discriminator(nn.Module):
@@ -126,16 +134,108 @@ class Discriminator(nn.Module):
         self.transform = DenseTransform(config, Transform(config.hidden_act), config.hidden_size)
         self.out = nn.Linear(config.hidden_size, 1)
 
-    def __call__(self, hidden: mx.array) -> mx.array:
-        """(…, D) → logits (…), positive for a replaced token."""
-        return self.out(self.transform(hidden)).squeeze(-1)
+    def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
+        """Logits (…), positive for a replaced token, of hidden states (…, D)."""
+        return self.out(self.transform(output.last_hidden_state)).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """All that is specific to a head.
+
+    Attributes:
+        name: Its name, in the network and in errors.
+        module: Makes its layers.
+        scope: What it scores: the whole `text`, each `token`, the ends of a `span`, or each word of the `vocabulary`.
+        class_name: How the names of the classes of transformers that have it end.
+        pooler: Whether it takes the output of the encoder's pooler.
+        labelled: Whether its outputs are the classes that `config.json` names.
+        facts: The fields of `HeadConfig` that it depends on.
+        task: The task of the command line that needs it, if there is one.
+        hint: Where to find a model that has it.
+    """
+
+    name: str
+    module: Callable[[EncoderConfig], Head]
+    scope: Literal["text", "token", "span", "vocabulary"]
+    class_name: str
+    pooler: Callable[[HeadConfig], bool] = lambda facts: False
+    labelled: bool = False
+    facts: tuple[str, ...] = ()
+    task: str | None = None
+    hint: str | None = None
+
+
+def _always(facts: HeadConfig) -> bool:
+    return True
+
+
+HEADS: dict[str, HeadSpec] = {
+    spec.name: spec
+    for spec in (
+        HeadSpec(
+            *("masked_lm", MaskedLM, "vocabulary", "ForMaskedLM"),
+            facts=("masked_lm", "masked_lm_bias"),
+            task="fill-mask",
+        ),
+        HeadSpec(
+            *("next_sentence", SentenceOrder, "text", "ForNextSentencePrediction"), pooler=_always, task="next-sentence"
+        ),
+        HeadSpec("sentence_order", SentenceOrder, "text", "ForPreTraining", pooler=_always),
+        HeadSpec(
+            *("sequence_classifier", SequenceClassifier, "text", "ForSequenceClassification"),
+            pooler=lambda facts: facts.classifier is None,
+            labelled=True,
+            facts=("labels", "classifier", "classifier_pooling"),
+        ),
+        HeadSpec(
+            *("token_classifier", TokenClassifier, "token", "ForTokenClassification"),
+            labelled=True,
+            facts=("labels", "token"),
+        ),
+        HeadSpec("question_answering", QuestionAnswering, "span", "ForQuestionAnswering", facts=("token",)),
+        HeadSpec(
+            *("discriminator", Discriminator, "token", "ForPreTraining"),
+            task="replaced",
+            hint="ELECTRA discriminators have one, for example google/electra-small-discriminator",
+        ),
+    )
+}
+
+# By the name of a task, the head that it needs; `None` where the encoder is enough.
+TASKS: dict[str, str | None] = {spec.task: spec.name for spec in HEADS.values() if spec.task} | {"embed": None}
+
+
+def task_parts(task: str, facts: HeadConfig) -> tuple[str, ...]:
+    """The optional parts of a model that a task needs: the pooler, heads."""
+    head = TASKS[task]
+    return () if head is None else head_parts(head, facts)
+
+
+def head_parts(head: str, facts: HeadConfig) -> tuple[str, ...]:
+    """The optional parts of a model that a head needs, itself included."""
+    return ("pooler", head) if HEADS[head].pooler(facts) else (head,)
+
+
+def class_names(prefix: str, heads: Sequence[str]) -> list[str]:
+    """The `architectures` of a `config.json` for a network with these heads.
+
+    Args:
+        prefix: How the names of the family's classes begin.
+        heads: Names of `HEADS`.
+    """
+    endings = [HEADS[head].class_name for head in heads] or ["Model"]
+    if "ForPreTraining" in endings or {"masked_lm", "next_sentence"} <= {*heads}:
+        pretraining = ("ForMaskedLM", "ForNextSentencePrediction")  # what the class of pre-training holds, too
+        endings = ["ForPreTraining", *(ending for ending in endings if ending not in pretraining)]
+    return [prefix + ending for ending in dict.fromkeys(endings)]
 
 
 def probabilities(logits: mx.array) -> mx.array:
     """Softmax over the last axis, in float32, exact for vocabularies.
 
-    MLX's CPU backend adds up a row in order: next to a likely word the 30,000 unlikely ones fall below the last digit
-    of the sum, and every probability comes out up to 3e-4 too high. Adding up in a tree keeps them.
+    MLX's CPU backend sums a row in order: next to a likely word the 30,000 unlikely ones fall below the last digit of
+    the sum, and every probability comes out up to 3e-4 too high. Summing in a tree keeps them.
     """
     wide = logits.astype(mx.float32)
     shares = mx.exp(wide - wide.max(axis=-1, keepdims=True))
@@ -146,97 +246,84 @@ def probabilities(logits: mx.array) -> mx.array:
     return shares / total
 
 
-Head = MaskedLM | SentenceOrder | SequenceClassifier | TokenClassifier | QuestionAnswering | Discriminator
-HEADS: dict[str, type[Head]] = {
-    "masked_lm": MaskedLM,
-    "next_sentence": SentenceOrder,
-    "sentence_order": SentenceOrder,
-    "sequence_classifier": SequenceClassifier,
-    "token_classifier": TokenClassifier,
-    "question_answering": QuestionAnswering,
-    "discriminator": Discriminator,
-}
-
-
-def _check_ids(name: str, ids: mx.array, rows: int, table: str) -> None:
-    low, high = (cast(int, bound.item()) for bound in (ids.min(), ids.max()))
-    if not 0 <= low <= high < rows:
-        raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
-
-
 class Network(nn.Module):
     """An encoder and the heads on it; calling it runs the encoder alone."""
 
     def __init__(self, config: EncoderConfig, heads: Iterable[str] = ()) -> None:
         super().__init__()
         self.encoder = Encoder(config)
-        self.heads: dict[str, Head] = {name: HEADS[name](config) for name in heads}
+        self.heads: dict[str, Head] = {name: HEADS[name].module(config) for name in heads}
 
     def __call__(
-        self, input_ids: mx.array, attention_mask: mx.array | None = None, token_type_ids: mx.array | None = None
+        self,
+        input_ids: mx.array,
+        attention_mask: mx.array | None = None,
+        token_type_ids: mx.array | None = None,
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> EncoderOutput:
-        """See `Encoder`; ids are checked here, where they may come from anywhere.
+        """Runs the encoder on arrays that may come from anywhere; see `Encoder`.
+
+        Their ids are checked, which waits for the device, except inside `mx.compile`, where arrays have no values yet.
 
         Raises:
-            InputError: `input_ids` are no integers (B, L), or ids are no rows of their table: MLX would read past it.
+            InputError: `input_ids` are not integers (B, L), or an id is not a row of its table: MLX would read past it.
         """
-        whole = isinstance(input_ids, mx.array) and mx.issubdtype(input_ids.dtype, mx.integer) and input_ids.ndim == 2
-        if not whole or not input_ids.size:
-            raise InputError("input_ids are expected to be an array of integers (B, L), neither of them 0")
-        config = self.encoder.config
-        _check_ids("input_ids", input_ids, config.vocab_size, "vocabulary")
-        if token_type_ids is not None and config.type_vocab_size:  # a model without segments has no use for them
-            if token_type_ids.shape != input_ids.shape:
-                raise InputError(f"token_type_ids have shape {token_type_ids.shape}, input_ids {input_ids.shape}")
-            _check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments")
-        return self.encoder(input_ids, attention_mask, token_type_ids)
+        _check_inputs(self.encoder.config, input_ids, token_type_ids)
+        return self.encoder(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )
 
-    # Each head takes what the encoder gave, or of that the part that it looks at: of a few tokens, say.
+    def logits(self, head: str, inputs: Batch | EncoderOutput) -> mx.array:
+        """The scores that a head gives.
 
-    def masked_lm(self, hidden: EncoderOutput | mx.array) -> mx.array:
-        """Word logits (…, V) of the encoder's output or of hidden states (…, D)."""
-        return self._head("masked_lm", MaskedLM)(_hidden(hidden), self.encoder.embeddings.word)
+        Args:
+            head: One of `HEADS` that the network has.
+            inputs: A batch, which is run through the encoder; or the encoder's output, which several heads can share.
 
-    def next_sentence(self, pooled: EncoderOutput | mx.array) -> mx.array:
-        """Logits (B, 2) of the encoder's output or the pooler's (B, D); class 0: the second text follows the first."""
-        return self._head("next_sentence", SentenceOrder)(_pooled(pooled))
+        Returns:
+            (B, classes) for heads over texts, (…, classes) over tokens and spans, (…, V) over the vocabulary, (…) for
+            the discriminator; see the head's class.
 
-    def sentence_order(self, pooled: EncoderOutput | mx.array) -> mx.array:
-        """Logits (B, 2) of the encoder's output or the pooler's (B, D); class 0: the texts stand in their order."""
-        return self._head("sentence_order", SentenceOrder)(_pooled(pooled))
-
-    def sequence_classifier(self, output: EncoderOutput, attention_mask: mx.array | None = None) -> mx.array:
-        """Logits (B, classes) of the encoder's output; `attention_mask` (B, L) as the encoder had it."""
-        return self._head("sequence_classifier", SequenceClassifier)(output, attention_mask)
-
-    def token_classifier(self, hidden: EncoderOutput | mx.array) -> mx.array:
-        """Logits (…, classes) of the encoder's output or of hidden states (…, D)."""
-        return self._head("token_classifier", TokenClassifier)(_hidden(hidden))
-
-    def question_answering(self, hidden: EncoderOutput | mx.array) -> mx.array:
-        """Logits (…, 2), of being the first and the last token of the answer, of the encoder's output or (…, D)."""
-        return self._head("question_answering", QuestionAnswering)(_hidden(hidden))
-
-    def discriminator(self, hidden: EncoderOutput | mx.array) -> mx.array:
-        """Logits (…), positive for a replaced token, of the encoder's output or of hidden states (…, D)."""
-        return self._head("discriminator", Discriminator)(_hidden(hidden))
-
-    def _head(self, name: str, kind: type[H]) -> H:
-        head = self.heads.get(name)
-        if not isinstance(head, kind):
-            raise CheckpointError(
-                f"the network has no head {name!r}", hint=f"it has: {', '.join(self.heads) or 'none'}"
+        Raises:
+            ArgumentError: The network does not have this head.
+        """
+        if head not in self.heads:
+            raise ArgumentError(
+                f"head is {head!r:.60}, expected one of this network's: {', '.join(self.heads) or 'it has none'}"
             )
-        return head
+        if isinstance(inputs, Batch):
+            inputs = self.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
+        return self.heads[head](inputs, self.encoder)
 
 
-def _hidden(output: EncoderOutput | mx.array) -> mx.array:
-    return output.last_hidden_state if isinstance(output, EncoderOutput) else output
-
-
-def _pooled(output: EncoderOutput | mx.array) -> mx.array:
-    if not isinstance(output, EncoderOutput):
-        return output
+def _pooled(output: EncoderOutput) -> mx.array:
     if output.pooler_output is None:
         raise CheckpointError("the network has no pooler, whose output this head takes")
     return output.pooler_output
+
+
+def _check_inputs(config: EncoderConfig, input_ids: mx.array, token_type_ids: mx.array | None) -> None:
+    """Refuses what `Network.__call__` does not take."""
+    integers = isinstance(input_ids, mx.array) and mx.issubdtype(input_ids.dtype, mx.integer) and input_ids.ndim == 2
+    if not integers or not input_ids.size:
+        raise InputError("input_ids: expected an array of integers (B, L), neither of them 0")
+    _check_ids("input_ids", input_ids, config.vocab_size, "vocabulary")
+    if token_type_ids is not None and config.type_vocab_size:  # a model without segments ignores them
+        if token_type_ids.shape != input_ids.shape:
+            raise InputError(f"token_type_ids have shape {token_type_ids.shape}, input_ids {input_ids.shape}")
+        _check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments")
+
+
+def _check_ids(name: str, ids: mx.array, rows: int, table: str) -> None:
+    try:
+        low, high = (cast(int, bound.item()) for bound in (ids.min(), ids.max()))
+    except ValueError:  # MLX: "Attempting to eval an array during function transformations"
+        return
+    if not 0 <= low <= high < rows:
+        raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")

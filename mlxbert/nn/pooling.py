@@ -44,7 +44,9 @@ def _last_token(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.a
 def _attention(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
     """Tokens weighted as the first token attends to them in the last layer, its heads averaged."""
     if output.attentions is None:
-        raise ArgumentError("pooling 'attention' needs the encoder's attentions", hint="set output_attentions=True")
+        raise ArgumentError(
+            "pooling 'attention' needs the attention weights", hint="pass output_attentions=True to the network"
+        )
     weights = output.attentions[-1][:, :, 0].astype(mx.float32).mean(axis=1)
     return (hidden * weights[:, :, None] * real).sum(axis=1)
 
@@ -66,7 +68,7 @@ def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = Non
     Args:
         mode: One of `POOLINGS`.
         output: What the encoder gave; with attentions for the mode `attention`.
-        attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded.
+        attention_mask: (B, L), nonzero at real tokens; that of `output` if `None`.
         skip: How many leading tokens are left out as well.
 
     Returns:
@@ -80,6 +82,7 @@ def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = Non
     if not isinstance(output, EncoderOutput):
         raise ArgumentError(f"output is {type(output).__name__}, expected what the encoder gave, an EncoderOutput")
     hidden = output.last_hidden_state.astype(mx.float32)
+    attention_mask = output.attention_mask if attention_mask is None else attention_mask
     if attention_mask is not None and attention_mask.shape != hidden.shape[:2]:
         raise ArgumentError(f"attention_mask has shape {attention_mask.shape}, expected {hidden.shape[:2]}")
     if attention_mask is None:

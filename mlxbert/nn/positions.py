@@ -116,7 +116,7 @@ class RotaryTables(nn.Module):
         rotated = {}
         for kind in self.kinds:
             powers = [2 * number / self.head_size for number in range(self.head_size // 2)]
-            speeds = mx.array([kind.theta**-power / kind.stretch for power in powers])
+            speeds = mx.array([kind.theta**-power / kind.wavelength_scale for power in powers])
             angles = places[:, None] * speeds
             seen, blocks = base.mask, None
             if kind.window is not None and kind.window < length - 1:
@@ -151,24 +151,26 @@ class DistanceTable(nn.Module):
         if positions.norm:
             self.norm = nn.LayerNorm(width, eps=eps)
         self.buckets = positions.buckets
-        self.reach = positions.reach
+        self.max_relative_positions = positions.max_relative_positions
 
     def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
         """The context of a forward pass over inputs of `length` tokens in `dtype`."""
         vectors = self.norm(self.weight) if "norm" in self else self.weight
-        rows = [_distance_row(distance, self.buckets, self.reach) for distance in range(1 - length, length + 1)]
+        distances = range(1 - length, length + 1)
+        rows = [_distance_row(distance, self.buckets, self.max_relative_positions) for distance in distances]
         return replace(base, distances=Distances(vectors, mx.array(rows)))
 
 
 @functools.cache
-def _distance_row(distance: int, buckets: int, reach: int) -> int:
-    """The row of a distance; with buckets far ones are counted logarithmically up to `reach`."""
+def _distance_row(distance: int, buckets: int, max_relative_positions: int) -> int:
+    """The row of a distance; with buckets the far ones are logarithmic, up to `max_relative_positions`."""
     middle = buckets // 2
     far = abs(distance)
     if buckets and far > middle:
-        steps = math.ceil(math.log(far / middle) / math.log((reach - 1) / middle) * (middle - 1))
+        octaves = math.log(far / middle) / math.log((max_relative_positions - 1) / middle)
+        steps = math.ceil(octaves * (middle - 1))
         distance = int(math.copysign(steps + middle, distance))
-    side = buckets or reach
+    side = buckets or max_relative_positions
     return min(max(distance + side, 0), 2 * side - 1)
 
 

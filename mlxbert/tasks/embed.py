@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast, overload
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM, Embedder
+from mlxbert.nn.encoder import Batch
 from mlxbert.results import Embedding, Failure
 from mlxbert.tasks.runner import check_on_error, run
-from mlxbert.text.batch import Batch, Usage, check_batch_tokens, in_batches
+from mlxbert.text.batch import Usage, check_batch_tokens, in_batches
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 

@@ -9,10 +9,11 @@ from typing import Literal, NamedTuple, cast, overload
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.results import Failure, Fill, FillMask, Mask
 from mlxbert.tasks.runner import check_finite, check_on_error, run
-from mlxbert.text.batch import Batch, in_batches
+from mlxbert.text.batch import in_batches
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 
@@ -230,11 +231,12 @@ def _best_words(
     model: Model, batch: Batch, masks: Sequence[list[int]], count: int, chosen: list[int] | None
 ) -> list[list[_Best]]:
     """For each input of a batch, for each of its masked tokens: the `count` best words, the best first."""
-    hidden = model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids).last_hidden_state
+    output = model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
     rows = [row for row, tokens in enumerate(masks) for _ in tokens]
     columns = [token for tokens in masks for token in tokens]
-    # The product with the vocabulary is as dear as several layers: only masked places go through it.
-    scores = probabilities(model.network.masked_lm(hidden[mx.array(rows), mx.array(columns)]))
+    # The product with the vocabulary costs as much as several layers: only masked tokens go through it.
+    masked = output.select(mx.array(rows), mx.array(columns))
+    scores = probabilities(model.network.logits("masked_lm", masked))
     if chosen is not None:
         scores = scores[:, mx.array(chosen)]
     best = mx.argpartition(-scores, kth=count - 1, axis=-1)[:, :count]

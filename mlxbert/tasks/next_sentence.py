@@ -5,10 +5,11 @@ from typing import Literal, cast, overload
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.results import Failure, NextSentence
 from mlxbert.tasks.runner import check_finite, check_on_error, run
-from mlxbert.text.batch import Batch, in_batches
+from mlxbert.text.batch import in_batches
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 
@@ -93,9 +94,7 @@ def _score(model: Model, jobs: Sequence[tuple[Pair, Encoding]], batch_tokens: in
     encodings = [encoding for _, encoding in jobs]
 
     def compute(batch: Batch, group: list[int]) -> list[float]:
-        pooled = model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids).pooler_output
-        assert pooled is not None  # required by the task
-        scores = probabilities(model.network.next_sentence(pooled))
+        scores = probabilities(model.network.logits("next_sentence", batch))
         return check_finite(cast(list[float], scores[:, 0].tolist()))
 
     scores = in_batches(encodings, compute, model.config, batch_tokens)

@@ -7,9 +7,10 @@ from typing import Literal, cast, overload
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure, Replaced, ReplacedToken
 from mlxbert.tasks.runner import check_finite, check_on_error, run
-from mlxbert.text.batch import Batch, in_batches
+from mlxbert.text.batch import in_batches
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 
@@ -98,8 +99,7 @@ def _prepare(tokenizer: Tokenizer, text: str, overflow: str) -> _Job:
 
 def _detect(model: Model, jobs: Sequence[_Job], batch_tokens: int | None) -> list[Replaced]:
     def compute(batch: Batch, group: list[int]) -> list[list[float]]:
-        hidden = model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids).last_hidden_state
-        logits = model.network.discriminator(hidden)
+        logits = model.network.logits("discriminator", batch)
         return cast(list[list[float]], mx.sigmoid(logits.astype(mx.float32)).tolist())
 
     encodings = [encoding for job in jobs for encoding in job.encodings]

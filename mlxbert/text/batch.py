@@ -13,6 +13,7 @@ from typing import TypeVar
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, on_gpu
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.nn.encoder import Batch
 from mlxbert.text.encoding import Encoding
 
 WINDOW = 512  # inputs sorted by length together; a constant, so that batches depend on nothing but the inputs
@@ -20,21 +21,6 @@ MOST_PADDING = 1 / 16  # of the tokens of a batch
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Inputs for one forward pass.
-
-    Attributes:
-        input_ids: int32 (B, L).
-        attention_mask: bool (B, L), or `None` when nothing is padded.
-        token_type_ids: int32 (B, L), or `None` when every segment is 0.
-    """
-
-    input_ids: mx.array
-    attention_mask: mx.array | None
-    token_type_ids: mx.array | None
 
 
 def default_batch_tokens() -> int:

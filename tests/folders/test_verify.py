@@ -17,6 +17,7 @@ from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.folders import facts
 from mlxbert.folders import verify as module
 from mlxbert.folders.probes import PAIRS, TEXTS
+from mlxbert.nn.heads import HEADS
 from mlxbert.results import Embedding
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.weights.tokenizers.files import read_tokenizer
@@ -98,7 +99,8 @@ def test_dropout_matters_in_training_only(a: Path, b: Path) -> None:
     change_config(b, hidden_dropout_prob=0.25)
     found = mlxbert.verify(a, b)
     assert found.agree
-    assert found.notes == ("hidden_dropout: 0.1 in A; 0.25 in B; it matters in training only",)
+    (note,) = found.notes
+    assert "training" in note and "dropout.feed_forward" in note and "heads.dropout.classifier" in note
 
 
 def test_a_missing_pooler(a: Path, b: Path) -> None:
@@ -119,7 +121,7 @@ def test_renamed_labels(tmp_path: Path) -> None:
         (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
     change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
     found = mlxbert.verify(a, b)
-    assert names(found) == ["heads.labels"]
+    assert names(found) == ["heads.labels.names"]
     assert (found.differences[0].a, found.differences[0].b) == (["A", "B", "C", "D"], ["A", "B", "other", "D"])
     assert found.outputs["heads"] == {"sequence_classifier": 0.0}
 
@@ -129,7 +131,7 @@ def test_facts_of_heads_that_neither_model_has_are_noted(a: Path, b: Path) -> No
     found = mlxbert.verify(a, b)
     assert found.agree
     (note,) = found.notes
-    assert note == "heads.labels: LABEL_0, LABEL_1 in A; no, yes in B; it matters to heads that neither has"
+    assert note == "heads.labels.names: LABEL_0, LABEL_1 in A; no, yes in B; it matters to heads that neither has"
 
 
 def test_a_classifier_that_only_one_model_has(tmp_path: Path) -> None:
@@ -138,12 +140,13 @@ def test_a_classifier_that_only_one_model_has(tmp_path: Path) -> None:
         (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
     change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
     for found in (mlxbert.verify(a, b), mlxbert.verify(b, a)):
-        assert names(found) == ["heads.labels", "sequence_classifier"]
+        assert names(found) == ["heads.labels.names", "sequence_classifier"]
         assert found.tensors["equal"] == found.tensors["compared"] == len(tensors_in(a))
 
 
 def test_every_fact_of_heads_has_its_users() -> None:
-    assert {field.name for field in dataclasses.fields(HeadConfig)} == facts._USERS.keys()
+    used = {fact for head in HEADS.values() for fact in head.facts}
+    assert {field.name for field in dataclasses.fields(HeadConfig)} == used | {"dropout"}
 
 
 def test_lower_casing(a: Path, tmp_path: Path) -> None:

@@ -3,28 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.device import choose_dtype, mx
-from mlxbert.nn.encoder import EncoderOutput
-from mlxbert.nn.heads import Network
+from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 
 Array = NDArray[np.float32]
-
-# How the names of transformers' classes end, and the part that such a checkpoint holds.
-PARTS = {
-    "ForMaskedLM": "masked_lm",
-    "ForPreTraining": "discriminator",  # of ELECTRA; BERT and ALBERT have two heads in such a class
-    "ForNextSentencePrediction": "next_sentence",
-    "ForSequenceClassification": "sequence_classifier",
-    "ForTokenClassification": "token_classifier",
-    "ForQuestionAnswering": "question_answering",
-}
 
 # Largest difference allowed, as a share of max(1, largest reference value).
 BOUNDS = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
@@ -89,13 +78,8 @@ def outputs(network: Network, case: Case) -> dict[str, Array]:
     arrays["last hidden"] = found.last_hidden_state
     if found.pooler_output is not None:
         arrays["pooler"] = found.pooler_output
-    arrays |= {name: _head_output(network, name, found, _array(case.mask)) for name in network.heads}
+    arrays |= {name: network.logits(name, found) for name in network.heads}
     return {name: _real(np.array(array.astype(mx.float32)), case) for name, array in arrays.items()}
-
-
-def _head_output(network: Network, name: str, found: EncoderOutput, mask: mx.array | None) -> mx.array:
-    head = getattr(network, name)
-    return cast(mx.array, head(found, mask) if name == "sequence_classifier" else head(found))
 
 
 def _real(array: Array, case: Case) -> Array:
@@ -139,8 +123,10 @@ def _reference_heads(kind: str, found: Any) -> dict[str, Any]:
         return {"masked_lm": found.prediction_logits, "next_sentence": found.seq_relationship_logits}
     if kind == "AlbertForPreTraining":
         return {"masked_lm": found.prediction_logits, "sentence_order": found.sop_logits}
-    (part,) = (part for ending, part in PARTS.items() if kind.endswith(ending))
-    return {part: found.logits}
+    if kind.endswith("ForPreTraining"):
+        return {"discriminator": found.logits}
+    (head,) = (head.name for head in HEADS.values() if kind.endswith(head.class_name))
+    return {head: found.logits}
 
 
 def difference(ours: Array, reference: Array) -> float:

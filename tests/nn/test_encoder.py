@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mlxbert import device
-from mlxbert.config import Absolute, EncoderConfig, Projection
+from mlxbert.config import Absolute, Dropout, EncoderConfig, Projection
 from mlxbert.device import mx, nn
 from mlxbert.errors import ConfigError, InputError
 from mlxbert.nn.encoder import Encoder
@@ -70,7 +70,8 @@ def test_narrow_embeddings_are_projected() -> None:
     summed = embeddings.word(IDS) + embeddings.position.weight[:5] + embeddings.token_type.weight[0]
     expected = embeddings.norm(summed) @ embeddings.projection.weight.T + embeddings.projection.bias
     assert _far(hidden[0], expected) < 1e-5
-    assert network.masked_lm(hidden[-1]).shape == (3, 5, network.encoder.config.vocab_size)
+    output = network.encoder(IDS)
+    assert network.logits("masked_lm", output).shape == (3, 5, network.encoder.config.vocab_size)
 
 
 def test_a_mask_of_ones_changes_nothing() -> None:
@@ -103,8 +104,8 @@ def test_a_half_precision_model_stays_in_its_dtype(dtype: mx.Dtype) -> None:
     network.update(nn.utils.tree_map(lambda array: array.astype(dtype), network.parameters()))
     output = network.encoder(IDS, MASK)
     assert output.last_hidden_state.dtype == dtype and output.pooler_output is not None
-    assert network.masked_lm(output.last_hidden_state).dtype == dtype
-    assert network.next_sentence(output.pooler_output).dtype == dtype
+    assert network.logits("masked_lm", output).dtype == dtype
+    assert network.logits("next_sentence", output).dtype == dtype
     assert np.isfinite(np.array(output.last_hidden_state.astype(mx.float32))).all()
 
 
@@ -119,7 +120,7 @@ def test_an_unknown_activation_is_refused() -> None:
 
 
 def test_dropout_acts_in_training_alone() -> None:
-    network = random_network(tiny_config(hidden_dropout=0.5))
+    network = random_network(tiny_config(dropout=Dropout(attention_output=0.5)))
     network.update(random_network(tiny_config()).parameters())
     assert _far(_hidden(network), _hidden(random_network(tiny_config()))) == 0
     network.train()
@@ -127,7 +128,7 @@ def test_dropout_acts_in_training_alone() -> None:
 
 
 def test_attention_dropout_acts_in_training_alone() -> None:
-    network = random_network(tiny_config(attention_dropout=0.5))
+    network = random_network(tiny_config(dropout=Dropout(attention=0.5)))
     still = _hidden(network)
     assert _far(still, _hidden(network)) == 0
     network.train()
@@ -137,8 +138,9 @@ def test_attention_dropout_acts_in_training_alone() -> None:
 
 
 def _loss(network: Network) -> mx.array:
-    hidden = network.encoder(IDS, MASK).last_hidden_state
-    return nn.losses.cross_entropy(network.masked_lm(hidden[:, 0]), mx.array([4, 5, 6]), reduction="mean")
+    output = network.encoder(IDS, MASK)
+    first = output.select(mx.arange(3), mx.zeros(3, dtype=mx.int32))
+    return nn.losses.cross_entropy(network.logits("masked_lm", first), mx.array([4, 5, 6]), reduction="mean")
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -164,8 +166,7 @@ def test_every_parameter_gets_a_gradient() -> None:
 
     def loss(network: Network) -> mx.array:
         output = network.encoder(IDS, MASK, mx.zeros_like(IDS))
-        assert output.pooler_output is not None
-        return _loss(network) + network.next_sentence(output.pooler_output)[:, 0].sum()
+        return _loss(network) + network.logits("next_sentence", output)[:, 0].sum()
 
     _, gradients = nn.value_and_grad(network, loss)(network)
     # Adding one number to all scores of a softmax row changes nothing: the bias of the keys has no gradient.
@@ -179,7 +180,7 @@ def test_a_batch_split_over_cores_equals_the_whole(monkeypatch: pytest.MonkeyPat
     network = random_network(tiny_config())
     options: dict[str, Any] = {"output_hidden_states": True, "output_attentions": True}
     split = network.encoder(IDS, MASK, **options)
-    monkeypatch.setattr("mlxbert.nn.encoder.lanes", lambda batch: [])
+    monkeypatch.setattr("mlxbert.nn.encoder.cpu_streams", lambda batch: [])
     whole = network.encoder(IDS, MASK, **options)
     assert _far(split.last_hidden_state, whole.last_hidden_state) < 1e-6
     assert split.pooler_output is not None and whole.pooler_output is not None
@@ -190,12 +191,12 @@ def test_a_batch_split_over_cores_equals_the_whole(monkeypatch: pytest.MonkeyPat
 
 
 def test_lanes_never_outnumber_the_batch_and_each_thread_has_its_own() -> None:
-    assert len(device.lanes(1)) <= 1
+    assert len(device.cpu_streams(1)) <= 1
     found: list[list[Any]] = []
-    thread = threading.Thread(target=lambda: found.append(device.lanes(8)))
+    thread = threading.Thread(target=lambda: found.append(device.cpu_streams(8)))
     thread.start()
     thread.join()
-    assert not {str(lane) for lane in found[0]} & {str(lane) for lane in device.lanes(8)}
+    assert not {str(lane) for lane in found[0]} & {str(lane) for lane in device.cpu_streams(8)}
 
 
 def test_an_encoder_with_fresh_weights_runs() -> None:

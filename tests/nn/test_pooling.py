@@ -112,5 +112,5 @@ def test_a_mask_of_another_shape_or_something_else_than_an_output_is_refused() -
 
 
 def test_pooling_by_attention_needs_attentions() -> None:
-    with pytest.raises(ArgumentError, match="needs the encoder's attentions"):
+    with pytest.raises(ArgumentError, match="attention weights"):
         pool("attention", EncoderOutput(mx.array(HIDDEN), None))

@@ -28,10 +28,13 @@ def pad_of(family: str) -> int:
     return int(FROZEN[family].facts["pad_token_id"])
 
 
-def hidden(network: Network, ids: list[list[int]], **inputs: list[list[int]]) -> Array:
+def hidden(
+    network: Network, ids: list[list[int]], attention_mask: list[list[int]] | None = None, **inputs: list[list[int]]
+) -> Array:
     """The last hidden states."""
-    given = {name: mx.array(values) for name, values in inputs.items()}
-    return np.array(network(mx.array(ids), **given).last_hidden_state)
+    mask = None if attention_mask is None else mx.array(attention_mask)
+    segments = mx.array(inputs["token_type_ids"]) if inputs else None
+    return np.array(network(mx.array(ids), mask, segments).last_hidden_state)
 
 
 def position_rows(family: str, ids: list[int]) -> list[int]:
@@ -115,7 +118,7 @@ def test_rotated_products_depend_on_the_distance_and_its_sign_alone(family: str,
     q, k = (mx.broadcast_to(mx.random.normal((1, 3, 1, 10)), (1, 3, 9, 10)) for _ in range(2))
     for layer in encoder.layers:
         assert isinstance(layer.attention, RotaryAttention) and isinstance(context, Context)
-        placed = layer.attention.place(q, k, context)
+        placed = layer.attention.apply_positions(q, k, context)
         products = np.array(placed.q @ placed.k.swapaxes(-1, -2))[0, 0]
         for distance in range(-8, 9):
             assert np.ptp(np.diagonal(products, distance)) < 1e-5

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from mlxbert.device import choose_dtype, mx, nn
+from mlxbert.nn.heads import HEADS
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import write_model
-from tests.helpers.parity import BOUNDS, PARTS, load_network
+from tests.helpers.parity import BOUNDS, load_network
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
@@ -26,20 +27,16 @@ def test_nothing_is_promoted_and_nothing_is_nan(family: str, head: str, dtype: s
         assert output.hidden_states is not None and output.attentions is not None
         found = [*output.hidden_states, *output.attentions, output.last_hidden_state]
         found += [] if output.pooler_output is None else [output.pooler_output]
-        if "masked_lm" in network.heads:
-            found.append(network.masked_lm(output.last_hidden_state))
-        if "sequence_classifier" in network.heads:
-            logits = network.sequence_classifier(output, given)
-            # The mean of no tokens is no number, in transformers neither.
-            found.append(logits[:2] if FROZEN[family].facts.get("classifier_pooling") == "mean" else logits)
-        for name in ("token_classifier", "question_answering", "discriminator"):
-            if name in network.heads:
-                found.append(getattr(network, name)(output.last_hidden_state))
+        for name in network.heads:
+            logits = network.logits(name, output)
+            # The mean of no tokens is not a number, in transformers neither.
+            mean = name == "sequence_classifier" and FROZEN[family].facts.get("classifier_pooling") == "mean"
+            found.append(logits[:2] if mean else logits)
         for array in found:
             assert array.dtype == wanted
             assert np.isfinite(np.array(array.astype(mx.float32))).all()
     pretraining = {"Bert": {"masked_lm", "next_sentence"}, "Albert": {"masked_lm", "sentence_order"}}
-    own = set() if head == "Model" else {PARTS[head]}
+    own = {spec.name for spec in HEADS.values() if spec.class_name == head}
     if head == "ForPreTraining":
-        own = pretraining.get(FROZEN[family].classes, own)
+        own = pretraining.get(FROZEN[family].classes, {"discriminator"})
     assert own <= network.heads.keys()

@@ -11,6 +11,7 @@ import pytest
 
 import mlxbert
 from mlxbert.device import mx
+from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.text.batch import WINDOW
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
@@ -45,13 +46,13 @@ def test_several_masks_are_filled_each_while_the_others_stay(tiny: mlxbert.Model
 
 def test_only_masked_places_go_through_the_vocabulary(tiny: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
-    head = tiny.network.masked_lm
+    logits = tiny.network.logits
 
-    def masked_lm(self: object, hidden: mx.array) -> mx.array:
-        seen.append(hidden.shape)
-        return head(hidden)
+    def counted(self: object, head: str, output: EncoderOutput) -> mx.array:
+        seen.append(output.last_hidden_state.shape)
+        return logits(head, output)
 
-    monkeypatch.setattr(type(tiny.network), "masked_lm", masked_lm)
+    monkeypatch.setattr(type(tiny.network), "logits", counted)
     list(mlxbert.fill_mask(tiny, ["the [MASK] sat on the mat", "[MASK] [MASK] dog"]))
     assert sum(int(np.prod(shape[:-1])) for shape in seen) == 3
 

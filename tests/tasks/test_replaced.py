@@ -64,8 +64,8 @@ def model(folder: Path) -> Model:
 
 def scores(model: Model, ids: list[int]) -> list[float]:
     """Straight from the network."""
-    hidden = model.network(mx.array([ids])).last_hidden_state
-    return np.array(mx.sigmoid(model.network.discriminator(hidden)))[0].tolist()
+    logits = model.network.logits("discriminator", model.network(mx.array([ids])))
+    return np.array(mx.sigmoid(logits))[0].tolist()
 
 
 def test_every_token_has_the_score_of_the_discriminator(model: Model) -> None:

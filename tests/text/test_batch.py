@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from mlxbert.config import Absolute
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
-from mlxbert.text.batch import Batch, Usage, bucket, default_batch_tokens, in_batches, make_batch, plan, windows
+from mlxbert.nn.encoder import Batch
+from mlxbert.text.batch import Usage, bucket, default_batch_tokens, in_batches, make_batch, plan, windows
 from mlxbert.text.encoding import Encoding
 from tests.helpers.tiny import tiny_config
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.config import Absolute, EncoderConfig
+from mlxbert.config import Absolute, Dropout, EncoderConfig, HeadConfig, HeadDropout
 from mlxbert.errors import ConfigError
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.weights.config_json import read_config
@@ -36,7 +36,9 @@ def without(folder: Path, key: str) -> Path:
 
 def test_every_fact_is_read(tmp_path: Path) -> None:
     dropout = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5}
-    wanted = tiny_config(hidden_dropout=0.25, attention_dropout=0.5, type_vocab_size=3)
+    rates = Dropout(embeddings=0.25, attention=0.5, attention_output=0.25, feed_forward=0.25)
+    heads = HeadConfig(dropout=HeadDropout(classifier=0.25, token_classifier=0.25))
+    wanted = tiny_config(dropout=rates, heads=heads, type_vocab_size=3)
     found = parse(write(tmp_path, **dropout, type_vocab_size=3, pad_token_id=5))
     assert found == replace(wanted, pad_token_id=5)
     assert found.max_length == 32 and found.head_size == 8 and found.num_stored_layers == 2
@@ -45,7 +47,7 @@ def test_every_fact_is_read(tmp_path: Path) -> None:
 def test_what_is_left_out_has_the_defaults_of_the_family(tmp_path: Path) -> None:
     found = parse(without(tmp_path, "layer_norm_eps"))
     assert found.layer_norm_eps == 1e-12 and found.positions == Absolute(32, 0)
-    assert (found.hidden_dropout, found.attention_dropout) == (0.1, 0.1)
+    assert (found.dropout.feed_forward, found.dropout.attention) == (0.1, 0.1)
     assert parse(without(tmp_path, "type_vocab_size")).type_vocab_size == 2
     assert parse(without(tmp_path, "pad_token_id")).pad_token_id == 0
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.config import EncoderConfig, Rotary, Rotation
+from mlxbert.config import EncoderConfig, Labels, Rotary, Rotation
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.nn.positions import Context
@@ -140,7 +140,7 @@ DISTILBERT = {
 def test_both_dialects_of_distilbert_say_the_same(tmp_path: Path) -> None:
     own = config_of("distilbert", tmp_path) | {"dropout": 0.25, "attention_dropout": 0.5}
     other = renamed(own, DISTILBERT)
-    assert parse(own) == parse(other) and parse(own).hidden_dropout == 0.25
+    assert parse(own) == parse(other) and parse(own).dropout.feed_forward == 0.25
     # An error tells the name that the file has.
     for values, name in ((own | {"dim": "x"}, "dim"), (other | {"hidden_size": "x"}, "hidden_size")):
         with pytest.raises(ConfigError, match=f"config.json: {name} is 'x'"):
@@ -177,12 +177,12 @@ def test_the_scaled_rotation_of_gte_is_that_of_its_authors(factor: float, tmp_pa
 
 def test_labels(tmp_path: Path) -> None:
     values = without(config_of("roberta", tmp_path), "id2label", "label2id")
-    assert parse(values).heads.labels == ("LABEL_0", "LABEL_1")
-    assert parse(values | {"num_labels": 3}).heads.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert parse(values).heads.labels == Labels()
+    assert parse(values | {"num_labels": 3}).heads.labels == Labels(("LABEL_0", "LABEL_1", "LABEL_2"))
     many = {str(number): f"L{number}" for number in range(11)}
-    assert parse(values | {"id2label": dict(reversed(many.items()))}).heads.labels == tuple(many.values())
-    assert parse(values | {"problem_type": "regression"}).heads.problem == "regression"
-    assert parse(values | {"problem_type": None}).heads.problem is None
+    assert parse(values | {"id2label": dict(reversed(many.items()))}).heads.labels == Labels(tuple(many.values()))
+    assert parse(values | {"problem_type": "regression"}).heads.labels == Labels(problem_type="regression")
+    assert parse(values | {"problem_type": None}).heads.labels == Labels()
 
 
 # Families whose classifiers of texts and of tokens share names, and what else the files of the former hold.
@@ -238,7 +238,7 @@ def test_every_configuration_of_transformers_is_read(family: str, tmp_path: Path
     assert (
         len(found.layer_schedule) == facts.get("num_hidden_layers", 3) and found.max_length == FROZEN[family].max_length
     )
-    assert found.heads.labels == ("A", "B", "C", "D")
+    assert found.heads.labels == Labels(("A", "B", "C", "D"))
 
 
 def test_every_family_has_a_tokenizer() -> None:

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from mlxbert.config import EncoderConfig, Projection
+from mlxbert.config import EncoderConfig, HeadDropout, Projection
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.bert import BERT, read_bert
+from mlxbert.weights.families.family import read_dropout, read_rate
 from mlxbert.weights.families.tables import (
     EMBEDDINGS,
     OLD_SPELLINGS,
@@ -24,11 +25,14 @@ def _read_albert(config: ConfigJson) -> EncoderConfig:
     steps, groups = len(facts.layer_schedule), config.integer("num_hidden_groups", default=1)
     if groups > steps:
         raise config.refuse("num_hidden_groups", f"at most the number of layers ({steps})")
+    rate = read_rate(config, "classifier_dropout_prob", 0.1)
     return replace(
         facts,
         embedding_size=config.integer("embedding_size", default=128),
         projection=Projection(),
         layer_schedule=tuple(int(step / (steps / groups)) for step in range(steps)),
+        dropout=replace(read_dropout(config, 0.0, 0.0), feed_forward=0.0),
+        heads=replace(facts.heads, dropout=HeadDropout(classifier=rate, token_classifier=rate, sentence_order=rate)),
     )
 
 
@@ -45,6 +49,7 @@ _LAYER: Table = (
 
 ALBERT = replace(
     BERT,
+    class_prefixes={"albert": "Albert"},
     read_config=_read_albert,
     prefixes=("albert.",),
     encoder=encoder_table(

@@ -57,6 +57,7 @@ _MLX_SPELLINGS = {rf"{_MLX_LAYER}{theirs}\.": rf"encoder.layer.\1.{name}." for t
 }
 
 BERT = Family(
+    class_prefixes={"bert": "Bert"},
     read_config=read_bert,
     prefixes=("bert.",),
     encoder=encoder_table(EMBEDDINGS, LAYER, "encoder.layer.{}."),

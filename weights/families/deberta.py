@@ -1,17 +1,20 @@
 """DeBERTa versions 2 and 3."""
 
 import re
+from dataclasses import replace
 
-from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, Projection, Transform
+from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, HeadDropout, Projection, Transform
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.bert import BERT
 from mlxbert.weights.families.family import (
     MIN_EPS,
     Family,
     read_activation,
+    read_dropout,
     read_facts,
     read_head_size,
     read_heads,
+    read_rate,
     read_segments,
 )
 from mlxbert.weights.families.tables import (
@@ -43,11 +46,11 @@ def _positions(config: ConfigJson) -> Disentangled:
     if not config.flag("relative_attention", default=False):
         raise config.refuse("relative_attention", "true")
     length = config.integer("max_position_embeddings", most=_MOST)
-    reach = config.integer("max_relative_positions", least=-1, most=_MOST, default=-1)
-    reach = reach if reach > 0 else length
+    farthest = config.integer("max_relative_positions", least=-1, most=_MOST, default=-1)
+    farthest = farthest if farthest > 0 else length
     buckets = max(config.integer("position_buckets", least=-1, default=-1), 0)
-    if buckets and not 1 < buckets // 2 < reach - 1:
-        raise config.refuse("position_buckets", f"from 4 to less than twice the reach ({reach})")
+    if buckets and not 1 < buckets // 2 < farthest - 1:
+        raise config.refuse("position_buckets", f"from 4 to less than twice max_relative_positions ({farthest})")
     kinds = _attention_kinds(config)
     norms = [norm.strip() for norm in config.string("norm_rel_ebd", default="none").lower().split("|")]
     if not set(norms) <= {"layer_norm", "none", ""}:
@@ -55,7 +58,7 @@ def _positions(config: ConfigJson) -> Disentangled:
     return Disentangled(
         max_length=length,
         table=Absolute(length) if config.flag("position_biased_input", default=True) else None,
-        reach=reach,
+        max_relative_positions=farthest,
         buckets=buckets,
         content_to_position="c2p" in kinds,
         position_to_content="p2c" in kinds,
@@ -81,10 +84,17 @@ def _read_deberta(config: ConfigJson) -> EncoderConfig:
     config.only("pooler_hidden_size", width, f"expected the hidden size, {width}")
     config.only("attention_head_size", read_head_size(config), "expected hidden size by heads")
     narrow = config.integer("embedding_size", default=width)
+    dropout = read_dropout(config)
+    hidden = dropout.feed_forward
     heads = read_heads(
         config,
         masked_lm=Transform(read_activation(config, "hidden_act", "gelu"), norm=True),
         classifier=Transform(read_activation(config, "pooler_hidden_act", "gelu")),
+        dropout=HeadDropout(
+            pooled=read_rate(config, "pooler_dropout", 0.0),
+            classifier=read_rate(config, "cls_dropout", hidden),
+            token_classifier=hidden,
+        ),
     )
     return read_facts(
         config,
@@ -95,6 +105,7 @@ def _read_deberta(config: ConfigJson) -> EncoderConfig:
         type_vocab_size=read_segments(config, 0, least=0),
         layer_norm_eps=config.number("layer_norm_eps", low=MIN_EPS, high=1.0, default=1e-7),
         convolution=_convolution(config),
+        dropout=replace(dropout, distances=hidden, convolution=hidden),
     )
 
 
@@ -132,6 +143,7 @@ def _exported(config: ConfigJson, name: str) -> str:
 
 
 DEBERTA = Family(
+    class_prefixes={"deberta-v2": "DebertaV2"},  # version 3 goes by this name, too
     read_config=_read_deberta,
     prefixes=("deberta.",),
     encoder=encoder_table(_EMBEDDINGS, _LAYER, "encoder.layer.{}.", _REST),

@@ -2,10 +2,18 @@
 
 from dataclasses import replace
 
-from mlxbert.config import EncoderConfig, Transform
+from mlxbert.config import EncoderConfig, HeadDropout, Transform
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.bert import BERT
-from mlxbert.weights.families.family import read_absolute, read_activation, read_facts, read_heads
+from mlxbert.weights.families.family import (
+    read_absolute,
+    read_activation,
+    read_dropout,
+    read_facts,
+    read_heads,
+    read_initialization,
+    read_rate,
+)
 from mlxbert.weights.families.tables import (
     EMBEDDINGS,
     QUESTION_ANSWERING,
@@ -31,9 +39,25 @@ def _read_distilbert(config: ConfigJson) -> EncoderConfig:
         }
     )
     activation = read_activation(config, "hidden_act", "gelu")
-    heads = read_heads(config, masked_lm=Transform(activation, norm=True), classifier=Transform("relu"))
-    # Its norms have a fixed eps; sinusoidal positions are stored in the table as learned ones are.
-    return read_facts(config, positions=read_absolute(config), heads=heads, type_vocab_size=0, layer_norm_eps=1e-12)
+    dropout = read_dropout(config)
+    head_dropout = HeadDropout(
+        classifier=read_rate(config, "seq_classif_dropout", 0.2),
+        token_classifier=dropout.feed_forward,
+        question_answering=read_rate(config, "qa_dropout", 0.1),
+    )
+    heads = read_heads(
+        config, masked_lm=Transform(activation, norm=True), classifier=Transform("relu"), dropout=head_dropout
+    )
+    sinusoidal = config.flag("sinusoidal_pos_embds", default=False)
+    return read_facts(
+        config,
+        positions=read_absolute(config),
+        heads=heads,
+        type_vocab_size=0,
+        layer_norm_eps=1e-12,  # fixed in transformers
+        dropout=replace(dropout, attention_output=0.0),
+        initialization=replace(read_initialization(config), sinusoidal_positions=sinusoidal),
+    )
 
 
 _LAYER: Table = (
@@ -49,6 +73,7 @@ _LAYER: Table = (
 
 DISTILBERT = replace(
     BERT,
+    class_prefixes={"distilbert": "DistilBert"},
     read_config=_read_distilbert,
     prefixes=("distilbert.",),
     encoder=encoder_table(EMBEDDINGS, _LAYER, "transformer.layer.{}."),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from mlxbert.config import EncoderConfig, Projection, Transform
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.bert import BERT, read_bert
-from mlxbert.weights.families.family import GELU_MASKED_LM
+from mlxbert.weights.families.family import GELU_MASKED_LM, read_both_dropouts
 from mlxbert.weights.families.tables import (
     EMBEDDINGS,
     LAYER,
@@ -26,12 +26,18 @@ def _read_electra(config: ConfigJson) -> EncoderConfig:
         facts,
         embedding_size=width,
         projection=Projection() if width != facts.hidden_size else None,
-        heads=replace(facts.heads, masked_lm=GELU_MASKED_LM, classifier=Transform("gelu")),
+        heads=replace(
+            facts.heads,
+            masked_lm=GELU_MASKED_LM,
+            classifier=Transform("gelu"),
+            dropout=read_both_dropouts(config),
+        ),
     )
 
 
 ELECTRA = replace(
     BERT,
+    class_prefixes={"electra": "Electra"},
     read_config=_read_electra,
     prefixes=("electra.",),
     encoder=encoder_table(

@@ -1,10 +1,20 @@
 """What a model family is, and what all families have in common."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlxbert.config import Absolute, EncoderConfig, HeadConfig, Positions, Transform
+from mlxbert.config import (
+    Absolute,
+    Dropout,
+    EncoderConfig,
+    HeadConfig,
+    HeadDropout,
+    Initialization,
+    Labels,
+    Positions,
+    Transform,
+)
 from mlxbert.errors import ConfigError
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.weights.config_json import ConfigJson
@@ -13,15 +23,6 @@ from mlxbert.weights.keymap import Table
 MIN_EPS, MAX_DROPOUT = 1e-30, 0.999999  # MLX builds no norm without an eps, and no dropout that drops all
 GELU_MASKED_LM = Transform("gelu", norm=True)  # of masked-word heads that do not ask hidden_act
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
-CLASSIFIERS = ("sequence_classifier", "token_classifier")
-# How the names of transformers' classes end that have a part; of parts that share tensors they tell which is meant.
-CLASSES = {
-    "masked_lm": "ForMaskedLM",
-    "next_sentence": "ForNextSentencePrediction",
-    "sequence_classifier": "ForSequenceClassification",
-    "token_classifier": "ForTokenClassification",
-    "question_answering": "ForQuestionAnswering",
-}
 
 
 @dataclass(frozen=True)
@@ -29,21 +30,23 @@ class Family:
     """What has to be known of a family to read and write its checkpoints.
 
     Attributes:
+        class_prefixes: How the names of its classes in transformers begin, by `model_type`.
         read_config: Its `config.json` as facts.
         prefixes: What stands before the encoder's tensors when a head lies beside them, and only then. All are read,
             the first is written.
         encoder: The tensors every checkpoint of the family has.
         parts: Those it may have: the pooler, and heads. A part is there when a tensor is that no other part has, or
-            when `architectures` names its class (see `CLASSES`).
+            when `architectures` names its class (`HeadSpec.class_name`).
         old_spellings: Patterns (regular expressions) in names of old files and what is written today; read only.
         buffers: Patterns (whole names without prefix) of tensors that hold nothing of their own: ids of positions.
         ignored: Patterns of tensors that are no weights of ours: heads of other tasks. `inspect` lists both.
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
         exported: What transformers calls a tensor (plain name) that is written, if a configuration decides that.
-        restated: What a configuration has to say for transformers that it says in another dialect; `None` for what it
-            must not say.
+        config_overrides: Keys of `config.json` that are written for transformers where the file is in another dialect;
+            `None` for a key that is left out.
     """
 
+    class_prefixes: Mapping[str, str]
     read_config: Callable[[ConfigJson], EncoderConfig]
     prefixes: tuple[str, ...]
     encoder: Table
@@ -53,7 +56,7 @@ class Family:
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict)
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
-    restated: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
+    config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
 
 
 def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, **facts: Any) -> EncoderConfig:
@@ -76,10 +79,40 @@ def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, *
         "hidden_act": facts.get("hidden_act") or read_activation(config, "hidden_act", "gelu"),
         "layer_norm_eps": config.number("layer_norm_eps", low=MIN_EPS, high=1.0, default=1e-12),
         "pad_token_id": read_pad(config, 0),
-        "hidden_dropout": config.number("hidden_dropout_prob", low=0.0, high=MAX_DROPOUT, default=0.1),
-        "attention_dropout": config.number("attention_probs_dropout_prob", low=0.0, high=MAX_DROPOUT, default=0.1),
+        "initialization": read_initialization(config),
     }
+    if "dropout" not in facts:
+        facts["dropout"] = read_dropout(config)
     return EncoderConfig(**common | facts, positions=positions, heads=heads)
+
+
+def read_rate(config: ConfigJson, key: str, default: float) -> float:
+    """A rate of dropout; `null` means the default."""
+    return config.number(key, low=0.0, high=MAX_DROPOUT, default=default)
+
+
+def read_dropout(config: ConfigJson, hidden: float = 0.1, attention: float = 0.1) -> Dropout:
+    """The rates and places of BERT; `hidden` and `attention` are what transformers takes where the file has none."""
+    hidden = read_rate(config, "hidden_dropout_prob", hidden)
+    attention = read_rate(config, "attention_probs_dropout_prob", attention)
+    return Dropout(embeddings=hidden, attention=attention, attention_output=hidden, feed_forward=hidden)
+
+
+def read_head_dropout(config: ConfigJson, hidden: float = 0.1) -> HeadDropout:
+    """The rates and places of BERT's heads: `classifier_dropout`, or that of the encoder."""
+    rate = read_rate(config, "classifier_dropout", read_rate(config, "hidden_dropout_prob", hidden))
+    return HeadDropout(classifier=rate, token_classifier=rate)
+
+
+def read_both_dropouts(config: ConfigJson) -> HeadDropout:
+    """Those of heads with a dense layer: the rate of BERT's heads before and after it."""
+    dropout = read_head_dropout(config)
+    return replace(dropout, pooled=dropout.classifier)
+
+
+def read_initialization(config: ConfigJson) -> Initialization:
+    """How new weights are drawn; a standard deviation of 0 means the default to transformers, too."""
+    return Initialization(std=config.number("initializer_range", low=0.0, high=1e6, default=0.02) or 0.02)
 
 
 def read_absolute(config: ConfigJson, first: int = 0) -> Absolute:
@@ -112,27 +145,37 @@ def read_activation(config: ConfigJson, key: str, default: str) -> str:
 
 
 def read_heads(config: ConfigJson, **facts: Any) -> HeadConfig:
-    """Labels and the kind of problem, as all families spell them, with the family's own facts."""
-    problem = config.get("problem_type")
-    if problem is not None and problem not in PROBLEMS:
+    """The labels, as all families spell them, with the family's own facts.
+
+    Raises:
+        ConfigError: `problem_type` is unknown.
+    """
+    if config.get("problem_type") not in (None, *PROBLEMS):
         raise config.refuse("problem_type", f"one of {', '.join(PROBLEMS)}")
     try:
-        return HeadConfig(labels=_labels(config), problem=problem, **facts)
-    except ConfigError as unusable:  # most tasks have no use for labels
-        told = unusable.message.removeprefix(f"{config.path.parent}/")  # the same wherever the model lies
-        return HeadConfig(labels_problem=told, problem=problem, **facts)
+        labels = read_labels(config)
+    except ConfigError:  # most tasks do not use labels; those that do are refused, see `validate`
+        labels = None
+    return HeadConfig(**{"labels": labels, "dropout": read_head_dropout(config)} | facts)
 
 
-def _labels(config: ConfigJson) -> tuple[str, ...]:
+def read_labels(config: ConfigJson) -> Labels:
+    """The classes that a configuration names.
+
+    Raises:
+        ConfigError: It names them in a way that cannot be used.
+    """
+    problem_type = config.get("problem_type")
     named = config.get("id2label")
     if named is None:
-        return tuple(f"LABEL_{number}" for number in range(config.integer("num_labels", most=10**6, default=2)))
+        count = config.integer("num_labels", most=10**6, default=2)
+        return Labels(tuple(f"LABEL_{number}" for number in range(count)), problem_type)
     if not isinstance(named, dict) or set(named) != {str(number) for number in range(len(named))} or not named:
         raise config.refuse("id2label", "a table of the labels 0, 1, 2 and so on")
-    labels = tuple(named[str(number)] for number in range(len(named)))
-    if not all(isinstance(label, str) for label in labels):
+    names = tuple(named[str(number)] for number in range(len(named)))
+    if not all(isinstance(name, str) for name in names):
         raise config.refuse("id2label", "a table of strings")
-    return labels
+    return Labels(names, problem_type)
 
 
 # Models that look like one of ours and are not: run as one, they would give wrong numbers.

@@ -5,7 +5,7 @@ from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Rotation, Transform
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.family import read_facts, read_head_size, read_heads, read_segments
+from mlxbert.weights.families.family import read_dropout, read_facts, read_head_size, read_heads, read_segments
 from mlxbert.weights.families.nomic import NOMIC
 from mlxbert.weights.families.rotation import (
     QKV,
@@ -25,7 +25,9 @@ def _rotation(config: ConfigJson) -> Rotation:
     if not scaling.values:
         rope = config.nested("rope_parameters")
         if rope.get("rope_type") == "linear":
-            return Rotation(read_base(rope, "rope_theta", theta), stretch=rope.number("factor", low=1.0, high=1e6))
+            return Rotation(
+                read_base(rope, "rope_theta", theta), wavelength_scale=rope.number("factor", low=1.0, high=1e6)
+            )
         return Rotation(read_theta(rope, theta))
     config.only("rope_parameters", None, "it says the same as rope_scaling, which is there too")
     if scaling.get("rope_type") is not None:
@@ -33,7 +35,7 @@ def _rotation(config: ConfigJson) -> Rotation:
     scaling.choice("type", ("ntk",))
     scaling.only("mixed_b", None, "mlxbert computes this scaling without it")
     factor = scaling.number("factor", low=1.0, high=1e6)
-    return Rotation(theta * factor, stretch=factor ** (2 / read_head_size(config)))
+    return Rotation(theta * factor, wavelength_scale=factor ** (2 / read_head_size(config)))
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
@@ -42,17 +44,19 @@ def _read(config: ConfigJson) -> EncoderConfig:
     config.only("pack_qkv", True, "mlxbert runs GTE with queries, keys and values in one tensor")
     for key in ("logn_attention_scale", "logn_attention_clip1"):
         config.only(key, False, "mlxbert runs GTE without it")
+    dropout = read_dropout(config, attention=0.0)
     return read_facts(
         config,
         positions=read_rotary(config, (_rotation(config),) * config.integer("num_hidden_layers", most=1000)),
         heads=read_heads(config, masked_lm=Transform("gelu", norm=True)),
         type_vocab_size=read_segments(config, 1, least=0),
         gated=True,
+        dropout=replace(dropout, activation=dropout.feed_forward),
         biases=Biases(up=False),
     )
 
 
-def _restated(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
+def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
     """GTE as Alibaba published it is of the type "new"."""
     if config.get("model_type") != "new":
         return {}
@@ -76,6 +80,7 @@ _LAYER: Table = (
 
 GTE = replace(
     NOMIC,
+    class_prefixes={"gte": "Gte", "new": "Gte"},  # `new`: the dialect of its authors
     read_config=_read,
     prefixes=("gte.", "new."),
     encoder=encoder_table(rotary_embeddings("embeddings.LayerNorm"), _LAYER, "encoder.layer.{}."),
@@ -84,5 +89,5 @@ GTE = replace(
         "masked_lm": masked_lm_table("lm_head.dense", "lm_head.norm", "lm_head.decoder"),
     },
     tied={"lm_head.decoder.weight": WORDS},
-    restated=_restated,
+    config_overrides=_overrides,
 )

@@ -1,8 +1,28 @@
 """ModernBERT: rotated queries and keys, near and far layers, norms before them."""
 
-from mlxbert.config import Biases, EncoderConfig, PreNorm, Rotation, Transform
+import math
+from dataclasses import replace
+
+from mlxbert.config import (
+    Biases,
+    Dropout,
+    EncoderConfig,
+    HeadDropout,
+    Initialization,
+    PreNorm,
+    Rotation,
+    Transform,
+)
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.family import MIN_EPS, Family, read_activation, read_facts, read_heads
+from mlxbert.weights.families.family import (
+    MIN_EPS,
+    Family,
+    read_activation,
+    read_facts,
+    read_heads,
+    read_initialization,
+    read_rate,
+)
 from mlxbert.weights.families.rotation import FREQUENCIES, QKV, read_base, read_rotary, read_theta
 from mlxbert.weights.families.tables import encoder_table
 from mlxbert.weights.keymap import Table, same, split
@@ -55,6 +75,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
         norm=True,
         bias=config.flag("classifier_bias", default=False),
     )
+    rate = read_rate(config, "classifier_dropout", 0.0)
     heads = read_heads(
         config,
         masked_lm=before,
@@ -62,6 +83,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
         classifier=before,
         classifier_pooling=config.choice("classifier_pooling", ("cls", "mean"), "cls"),
         token=before,
+        dropout=HeadDropout(classifier=rate, token_classifier=rate, question_answering=rate),
     )
     mlp_bias = config.flag("mlp_bias", default=False)
     return read_facts(
@@ -71,6 +93,8 @@ def _read(config: ConfigJson) -> EncoderConfig:
         type_vocab_size=0,
         layer_norm_eps=config.number("layer_norm_eps", low=MIN_EPS, high=1.0, default=1e-5),
         block=PreNorm(),
+        dropout=_dropout(config),
+        initialization=_initialization(config),
         gated=True,
         biases=Biases(
             attention=config.flag("attention_bias", default=False),
@@ -78,6 +102,28 @@ def _read(config: ConfigJson) -> EncoderConfig:
             down=mlp_bias,
             norm=config.flag("norm_bias", default=False),
         ),
+    )
+
+
+def _dropout(config: ConfigJson) -> Dropout:
+    attention = read_rate(config, "attention_probs_dropout_prob", 0.0)
+    return Dropout(
+        embeddings=read_rate(config, "embedding_dropout", 0.0),
+        attention=attention,
+        attention_output=attention,
+        activation=read_rate(config, "hidden_dropout_prob", 0.0),
+    )
+
+
+def _initialization(config: ConfigJson) -> Initialization:
+    """Narrower where layers add to the residual stream; padding is drawn as all other rows."""
+    plain = read_initialization(config)
+    return replace(
+        plain,
+        cutoff=config.number("initializer_cutoff_factor", low=1e-3, high=1e3, default=2.0),
+        output_std=plain.std / math.sqrt(2 * config.integer("num_hidden_layers", most=1000)),
+        classifier_std=config.integer("hidden_size") ** -0.5,
+        zero_pad=False,
     )
 
 
@@ -105,6 +151,7 @@ def _with_head(part: str, out: str) -> Table:
 
 
 MODERNBERT = Family(
+    class_prefixes={"modernbert": "ModernBert"},
     read_config=_read,
     prefixes=("model.",),
     encoder=encoder_table(_EMBEDDINGS, _LAYER, "layers.{}.", (same("final_norm", "final_norm"),)),

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from mlxbert.config import EncoderConfig, RelativeBias, Transform
+from mlxbert.config import EncoderConfig, HeadDropout, RelativeBias, Transform
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.family import GELU_MASKED_LM, read_absolute, read_facts, read_heads, read_pad
+from mlxbert.weights.families.family import GELU_MASKED_LM, read_absolute, read_facts, read_heads, read_pad, read_rate
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.families.tables import EMBEDDINGS, FEED_FORWARD, encoder_table
 from mlxbert.weights.keymap import Table, same
@@ -14,10 +14,12 @@ _PAD = 1  # what its positions are counted from, whatever the configuration call
 
 def _read_mpnet(config: ConfigJson) -> EncoderConfig:
     config.only("relative_attention_num_buckets", 32, "MPNet computes with 32 buckets whatever its table holds")
+    rate = read_rate(config, "hidden_dropout_prob", 0.1)  # of heads, too: it has no classifier_dropout
+    dropout = HeadDropout(pooled=rate, classifier=rate, token_classifier=rate)
     return read_facts(
         config,
         positions=RelativeBias(read_absolute(config, _PAD + 1)),
-        heads=read_heads(config, masked_lm=GELU_MASKED_LM, classifier=Transform("tanh")),
+        heads=read_heads(config, masked_lm=GELU_MASKED_LM, classifier=Transform("tanh"), dropout=dropout),
         type_vocab_size=0,
         pad_token_id=read_pad(config, _PAD),
     )
@@ -34,6 +36,7 @@ _LAYER: Table = (
 
 MPNET = replace(
     ROBERTA,
+    class_prefixes={"mpnet": "MPNet"},
     read_config=_read_mpnet,
     prefixes=("mpnet.",),
     encoder=encoder_table(

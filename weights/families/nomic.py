@@ -4,7 +4,15 @@ from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Rotation, Transform
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.family import Family, read_activation, read_facts, read_heads, read_segments
+from mlxbert.weights.families.family import (
+    Family,
+    read_activation,
+    read_dropout,
+    read_facts,
+    read_head_dropout,
+    read_heads,
+    read_segments,
+)
 from mlxbert.weights.families.rotation import (
     FREQUENCIES,
     QKV,
@@ -95,7 +103,13 @@ def _facts(config: ConfigJson, activation: str, theta: float, width: int, *, hea
     return read_facts(
         config,
         positions=read_rotary(config, (Rotation(theta),) * layers, _longest(config)),
-        heads=read_heads(config, masked_lm=Transform(activation, norm=True, bias=head_bias), masked_lm_bias=head_bias),
+        heads=read_heads(
+            config,
+            masked_lm=Transform(activation, norm=True, bias=head_bias),
+            masked_lm_bias=head_bias,
+            dropout=read_head_dropout(config, 0.0),
+        ),
+        dropout=read_dropout(config, 0.0, 0.0),
         type_vocab_size=read_segments(config),
         hidden_act=activation,
         intermediate_size=width,
@@ -120,7 +134,7 @@ def _longest(config: ConfigJson) -> int:
     return min(told)
 
 
-def _restated(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
+def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
     """NomicBERT as its authors published it has the keys of a GPT-2."""
     return stated_for_transformers(facts) if config.get("activation_function") is not None else {}
 
@@ -136,6 +150,7 @@ _LAYER: Table = (
 )
 
 NOMIC = Family(
+    class_prefixes={"nomic_bert": "NomicBert"},
     read_config=_read,
     prefixes=("nomic_bert.", "bert."),
     encoder=encoder_table(rotary_embeddings("emb_ln"), _LAYER, "encoder.layers.{}."),
@@ -149,5 +164,5 @@ NOMIC = Family(
     },
     buffers=(*BUFFERS, FREQUENCIES),
     tied={"cls.predictions.decoder.weight": WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
-    restated=_restated,
+    config_overrides=_overrides,
 )

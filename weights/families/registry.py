@@ -1,5 +1,8 @@
-"""The model families by the `model_type` of a config.json."""
+"""The model families by the `model_type` of a config.json, and a model as its configuration describes it."""
 
+from dataclasses import dataclass
+
+from mlxbert.config import EncoderConfig
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.albert import ALBERT
 from mlxbert.weights.families.bert import BERT
@@ -13,21 +16,8 @@ from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.nomic import NOMIC
 from mlxbert.weights.families.roberta import ROBERTA
 
-FAMILIES: dict[str, Family] = {
-    "bert": BERT,
-    "roberta": ROBERTA,
-    "xlm-roberta": ROBERTA,
-    "camembert": ROBERTA,
-    "distilbert": DISTILBERT,
-    "albert": ALBERT,
-    "electra": ELECTRA,
-    "mpnet": MPNET,
-    "modernbert": MODERNBERT,
-    "nomic_bert": NOMIC,
-    "gte": GTE,
-    "new": GTE,
-    "deberta-v2": DEBERTA,  # version 3 goes by this name, too
-}
+_ALL = (BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA)
+FAMILIES: dict[str, Family] = {model_type: family for family in _ALL for model_type in family.class_prefixes}
 
 
 def family_of(config: ConfigJson) -> tuple[str, Family]:
@@ -42,3 +32,30 @@ def family_of(config: ConfigJson) -> tuple[str, Family]:
     if name not in FAMILIES:
         raise unknown_family(config, name, tuple(FAMILIES))
     return name, FAMILIES[name]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model without its weights.
+
+    Attributes:
+        family_name: The `model_type`.
+        family: What has to be known of it to read and write checkpoints.
+        config_json: The configuration file.
+        config: What it says, as facts of an encoder.
+    """
+
+    family_name: str
+    family: Family
+    config_json: ConfigJson
+    config: EncoderConfig
+
+
+def read_architecture(config_json: ConfigJson) -> Architecture:
+    """The model that a configuration describes.
+
+    Raises:
+        ConfigError: It describes something that mlxbert does not compute.
+    """
+    name, family = family_of(config_json)
+    return Architecture(name, family, config_json, family.read_config(config_json))

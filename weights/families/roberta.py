@@ -8,6 +8,7 @@ from mlxbert.weights.families.bert import BERT
 from mlxbert.weights.families.family import (
     GELU_MASKED_LM,
     read_absolute,
+    read_both_dropouts,
     read_facts,
     read_heads,
     read_pad,
@@ -28,7 +29,9 @@ def _read_roberta(config: ConfigJson) -> EncoderConfig:
     return read_facts(
         config,
         positions=read_absolute(config, pad + 1),
-        heads=read_heads(config, masked_lm=GELU_MASKED_LM, classifier=Transform("tanh")),
+        heads=read_heads(
+            config, masked_lm=GELU_MASKED_LM, classifier=Transform("tanh"), dropout=read_both_dropouts(config)
+        ),
         type_vocab_size=read_segments(config),
         pad_token_id=pad,
     )
@@ -36,6 +39,7 @@ def _read_roberta(config: ConfigJson) -> EncoderConfig:
 
 ROBERTA = replace(
     BERT,
+    class_prefixes={"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
     read_config=_read_roberta,
     prefixes=("roberta.",),
     parts={

@@ -47,7 +47,7 @@ def stated_for_transformers(config: EncoderConfig) -> dict[str, Any]:
     rotation = config.positions.rotations[0]
     plain = {"rope_type": "default", "rope_theta": rotation.theta}
     # transformers calls "linear" what divides every speed.
-    scaled = {"rope_type": "linear", "rope_theta": rotation.theta, "factor": rotation.stretch}
+    scaled = {"rope_type": "linear", "rope_theta": rotation.theta, "factor": rotation.wavelength_scale}
     return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -55,12 +55,12 @@ def stated_for_transformers(config: EncoderConfig) -> dict[str, Any]:
         "num_attention_heads": config.num_attention_heads,
         "intermediate_size": config.intermediate_size,
         "hidden_act": config.hidden_act,
-        "hidden_dropout_prob": config.hidden_dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
+        "hidden_dropout_prob": config.dropout.feed_forward,
+        "attention_probs_dropout_prob": config.dropout.attention,
         "max_position_embeddings": config.positions.max_length,
         "type_vocab_size": config.type_vocab_size,
         "layer_norm_eps": config.layer_norm_eps,
         "pad_token_id": config.pad_token_id,
-        "rope_parameters": plain if rotation.stretch == 1 else scaled,
+        "rope_parameters": plain if rotation.wavelength_scale == 1 else scaled,
         "auto_map": None,
     }

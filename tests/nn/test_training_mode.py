@@ -1,0 +1,83 @@
+"""What training needs of the network: threads of BLAS, compiled steps, attention weights from the network itself."""
+
+import ctypes
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from mlxbert import device
+from mlxbert.device import BLAS, mx, nn
+from mlxbert.errors import InputError
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.nn.pooling import pool
+from tests.helpers.tiny import random_network, tiny_config
+
+IDS = mx.array([[2, 9, 8, 7, 3], [2, 6, 5, 3, 0], [2, 11, 12, 13, 3], [2, 9, 3, 0, 0]])
+MASK = IDS != 0
+
+
+@pytest.mark.skipif(sys.platform != "linux" or device.on_gpu(), reason="streams per core are for CPUs under Linux")
+@pytest.mark.skipif(BLAS.name != "openblas", reason="OpenBLAS says how many threads it has")
+def test_training_gives_blas_its_threads_back() -> None:
+    get_threads = ctypes.CDLL(BLAS.path).openblas_get_num_threads
+    cores = len(os.sched_getaffinity(0))
+    if cores < 2:
+        pytest.skip("one core: nothing to share")
+    network = random_network(tiny_config())
+    mx.eval(network(IDS, MASK).last_hidden_state)
+    assert get_threads() == 1
+    network.train()
+    mx.eval(network(IDS, MASK).last_hidden_state)
+    assert get_threads() == min(cores, 16)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_compiled_network_gives_the_same(training: bool) -> None:
+    network = random_network(tiny_config())
+    network.train(training)
+    plain = network(IDS, MASK).last_hidden_state
+    compiled = mx.compile(lambda ids, mask: network(ids, mask).last_hidden_state)
+    assert np.abs(np.array(compiled(IDS, MASK)) - np.array(plain)).max() < 1e-5
+
+
+def test_a_compiled_step_of_training() -> None:
+    network = random_network(tiny_config())
+    network.train()
+
+    def loss(network: Network, ids: mx.array) -> mx.array:
+        return network.logits("next_sentence", network(ids, ids != 0)).square().mean()
+
+    step = mx.compile(lambda ids: nn.value_and_grad(network, loss)(network, ids)[0])
+    assert np.isclose(step(IDS).item(), loss(network, IDS).item(), rtol=1e-5)
+
+
+def test_ids_from_outside_are_still_checked() -> None:
+    network = random_network(tiny_config())
+    with pytest.raises(InputError, match="10000"):
+        network(mx.array([[2, 10_000, 3]]))
+    with pytest.raises(InputError, match="-1"):
+        network(mx.array([[2, -1, 3]]))
+
+
+def test_attention_pools_the_output_of_the_network() -> None:
+    network = random_network(tiny_config())
+    vectors = pool("attention", network(IDS, MASK, output_attentions=True))
+    assert vectors.shape == (4, network.encoder.config.hidden_size)
+
+
+def test_pooling_leaves_out_the_padding_that_the_network_was_told_of() -> None:
+    network = random_network(tiny_config())
+    together = pool("mean", network(IDS, MASK))
+    alone = pool("mean", network(IDS[1:2, :4]))
+    assert mx.abs(together[1] - alone[0]).max().item() < 1e-5
+
+
+def test_every_head_takes_a_batch_or_an_output() -> None:
+    network = random_network(tiny_config())
+    batch = Batch(IDS, MASK)
+    for head in network.heads:
+        whole, shared = network.logits(head, batch), network.logits(head, network(IDS, MASK))
+        assert mx.array_equal(whole, shared)
