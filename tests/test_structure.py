@@ -30,7 +30,8 @@ ROOMS = (
 # The order within rooms that have one.
 INSIDE = {
     "mlxbert.nn": (
-        *("kernels", "activations", "positions", "attention", "blocks", "encoder", "pooling", "heads", "initialize", "embedder"),
+        *("kernels", "activations", "positions", "attention", "blocks", "encoder", "pooling"),
+        *("heads", "initialize", "embedder"),
     ),
     "mlxbert.weights": (
         *("config_json", "keymap", "formats", "google", "families", "hub", "source", "folder", "tokenizers"),

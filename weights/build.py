@@ -14,7 +14,7 @@ from mlxbert.nn.positions import Context
 from mlxbert.weights import keymap, validate
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families.registry import Architecture
-from mlxbert.weights.formats.quantized import Quantization, put, quantizable
+from mlxbert.weights.formats.quantized import Quantization, quantizable, quantize_modules
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
@@ -205,7 +205,7 @@ def _fill(
             kept -= {*entry.ours}
             loaded |= {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
     if quantization is not None:
-        put(module, quantization, kept)
+        quantize_modules(module, quantization, kept)
     kept_as_is = {name: array for name, array in parameters(module).items() if within + name in fresh}
     module.load_weights([*((name.removeprefix(within), array) for name, array in loaded.items()), *kept_as_is.items()])
     module.eval()

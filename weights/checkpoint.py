@@ -85,7 +85,7 @@ def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -
         raise CheckpointError(
             f"{folder}: weights stored as {min(map(str, named))!r}, expected {int8_rows.STORAGE!r} or plain floats"
         )
-    return int8_rows.Rows() if named else read_quantization(config_json)
+    return int8_rows.Int8Rows() if named else read_quantization(config_json)
 
 
 @lru_cache(maxsize=16)
@@ -136,7 +136,7 @@ def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mappin
 
     Tensors tell, unless a part shares all that are there with another: then the class does that the model was saved as.
     """
-    classes = config_json.texts("architectures")
+    classes = config_json.strings("architectures")
     choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier goes by the others' names
     found = []
     for part, wanted in known.items():
@@ -164,7 +164,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
             hint="merge the adapter into the model and save it (peft: merge_and_unload)",
         )
     family_name, family = family_of(config_json)
-    weights = open_weights(folder, config_json.texts("architectures"), opened.headers)
+    weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
     if weights.format == TENSORFLOW:
         config_json = completed(config_json, weights.tensors)
     config = family.read_config(config_json)
@@ -174,7 +174,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
             f"{config_json.path.name}"
         )
     storage = _read_storage(folder, config_json, weights)
-    tensors = storage.meant(folder, weights.tensors) if storage else weights.tensors
+    tensors = storage.unpacked(folder, weights.tensors) if storage else weights.tensors
     names = _plain_names(folder, tensors, family)
     known = _names_of_parts(family, config)
     parts = _parts(config_json, known, names)

@@ -157,7 +157,7 @@ def _read_dense(folder: Path, read: _Read) -> nn.Module:
     config.only("module_output_name", _SENTENCE, f"mlxbert writes {_SENTENCE!r} only")
     width, out = config.integer("in_features"), config.integer("out_features")
     bias, residual = config.flag("bias", default=True), config.flag("use_residual", default=False)
-    function = config.text("activation_function", default="torch.nn.modules.activation.Tanh")
+    function = config.string("activation_function", default="torch.nn.modules.activation.Tanh")
     name = function.rpartition(".")[2]
     if not function.startswith("torch.") or name not in _ACTIVATIONS:
         known = ", ".join(f"torch's {name}" for name in _ACTIVATIONS)

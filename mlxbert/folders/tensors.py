@@ -146,7 +146,7 @@ def alike(a: Tensor, b: Tensor) -> mx.array:
 def _off(tensor: Tensor) -> mx.array:
     """The rounding error that each number may have."""
     if tensor.storage is not None:
-        return tensor.storage.steps(tensor.array)
+        return tensor.storage.rounding_error(tensor.array)
     return mx.abs(tensor.array) * _HALVES[tensor.stored] + _SMALLEST_HALF if tensor.stored in _HALVES else mx.array(0.0)
 
 

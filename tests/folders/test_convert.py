@@ -202,7 +202,7 @@ def test_a_card_tells_of_the_last_conversion_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", [None, 3, b"a", ["a"]])
 def test_a_source_that_is_none(source: object, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=f"source is of type {type(source).__name__}, expected a name of the hub"):
+    with pytest.raises(ArgumentError, match=f"source is of type {type(source).__name__}, expected a hub name"):
         mlxbert.convert(source, tmp_path / "b")  # type: ignore[arg-type]
 
 

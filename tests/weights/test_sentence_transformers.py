@@ -207,7 +207,7 @@ def _entry(kind: str = "sentence_transformers.models.Pooling", path: str = "1_Po
         (_entry(path="1_Pooling/../../x"), "expected one inside"),
         (_entry(path="/etc"), "path '/etc', expected one inside"),
         (_entry(path="..\\x"), "expected one inside"),
-        ({"0": "x"}, "expected a JSON list, found dict"),
+        ({"0": "x"}, "expected a JSON array, found dict"),
         (["Transformer"], "expected a list of modules with type and path, found 'Transformer'"),
         ([{"type": "sentence_transformers.models.Transformer"}], "modules with type and path"),
         ([{"path": None, "type": "sentence_transformers.models.Transformer"}], "modules with type and path"),
