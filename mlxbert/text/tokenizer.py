@@ -197,8 +197,8 @@ class Tokenizer:
         first = shorter if len(texts[0]) <= len(texts[1]) else room - shorter
         return self._assemble([texts[0].cut(0, first), texts[1].cut(0, room - first)], truncated=True)
 
-    def lead(self, prompt: str) -> int:
-        """How many tokens stand before the text when `prompt` is put before it, the first special token included."""
+    def prompt_length(self, prompt: str) -> int:
+        """How many tokens precede the text: the first special token and those of `prompt`."""
         before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
         return before + len(self._split(prompt))
 
