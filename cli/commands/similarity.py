@@ -45,7 +45,7 @@ def similarity(
     screen = session.Screen(session.View(vectors.similarity, gap=False), out)
     for result in found:
         screen.write(result)
-    session.report(usage.texts + screen.failed, usage.cut, screen.failed, "each says why behind the others")
+    session.report(usage.texts + screen.failed, usage.truncated, screen.failed, "each says why behind the others")
 
 
 def _open(texts: Sequence[str], source: InputOptions, *, alone: bool) -> Source:
