@@ -11,9 +11,10 @@ import pytest
 
 import mlxbert
 from mlxbert.device import mx
+from mlxbert.nn.encoder import Batch
 from mlxbert.tasks.next_sentence import Pair
 from mlxbert.tasks.task import Job, Task, evaluation_mode, task_function
-from mlxbert.text.batch import WINDOW, Batch, Usage
+from mlxbert.text.batch import WINDOW, Usage
 from tests.helpers.tiny import CONFIG, random_network, save, tiny_config
 
 TEXT = "the [MASK] sat on the mat"
