@@ -104,7 +104,9 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         )
         vectors = np.array(self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0))
         if not np.isfinite(vectors).all():
-            raise MlxbertError("the model computed vectors that are no numbers (NaN)", hint="try --dtype float32")
+            raise MlxbertError(
+                "the model computed vectors that are not finite (NaN or infinite)", hint="try --dtype float32"
+            )
         return list(vectors)
 
     def result(self, job: Job[str], outputs: Sequence["Vector"]) -> Embedding:

@@ -23,20 +23,19 @@ Words = list[tuple[int, float]]
 
 
 class MaskedPlace(NamedTuple):
-    """A mask: its place in the text, and the encoding and the token there that predict it."""
+    """A mask: its place in the text, and its token within the encoding that predicts it."""
 
     position: int
     start: int
     end: int
-    encoding: int
     token: int
 
 
 @dataclass(frozen=True)
 class MaskJob(Job[str]):
-    """A text and its masks, in the order of the text."""
+    """A text and, for each of its encodings, the masks that it predicts; all in the order of the text."""
 
-    masks: Sequence[MaskedPlace]
+    masks: Sequence[Sequence[MaskedPlace]]
 
 
 class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
@@ -78,25 +77,25 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             raise InputError(
                 f"no {wanted}{within} in the text {_shortened(item)}", hint=f"put {COMMON_MASK} where a word is missing"
             )
-        masks = []
+        masks: list[list[MaskedPlace]] = [[] for _ in encodings]
         for number, token in places:
             start, end = encodings[number].offsets[token]
             span = spelled[start:end]  # some mask tokens include the spaces around them
             start, end = start + len(span) - len(span.lstrip()), end - len(span) + len(span.rstrip())
             start, end = restore(start), restore(end)
-            masks.append(MaskedPlace(encodings[number].positions[token], start, end, number, token))
+            masks[number].append(MaskedPlace(encodings[number].positions[token], start, end, token))
         return MaskJob(item, encodings, self.overflow == "truncate" and encodings[0].truncated, masks)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
         """For each row, for each of its masks: the best words."""
         network = self.model.network
         output = network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        masks = [[mask.token for mask in job.masks if mask.encoding == number] for job, number in parts]
-        rows = [row for row, tokens in enumerate(masks) for _ in tokens]
-        columns = [token for tokens in masks for token in tokens]
+        masks = [job.masks[number] for job, number in parts]
+        rows = [row for row, places in enumerate(masks) for _ in places]
+        columns = [mask.token for places in masks for mask in places]
         # The product with the vocabulary costs as much as several layers: only masked places go through it.
         words = iter(self._best_words(network.logits("masked_lm", output.select(mx.array(rows), mx.array(columns)))))
-        return [[next(words) for _ in tokens] for tokens in masks]
+        return [[next(words) for _ in places] for places in masks]
 
     def _best_words(self, logits: mx.array) -> list[Words]:
         """Logits (M, V) of M masks to the best words for each."""
@@ -115,9 +114,11 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     def result(self, job: MaskJob, outputs: Sequence[list[Words]]) -> FillMask:
         """The text's masks with their words."""
-        # The masks of an encoding are in the order of the text, and so are the encodings.
-        words = itertools.chain.from_iterable(outputs)
-        masks = (self._mask(job.item, mask, best) for mask, best in zip(job.masks, words, strict=True))
+        masks = (
+            self._mask(job.item, mask, words)
+            for places, best in zip(job.masks, outputs, strict=True)
+            for mask, words in zip(places, best, strict=True)
+        )
         return FillMask(job.item, tuple(masks), job.truncated)
 
     def _mask(self, text: str, mask: MaskedPlace, words: Words) -> Mask:

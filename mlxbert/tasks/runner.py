@@ -55,7 +55,7 @@ def _run(
     index = 0
     for prepared in _ahead(items, prepare):
         alone = index == 0 and len(prepared) == 1
-        if on_error == "raise":  # nothing after the first bad item will be asked for
+        if on_error == "raise":  # no result after the first bad item is needed
             bad = next((place for place, job in enumerate(prepared) if isinstance(job, InputError)), len(prepared) - 1)
             prepared = prepared[: bad + 1]
         results = iter(compute([job for job in prepared if not isinstance(job, InputError)]))
@@ -72,7 +72,7 @@ def _run(
 def _ahead(items: Iterable[Item | InputError], prepare: Callable[[Item], Job]) -> Iterator[list[Job | InputError]]:
     """Windows of jobs, each prepared on another thread while the one before is computed.
 
-    The items themselves are taken on this thread: whoever made the iterable may have reasons to stay on one.
+    The items themselves are read on this thread: an iterable may be bound to the thread that made it.
     """
 
     def prepare_all(window: list[Item | InputError]) -> list[Job | InputError]:
@@ -90,7 +90,7 @@ def _ahead(items: Iterable[Item | InputError], prepare: Callable[[Item], Job]) -
         while True:
             try:
                 window = next(source, None)
-            except Exception:  # the source failed: the items before that are not lost
+            except Exception:  # the source failed: earlier items are not lost
                 yield waiting.result()
                 raise
             following = None if window is None else thread.submit(prepare_all, window)

@@ -1,12 +1,12 @@
 """The base of all tasks, and of their public functions: `Task` is what a new task subclasses."""
 
 import functools
-import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from mlxbert.device import nn
@@ -43,7 +43,7 @@ class Job(Generic[Item]):
 class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     """A model and checked options; `prepare` and `compute` turn items into results.
 
-    A subclass defines `prepare`, `forward` and `result`, and names itself.
+    A subclass sets `name` and `overflows`, and implements `prepare`, `forward` and `result`.
 
     Attributes:
         name: The task's name in `mlxbert.nn.heads.TASKS`.
@@ -88,7 +88,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             parts: For each row its job and the number of the encoding within the job.
 
         Returns:
-            One output per row, as Python or NumPy values: nothing of it stays to be computed.
+            One output per row, as evaluated Python or NumPy values.
         """
 
     @abstractmethod
@@ -144,24 +144,24 @@ def task_function(
     """Makes the public function of a task from a function that takes the model and options and returns the task.
 
     The public function takes one item and returns its result, or takes an iterable of items and returns an iterator of
-    results. It has two more parameters, which the docstring has to describe: the inputs, and `on_error` (see `run`;
-    one item always raises). The task alone, for whoever calls `prepare` and `compute`: `function.task(model, …)`.
+    results. It has two more parameters, which the docstring has to describe: the inputs, and `on_error` (see `run`; a
+    single item always raises). `function.task(model, …)` returns the task alone, to call `prepare` and `compute` on.
 
     Args:
         inputs: The name of the parameter that takes the inputs.
     """
 
     def decorate(make: Callable[Concatenate[Model, P], Task[Item, Any, Any, Result]]) -> Any:
-        made, kinds = inspect.signature(make), inspect.Parameter
+        made = signature(make)
         model, *options = made.parameters.values()
-        given = kinds(inputs, kinds.POSITIONAL_OR_KEYWORD)
-        on_error = kinds("on_error", kinds.KEYWORD_ONLY, default="raise", annotation=str)
+        given = Parameter(inputs, Parameter.POSITIONAL_OR_KEYWORD)
+        on_error = Parameter("on_error", Parameter.KEYWORD_ONLY, default="raise", annotation=str)
         parameters = sorted([model, given, *options, on_error], key=lambda parameter: parameter.kind)
-        signature = made.replace(parameters=parameters, return_annotation=made.empty)
+        shown = made.replace(parameters=parameters, return_annotation=made.empty)
 
         @functools.wraps(make, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         def function(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)
+            bound = shown.bind(*args, **kwargs)
             items, on_error = bound.arguments.pop(inputs), bound.arguments.pop("on_error", "raise")
             check_on_error(on_error)
             task = make(*bound.args, **bound.kwargs)
@@ -169,7 +169,7 @@ def task_function(
                 return task.compute([task.prepare(items)])[0]
             return task.run(items, on_error)
 
-        function.__signature__, function.task = signature, make  # type: ignore[attr-defined]
+        function.__signature__, function.task = shown, make  # type: ignore[attr-defined]
         return function
 
     return decorate
@@ -203,5 +203,7 @@ def check_finite(scores: list[float]) -> list[float]:
         MlxbertError: A weight is not finite, or a value exceeded the range of the dtype.
     """
     if not all(map(math.isfinite, scores)):
-        raise MlxbertError("the model computed scores that are no numbers (NaN)", hint="try --dtype float32")
+        raise MlxbertError(
+            "the model computed scores that are not finite (NaN or infinite)", hint="try --dtype float32"
+        )
     return scores

@@ -36,7 +36,7 @@ class Usage:
         padded_tokens: Tokens of the batches, padding included.
         batches: Forward passes.
         texts: Texts with a result.
-        truncated: How many of these texts were too long for the model and lost their end.
+        truncated: How many of these texts were truncated to fit the model.
     """
 
     inputs: int = 0
