@@ -23,7 +23,8 @@ from mlxbert.cli.commands.tokenize import tokenize
 from mlxbert.cli.commands.verify import verify
 from mlxbert.cli.options import flatten
 from mlxbert.cli.session import listen
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
+from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.errors import ArgumentError, MlxbertError
 
 app = typer.Typer(
@@ -59,7 +60,7 @@ def options(
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs the program and gives its exit status."""
-    render.hush(False)
+    console.set_quiet(False)
     try:
         status = app(arguments, standalone_mode=False)
         if sys.stdout is not None:
@@ -67,18 +68,18 @@ def run(arguments: list[str] | None = None) -> int:
         return status if isinstance(status, int) else 0
     except typer.TyperException as problem:
         if problem.format_message():  # empty where typer has shown the help instead
-            render.say("error", problem.format_message())
+            console.say("error", problem.format_message())
         return 2
     except MlxbertError as problem:
-        render.say("error", problem.message)
+        console.say("error", problem.message)
         if problem.hint:
-            render.say("hint", problem.hint)
+            console.say("hint", problem.hint)
         return 2 if isinstance(problem, ArgumentError) else 1
-    except (render.OutputClosedError, BrokenPipeError):  # whoever read our output has had enough
+    except (OutputClosedError, BrokenPipeError):  # whoever read our output has had enough
         _drop_output()
         return 0
     except OSError as problem:
-        render.say("error", f"{problem.filename or 'output'}: {problem.strerror}")
+        console.say("error", f"{problem.filename or 'output'}: {problem.strerror}")
         _drop_output()
         return 1
     except (KeyboardInterrupt, typer.Abort):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mlxbert.cli.options import Format, InputOptions
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError
 
 STDIN = "-"
@@ -90,7 +90,7 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: Sequ
             raise ArgumentError(f"there are arguments and --{name}, which goes with --input")
     for argument in arguments:
         if argument.endswith(tuple(_ENDINGS)) and len(argument) < 256 and Path(argument).is_file():
-            render.say("hint", f"{argument} is taken as a text; --input {argument} reads the file")
+            console.say("hint", f"{argument} is taken as a text; --input {argument} reads the file")
     records: Iterator[Values | InputError]
     records = iter([tuple(arguments)] if len(names) > 1 else [(text,) for text in arguments])
     alone = len(names) > 1 or len(arguments) == 1

@@ -7,6 +7,8 @@ where typer reads them, and hands the command the filled dataclasses.
 import dataclasses
 import functools
 import inspect
+import re
+import shlex
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -242,3 +244,22 @@ def flatten(command: Callable[..., None], listen: Callable[[TalkOptions], None])
     flat.__doc__ = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
     del flat.__dict__["__wrapped__"]  # typer would look through it at the unspread signature
     return flat
+
+
+# `name='value'`, `name=True`, `name=8`, or `name=` before a space or at the end.
+_ARGUMENT = re.compile(r"""\b([a-z]\w*)=(?:(True|False)\b|'([^']+)'|"([^"]+)"|(\d[\w.]*)|(?=[\s,;.)]|$))""")
+
+
+def to_options(text: str) -> str:
+    """A hint of the library as one for the command line.
+
+    `dtype='float32'` becomes `--dtype float32`, `overwrite=True` becomes `--overwrite`, `top_k=` becomes `--top-k`.
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, truth, *values = found.groups()
+        no = "no-" if truth == "False" else ""
+        value = next((f" {shlex.quote(value)}" for value in values if value), "")
+        return f"--{no}{name.replace('_', '-')}{value}"
+
+    return _ARGUMENT.sub(option, text)

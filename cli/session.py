@@ -13,9 +13,9 @@ from mlxbert.cli.inputs import ARGUMENTS, Source, Values
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output.file import FileOutput
 from mlxbert.cli.output.fingerprint import hash_file, hash_folder
-from mlxbert.cli.output.format import OutputFormat
+from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.formats import JsonLines
-from mlxbert.cli.views import progress, render
+from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.results import Failure
 from mlxbert.weights.source import BUILTIN
@@ -55,7 +55,7 @@ class _Talk(logging.Handler):
     """Shows what the library logs as notes and hints."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        render.say("hint" if record.levelno >= logging.WARNING else "note", record.getMessage())
+        console.say("hint" if record.levelno >= logging.WARNING else "note", record.getMessage())
 
 
 def listen(options: TalkOptions) -> None:
@@ -64,7 +64,7 @@ def listen(options: TalkOptions) -> None:
     log.handlers = [_Talk()]
     log.propagate = False
     log.setLevel(logging.DEBUG if options.verbose else logging.WARNING)
-    render.hush(options.quiet)
+    console.set_quiet(options.quiet)
 
 
 def load(task: str, options: ModelOptions) -> "Model":
@@ -73,7 +73,7 @@ def load(task: str, options: ModelOptions) -> "Model":
 
     if options.model == BUILTIN:
         quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
-        render.say("note", f"built-in model, small, English{quality}")
+        console.say("note", f"built-in model, small, English{quality}")
     with progress.download(options.model) as update:
         return load_model(
             options.model,
@@ -91,8 +91,8 @@ class Screen:
 
     def __init__(self, view: View, options: OutputOptions) -> None:
         self.view = view
-        self.drawn = render.at_terminal() and not options.json
-        self.console = render.console() if self.drawn else None
+        self.drawn = console.at_terminal() and not options.json
+        self.console = console.stdout() if self.drawn else None
         self.first = True
         self.failed = self.cut = 0
 
@@ -101,9 +101,9 @@ class Screen:
         self.failed += isinstance(result, Failure)
         self.cut += getattr(result, "truncated", False)
         if self.console is None:
-            render.put_line(render.to_json(result.to_dict()))
+            json_lines.put_line(json_lines.to_json(result.to_dict()))
         elif isinstance(result, Failure):
-            render.say("error", f"input {result.index}: {result.error.message}")
+            console.say("error", f"input {result.index}: {result.error.message}")
         else:
             if self.view.gap and not self.first:
                 self.console.print()
@@ -157,12 +157,12 @@ def stream(
     """
     sink = _file(source, options, task) if options.output is not None else nullcontext(Screen(view, options))
     skipped = results = 0
-    long = source.name != ARGUMENTS and (options.output is not None or not render.at_terminal())
+    long = source.name != ARGUMENTS and (options.output is not None or not console.at_terminal())
     start = time.perf_counter()
     with sink as out:
         if isinstance(out, FileOutput):
             skipped = sum(1 for _ in itertools.islice(source.records, out.done))
-        with render.progress(source.size, shown=long, before=(source.done(), skipped)) as update:
+        with progress.records(source.size, shown=long, before=(source.done(), skipped)) as update:
             for result in numbered(work(source.records), skipped, strict=source.strict):
                 results += 1
                 out.write(result)
@@ -197,9 +197,9 @@ def report(results: int, cut: int, failed: int, failures: str) -> None:
         MlxbertError: Some failed.
     """
     if not results:
-        render.say("note", "the input is empty")
+        console.say("note", "the input is empty")
     if cut:
-        render.say(
+        console.say(
             "note",
             f"{cut:,} of {results:,} inputs were longer than the model takes and were cut; --overflow says what to do",
         )
@@ -209,7 +209,7 @@ def report(results: int, cut: int, failed: int, failures: str) -> None:
 
 def _summarize(usage: "Usage", results: int, before: int, seconds: float) -> None:
     earlier = f", behind {before:,} of an earlier run" if before else ""
-    render.say(
+    console.say(
         "note",
         f"{results:,} texts{earlier}, {usage.tokens:,} tokens in {seconds:.1f} s: {results / seconds:,.1f} texts/s, "
         f"{usage.tokens / seconds:,.0f} tokens/s, {usage.padding:.1%} padding",
@@ -219,7 +219,7 @@ def _summarize(usage: "Usage", results: int, before: int, seconds: float) -> Non
 def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:
     assert options.output is not None
     if source.path is None and source.name != ARGUMENTS:
-        render.say("note", f"input is {source.name}: should this run be interrupted, it cannot go on where it stopped")
+        console.say("note", f"input is {source.name}: should this run be interrupted, it cannot go on where it stopped")
     manifest = task.manifest() | {
         "input": None if source.path is None else hash_file(source.path),
         "read_as": list(source.read_as),
@@ -229,9 +229,9 @@ def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:
 
 def show_object(value: dict[str, Any], draw: Callable[[], Iterable["RenderableType"]], options: OutputOptions) -> None:
     """One object: drawn at a terminal, one line of JSON for a pipe or with `--json`."""
-    if render.at_terminal() and not options.json:
-        console = render.console()
+    if console.at_terminal() and not options.json:
+        screen = console.stdout()
         for part in draw():
-            console.print(part)
+            screen.print(part)
     else:
-        render.put_line(render.to_json(value))
+        json_lines.put_line(json_lines.to_json(value))

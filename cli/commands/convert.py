@@ -11,7 +11,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.commands.verify import differences, measured
 from mlxbert.cli.options import Offline, OutputOptions, Revision
-from mlxbert.cli.views import progress, render
+from mlxbert.cli.views import console, progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -82,20 +82,20 @@ def convert(
 def _draw(found: "Conversion") -> Iterator["RenderableType"]:
     rows: list[tuple[str, object]] = [
         ("from", f"{found.source} ({found.family}, {found.format})"),
-        ("files", f"{len(found.written)} and a manifest, {render.size(found.bytes)}"),
+        ("files", f"{len(found.written)} and a manifest, {console.size(found.bytes)}"),
     ]
     rows += [("changed", sentence) for sentence in found.changed or ("nothing",)]
     training = [name for name in found.left_out if _TRAINING.fullmatch(name)]
     others = [name for name in found.left_out if not _TRAINING.fullmatch(name)]
     rows += [("left out", _counted("tensors", others))] if others else []
     rows += [("left out", _counted("of an optimizer", training))] if training else []
-    yield from render.facts(str(found.folder), rows)
+    yield from console.facts(str(found.folder), rows)
     apart, tensors = found.difference, found.difference["tensors"]
     if not apart["agree"]:
-        yield from render.facts("the result does not agree with its source", [])
+        yield from console.facts("the result does not agree with its source", [])
         yield from differences([(one["kind"], one["text"]) for one in apart["differences"]], tensors)
     if apart["notes"]:
-        yield from render.facts("notes on source (A) and result (B)", [("", note) for note in apart["notes"]])
+        yield from console.facts("notes on source (A) and result (B)", [("", note) for note in apart["notes"]])
     yield from measured(tensors, apart["outputs"], " against the source")
 
 

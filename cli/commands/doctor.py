@@ -8,7 +8,7 @@ from typing import Any
 from mlxbert import __version__
 from mlxbert.cli import session
 from mlxbert.cli.options import OutputOptions
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
 
 _PACKAGES = ("mlx", "mlx-metal", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13", "numpy", "tokenizers", "rich", "typer")
 
@@ -22,9 +22,9 @@ def doctor(out: OutputOptions) -> None:
     versions = report["packages"]
     shown = [(key, value) for key, value in report.items() if key not in ("packages", "problems")]
     shown += [(f"package {name}", version) for name, version in versions.items()]
-    session.show_object(report, lambda: render.facts("mlxbert doctor", shown), out)
+    session.show_object(report, lambda: console.facts("mlxbert doctor", shown), out)
     for problem in report["problems"]:
-        render.say("hint", problem)
+        console.say("hint", problem)
 
 
 def _report() -> dict[str, Any]:

@@ -9,9 +9,9 @@ from mlxbert.cli import session
 from mlxbert.cli.inputs import ARGUMENTS, open_input, single
 from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, VectorOptions
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.output.format import OutputFormat
+from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.formats import VECTORS, choose
-from mlxbert.cli.views import render, vectors
+from mlxbert.cli.views import console, vectors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +67,7 @@ def _format(model: "Model", path: "Path | None", given: dict[str, Any]) -> Outpu
     embedder = model.embedder.variant(**{name: given[name] for name in ("pooling", "normalize", "dimensions")})
     say_assumed(model, given["pooling"])
     if given["normalize"] is None and model.embedder.unit and not embedder.unit:
-        render.say("note", "cut vectors are no longer of length 1; --normalize makes them so")
+        console.say("note", "cut vectors are no longer of length 1; --normalize makes them so")
     about = {"model": model.source, "options": json.dumps(given, sort_keys=True)}
     return choose(path, VECTORS, width=embedder.size, metadata=about)
 
@@ -75,4 +75,4 @@ def _format(model: "Model", path: "Path | None", given: dict[str, Any]) -> Outpu
 def say_assumed(model: "Model", pooling: str | None) -> None:
     """Says that a model's pooling was assumed, where nobody named one."""
     if not model.embedder.config.stated and pooling is None:
-        render.say("note", f"{model.source} has no modules.json: mean pooling is assumed")
+        console.say("note", f"{model.source} has no modules.json: mean pooling is assumed")

@@ -8,7 +8,7 @@ from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input, single
 from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.views import render
+from mlxbert.cli.views import fill_mask as view
 from mlxbert.errors import ArgumentError
 
 
@@ -44,7 +44,7 @@ def fill_mask(
             batch_tokens=model.batch_tokens,
             on_error=opened.on_error,
         ),
-        session.View(render.fill_mask),
+        session.View(view.draw),
         out,
         task=session.Task("fill-mask", loaded, model, given),
     )

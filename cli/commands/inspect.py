@@ -8,7 +8,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import Offline, OutputOptions, Revision
-from mlxbert.cli.views import progress, render
+from mlxbert.cli.views import console, progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,18 +69,18 @@ def _lacking(found: dict[str, Any], task: str, parts: Iterable[str]) -> str | No
 
 
 def _draw(found: dict[str, Any], *, whole: bool) -> Iterator["RenderableType"]:
-    yield from render.facts(f"{found['family']} in {found['folder']}", _summary(found))
-    yield from render.facts("configuration", _config_rows(found["config"]))
-    yield from render.facts("tokenizer", _tokenizer_rows(found["tokenizer"]))
-    yield from render.facts("vectors", _vector_rows(found["embedding"]))
-    yield from render.facts("parts", _part_rows(found["parts"]))
+    yield from console.facts(f"{found['family']} in {found['folder']}", _summary(found))
+    yield from console.facts("configuration", _config_rows(found["config"]))
+    yield from console.facts("tokenizer", _tokenizer_rows(found["tokenizer"]))
+    yield from console.facts("vectors", _vector_rows(found["embedding"]))
+    yield from console.facts("parts", _part_rows(found["parts"]))
     total = found["parameters"]["total"]
-    yield from render.facts(
+    yield from console.facts(
         "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in found["parameters"].items()]
     )
-    yield from render.facts("memory", [(dtype, f"{render.size(size):>14}") for dtype, size in found["memory"].items()])
+    yield from console.facts("memory", [(dtype, f"{console.size(size):>14}") for dtype, size in found["memory"].items()])
     if rows := list(_unused_rows(found)):
-        yield from render.facts("not used", rows)
+        yield from console.facts("not used", rows)
     yield _tensors(found["tensors"] if whole else _by_layer(found["tensors"]))
 
 
@@ -97,7 +97,7 @@ def _summary(found: dict[str, Any]) -> _Rows:
     if limits["sentence_transformers"] is not None:
         yield "for vectors", f"{found['embedding']['max_length']} tokens, by its sentence-transformers files"
     where = "" if weights["here"] else ", on the hub, not downloaded"
-    yield "weights", f"{weights['format']}, {weights['storage']}, {render.size(weights['bytes'])} in {files}{where}"
+    yield "weights", f"{weights['format']}, {weights['storage']}, {console.size(weights['bytes'])} in {files}{where}"
     if found["labels"]:
         yield "labels", _shown(found["labels"])
 
@@ -173,13 +173,13 @@ def _size(shape: Iterable[int]) -> str:
 def _tensors(rows: list[dict[str, Any]]) -> "RenderableType":
     """Numbers first; where a terminal is narrow, each name of a tensor and what it becomes has a line of its own."""
     texts = [[row[key] for key in ("stored_as", "name", "becomes") if key in row] for row in rows]
-    wide = max(len(" → ".join(names)) for names in texts) + _COLUMNS <= render.console().width
+    wide = max(len(" → ".join(names)) for names in texts) + _COLUMNS <= console.stdout().width
     lines: list[tuple[str, ...]] = []
     for row, (name, *others) in zip(rows, texts, strict=True):
         more = [f"→ {other}" for other in others]
         lines.append((row["dtype"], _size(row["shape"]), " ".join([name, *more]) if wide else name))
         lines += [] if wide else [("", "", f"  {other}") for other in more]
-    return render.listing(("dtype", "shape", "tensor → becomes"), lines)
+    return console.listing(("dtype", "shape", "tensor → becomes"), lines)
 
 
 def _by_layer(tensors: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import OutputOptions, Revision, TalkOptions
-from mlxbert.cli.views import progress, render
+from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ def models_remove(
     removal = Removal(name, revision)
     facts = {"name": name, "revisions": removal.commits, "folder": str(removal.folder), "bytes": removal.size}
     if not yes and not _agreed(facts):
-        render.say("note", "nothing was removed")
+        console.say("note", "nothing was removed")
         return
     removal.execute()
-    render.say("note", f"{render.size(removal.size)} freed")
-    session.show_object(facts, lambda: render.facts(f"removed {name}", _rows(facts)), out)
+    console.say("note", f"{console.size(removal.size)} freed")
+    session.show_object(facts, lambda: console.facts(f"removed {name}", _rows(facts)), out)
 
 
 def _check_name(name: str) -> None:
@@ -101,12 +101,12 @@ def _agreed(facts: dict[str, Any]) -> bool:
     """Shows what would go and asks at a terminal."""
     if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ArgumentError(
-            f"{facts['name']}: would remove {facts['folder']} ({render.size(facts['bytes'])}), and nobody is there to "
+            f"{facts['name']}: would remove {facts['folder']} ({console.size(facts['bytes'])}), and nobody is there to "
             "be asked",
             hint="--yes removes it without asking",
         )
-    console = render.console(stderr=True)
-    for part in render.facts(f"{facts['name']}, in the cache that other programs share", _rows(facts)):
+    console = console.stderr()
+    for part in console.facts(f"{facts['name']}, in the cache that other programs share", _rows(facts)):
         console.print(part)
     # typer's own question would write to stdout, which is data only, when that is no terminal.
     print("remove it? [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201
@@ -114,7 +114,7 @@ def _agreed(facts: dict[str, Any]) -> bool:
 
 
 def _put_path(folder: Path) -> None:
-    render.put_line(render.visible(str(folder)))
+    json_lines.put_line(console.visible(str(folder)))
 
 
 def _builtin() -> dict[str, Any]:
@@ -165,39 +165,3 @@ def _revision(snapshot: "Snapshot", references: dict[str, str]) -> dict[str, Any
         "folder": str(snapshot.folder),
     }
 
-
-def _draw(found: dict[str, Any]) -> Iterator["RenderableType"]:
-    builtin, *cached = found["models"]
-    yield from render.facts(builtin["name"], _rows(builtin))
-    yield from render.facts("hub cache", [("folder", found["cache"])])
-    if cached:
-        yield render.listing(
-            ("name", "family", "size", "revision", "complete"),
-            (
-                (
-                    model["name"],
-                    model["family"],
-                    render.size(revision["bytes"]),
-                    ", ".join(revision["names"]) or revision["commit"][:12],
-                    {True: "yes", False: "no", None: "not known"}[revision["complete"]],
-                )
-                for model in cached
-                for revision in model["revisions"]
-            ),
-        )
-
-
-def _rows(facts: dict[str, Any]) -> Iterable[tuple[str, object]]:
-    for key, value in facts.items():
-        if key == "bytes":
-            yield "size", render.size(value)
-        elif key != "name":
-            yield key, _shown(value)
-
-
-def _shown(value: object) -> object:
-    if isinstance(value, list):
-        return ", ".join(value)
-    if isinstance(value, dict):
-        return "; ".join(f"{task}: {quality}" for task, quality in value.items())
-    return f"{value:,}" if isinstance(value, int) else value

@@ -8,7 +8,7 @@ from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input, pairs
 from mlxbert.cli.options import Cut, FileOptions, InputOptions, ModelOptions
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.views import render
+from mlxbert.cli.views import next_sentence as view
 from mlxbert.errors import ArgumentError
 
 
@@ -41,7 +41,7 @@ def next_sentence(
             batch_tokens=model.batch_tokens,
             on_error=opened.on_error,
         ),
-        session.View(render.next_sentence),
+        session.View(view.draw),
         out,
         task=session.Task("next-sentence", loaded, model, {"overflow": overflow.value}),
     )

@@ -35,7 +35,7 @@ def replaced(
         lambda records: task(
             loaded, single(records), **given, batch_tokens=model.batch_tokens, on_error=opened.on_error
         ),
-        session.View(tokens.replaced),
+        session.View(tokens.draw_replaced),
         out,
         task=session.Task("replaced", loaded, model, given),
     )

@@ -7,7 +7,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import Device, Offline, OutputOptions
-from mlxbert.cli.views import progress, render
+from mlxbert.cli.views import console, progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,10 +51,10 @@ def verify(
 
 
 def _draw(found: "Verification") -> Iterator["RenderableType"]:
-    yield from render.facts(f"the models {_verdict(found)}", [("A", found.a), ("B", found.b)])
+    yield from console.facts(f"the models {_verdict(found)}", [("A", found.a), ("B", found.b)])
     yield from differences([(one.kind, one.text) for one in found.differences], found.tensors)
     if found.notes:
-        yield from render.facts("notes", [("", note) for note in found.notes])
+        yield from console.facts("notes", [("", note) for note in found.notes])
     yield from measured(found.tensors, found.outputs)
 
 
@@ -81,17 +81,17 @@ def differences(found: list[tuple[str, str]], tensors: dict[str, int]) -> Iterat
             lines.insert(0, f"{tensors['different']:,} of {tensors['compared']:,} tensors differ")
         if len(texts) > _SHOWN:
             lines.append(f"… and {len(texts) - _EXAMPLES:,} more")
-        yield from render.facts(kind, [("", line) for line in lines])
+        yield from console.facts(kind, [("", line) for line in lines])
 
 
 def measured(tensors: dict[str, int], outputs: dict[str, Any], against: str = "") -> Iterator["RenderableType"]:
     """The counts of tensors, and how far outputs lie apart; the headings end with `against`."""
     labels = {"rounded": "equal once stored alike"}
-    yield from render.facts(
+    yield from console.facts(
         f"tensors{against}", [(labels.get(name, name), f"{count:,}") for name, count in tensors.items()]
     )
     if len(outputs) > 1:  # than the tolerance
-        yield from render.facts(f"outputs{against}", _outputs(outputs))
+        yield from console.facts(f"outputs{against}", _outputs(outputs))
 
 
 def _outputs(outputs: dict[str, Any]) -> Iterator[tuple[str, object]]:

@@ -18,10 +18,10 @@ from typing import IO, Any
 
 from mlxbert import __version__
 from mlxbert.cli.output.fingerprint import differences
-from mlxbert.cli.output.format import OutputFormat
+from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts, complete, keep_names, take
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.results import Failure
 
@@ -160,11 +160,11 @@ class FileOutput:
         """Says why an input failed, where the file has no place for it; of many, the first ones."""
         self._told += 1
         if self._told <= _MOST_TOLD:
-            render.say("error", f"input {failure.index}: {failure.error.message}")
+            console.say("error", f"input {failure.index}: {failure.error.message}")
             if self._told == 1 and failure.error.hint:
-                render.say("hint", failure.error.hint)
+                console.say("hint", failure.error.hint)
         elif self._told == _MOST_TOLD + 1:
-            render.say("note", "more inputs fail; .jsonl and .parquet hold the reason of each")
+            console.say("note", "more inputs fail; .jsonl and .parquet hold the reason of each")
 
     def _flush(self) -> None:
         part = self._parts.path(self._parts.count)
@@ -217,7 +217,7 @@ class FileOutput:
         if isinstance(problem, MlxbertError) and problem.hint is None:
             problem.hint = hint
         else:
-            render.say("hint", hint)
+            console.say("hint", hint)
 
     def _release(self) -> None:
         if self._lock is not None:

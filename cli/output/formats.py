@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from mlxbert.cli.output.format import OutputFormat, stack, utf8
+from mlxbert.cli.output.base import OutputFormat, stack, utf8
 from mlxbert.cli.output.parquet import Parquet
-from mlxbert.cli.views import render
+from mlxbert.cli.views import json_lines
 from mlxbert.errors import ArgumentError
 from mlxbert.results import Failure
 
@@ -29,7 +29,7 @@ class JsonLines(OutputFormat):
     def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
         """A line for each result."""
         for result in results:
-            file.write(render.to_json(result.to_dict()).encode() + b"\n")
+            file.write(json_lines.to_json(result.to_dict()).encode() + b"\n")
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         """The parts, one behind the other."""

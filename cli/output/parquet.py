@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from mlxbert.cli.output.format import OutputFormat, stack, utf8
+from mlxbert.cli.output.base import OutputFormat, stack, utf8
 from mlxbert.errors import MlxbertError
 from mlxbert.results import Failure
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
 from mlxbert.results import Embedding, Similarity
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 def label(text: str, limit: int) -> str:
     """The beginning of a text, on one line."""
-    line = render.visible(" ".join(text.split()))
+    line = console.visible(" ".join(text.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
@@ -50,7 +50,7 @@ def embedding(result: Embedding) -> Iterator["RenderableType"]:
 
     size, norm = len(result.embedding), float(np.linalg.norm(result.embedding))
     tokens = f"{result.tokens} tokens{', cut' if result.truncated else ''}"
-    width = render.console().width
+    width = console.stdout().width
     yield Text.assemble(
         (label(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
     )
@@ -81,7 +81,7 @@ def heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
     stacked = np.stack([result.embedding for result in results])
     stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
     cosines = stacked @ stacked.T
-    width = render.console().width
+    width = console.stdout().width
     room = min(_LABEL, max(width - _CELL * len(results), _SHORTEST))
     across = max((width - room) // _CELL, 1)
     for start in range(0, len(results), across):  # side by side as far as there is room, then below
@@ -111,11 +111,11 @@ def similarity(result: Similarity) -> Iterator["RenderableType"]:
     """A line: rank, cosine, bar, the text."""
     from rich.text import Text
 
-    width = render.console().width
+    width = console.stdout().width
     line = Text.assemble(
         (f"{result.rank:>3}  ", "dim"),
         f"{result.score:6.3f}  ",
-        (render.bar(max(result.score, 0.0)), "green"),
+        (console.bar(max(result.score, 0.0)), "green"),
         f"  {label(result.text, width)}",
     )
     line.truncate(width, overflow="ellipsis")  # in columns, of which a wide character takes two

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.cli.commands.convert import _TRAINING, _draw
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
 from mlxbert.folders.convert import Conversion, parse_size
 from tests.helpers.program import (
     WITHOUT_PRIVILEGES,
@@ -79,7 +79,7 @@ def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
     )  # fmt: skip
     lines = []
     for part in _draw(found):
-        console = render.console()
+        console = console.stdout()
         with console.capture() as shown:
             console.print(part)
         lines += [line.rstrip() for line in shown.get().split("\n") if line.strip()]

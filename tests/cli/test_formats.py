@@ -15,7 +15,7 @@ import pytest
 
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.output.format import OutputFormat
+from mlxbert.cli.output.base import OutputFormat
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Embedding, Failure
