@@ -11,26 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.inputs import ARGUMENTS, Source, Values
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
-from mlxbert.cli.output.file import FileOutput
-from mlxbert.cli.output.fingerprint import hash_file, hash_folder
 from mlxbert.cli.output.base import OutputFormat
+from mlxbert.cli.output.file import FileOutput
+from mlxbert.cli.output.fingerprint import hash_folder
 from mlxbert.cli.output.formats import JsonLines
 from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.errors import InputError, MlxbertError
+from mlxbert.files import sha256
 from mlxbert.results import Failure
-from mlxbert.weights.source import BUILTIN
+from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mlxbert.model import Model
     from mlxbert.text.batch import Usage
-
-BUILTIN_QUALITY = {
-    "fill-mask": "its first word is right for 36 % of the masked words of Wikipedia paragraphs",
-    "embed": "Spearman 81.9 on the test pairs of STS-B",
-    "next-sentence": "right for 96 % of the pairs of Wikipedia articles, for less elsewhere",
-}
 
 Work = Callable[[Iterable[Values | InputError]], Iterator[Any]]
 Show = Callable[[Any], Iterable["RenderableType"]]
@@ -221,7 +216,7 @@ def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:
     if source.path is None and source.name != ARGUMENTS:
         console.say("note", f"input is {source.name}: should this run be interrupted, it cannot go on where it stopped")
     manifest = task.manifest() | {
-        "input": None if source.path is None else hash_file(source.path),
+        "input": None if source.path is None else sha256(source.path),
         "read_as": list(source.read_as),
     }
     return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.format)

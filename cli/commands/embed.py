@@ -8,8 +8,8 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.inputs import ARGUMENTS, open_input, single
 from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, VectorOptions
-from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.base import OutputFormat
+from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import VECTORS, choose
 from mlxbert.cli.views import console, vectors
 

@@ -78,7 +78,9 @@ def _draw(found: dict[str, Any], *, whole: bool) -> Iterator["RenderableType"]:
     yield from console.facts(
         "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in found["parameters"].items()]
     )
-    yield from console.facts("memory", [(dtype, f"{console.size(size):>14}") for dtype, size in found["memory"].items()])
+    yield from console.facts(
+        "memory", [(dtype, f"{console.size(size):>14}") for dtype, size in found["memory"].items()]
+    )
     if rows := list(_unused_rows(found)):
         yield from console.facts("not used", rows)
     yield _tensors(found["tensors"] if whole else _by_layer(found["tensors"]))

@@ -38,4 +38,6 @@ def tokenize(
         return task(tokenizer, single(records), pair=pair, overflow=overflow.value, on_error=opened.on_error)
 
     options = {"pair": pair, "overflow": overflow.value}
-    session.stream(opened, work, session.View(tokens.draw_tokens), out, task=session.Task("tokenize", folder, None, options))
+    session.stream(
+        opened, work, session.View(tokens.draw_tokens), out, task=session.Task("tokenize", folder, None, options)
+    )

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+CHUNK = 1 << 20  # bytes copied at a time
+
 
 class OutputFormat(ABC):
     """How results are kept in a file.

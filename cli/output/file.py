@@ -17,15 +17,17 @@ from types import TracebackType
 from typing import IO, Any
 
 from mlxbert import __version__
-from mlxbert.cli.output.fingerprint import differences
 from mlxbert.cli.output.base import OutputFormat
+from mlxbert.cli.output.fingerprint import differences
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
-from mlxbert.cli.output.parts import PART, Parts, complete, keep_names, take
+from mlxbert.cli.output.parts import PART, Parts
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.files import acquire_lock, atomic_write, fsync_dir
 from mlxbert.results import Failure
 
 _WHOLE = "whole"
+_BUSY = "wait until it is done, or write to another file"
 _MOST_TOLD = 20  # failures said on stderr
 _OURS = re.compile(rf"(lock|manifest\.json|{_WHOLE}|part-\d+\.\w+)(\.unfinished)?")  # in the folder of parts
 
@@ -108,8 +110,7 @@ class FileOutput:
             with _writing(self.partial):
                 self.partial.mkdir(parents=True, exist_ok=True)
                 self._refuse_foreign()
-                self._lock = (self.partial / "lock").open("wb")
-                take(self._lock, self.partial)
+                self._lock = acquire_lock(self.partial / "lock", "run", hint=_BUSY)
                 for counts in self._parts.find():
                     self._count(counts)
                 self._take_over()
@@ -145,7 +146,7 @@ class FileOutput:
                 path.unlink(missing_ok=True)
         if useless:
             self._parts.count = self.done = self.failed = self.cut = self.tokens = 0
-            with complete(stored) as file:
+            with atomic_write(stored) as file:
                 file.write(wanted.encode())
 
     def write(self, result: Any) -> None:
@@ -175,10 +176,10 @@ class FileOutput:
             "tokens": sum(map(_tokens, self._results)),
         }
         with _writing(self.partial):
-            with complete(part) as file:
+            with atomic_write(part) as file:
                 self.format.write_part(file, self._results)
                 counts["bytes"] = file.tell()
-            with complete(part.with_suffix(".json")) as file:
+            with atomic_write(part.with_suffix(".json")) as file:
                 file.write(json.dumps(counts).encode())
         self._parts.count += 1
         self._count(counts)
@@ -229,7 +230,7 @@ class FileOutput:
         if self.done and self.failed == self.done and not self.format.holds_errors:
             raise MlxbertError(f"all {self.done} inputs failed: {self.path} is not written")
         whole = self.partial / _WHOLE
-        with _writing(self.partial), complete(whole) as file:
+        with _writing(self.partial), atomic_write(whole) as file:
             self.format.assemble(file, self._parts, self.done)
         with _writing(self.path):
             try:
@@ -238,7 +239,7 @@ class FileOutput:
             except (OSError, ArgumentError):
                 whole.unlink()
                 raise
-        keep_names(self.path.parent)
+        fsync_dir(self.path.parent)
         # The result is there. First of all nobody is to go on from the parts, then they go.
         (self.partial / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(self.partial, ignore_errors=True)

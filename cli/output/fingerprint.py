@@ -6,15 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mlxbert.files import sha256
 from mlxbert.weights.formats.names import TF_CHOICE, holds_weights
 
 _SMALL_FILES = (".json", ".txt", ".model")
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def hash_folder(folder: Path) -> str:
@@ -31,7 +26,7 @@ def hash_folder(folder: Path) -> str:
         if holds_weights(path.name):
             found.update(b"%s\0%d\0%d\n" % (name, state.st_size, state.st_mtime_ns))
         else:
-            found.update(b"%s\0%s\n" % (name, hash_file(path).encode()))
+            found.update(b"%s\0%s\n" % (name, sha256(path).encode()))
     return found.hexdigest()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from mlxbert import __version__
 from mlxbert import device as devices
 from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.files import sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MANIFEST, MARK
 from mlxbert.folders.verify import verify
@@ -250,4 +251,4 @@ def _measured(source: Path, result: Path) -> dict[str, Any]:
 
 def _hashes(folder: Path, paths: list[Path]) -> dict[str, str]:
     """SHA-256 of files, by their names in the folder; not of the mark."""
-    return {path.relative_to(folder).as_posix(): destination.digest(path) for path in paths if path.name != MARK}
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths if path.name != MARK}

@@ -79,9 +79,9 @@ def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
     )  # fmt: skip
     lines = []
     for part in _draw(found):
-        console = console.stdout()
-        with console.capture() as shown:
-            console.print(part)
+        screen = console.stdout()
+        with screen.capture() as shown:
+            screen.print(part)
         lines += [line.rstrip() for line in shown.get().split("\n") if line.strip()]
     out = [line for line in lines if line.startswith("  left out")]
     assert out == [

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from mlxbert.cli.output import formats
+from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import FileOutput, check_output
 from mlxbert.cli.output.fingerprint import hash_folder
-from mlxbert.cli.output.base import OutputFormat
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Embedding, Failure
 from tests.helpers.program import TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model

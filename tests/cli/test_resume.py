@@ -134,7 +134,7 @@ def test_the_bar_of_a_resumed_run_begins_where_it_stopped(tmp_path: Path) -> Non
     model, texts, target = tiny_model(tmp_path / "model"), tmp_path / "in.txt", tmp_path / "x.jsonl"
     texts.write_text("the cat\n" * (PART + 900))
     arguments = ["tokenize", "--input", str(texts), "--model", str(model), "--output", str(target)]
-    with mock.patch("mlxbert.cli.views.console.progress", side_effect=interrupted_after(PART + 500)):
+    with mock.patch("mlxbert.cli.views.progress.records", side_effect=interrupted_after(PART + 500)):
         outcome = call(*arguments)
     assert (outcome.status, outcome.err) == (
         130,
