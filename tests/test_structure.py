@@ -22,6 +22,7 @@ ROOMS = (
     ("mlxbert.nn",),
     ("mlxbert.weights",),
     ("mlxbert.text",),
+    ("mlxbert.data",),
     ("mlxbert.model",),
     ("mlxbert.tasks",),
     ("mlxbert.folders",),

@@ -15,7 +15,7 @@ _HASH = hashlib.sha256().digest_size
 
 
 class _Columns(OutputFormat):
-    """A part is its columns one behind the other, without headers: how many rows it has follows from its size."""
+    """A part is its columns one after the other, without a header; its size says how many rows it has."""
 
     part_ending = ".columns"
     holds_errors = False
@@ -24,7 +24,7 @@ class _Columns(OutputFormat):
     @property
     @abstractmethod
     def row_bytes(self) -> tuple[int, ...]:
-        """How many bytes a row has in each column."""
+        """The bytes of a row in each column."""
 
     def copy_column(self, file: IO[bytes], parts: Iterable[Path], column: int) -> None:
         """One column of all parts."""
@@ -42,7 +42,7 @@ class _Columns(OutputFormat):
 
 
 class Npy(_Columns):
-    """`.npy`: float32 (N, D), a failed input a row of NaN, so that row numbers are those of the inputs."""
+    """`.npy`: float32 (N, D), a failure is a row of NaN, so that row numbers are those of the inputs."""
 
     ending = ".npy"
 
@@ -56,7 +56,7 @@ class Npy(_Columns):
         file.write(stack(results, self.width).tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """A header by numpy itself, and the vectors."""
+        """A header written by numpy, and the vectors."""
         from numpy.lib import format as npy
 
         header = {"descr": "<f4", "fortran_order": False, "shape": (results, self.width)}
@@ -67,7 +67,7 @@ class Npy(_Columns):
 class Safetensors(_Columns):
     """`.safetensors`: `embeddings` F32 (N, D), `text_sha256` U8 (N, 32), `tokens` I32 (N,).
 
-    The row of a failed input is NaN, its hash and its tokens are 0. The format of the file:
+    A failure is a row of NaN, with a hash and tokens of 0. The format:
     https://huggingface.co/docs/safetensors
     """
 
@@ -90,7 +90,7 @@ class Safetensors(_Columns):
         file.write(np.array(tokens, "<i4").tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """The header, and tensor by tensor through all parts."""
+        """The header, and each tensor from all parts."""
         tensors = {"embeddings": ("F32", [self.width]), "text_sha256": ("U8", [_HASH]), "tokens": ("I32", [])}
         texts = {utf8(name).decode(): utf8(value).decode() for name, value in sorted(self.metadata.items())}
         header: dict[str, object] = {"__metadata__": texts}
@@ -99,7 +99,7 @@ class Safetensors(_Columns):
             start, end = end, end + results * size
             header[name] = {"dtype": kind, "shape": [results, *shape], "data_offsets": [start, end]}
         written = json.dumps(header, separators=(",", ":")).encode()
-        written += b" " * (-len(written) % 8)  # the data begins at a multiple of 8
+        written += b" " * (-len(written) % 8)  # the data starts at a multiple of 8
         file.write(len(written).to_bytes(8, "little") + written)
         for column in range(len(tensors)):
             self.copy_column(file, parts, column)

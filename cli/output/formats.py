@@ -26,7 +26,7 @@ class JsonLines(OutputFormat):
             file.write(to_json(result.to_dict()).encode() + b"\n")
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """The parts, one behind the other."""
+        """The parts, one after the other."""
         for path in parts:
             with path.open("rb") as part:
                 shutil.copyfileobj(part, file, CHUNK)
@@ -39,7 +39,7 @@ def find(path: Path, allowed: Sequence[str] = JSON_LINES) -> type[OutputFormat]:
     """The format that a file's ending names.
 
     Raises:
-        ArgumentError: The ending is none of those allowed.
+        ArgumentError: The ending is not one of those allowed.
     """
     ending = path.suffix.lower()
     if ending not in allowed:
@@ -55,15 +55,15 @@ def choose(
     width: int | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> OutputFormat:
-    """The format that a file's ending names, ready for results; without a file, JSON lines.
+    """The format that a file's ending names; without a file, JSON lines.
 
     Args:
         path: The file.
-        allowed: The endings that the command takes.
+        allowed: The endings that the command supports.
         width: D, where results are vectors.
-        metadata: What the file says of itself, where it can: the model, the options.
+        metadata: Stored in the file if the format can: the model, the options.
 
     Raises:
-        ArgumentError: The ending is none of those allowed.
+        ArgumentError: The ending is not one of those allowed.
     """
     return JsonLines() if path is None else find(path, allowed)(width, metadata)

@@ -97,7 +97,7 @@ def test_format_says_what_the_ending_does_not(read: Reader) -> None:
         ("in.jsonl", ["--column", "text"]),
         ("in.txt", ["--column", "text"]),
         ("in.jsonl", ["--field", "text", "--column", "text"]),
-        ("in.txt", ["--format", "parquet"]),
+        ("in.txt", ["--format", "xml"]),
         ("in.txt", ["an argument"]),
     ],
 )

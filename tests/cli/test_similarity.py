@@ -79,7 +79,7 @@ def test_the_first_text_of_a_file_is_compared_with_the_others(
 
 
 def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> None:
-    said = "note: 1 of 3 inputs were longer than the model takes and were cut; --overflow says what to do\n"
+    said = "note: 1 of 3 inputs were too long for the model and were truncated; see --overflow\n"
     assert similarity(QUERY, "a dog", "cat " * 40).err == said
     assert similarity(QUERY, "a dog", "cat " * 40, "--quiet").err == ""
     assert similarity("cat " * 40, "a dog", "a cat").err == said  # the first text is one of them
@@ -111,7 +111,7 @@ def test_bad_records_come_behind_the_others(similarity: Callable[..., Outcome], 
     (tmp_path / "in.jsonl").write_text("\n".join(records))
     given = ["--input", str(tmp_path / "in.jsonl")]
     outcome = similarity(*given)
-    outcome.fails(1, "error: 2 of 5 inputs failed; each says why behind the others\n")
+    outcome.fails(1, "error: 2 of 5 inputs failed; each says why after the others\n")
     assert [line["index"] for line in outcome.lines[2:]] == [0, 2]
     assert "no field 'text'" in outcome.lines[2]["error"] and "not valid JSON" in outcome.lines[3]["error"]
     assert [line["rank"] for line in outcome.lines[:2]] == [1, 2]
