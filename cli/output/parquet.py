@@ -14,9 +14,9 @@ from mlxbert.results import Failure
 class Parquet(OutputFormat):
     """`.parquet`: columns text, embedding, tokens, truncated, error.
 
-    A failure has an error, an embedding of NaN, and null elsewhere. Its embedding cannot be null: pyarrow up to 23 neither
-    writes nor reads null among lists of a fixed size ("Lists with non-zero length null components are not supported"),
-    and one failure would make the file unreadable.
+    A failure has an error, an embedding of NaN, and null elsewhere. Its embedding cannot be null: pyarrow up to 23
+    neither writes nor reads null among lists of a fixed size ("Lists with non-zero length null components are not
+    supported"), and one failure would make the file unreadable.
     """
 
     ending = ".parquet"

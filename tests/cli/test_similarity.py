@@ -138,7 +138,7 @@ def test_one_text_is_compared_with_those_of_a_file_or_a_pipe(
 def test_a_bad_first_text_is_the_error(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"n": 1}\n{"text": "a dog"}\n')
     outcome = similarity("--input", str(tmp_path / "in.jsonl"))
-    outcome.fails(1, "in.jsonl: input 0, which the others are compared with: no field 'text', the record has: n")
+    outcome.fails(1, "in.jsonl: input 0, with which the others are compared: no field 'text', the record has: n")
     assert outcome.out == ""
     long = similarity("cat " * 40, "a dog", "--overflow", "error")
     long.fails(1, "the text has 42 tokens, the model takes at most 32")
