@@ -234,8 +234,10 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
     return flat
 
 
-# `name='value'`, `name=True`, `name=8`, or `name=` before a space or at the end.
-_ARGUMENT = re.compile(r"""\b([a-z]\w*)=(?:(True|False)\b|'([^']+)'|"([^"]+)"|(\d[\w.]*)|(?=[\s,;.)]|$))""")
+# `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence; a path may contain something like them.
+_ARGUMENT = re.compile(
+    r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
+)
 
 
 def to_options(text: str) -> str:

@@ -238,6 +238,7 @@ def test_hints_of_the_library_name_options(read: Reader) -> None:
         ("overwrite=True replaces it", "--overwrite replaces it"),
         ("normalize=False, or top_k=5.", "--no-normalize, or --top-k 5."),
         ("choose one with batch_tokens=", "choose one with --batch-tokens"),
+        ("kept in /runs/lr=0.1/x: lr=0.1/x, lr=3.txt", "kept in /runs/lr=0.1/x: lr=0.1/x, lr=3.txt"),
         ("x == 1, a==b, HF_HUB_OFFLINE=1, ?a=b", "x == 1, a==b, HF_HUB_OFFLINE=1, ?a=b"),
     ],
 )
