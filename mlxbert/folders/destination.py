@@ -1,7 +1,7 @@
-"""The folder that a conversion writes: there when it is whole, and in the place of nothing that is worth keeping.
+"""The folder that a conversion writes: it appears when it is complete, and never replaces anything worth keeping.
 
-It is made beside its place, as `NAME.partial`, and moved there in the end; its configuration is written last, so that
-nothing takes an unfinished one for a model.
+It is made next to its place as `NAME.partial` and moved at the end. Its configuration is written last, so that no
+program takes an unfinished folder for a model.
 """
 
 import fcntl
@@ -18,16 +18,16 @@ from typing import BinaryIO
 from mlxbert.errors import ArgumentError, MlxbertError
 
 MANIFEST = "conversion.json"
-MARK = ".unfinished"  # in the folder while it is made
+MARK = ".unfinished"  # in the folder while it is being made
 _ANOTHER = "name another folder"
-_OF_SYSTEMS = {".DS_Store"}  # what a Mac leaves in a folder that somebody looked into
+_OF_SYSTEMS = {".DS_Store"}  # macOS puts it into folders that were opened
 
 
 def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
-    """Refuses a place where something else is, or the source itself, before anything is read.
+    """Refuses a place that is taken, or the source itself, before anything is read.
 
     Returns:
-        Where that is, links followed.
+        The place, with links resolved.
     """
     if not isinstance(target, str | Path):
         raise ArgumentError(f"folder is {target!r:.60}, expected where to write")
@@ -52,14 +52,14 @@ def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
 
 
 def _check_place(target: Path, source: Path) -> None:
-    """Refuses the model itself, what lies in it, and what it lies in."""
+    """Refuses the model itself, a folder in it, and a folder that it is in."""
     inside, outside = target.resolve(), source.resolve()
     if inside == outside or outside in inside.parents:
-        said = "is" if inside == outside else "lies in"
+        said = "is" if inside == outside else "is in"
         raise ArgumentError(f"{target}: {said} the model that is converted", hint="name a folder outside of it")
     if inside in outside.parents:
-        raise ArgumentError(f"{target}: the model that is converted lies in it")
-    if inside == Path.cwd():  # it would be another one in the same place
+        raise ArgumentError(f"{target}: the model that is converted is in it")
+    if inside == Path.cwd():  # replacing it would leave the process in a folder that is gone
         raise ArgumentError(f"{target}: is the folder that mlxbert runs in", hint="name one that is to be made in it")
 
 
@@ -70,7 +70,7 @@ def digest(path: Path) -> str:
 
 
 def _check_own(folder: Path, called: Path) -> None:
-    """Refuses to replace a folder in which lies what no conversion wrote; messages call it `called`."""
+    """Refuses to replace a folder with files that no conversion wrote; messages name it `called`."""
     try:
         written = dict(json.loads((folder / MANIFEST).read_bytes())["written"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -85,11 +85,11 @@ def _check_own(folder: Path, called: Path) -> None:
 
 
 def check_apart(target: Path, files: Iterable[Path]) -> None:
-    """Refuses to replace a folder that a model has its files from, by links.
+    """Refuses to replace a folder that files of the model are linked from.
 
     Args:
-        target: What `check_target` gave.
-        files: Of the model.
+        target: The result of `check_target`.
+        files: The files of the model.
     """
     for path in files:
         if target in path.resolve().parents:
@@ -97,11 +97,11 @@ def check_apart(target: Path, files: Iterable[Path]) -> None:
 
 
 def check_space(target: Path, size: int) -> None:
-    """Refuses a disk on which less is free than the weights will take.
+    """Refuses a disk with less free space than the weights will take.
 
     Args:
-        target: What `check_target` gave.
-        size: Bytes.
+        target: The result of `check_target`.
+        size: The size of the weights in bytes.
     """
     there = next(path for path in target.parents if path.exists())
     free = shutil.disk_usage(there).free
@@ -111,18 +111,18 @@ def check_space(target: Path, size: int) -> None:
 
 @contextmanager
 def made(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
-    """The folder in which a target is made; what is in it goes when the work fails. See `check_target`."""
+    """The folder in which a target is made; it is removed when the work fails. See `check_target`."""
     partial = target.with_name(target.name + ".partial")
     mark = partial / MARK
     try:
         if partial.exists() and not mark.is_file() and any(partial.iterdir()):
             raise ArgumentError(f"{partial}: is there already, and no conversion made it", hint=_ANOTHER)
         partial.mkdir(parents=True, exist_ok=True)
-        with mark.open("ab") as lock:  # goes with the process, however that ends
+        with mark.open("ab") as lock:  # released with the process, however that ends
             _lock(lock, mark)
             try:
                 _clear(partial)
-                check_target(target, source, overwrite)  # another conversion may have come before
+                check_target(target, source, overwrite)  # another conversion may have finished meanwhile
                 yield partial
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -134,7 +134,7 @@ def made(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def _lock(file: BinaryIO, mark: Path) -> None:
-    """Locks the mark, if it is still there: another conversion may have finished, and a third begun."""
+    """Locks the mark if it is still there: another conversion may have finished, and a third one begun."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -147,9 +147,9 @@ def _lock(file: BinaryIO, mark: Path) -> None:
 
 @contextmanager
 def measurable(partial: Path) -> Iterator[Path]:
-    """A folder with links to all that was written so far, for a configuration to lie beside it: a model to measure.
+    """A folder with links to all files written so far, where a configuration completes a model that can be compared.
 
-    In the folder that is made a configuration would make a finished model of it, to whoever comes by.
+    In the folder that is made, the configuration would let other programs take it for a finished model.
     """
     with tempfile.TemporaryDirectory(dir=partial, prefix=".") as place:
         view = Path(place)
@@ -161,7 +161,7 @@ def measurable(partial: Path) -> Iterator[Path]:
 
 
 def _clear(partial: Path) -> None:
-    """Takes out what a conversion left that was killed."""
+    """Removes the files that a killed conversion left."""
     for path in partial.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -170,10 +170,10 @@ def _clear(partial: Path) -> None:
 
 
 def move(partial: Path, target: Path) -> None:
-    """Puts a finished folder in its place; the one that was there is gone only when the new one is there.
+    """Moves a finished folder to its place; the old folder is removed only once the new one is there.
 
     Raises:
-        ArgumentError: Somebody put something into the one that was there.
+        ArgumentError: Somebody added a file to the old folder.
     """
     old = None
     if (target / MANIFEST).is_file():
@@ -187,6 +187,6 @@ def move(partial: Path, target: Path) -> None:
         if old is not None:
             os.replace(old, target)
         raise
-    (target / MARK).unlink()  # last: without it nobody would clean up what was left of it
+    (target / MARK).unlink()  # last: without it nobody would clean up the remains
     if old is not None:
         shutil.rmtree(old, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What the files beside a vocabulary say: special tokens, added tokens, switches."""
+"""What the files next to a vocabulary say: special tokens, added tokens, switches."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
