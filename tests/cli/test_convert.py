@@ -159,9 +159,9 @@ def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
         str(tmp_path / "dangling"): "expected a folder",
         str(tmp_path / "full"): "no conversion made it",
         str(a): "is the model",
-        str(a / "b"): "lies in the model",
+        str(a / "b"): "is in the model",
         str(a / ".." / "a"): "is the model",
-        str(tmp_path): "the model that is converted lies in it",
+        str(tmp_path): "the model that is converted is in it",
         str(tmp_path / "file" / "b"): "annot be written" if sys.platform == "darwin" else "",
     }
     for options in ([], ["--overwrite"]):
