@@ -230,7 +230,7 @@ def test_what_is_put_into_a_folder_while_it_is_replaced_stays(
 
     monkeypatch.setattr(convert, "verify", look)
     before = snapshot(b)
-    with pytest.raises(ArgumentError, match=r"b: holds 'notes\.txt', which no conversion wrote"):
+    with pytest.raises(ArgumentError, match=r"b: contains 'notes\.txt', which mlxbert did not write"):
         mlxbert.convert(a, b, dtype="float16", overwrite=True)
     assert snapshot(b) == before | {"notes.txt": b"mine"} and names(tmp_path) == ["a", "b"]
 
@@ -242,7 +242,7 @@ def test_what_was_edited_since_is_not_replaced(a: Path, tmp_path: Path, monkeypa
     mlxbert.convert(a, b, overwrite=True)
     (b / "README.md").write_text("my card")
     monkeypatch.setattr(save, "write_weights", None)  # it is told before anything is done
-    with pytest.raises(ArgumentError, match=r"holds 'README\.md', which has changed since"):
+    with pytest.raises(ArgumentError, match=r"contains 'README\.md', which has changed since"):
         mlxbert.convert(a, b, overwrite=True)
     assert (b / "README.md").read_text() == "my card" and names(tmp_path) == ["a", "b"]
 
@@ -251,7 +251,7 @@ def test_a_folder_that_the_source_links_into_is_not_replaced(a: Path, tmp_path: 
     mlxbert.convert(a, tmp_path / "b")
     (a / "model.safetensors").unlink()
     (a / "model.safetensors").symlink_to(tmp_path / "b" / "model.safetensors")
-    with pytest.raises(ArgumentError, match=r"model\.safetensors of the model that is converted is a link into it"):
+    with pytest.raises(ArgumentError, match=r"model\.safetensors of the source is a link into it"):
         mlxbert.convert(a, tmp_path / "b", overwrite=True, dtype="float16")
     assert mlxbert.load(a, task="fill-mask")
 
