@@ -12,8 +12,8 @@ import pytest
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.convert import TRAINING, conversion
-from mlxbert.folders.convert import parse_size
 from mlxbert.folders.results import Conversion, Difference, OutputDifferences, Table, TensorCounts, Verification
+from mlxbert.weights.save import parse_size
 from tests.helpers.program import (
     WITHOUT_PRIVILEGES,
     call,
@@ -159,9 +159,9 @@ def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
         str(tmp_path / "dangling"): "expected a folder",
         str(tmp_path / "full"): "no conversion made it",
         str(a): "is the model",
-        str(a / "b"): "lies in the model",
+        str(a / "b"): "is in the model",
         str(a / ".." / "a"): "is the model",
-        str(tmp_path): "the model that is converted lies in it",
+        str(tmp_path): "the model that is converted is in it",
         str(tmp_path / "file" / "b"): "annot be written" if sys.platform == "darwin" else "",
     }
     for options in ([], ["--overwrite"]):
