@@ -41,8 +41,7 @@ class Mutation:
 
 _GOLDENS = "tests/nn/test_parity_goldens.py::test_outputs_equal_those_of_transformers"
 _TRAPS, _TRAINING = "tests/nn/test_traps.py", "tests/nn/test_training_mode.py"
-_CHECKPOINT, _NEW = "tests/weights/test_checkpoint.py", "tests/weights/test_new_networks.py"
-_TOKENIZER = "tests/text/test_tokenizer.py"
+_CHECKPOINT, _TOKENIZER = "tests/weights/test_checkpoint.py", "tests/text/test_tokenizer.py"
 _DROPOUT = "tests/nn/test_dropout.py::test_every_family_has_its_own_places_and_rates"
 
 MUTATIONS = (
@@ -272,8 +271,8 @@ MUTATIONS = (
     Mutation(
         "a half-written folder looks finished",
         "mlxbert/folders/convert.py",
-        "copies.write_config(checkpoint, view / inner,",
-        "copies.write_config(checkpoint, partial / inner,",
+        "save.write_config(checkpoint, view / inner,",
+        "save.write_config(checkpoint, partial / inner,",
         "tests/folders/test_convert.py::test_nothing_looks_finished_while_it_is_measured",
     ),
     Mutation(
@@ -310,14 +309,14 @@ MUTATIONS = (
         "weights/build.py",
         "labels = given or labels",
         "labels = labels or given",
-        f"{_NEW}::test_a_new_head_has_its_own_labels_and_not_those_of_the_loaded_one",
+        "tests/folders/test_save.py::test_a_head_with_other_labels_replaces_the_old_one",
     ),
     Mutation(
         "the seed of new weights is ignored",
         "mlxbert/nn/initialize.py",
         'f"{seed} {name}"',
         "name",
-        f"{_NEW}::test_fresh_weights_depend_on_the_seed_and_their_name_alone",
+        "tests/nn/test_initialize.py::test_a_weight_depends_on_the_seed_and_its_name_alone",
     ),
     Mutation(
         "training leaves BLAS on one thread",
