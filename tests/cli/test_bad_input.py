@@ -224,6 +224,7 @@ def test_an_input_that_cannot_be_opened_is_named(tiny: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["in.txt", "model/config.json", "model/model.safetensors", "model/vocab.txt", "model"])
+@pytest.mark.slow
 def test_what_may_not_be_read_is_named(name: str, tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
     (tmp_path / "in.txt").write_text("the [MASK]\n", encoding="utf-8")
@@ -272,12 +273,14 @@ def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None
     assert (outcome.status, outcome.lines[0]["family"]) == (0, "bert")
 
 
+@pytest.mark.slow
 def test_output_is_utf_8_whatever_the_locale_says(tiny: str) -> None:
     outcome = process("fill-mask", "東京 [MASK]", "--model", tiny, PYTHONIOENCODING="ascii")
     assert "Traceback" not in outcome.err
     assert (outcome.status, outcome.lines[0]["text"]) == (0, "東京 [MASK]")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_the_program_quietly(tiny: str, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the [MASK]\n" * 5000, encoding="utf-8")
     running = subprocess.Popen(
@@ -297,6 +300,7 @@ def test_a_closed_pipe_ends_the_program_quietly(tiny: str, tmp_path: Path) -> No
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("texts", [1, 300])
+@pytest.mark.slow
 def test_a_full_disk_is_an_error(texts: int, tiny: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
@@ -313,6 +317,7 @@ def test_a_full_disk_is_an_error(texts: int, tiny: str) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
 @pytest.mark.parametrize("arguments", [[TEXT], ["--input", "-"]], ids=["argument", "stdin"])
+@pytest.mark.slow
 def test_a_stream_closed_beforehand_is_no_traceback(closed: str, arguments: list[str], tiny: str) -> None:
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", *command("fill-mask", *arguments, "--model", tiny)],
@@ -327,6 +332,7 @@ def test_a_stream_closed_beforehand_is_no_traceback(closed: str, arguments: list
     assert done.returncode in (0, 1, 2)
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_long_work_with_130_and_no_traceback(tiny: str) -> None:
     running = subprocess.Popen(
         command("fill-mask", "--model", tiny),

@@ -25,6 +25,8 @@ from tests.helpers.program import (
     tiny_model,
 )
 
+pytestmark = pytest.mark.usefixtures("measurement")
+
 MANIFEST = "conversion.json"
 # Writes so slowly that it can be stopped half-way.
 SLOW = """
@@ -182,6 +184,7 @@ def test_odd_places_end_in_words(place: str, a: Path, tmp_path: Path, monkeypatc
         assert names(tmp_path / "here") == ["file"]
 
 
+@pytest.mark.slow
 def test_a_place_where_one_may_not_write_is_refused(a: Path, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir()
     (tmp_path / "locked").chmod(0o555)
@@ -243,6 +246,7 @@ def start(a: Path, b: Path) -> "subprocess.Popen[bytes]":
     return running
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     running = start(a, b)
@@ -259,6 +263,7 @@ def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_pa
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_no_model(by: signal.Signals, a: Path, tmp_path: Path) -> None:
     running = start(a, tmp_path / "b")
     running.send_signal(by)
@@ -271,6 +276,7 @@ def test_an_interrupted_run_leaves_no_model(by: signal.Signals, a: Path, tmp_pat
 
 
 @pytest.mark.parametrize("limit", [0, 100, 1500, 20_000])
+@pytest.mark.slow
 def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tmp_path: Path) -> None:
     full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
     assert max(path.stat().st_size for path in a.iterdir()) > 20_000

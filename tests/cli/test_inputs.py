@@ -165,6 +165,7 @@ def test_pairs_are_no_lines_of_text_and_cannot_be_renamed(
 
 
 @pytest.mark.parametrize("task", ["tokenize", "fill-mask"])
+@pytest.mark.slow
 def test_results_arrive_while_the_input_goes_on(tiny: str, task: str) -> None:
     running = subprocess.Popen(
         command(task, "--model", tiny), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -188,6 +189,7 @@ def test_results_arrive_while_the_input_goes_on(tiny: str, task: str) -> None:
     running.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_named_pipe_is_an_input(tiny: str, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.txt"
     os.mkfifo(pipe)

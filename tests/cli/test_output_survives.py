@@ -334,6 +334,7 @@ def test_the_program_says_that_the_disk_is_full(small_disk: Path, tmp_path: Path
     assert [entry.name for entry in small_disk.iterdir()] == ["x.jsonl.partial"]
 
 
+@pytest.mark.slow
 def test_a_folder_without_permission_is_refused_at_the_start(tmp_path: Path) -> None:
     folder = tmp_path / "read-only"
     folder.mkdir(mode=0o500)

@@ -22,6 +22,8 @@ from tests.helpers.program import call, change_weights, names, snapshot, tiny_mo
 from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st
 from tests.helpers.tf_files import write_model
 
+pytestmark = pytest.mark.usefixtures("measurement")
+
 BIAS = "bert.encoder.layer.0.output.dense.bias"
 
 

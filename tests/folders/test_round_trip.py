@@ -33,6 +33,8 @@ from tests.helpers.tf_files import frozen as frozen_tf
 from tests.helpers.tf_files import write_model as write_tf_model
 from tests.weights.test_traps_names import MASKED_LM, OLD_ENOUGH, POOLED, Arrays, assert_loads_as, prefix_in, words_in
 
+pytestmark = pytest.mark.usefixtures("measurement")
+
 
 @pytest.fixture
 def b(tmp_path: Path) -> Path:

@@ -14,7 +14,9 @@ from tests.helpers.parity import BOUNDS, Array, Case, assert_equal, difference, 
 CASES = ("padding", "pairs", "full length", "one token")
 
 
-@pytest.fixture(scope="module", params=FROZEN_CELLS, ids=" ".join)
+@pytest.fixture(
+    scope="module", params=[pytest.param(cell.values, marks=cell.marks) for cell in FROZEN_CELLS], ids=" ".join
+)
 def cell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
     """A family, a head, and the folder of the model."""
     family, head = request.param

@@ -27,6 +27,8 @@ from tests.helpers.program import call
 from tests.helpers.tiny import tiny_config, to_theirs
 from tests.weights.test_traps_names import Arrays, parameters
 
+pytestmark = pytest.mark.usefixtures("measurement")
+
 WIDE = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 192, "num_hidden_layers": 2}
 DISTIL = {"dim": 128, "n_heads": 4, "hidden_dim": 192, "n_layers": 2}
 MODEL_TYPES = {

@@ -322,6 +322,7 @@ def test_compressed_blocks_are_read(tmp_path: Path) -> None:
     assert np.array_equal(np.array(found["a"]), np.arange(70)) and found["b" * 90].shape == (0,)
 
 
+@pytest.mark.slow
 def test_a_block_that_repeats_what_is_far_behind_takes_seconds(tmp_path: Path) -> None:
     """Each of its copies would be of all that came before: minutes."""
     copies = [bytes([63 << 2 | 3]) + struct.pack("<I", 60 + 64 * count) for count in range(200_000)]
