@@ -25,7 +25,6 @@ from mlxbert.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.sentence_transformers import transformer_folder
 
 Vectors = NDArray[np.float32]
 VARIANTS: dict[str, dict[str, object]] = {
@@ -132,7 +131,7 @@ def report(
     times = in_turn({name: embedding(model, sentences[:TIMED]) for name, model in models.items()}, rounds)
     packed: dict[str, Callable[[], object]] = {}
     for name, model in models.items():
-        checkpoint = open_checkpoint(transformer_folder(model.folder))
+        checkpoint = open_checkpoint(model.folder)
         packed[name] = forward(build_network(checkpoint, (), mx.float32, packed=True))
     slow = in_turn(packed, 1)
     print("| weights | MB | cosine: mean | lowest | Spearman | first word the same | speed | speed, packed |")

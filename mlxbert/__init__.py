@@ -27,11 +27,13 @@ if TYPE_CHECKING:
         ThreadError,
         TokenizerError,
     )
-    from mlxbert.folders.convert import Conversion, convert
+    from mlxbert.folders.convert import convert
+    from mlxbert.folders.inspect import inspect
+    from mlxbert.folders.inspection import Inspection
+    from mlxbert.folders.results import Conversion, Difference, Verification
     from mlxbert.folders.verify import verify
     from mlxbert.model import Model, load
     from mlxbert.results import (
-        Difference,
         Embedding,
         Failure,
         Fill,
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
         Replaced,
         ReplacedToken,
         Similarity,
-        Verification,
     )
     from mlxbert.tasks.embed import embed, embed_stream
     from mlxbert.tasks.fill_mask import fill_mask
@@ -52,8 +53,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "mlxbert.text.batch": ("Usage",),
+    "mlxbert.folders.convert": ("convert",),
+    "mlxbert.folders.inspect": ("inspect",),
+    "mlxbert.folders.inspection": ("Inspection",),
+    "mlxbert.folders.results": ("Conversion", "Difference", "Verification"),
     "mlxbert.folders.verify": ("verify",),
-    "mlxbert.folders.convert": ("Conversion", "convert"),
     "mlxbert.errors": (
         "ArgumentError",
         "CheckpointError",
@@ -67,8 +71,8 @@ _HOMES = {
     ),
     "mlxbert.model": ("Model", "load"),
     "mlxbert.results": (
-        *("Difference", "Embedding", "Failure", "Fill", "FillMask", "Mask", "NextSentence"),
-        *("Replaced", "ReplacedToken", "Similarity", "Verification"),
+        *("Embedding", "Failure", "Fill", "FillMask", "Mask", "NextSentence"),
+        *("Replaced", "ReplacedToken", "Similarity"),
     ),
     "mlxbert.tasks.embed": ("embed", "embed_stream"),
     "mlxbert.tasks.fill_mask": ("fill_mask",),
@@ -91,6 +95,7 @@ __all__ = [
     "FillMask",
     "HubError",
     "InputError",
+    "Inspection",
     "Mask",
     "MlxbertError",
     "Model",
@@ -107,6 +112,7 @@ __all__ = [
     "embed",
     "embed_stream",
     "fill_mask",
+    "inspect",
     "load",
     "next_sentence",
     "replaced",

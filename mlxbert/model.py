@@ -12,13 +12,13 @@ from mlxbert.config import EncoderConfig, Labels
 from mlxbert.device import dtype_name, mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadError
 from mlxbert.nn.embedder import Embedder
-from mlxbert.nn.heads import HEADS, TASKS, Network, task_parts
+from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, task_parts
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.build import build_network, first_problem
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
-from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families.registry import family_of
-from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
+from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.source import check_source, find_folder
 
 _LOG = logging.getLogger("mlxbert")
@@ -29,13 +29,13 @@ class Model:
     """A loaded model; see `load`.
 
     Attributes:
-        source: What it was loaded from, as given.
-        folder: The folder that this meant.
-        config: The encoder's facts.
+        source: The name or path that was given.
+        folder: The folder with its files.
+        config: The facts of the encoder and its heads.
         tokenizer: Text to token ids.
-        network: The network itself, an `mlx.nn.Module` that is differentiable and usable on its own.
-        device: Where its tasks compute.
+        network: The network, a differentiable `mlx.nn.Module` that can be used on its own.
         labels: The classes of a classification head; `None` without one.
+        device: The device that its tasks run on.
     """
 
     source: str
@@ -46,12 +46,11 @@ class Model:
     labels: Labels | None = None
     device: mx.Device = field(default_factory=mx.default_device)
     _thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
-
     _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
 
     @property
     def embedder(self) -> Embedder:
-        """How the model makes one vector of a text, as its sentence-transformers files say.
+        """How the model makes a vector of a text, read from its sentence-transformers files.
 
         Raises:
             MlxbertError: These files cannot be used, or the model was loaded for another task.
@@ -59,25 +58,26 @@ class Model:
         if isinstance(self._embedder, Embedder):
             return self._embedder
         raise self._embedder or CheckpointError(
-            f"{self.source}: was loaded for another task", hint="load it with task='embed', or without a task"
+            f"{self.source}: was loaded for another task", hint="load it with task='embed' or without a task"
         )
 
     @cached_property
     def embed_tokenizer(self) -> Tokenizer:
-        """The tokenizer as vectors need it: embedding models may have a limit and lower-casing of their own."""
+        """The tokenizer for `embed`: embedding models may have a longest input and lower-casing of their own."""
         return _embed_tokenizer(self.tokenizer, self.embedder)
 
     def require(self, task: str) -> None:
-        """Makes ready for a task: refuses one whose parts the model lacks, and use from a thread that did not load it.
+        """Checks that the model can do a task, and selects its device.
 
         Raises:
-            CheckpointError: A part is missing.
-            ThreadError: This is another thread; MLX arrays and streams belong to the one that made them.
+            CheckpointError: A part that the task needs is missing.
+            ThreadError: The model was loaded on another thread; MLX arrays and streams belong to the thread that made
+                them.
         """
         if threading.current_thread() is not self._thread:
             raise ThreadError(
-                "the model was loaded on another thread; MLX work belongs to one",
-                hint="load the model on the thread that uses it, and feed that thread through a queue",
+                "the model was loaded on another thread, and MLX arrays cannot change threads",
+                hint="load the model on the thread that uses it, and send that thread its inputs through a queue",
             )
         _check_parts(self.source, task, self.config, self._parts)
         mx.set_default_device(self.device)  # another model may have been loaded since
@@ -88,7 +88,7 @@ class Model:
 
 
 def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...]) -> None:
-    missing = [part for part in task_parts(task, config.heads) if part not in parts]
+    missing = missing_parts(task, config.heads, parts)
     if missing:
         holds = f"it holds: {', '.join(parts) or 'the encoder alone'}"
         head = HEADS.get(TASKS[task] or "")
@@ -98,8 +98,8 @@ def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str
         )
 
 
-def _open(source: str, folder: Path, task: str | None) -> tuple[Checkpoint, tuple[str, ...]]:
-    checkpoint = open_checkpoint(transformer_folder(folder))
+def _open(source: str, folder: ModelFolder, task: str | None) -> tuple[Checkpoint, tuple[str, ...]]:
+    checkpoint = open_checkpoint(folder)
     if task is None:
         return checkpoint, checkpoint.parts
     _check_parts(source, task, checkpoint.config, checkpoint.parts)
@@ -107,16 +107,17 @@ def _open(source: str, folder: Path, task: str | None) -> tuple[Checkpoint, tupl
 
 
 def _check_all(checkpoint: Checkpoint) -> None:
-    """Refuses a checkpoint of which a part cannot be built, and tells the tasks that do without it."""
+    """Refuses a checkpoint with a part that cannot be built; the hint names the tasks that do not need the part."""
     problem = first_problem(checkpoint, checkpoint.parts)
     if problem is None:
         return
     can = [
         f"task={task!r}"
-        for task, parts in ((task, task_parts(task, checkpoint.config.heads)) for task in TASKS)
-        if {*parts} <= {*checkpoint.parts} and first_problem(checkpoint, parts) is None
+        for task in TASKS
+        if not missing_parts(task, checkpoint.config.heads, checkpoint.parts)
+        and first_problem(checkpoint, task_parts(task, checkpoint.config.heads)) is None
     ]
-    works = f"can be loaded for less: {', '.join(can)}" if can else None
+    works = f"can be loaded for one task: {', '.join(can)}" if can else None
     raise CheckpointError(problem.message, hint="; ".join(filter(None, (problem.hint, works))) or None)
 
 
@@ -133,19 +134,19 @@ def load(
     """Loads a model.
 
     Args:
-        source: A name of the Hugging Face hub, the folder of a checkpoint, or `builtin`. What is in the hub's cache is
-            used as it is; what is not is downloaded.
-        task: One of `mlxbert.nn.heads.TASKS`, to load only what it needs and to refuse a checkpoint that lacks it;
-            `None` loads all.
-        dtype: `float32`, `float16`, `bfloat16`, or `auto`: what suits the device.
-        device: `gpu`, `cpu`, or `auto`: the GPU where there is one.
-        revision: Branch, tag or commit of a model of the hub; its main branch if `None`.
+        source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`. Files in the hub's cache are
+            used as they are; missing ones are downloaded.
+        task: One of `mlxbert.nn.heads.TASKS`: loads only the parts that it needs, and refuses a checkpoint without
+            them. `None` loads every part.
+        dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device.
+        device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
+        revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Never ask the hub.
         on_progress: Called with bytes done and bytes in all while files are downloaded.
 
     Raises:
-        MlxbertError: Of the kind that names what is wrong: ConfigError, CheckpointError, TokenizerError, ArgumentError,
-            HubError, DeviceError.
+        MlxbertError: A ConfigError, CheckpointError, TokenizerError, ArgumentError, HubError or DeviceError, which says
+            what is wrong.
     """
     check_source(source)
     if task is not None and task not in TASKS:
@@ -153,13 +154,13 @@ def load(
     source = str(source)
     devices.use(device)
     chosen = devices.choose_dtype(dtype)
-    folder = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
+    folder = ModelFolder(find_folder(source, revision=revision, offline=offline, on_progress=on_progress))
     checkpoint, parts = _open(source, folder, task)
-    tokenizer = load_tokenizer(checkpoint.folder, checkpoint.config)
+    tokenizer = load_tokenizer(folder, checkpoint.config)
     _doubt_tokenizer(source, tokenizer, checkpoint.config)
     if task is None:
         _check_all(checkpoint)
-    # A GPU computes with quantized weights; on a CPU MLX takes a hundred times as long for it as for floats.
+    # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
     network = build_network(checkpoint, parts, chosen, packed=mx.default_device().type == mx.DeviceType.gpu)
     _LOG.info(
         "%s: %s in %s, computing in %s on %s (%s)",
@@ -170,12 +171,16 @@ def load(
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
     config = network.encoder.config
     labels = config.heads.labels if any(HEADS[head].labelled for head in network.heads) else None
-    embedder = _embedder_of(folder, config, tokenizer, task)
-    return Model(source, folder, config, tokenizer, network, labels, _embedder=embedder)
+    embedder = None
+    if task in (None, "embed"):
+        embedder = embedder_of(folder, config, tokenizer)
+        if task is not None and isinstance(embedder, MlxbertError):
+            raise embedder
+    return Model(source, folder.path, config, tokenizer, network, labels, _embedder=embedder)
 
 
 def _doubt_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig) -> None:
-    """Says when the tokenizer looks like another model's; with a larger vocabulary than the model it is refused."""
+    """Warns when the tokenizer looks like another model's; one with more tokens than the model has is refused."""
     pad = tokenizer.token_id(tokenizer.special["pad"]) if "pad" in tokenizer.special else None
     if 2 * tokenizer.vocab_size < config.vocab_size:
         why = f"has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,} word embeddings"
@@ -183,25 +188,19 @@ def _doubt_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig) -
         why = f"pads with token {pad}, config.json says {config.pad_token_id}"
     else:
         return
-    _LOG.warning("%s: the tokenizer %s: it may be that of another model", source, why)
+    _LOG.warning("%s: the tokenizer %s: it may belong to another model", source, why)
 
 
 def _embed_tokenizer(tokenizer: Tokenizer, embedder: Embedder) -> Tokenizer:
     return tokenizer.adapted(max_length=embedder.config.max_length, lower_case=embedder.config.lower_case)
 
 
-def _embedder_of(
-    folder: Path, config: EncoderConfig, tokenizer: Tokenizer, task: str | None
-) -> Embedder | MlxbertError | None:
-    """Read now, whatever becomes of the folder later; what is wrong with it is said when vectors are wanted."""
-    if task not in (None, "embed"):
-        return None
+def embedder_of(folder: ModelFolder, config: EncoderConfig, tokenizer: Tokenizer) -> Embedder | MlxbertError:
+    """How a model makes vectors, or why it cannot: read now, as the files may change, and raised when it is used."""
     try:
         embedder = read_embedder(folder, config.hidden_size)
         _embed_tokenizer(tokenizer, embedder)
     except MlxbertError as problem:
-        if task == "embed":
-            raise
         return problem
     return embedder
 
@@ -212,9 +211,7 @@ def load_tokenizer_of(
     offline: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Path, Tokenizer]:
-    """The folder that `source` means and its tokenizer, without the weights; see `load`."""
-    folder = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
-    inner = transformer_folder(folder)
-    config_json = read_config(inner)
-    _, family = family_of(config_json)
-    return folder, load_tokenizer(inner, family.read_config(config_json))
+    """The folder of `source` and its tokenizer, without the weights; see `load`."""
+    folder = ModelFolder(find_folder(source, revision=revision, offline=offline, on_progress=on_progress))
+    _, family = family_of(folder.config_json)
+    return folder.path, load_tokenizer(folder, family.read_config(folder.config_json))

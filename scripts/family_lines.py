@@ -1,7 +1,8 @@
 """Lines of code per family: `python scripts/family_lines.py`.
 
-Counted is what a family's entry in `weights/` reaches, directly or not, without empty lines and comments: all of it,
-and what no family above it reaches. Beside it the mathematics in `mlxbert/` that it is the first to need.
+Counts the lines that a family's entry in `weights/` reaches, directly or indirectly, without empty lines and comments:
+all of them, and those that no earlier family reaches. The last column counts the code in `mlxbert/` that this family is
+the first to need.
 """
 
 import ast
@@ -22,7 +23,7 @@ OWN_MATHEMATICS = {
 
 
 def definitions(path: Path) -> dict[str, str]:
-    """The source of everything that a module defines, by name."""
+    """The source of every definition in a module, by name."""
     text = path.read_text(encoding="utf-8")
     lines = text.split("\n")
     found: dict[str, str] = {}
@@ -40,12 +41,12 @@ def definitions(path: Path) -> dict[str, str]:
 
 
 def count(source: str) -> int:
-    """Lines that are neither empty nor comments."""
+    """The number of lines that are neither empty nor comments."""
     return sum(bool(line.strip()) and not line.strip().startswith("#") for line in source.split("\n"))
 
 
-def reached(name: str, known: dict[str, str]) -> set[str]:
-    """The name and all that it uses, directly or not."""
+def reachable(name: str, known: dict[str, str]) -> set[str]:
+    """The name and every name that it uses, directly or indirectly."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -68,7 +69,7 @@ def main() -> None:
     before: set[str] = set()
     print(f"{'family':12} {'lines':>6} {'own':>6}  {'own mathematics':>15}")
     for family in families:
-        names = reached(family, known)
+        names = reachable(family, known)
         lines = sum(count(known[name]) for name in names)
         own = sum(count(known[name]) for name in names - before)
         special = sum(count(mathematics[name]) for name in OWN_MATHEMATICS.get(family, ()))

@@ -1,8 +1,8 @@
-"""Damages every file that is read, in child processes: `python scripts/fuzz.py [READER…] [--mutants N] [--seed N]`.
+"""Fuzzes every file reader in child processes: `python scripts/fuzz.py [READER…] [--mutants N] [--seed N]`.
 
-Each mutant must load, or be refused by an `MlxbertError`, in a few seconds and with little memory. The exit status is
-the number of those that did otherwise, at most 125; `--keep FOLDER` writes them down. A mutant is made of seed, reader
-and number alone.
+Each mutant must load, or be refused with an `MlxbertError`, within a few seconds and with little memory. The exit
+status is the number of mutants that fail this, at most 125; `--keep FOLDER` saves them. A mutant depends only on seed,
+reader and number.
 """
 
 import argparse
@@ -31,17 +31,17 @@ from fuzz_tokenizers import TOKENIZERS
 from mlxbert.errors import MlxbertError
 
 ALL = READERS | TOKENIZERS
-SECONDS = 5  # for one mutant
-ROOM = 2**30  # bytes of addresses that a child may take beyond what it starts with
-GROWTH = 128 * 2**20  # bytes of memory that one mutant may take
-BATCH = 1000  # mutants of one child
+SECONDS = 5  # limit per mutant
+ROOM = 2**30  # bytes of address space that a child may use in addition to what it starts with
+GROWTH = 128 * 2**20  # bytes of memory that one mutant may use
+BATCH = 1000  # mutants per child
 _MIB = 2**20
 FINDINGS = ("exception", "crash", "hang", "memory")
 
 
 @dataclass
 class Result:
-    """What became of the mutants of one reader."""
+    """The outcomes of the mutants of one reader."""
 
     counts: Counter[str] = field(default_factory=Counter)
     slowest: float = 0.0
@@ -49,7 +49,7 @@ class Result:
     findings: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, other: "Result") -> None:
-        """Counts another batch, too."""
+        """Adds the counts of another batch."""
         self.counts += other.counts
         self.slowest, self.growth = max(self.slowest, other.slowest), max(self.growth, other.growth)
         self.findings += other.findings
@@ -67,13 +67,15 @@ HEADER = (
 )
 
 
-def _memory(*, anew: bool = False) -> int:
-    """The most bytes of memory that this process had, since it was asked `anew` where the system can tell that."""
+def _memory(*, reset: bool = False) -> int:
+    """The peak memory of this process in bytes; `reset` restarts the measurement where the system supports it."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if platform.system() == "Darwin" else 1024)
-    if anew:
-        with contextlib.suppress(OSError, AttributeError):  # mlxbert keeps what is freed: it would be taken unseen
+    if reset:
+        with contextlib.suppress(
+            OSError, AttributeError
+        ):  # the allocator keeps freed memory, whose reuse would not count
             ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     (line,) = (line for line in status.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:"))
@@ -81,14 +83,14 @@ def _memory(*, anew: bool = False) -> int:
 
 
 def _limit() -> None:
-    """Takes the room away in which memory could grow; where the system cannot, `GROWTH` alone counts."""
+    """Limits the address space of this process; where the system does not support it, only `GROWTH` applies."""
     with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM,) * 2)
 
 
 def mutant(name: str, seed: int, number: int, seeds: Sequence[Files]) -> tuple[int, Files]:
-    """Which seed is damaged, and the files that are."""
+    """Creates a mutant: the index of the seed, and its changed files."""
     rng = Random(f"{seed} {name} {number}")
     chosen = rng.randrange(len(seeds))
     return chosen, ALL[name].mutate(rng, seeds[chosen])
@@ -101,20 +103,20 @@ def _files(folder: Path) -> dict[str, bytes]:
 def _put(folder: Path, files: Files) -> None:
     for name, data in files.items():
         path = folder / name
-        path.unlink(missing_ok=True)  # who still holds the old file keeps it
+        path.unlink(missing_ok=True)  # an open old file stays intact
         path.write_bytes(data)
 
 
 def outcome(load: Callable[[Path], object], folder: Path) -> tuple[int, str]:
-    """Loads a folder; how many bytes of memory that took, and what came of it."""
-    before = _memory(anew=True)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)  # nobody handles it: it ends the process
+    """Loads a folder; returns the memory it took in bytes, and the outcome."""
+    before = _memory(reset=True)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)  # the signal has no handler, so it ends the process
     try:
         load(folder)
         found = "loaded"
     except MlxbertError:
         found = "refused"
-    except BaseException as problem:  # a panic of Rust is no Exception
+    except BaseException as problem:  # a Rust panic is not an Exception
         found = f"exception {type(problem).__name__}: {problem!s:.200}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -123,35 +125,35 @@ def outcome(load: Callable[[Path], object], folder: Path) -> tuple[int, str]:
 
 
 def child(name: str, seed: int, numbers: Sequence[int]) -> None:
-    """Loads mutants one by one; writes each number before, and behind it what came of it."""
+    """Loads mutants one by one; prints each number before the load, and the outcome after it."""
     reader = ALL[name]
     with tempfile.TemporaryDirectory() as place:
         folders = reader.seeds(Path(place))
         seeds = [_files(folder) for folder in folders]
         for folder in folders:
-            reader.load(folder)  # which must not fail
+            reader.load(folder)  # seeds must load
         _limit()
         for number in numbers:
             chosen, changed = mutant(name, seed, number, seeds)
             _put(folders[chosen], changed)
             print(number, end=" ", flush=True)
-            begin = time.perf_counter()
-            grown, said = outcome(reader.load, folders[chosen])
-            took = time.perf_counter() - begin
-            print(f"{took:.4f} {grown} {said.encode('unicode_escape').decode()}", flush=True)
+            start = time.perf_counter()
+            grown, outcome_text = outcome(reader.load, folders[chosen])
+            seconds = time.perf_counter() - start
+            print(f"{seconds:.4f} {grown} {outcome_text.encode('unicode_escape').decode()}", flush=True)
             _put(folders[chosen], {key: seeds[chosen][key] for key in changed})
 
 
 def batch(command: Sequence[str], numbers: Sequence[int]) -> Iterator[tuple[int, float, int, str]]:
-    """Number, seconds, growth and outcome of each mutant; a child that dies is followed by another.
+    """Yields number, seconds, growth and outcome of each mutant; replaces children that die.
 
     Args:
-        command: Starts a child; the first number and the one behind the last are put behind it.
-        numbers: Of the mutants, without gaps.
+        command: Starts a child; the first number and the end of the range are appended to it.
+        numbers: The numbers of the mutants, consecutive.
     """
     first, end = numbers[0], numbers[-1] + 1
     while first < end:
-        with tempfile.TemporaryDirectory() as place:  # what a child that dies leaves behind is gone with it
+        with tempfile.TemporaryDirectory() as place:  # removes what a dead child leaves
             whole = [*command, str(first), str(end)]
             own = os.environ | {"TMPDIR": place}
             run = subprocess.run(whole, capture_output=True, text=True, check=False, env=own)
@@ -173,20 +175,20 @@ def batch(command: Sequence[str], numbers: Sequence[int]) -> Iterator[tuple[int,
 
 
 def fuzz(name: str, seed: int, numbers: range, command: Sequence[str] = ()) -> Result:
-    """What becomes of a range of mutants, in a child that `command` starts."""
+    """Loads a range of mutants in children that `command` starts."""
     result = Result()
     own = [sys.executable, __file__, name, "--seed", str(seed), "--child"]
-    for number, seconds, growth, said in batch(command or own, numbers):
-        kind = said.split(" ", 1)[0]
+    for number, seconds, growth, outcome_text in batch(command or own, numbers):
+        kind = outcome_text.split(" ", 1)[0]
         result.counts[kind] += 1
         result.slowest, result.growth = max(result.slowest, seconds), max(result.growth, growth)
         if kind in FINDINGS:
-            result.findings.append((number, said))
+            result.findings.append((number, outcome_text))
     return result
 
 
 def keep(folder: Path, name: str, seed: int, number: int) -> None:
-    """Writes the model folder of a mutant."""
+    """Saves the model folder of a mutant."""
     with tempfile.TemporaryDirectory() as place:
         seeds = [_files(found) for found in ALL[name].seeds(Path(place))]
     chosen, changed = mutant(name, seed, number, seeds)
@@ -197,13 +199,13 @@ def keep(folder: Path, name: str, seed: int, number: int) -> None:
 
 
 def main() -> int:
-    """Fuzzes what is asked for, and prints a table."""
+    """Fuzzes the chosen readers and prints a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("readers", nargs="*", metavar="READER", help=f"some of: {', '.join(ALL)}")
     parser.add_argument("--mutants", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--keep", type=Path, help="a folder for the mutants that were found")
+    parser.add_argument("--keep", type=Path, help="save failing mutants in this folder")
     parser.add_argument("--child", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if unknown := set(given.readers) - ALL.keys():
@@ -220,8 +222,8 @@ def main() -> int:
             for result in pool.map(functools.partial(fuzz, name, given.seed), spans):
                 total.add(result)
             print(total.row(name), flush=True)
-            for number, said in total.findings:
-                print(f"{name} {number}: {said}", file=sys.stderr, flush=True)
+            for number, outcome_text in total.findings:
+                print(f"{name} {number}: {outcome_text}", file=sys.stderr, flush=True)
                 if given.keep:
                     keep(given.keep, name, given.seed, number)
             found += len(total.findings)

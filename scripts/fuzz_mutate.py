@@ -1,4 +1,4 @@
-"""How a file is damaged: by bytes, and by what it is made of, so that what a checksum would stop is reached, too."""
+"""Mutations of files, of raw bytes and of their structure, with repaired checksums so that they reach the parsers."""
 
 import io
 import json
@@ -13,7 +13,7 @@ Mutate = Callable[[Random, bytes], bytes]
 
 _NUMBERS = (0, 1, -1, 2**7, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 _DEEP = 10**5
-# JSON that stands where something else was expected.
+# JSON to insert in place of other values.
 _VALUES = (
     *("null", "true", "false", "0", "1", "-1", "2", "0.5", "-0.0", "1e-320", "NaN", "Infinity", "-Infinity", "1e999"),
     *(str(number) for number in _NUMBERS),
@@ -23,11 +23,11 @@ _VALUES = (
     *("[" + ",".join(["0"] * 10000) + "]", '{"Regex": "(a+)+$"}', '{"Regex": "("}', '{"Regex": ""}'),
     *('{"Regex": "(?:(?:a{1000}){1000}){1000}"}', '{"Regex": "(.*)*\\\\1b"}', '{"String": ""}', "", "}"),
 )
-_RARE = 1000  # longer values are taken less often: they cost time
+_RARE = 1000  # longer values are chosen less often, because they are slow
 
 
 def flip(rng: Random, data: bytes) -> bytes:
-    """One change of bytes that need mean nothing."""
+    """Makes one random change of bytes."""
     size = len(data)
     place = rng.randrange(size + 1)
     length = min(rng.choice((1, 1, 2, 4, 8, 16, 64, 1024)), size - place)
@@ -59,19 +59,19 @@ def flip(rng: Random, data: bytes) -> bytes:
 
 
 def flips(rng: Random, data: bytes) -> bytes:
-    """One change of bytes, or a few."""
+    """Makes one to four random changes of bytes."""
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         data = flip(rng, data)
     return data
 
 
 def same_size(rng: Random, data: bytes) -> bytes:
-    """Changed bytes, and as many as before."""
+    """Changes bytes and keeps their number."""
     return flips(rng, data)[: len(data)].ljust(len(data), b"\0")
 
 
 def _places(value: object, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Every table or list with each of its keys."""
+    """Every dict or list, paired with each of its keys."""
     if isinstance(value, dict | list):
         for key in list(value) if isinstance(value, dict) else range(len(value)):
             found.append((value, key))
@@ -80,7 +80,7 @@ def _places(value: object, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]
 
 
 def _change_place(rng: Random, places: list[tuple[Any, Any]], mark: str, marks: dict[str, str]) -> None:
-    """Changes what stands at one of the places; `marks` tells of what `json` could not write what it stands for."""
+    """Changes the value at one of the places; `marks` maps placeholders to text that `json` cannot write."""
     table, key = rng.choice(places[1:] or places)
     text = rng.choice(_VALUES)
     if len(text) > _RARE and rng.random() < 0.7:
@@ -104,7 +104,7 @@ def _change_place(rng: Random, places: list[tuple[Any, Any]], mark: str, marks: 
 
 
 def change_json(rng: Random, data: bytes) -> bytes:
-    """Another value, key or order somewhere in a JSON file; or bytes, see `flips`."""
+    """Changes a value, key or the order somewhere in a JSON file; or bytes, see `flips`."""
     if rng.random() < 0.2:
         return flips(rng, data)
     value = [json.loads(data)]
@@ -131,7 +131,7 @@ _PREFIX = {0: re.compile(rb"[\x80-\xff]{0,9}[\0-\x7f]"), 1: re.compile(rb"(?s).{
 
 
 def _message(data: bytes) -> list[tuple[int, int, bytes]] | None:
-    """The fields of a protobuf message: number, wire type, value; `None` if it is none."""
+    """The fields of a protobuf message: number, wire type, value; `None` if the bytes are not a message."""
     at, found = 0, []
     while at < len(data):
         read = []
@@ -157,7 +157,7 @@ def _message(data: bytes) -> list[tuple[int, int, bytes]] | None:
 
 
 def change_message(rng: Random, data: bytes) -> bytes:
-    """Another field somewhere in a protobuf message, all lengths around it repaired; or bytes, see `flips`."""
+    """Changes a field somewhere in a protobuf message and repairs the enclosing lengths; or bytes, see `flips`."""
     fields = _message(data)
     if not fields or rng.random() < 0.15:
         return flips(rng, data)
@@ -186,10 +186,10 @@ def change_message(rng: Random, data: bytes) -> bytes:
 
 
 def change_zip(inside: Mapping[str, Mutate]) -> Mutate:
-    """Changes of zip files: of their bytes, or of one member whose checksum is repaired.
+    """Returns a mutation of zip files: changes bytes, or one member and repairs its checksum.
 
     Args:
-        inside: How members are changed, by how their names end; the others by `flips`.
+        inside: The mutations of members by name suffix; `flips` for all others.
     """
 
     def mutate(rng: Random, data: bytes) -> bytes:
@@ -218,7 +218,7 @@ def change_zip(inside: Mapping[str, Mutate]) -> Mutate:
 
 
 def change_headed(rng: Random, data: bytes) -> bytes:
-    """Changes of a safetensors file: of its bytes, or of the JSON in front, its length repaired."""
+    """Changes bytes of a safetensors file, or its JSON header, and repairs the length of the header."""
     if rng.random() < 0.3:
         return flips(rng, data)
     end = 8 + struct.unpack_from("<Q", data)[0]

@@ -1,4 +1,4 @@
-"""What is fuzzed: for each reader small sound files, how they are damaged, and what a command would do with them."""
+"""The readers to fuzz: for each one small valid files, their mutations, and what a command would do with them."""
 
 import io
 import json
@@ -27,11 +27,12 @@ from mlxbert.device import mx
 from mlxbert.weights import save
 from mlxbert.weights.build import build_network, first_problem
 from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.formats.tensorflow import table
-from mlxbert.weights.sentence_transformers import read_embedder, transformer_folder
+from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers import frozen, st_folder, tf_files, tiny, torch_files
 from tests.helpers import vocabularies as words
 
@@ -41,12 +42,12 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Reader:
-    """What is fuzzed.
+    """A reader to fuzz.
 
     Attributes:
-        seeds: Writes the sound files into a folder; returns a folder for each model.
-        mutate: Gives the files that change.
-        load: Reads a folder to the end, as a command would.
+        seeds: Writes valid files into a folder; returns one folder per model.
+        mutate: Returns the changed files.
+        load: Reads a folder completely, as a command would.
     """
 
     seeds: Callable[[Path], list[Path]]
@@ -55,7 +56,7 @@ class Reader:
 
 
 def load_weights(folder: Path) -> None:
-    """Reads every tensor that is not refused for its dtype."""
+    """Reads every tensor whose dtype is supported."""
     weights = open_weights(folder)
     arrays = weights.arrays()
     for name, info in weights.tensors.items():
@@ -74,7 +75,7 @@ def load_network(folder: Path, *, packed: bool = False) -> None:
 
 
 def load_stored(folder: Path) -> None:
-    """Reads every tensor; of a checkpoint those of its network, and plans how it would be converted."""
+    """Reads every tensor; for a checkpoint, builds its network and plans its conversion."""
     if (folder / "config.json").exists():
         load_network(folder)
         load_network(folder, packed=True)
@@ -84,14 +85,15 @@ def load_stored(folder: Path) -> None:
 
 
 def load_embedder(folder: Path) -> None:
-    """Reads what makes vectors, and makes one."""
-    transformer_folder(folder)
-    embedder = read_embedder(folder, tiny.CONFIG["hidden_size"])
+    """Reads the modules of an embedding model and evaluates their parameters."""
+    opened = ModelFolder(folder)
+    assert opened.transformer
+    embedder = read_embedder(opened, tiny.CONFIG["hidden_size"])
     mx.eval(embedder.parameters())
 
 
 def on(name: str, change: Mutate) -> Callable[[Random, Files], Files]:
-    """Changes one of the files whose name ends so."""
+    """Returns a mutation of one of the files whose name ends with `name`."""
 
     def mutate(rng: Random, files: Files) -> Files:
         chosen = rng.choice(sorted(found for found in files if found.endswith(name)))
@@ -141,13 +143,13 @@ def _safetensors(folder: Path) -> list[Path]:
     return [folder / "one", folder / "rows", folder / "groups"]
 
 
-# Dtypes of one width, and names of tensors that belong together.
+# Dtypes of the same width, and name suffixes of tensors that belong together.
 _ALIKE = (("I8", "U8", "BOOL"), ("F16", "BF16", "I16"), ("F32", "U32", "I32"))
 _PARTS = (".weight", ".weight_scale", ".scales", ".biases", ".bias")
 
 
 def _safetensors_mutant(rng: Random, data: bytes) -> bytes:
-    """Half of the mutants have a sound header of other tensors: another dtype, shape or name."""
+    """Half of the mutants have a valid header with another dtype, shape or name."""
     if rng.random() < 0.5:
         return change_headed(rng, data)
     size = int.from_bytes(data[:8], "little")
@@ -199,11 +201,11 @@ def _npz(folder: Path) -> list[Path]:
         write(str(folder / name / "weights.npz"), **_TENSORS)
     raw = io.BytesIO()
     np.savez(raw, f=np.asfortranarray(np.arange(6, dtype=">f4").reshape(2, 3)))
-    return [folder / "plain", folder / "packed", words.put(folder / "turned", {"weights.npz": raw.getvalue()})]
+    return [folder / "plain", folder / "packed", words.put(folder / "transposed", {"weights.npz": raw.getvalue()})]
 
 
 def _npy_mutant(rng: Random, data: bytes) -> bytes:
-    """Mostly another header: it is a literal of Python."""
+    """Mostly changes the header, which is a Python literal."""
     if rng.random() < 0.4:
         return flips(rng, data)
     size = struct.unpack_from("<H", data, 8)[0]
@@ -225,7 +227,7 @@ def _tensorflow(folder: Path) -> list[Path]:
 
 
 def _index_mutant(rng: Random, files: Files) -> Files:
-    """Half of the mutants have sound checksums; some of those are compressed, or claim to be."""
+    """About half of the mutants have valid checksums; some of those are compressed, or declare to be."""
     name = next(name for name in files if name.endswith(".index"))
     if rng.random() < 0.4:
         return {name: flips(rng, files[name])}
@@ -242,7 +244,7 @@ def _index_mutant(rng: Random, files: Files) -> Files:
 
 
 def _data_mutant(rng: Random, files: Files) -> Files:
-    """Half of the mutants have an index with the checksums of their data."""
+    """Half of the mutants have an index with the checksums of the changed data."""
     index = next(name for name in files if name.endswith(".index"))
     name = rng.choice(sorted(name for name in files if ".data-" in name))
     if rng.random() < 0.5:

@@ -1,4 +1,4 @@
-"""The readers of vocabularies, fuzzed as `fuzz_readers` does it."""
+"""The readers of vocabularies to fuzz, in addition to those in `fuzz_readers`."""
 
 import json
 import struct
@@ -16,12 +16,12 @@ from mlxbert.weights.tokenizers.sentencepiece import CONTROL, UNKNOWN, USER_DEFI
 from tests.helpers import tiny
 from tests.helpers import vocabularies as words
 
-_ROWS = 300_000  # of the embeddings that a tokenizer is loaded for
+_ROWS = 300_000  # word embeddings of the model that the tokenizer is loaded for
 _TEXTS = ("the cat sat on the mat, a is of [MASK]!", "caf\u00e9 \u6771\u4eac  \u00bd\tA\u0301\ufb01 <mask>\0", "", " ")
 
 
 def use_tokenizer(folder: Path) -> None:
-    """Loads a tokenizer and cuts texts."""
+    """Loads a tokenizer and encodes texts."""
     tokenizer = load_tokenizer(folder, tiny.tiny_config(vocab_size=_ROWS))
     for text in _TEXTS:
         tokenizer.encode(text, overflow="truncate")
@@ -34,7 +34,7 @@ def use_tokenizer(folder: Path) -> None:
 
 
 def _charsmap() -> bytes:
-    """A table that makes "a" of "A": a double array as https://github.com/s-yata/darts-clone builds them."""
+    """A table that maps "A" to "a": a double array in the format of https://github.com/s-yata/darts-clone."""
     units = [0] * 256
     units[0], units[1 ^ 0x41], units[1 ^ 0x41 ^ 3] = 1 << 10, 3 << 10 | 1 << 8 | 0x41, 1 << 31
     return struct.pack("<257I", 4 * len(units), *units) + b"a\0"
@@ -107,7 +107,7 @@ def _whole(folder: Path) -> list[Path]:
 
 
 def _words(folder: Path) -> list[Path]:
-    """Vocabularies in text files, and all that can stand beside them."""
+    """Vocabularies in text files, with all files that can accompany them."""
     added = {"[NEW]": len(tiny.VOCAB), "[ENT]": len(tiny.VOCAB) + 1}
     entry = {"content": "[ENT]", "lstrip": False, "normalized": False, "rstrip": True, "special": True}
     settings = {

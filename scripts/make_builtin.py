@@ -1,6 +1,6 @@
 """Makes the built-in model from a full checkpoint: `python scripts/make_builtin.py CHECKPOINT weights/builtin`.
 
-Matrices go to 8 bits with one scale per row, vectors stay float16; configuration and vocabulary are copied.
+Matrices are stored in 8 bits with one scale per row, vectors in float16; configuration and vocabulary are copied.
 """
 
 import argparse

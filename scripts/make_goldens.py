@@ -1,8 +1,8 @@
-"""Freezes what transformers computes: `python scripts/make_goldens.py [FAMILY…]` writes tests/goldens.
+"""Records the outputs of transformers as goldens: `python scripts/make_goldens.py [FAMILY…]` writes tests/goldens.
 
-Every family and head of tests/helpers/families.py; what is far from its default there makes a forgotten fact show. The heads of
-a family stand on one encoder, which is stored once. Needs torch and transformers (requirements-parity.txt); the tests
-that read the goldens do not.
+Covers every family and head of tests/helpers/families.py, whose configs differ from the defaults so that a forgotten
+setting shows. The heads of a family share one encoder, which is stored once. Needs torch and transformers
+(requirements-parity.txt); the tests that read the goldens do not.
 """
 
 import json
@@ -55,7 +55,7 @@ def _freeze(compared: Compared, folder: Path) -> None:
             save_file(own, folder / f"{head}.safetensors")
         for case_name, case in compared.cases.items():
             for output, array in reference_outputs(model, case).items():
-                inside = output.startswith(("hidden", "attention"))  # large: of one input and one head
+                inside = output.startswith(("hidden", "attention"))  # large: kept for one input and one head only
                 if not (inside or output == "last hidden") or (
                     head == "Model" and (case_name == "pairs" or not inside)
                 ):
@@ -64,7 +64,7 @@ def _freeze(compared: Compared, folder: Path) -> None:
 
 
 def main() -> None:
-    """Writes a folder per family and a file of activations."""
+    """Writes one folder per family, and one file for the activations."""
     for family in sys.argv[1:] or FROZEN:
         compared, folder = FROZEN[family], GOLDENS / file_name(family)
         shutil.rmtree(folder, ignore_errors=True)

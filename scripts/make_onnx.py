@@ -1,7 +1,7 @@
-"""Freezes tiny ONNX exports: `python scripts/make_onnx.py` writes tests/goldens/onnx.
+"""Records tiny ONNX exports as goldens: `python scripts/make_onnx.py` writes tests/goldens/onnx.
 
-Of each model what torch exported, `NAME.onnx`, and its parameters as torch had them, `NAME.safetensors`. Needs torch,
-transformers, onnx and onnxscript; the tests that read these files need onnx alone.
+For each model it writes torch's export, `NAME.onnx`, and the parameters in torch, `NAME.safetensors`. Needs torch,
+transformers, onnx and onnxscript; the tests that read these files need only onnx.
 """
 
 import inspect
@@ -27,7 +27,7 @@ _FACTS: dict[str, Any] = {
     "max_position_embeddings": 10,
     "attn_implementation": "eager",
 }
-# By the name of the file: class, what differs from the facts above, whether torch's newer exporter writes it.
+# By file name: the class, changes to the facts above, and whether to use torch's newer exporter.
 _MODELS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "bert": ("BertForMaskedLM", {"num_hidden_layers": 1}, False),
     "bert-new": ("BertForMaskedLM", {"num_hidden_layers": 1}, True),
@@ -61,7 +61,7 @@ def _export(model: Any, newer: bool, path: Path) -> None:
 
 
 def _plain(exported: Path, path: Path, *, outside: bool) -> None:
-    """Writes the graph without traces of the source; `outside` puts its data into a file of its own."""
+    """Writes the graph without source locations; `outside` stores its data in an external file."""
     model = onnx.load(exported)
     for node in model.graph.node:
         node.ClearField("doc_string")
@@ -78,7 +78,7 @@ def _plain(exported: Path, path: Path, *, outside: bool) -> None:
 
 
 def main() -> None:
-    """Writes all of them."""
+    """Writes all goldens."""
     GOLDENS.mkdir(parents=True, exist_ok=True)
     for name, (classes, changes, newer) in _MODELS.items():
         model = _model(classes, changes)

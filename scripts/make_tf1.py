@@ -1,9 +1,9 @@
-"""Freezes checkpoints as Google's scripts wrote them: writes tests/goldens/tf1, in two steps.
+"""Records checkpoints in the format of Google's scripts as goldens: writes tests/goldens/tf1, in two steps.
 
-`python scripts/make_tf1.py models FOLDER` makes tiny random models of transformers, freezes their tensors and outputs,
-and leaves what TensorFlow is to write in FOLDER; it needs torch and transformers (requirements-parity.txt).
-`python scripts/make_tf1.py checkpoints FOLDER` writes that with TensorFlow's own Saver; it needs tensorflow, which is
-best kept in an environment of its own, and numpy. The tests that read the result need none of them.
+`python scripts/make_tf1.py models FOLDER` makes tiny random models with transformers, records their tensors and
+outputs, and writes the tensors for TensorFlow to FOLDER; it needs torch and transformers (requirements-parity.txt).
+`python scripts/make_tf1.py checkpoints FOLDER` writes those tensors with TensorFlow's Saver; it needs numpy and
+tensorflow, preferably in a separate environment. The tests that read the result need none of them.
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy as np
 
 GOLDENS = Path(__file__).parents[1] / "tests" / "goldens" / "tf1"
 _STEP = 7
-_SMALL = {  # what Google's configurations cannot say is as Google has it: eps, padding
+_SMALL = {  # eps and padding, which Google's configurations do not state, have Google's values
     "hidden_size": 12,
     "intermediate_size": 20,
     "num_hidden_layers": 2,
@@ -33,7 +33,7 @@ _KEYS = (
 )
 _MORE = {"albert": ("embedding_size", "num_hidden_groups", "inner_group_num"), "electra": ("embedding_size",)}
 
-# What the names of transformers come from, one after the other; a leaf `weight` of a matrix becomes `kernel`.
+# From the names in transformers to Google's, applied in order; the leaf `weight` of a matrix becomes `kernel`.
 _BERT = {r"\.layer\.(\d+)\.": r".layer_\1."}
 _RULES = {
     "bert": {
@@ -72,7 +72,7 @@ _RULES = {
 
 @dataclass(frozen=True)
 class Written:
-    """A checkpoint: the class of transformers, what differs in its configuration, and how it is stored."""
+    """A checkpoint: the class in transformers, the changes to its configuration, and how it is stored."""
 
     family: str
     classes: str
@@ -94,7 +94,7 @@ _GENERATOR = Written("electra", "Electra", "ForMaskedLM", _ELECTRA | {"hidden_si
 
 
 def _google(name: str, tensor: Any, rules: str) -> tuple[str, Any]:
-    """A tensor as Google's scripts name and store it."""
+    """The name and value of a tensor in the format of Google's scripts."""
     for old, new in _RULES[rules].items():
         name = re.sub(old, new, name)
     stem, _, leaf = name.rpartition(".")
@@ -108,7 +108,7 @@ def _google(name: str, tensor: Any, rules: str) -> tuple[str, Any]:
 
 
 def _freeze(written: Written, folder: Path, name: str, embeddings: dict[str, Any]) -> dict[str, Any]:
-    """Makes a model and freezes its tensors, configuration and outputs; the tensors."""
+    """Makes a model and records its tensors, configuration and outputs; returns the tensors."""
     from safetensors.numpy import save_file
 
     from tests.helpers.families import Compared, make_model
@@ -136,7 +136,7 @@ def _freeze(written: Written, folder: Path, name: str, embeddings: dict[str, Any
 
 
 def make_models(work: Path) -> None:
-    """The first step."""
+    """Makes the models: the first step."""
     for name, written in CHECKPOINTS.items():
         folder = GOLDENS / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def make_models(work: Path) -> None:
 
 
 def make_checkpoints(work: Path) -> None:
-    """The second step."""
+    """Writes the checkpoints: the second step."""
     import tensorflow as tf
 
     for name, written in CHECKPOINTS.items():

@@ -1,8 +1,8 @@
-"""The largest relative difference to transformers: `python scripts/parity_table.py [--dtype float32] [FAMILY…]`.
+"""The largest relative difference from transformers: `python scripts/parity_table.py [--dtype float32] [FAMILY…]`.
 
-A table of family by head: random models of `tests/helpers/families.py` over all inputs of `tests/helpers/parity.py`, hidden states and
-attentions included. Needs
-torch and transformers (requirements-parity.txt).
+Prints a table of family by head: random models of `tests/helpers/families.py` on all inputs of
+`tests/helpers/parity.py`, hidden states and attentions included. Needs torch and transformers
+(requirements-parity.txt).
 """
 
 import argparse
@@ -16,7 +16,7 @@ from tests.helpers.parity import BOUNDS, difference, load_network, outputs, refe
 
 
 def worst(family: str, head: str, dtype: str) -> float:
-    """The largest difference of any output for any input."""
+    """The largest difference over all outputs and inputs."""
     compared = FAMILIES[family]
     model = make_model(compared, head)
     with tempfile.TemporaryDirectory() as folder:
@@ -31,11 +31,11 @@ def worst(family: str, head: str, dtype: str) -> float:
 
 
 def main() -> int:
-    """Prints the table; the exit status is the number of cells beyond the bound."""
+    """Prints the table; the exit status is the number of cells above the bound."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="float32", choices=list(BOUNDS))
     parser.add_argument(
-        "families", nargs="*", metavar="FAMILY", help="only these; as tests/helpers/families.py calls them"
+        "families", nargs="*", metavar="FAMILY", help="only these families, by their names in tests/helpers/families.py"
     )
     arguments = parser.parse_args()
     dtype, chosen = arguments.dtype, {name: FAMILIES[name] for name in arguments.families or FAMILIES}
@@ -47,13 +47,13 @@ def main() -> int:
         + "|---" * (len(heads) + 1)
         + "|"
     )
-    beyond = 0
+    above = 0
     for family, compared in chosen.items():
         cells = {head: worst(family, head, dtype) for head in compared.heads}
-        beyond += sum(cell > BOUNDS[dtype] for cell in cells.values())
+        above += sum(cell > BOUNDS[dtype] for cell in cells.values())
         print(f"| {family} | " + " | ".join(f"{cells[head]:.1e}" if head in cells else "-" for head in heads) + " |")
         sys.stdout.flush()
-    return beyond
+    return above
 
 
 if __name__ == "__main__":

@@ -30,10 +30,11 @@ ROOMS = (
 # The order within rooms that have one.
 INSIDE = {
     "mlxbert.nn": (
-        *("kernels", "activations", "positions", "attention", "blocks", "encoder", "pooling", "heads", "embedder"),
+        *("kernels", "activations", "positions", "attention", "blocks", "encoder", "pooling"),
+        *("heads", "initialize", "embedder"),
     ),
     "mlxbert.weights": (
-        *("config_json", "keymap", "formats", "google", "families", "tokenizers", "hub", "source"),
+        *("config_json", "keymap", "formats", "google", "families", "hub", "source", "folder", "tokenizers"),
         *("sentence_transformers", "checkpoint", "validate", "build", "save"),
     ),
     "mlxbert.cli": ("options", "views", "inputs", "output", "session", "commands", "app"),

@@ -12,9 +12,9 @@ from mlxbert.nn.heads import HEADS, Network
 from mlxbert.nn.initialize import initialize
 from mlxbert.nn.positions import Context
 from mlxbert.weights import keymap, validate
-from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families.registry import Architecture
-from mlxbert.weights.formats.quantized import Quantization, put, quantizable
+from mlxbert.weights.formats.quantized import Quantization, quantizable, quantize_modules
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
@@ -32,16 +32,16 @@ def check_tied(checkpoint: Checkpoint) -> None:
 def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointError | None:
     """Why a network with these parts cannot be built, as far as headers tell."""
     parts = tuple(parts)
-    arrays = shapes(checkpoint, parts)
     for part in ("encoder", *parts):
-        for problem in validate.problems(checkpoint, part, parts, arrays):
+        for problem in validate.problems(checkpoint, part, parts):
             return problem.error(checkpoint)
     return None
 
 
-def shapes(checkpoint: Checkpoint, parts: Iterable[str]) -> dict[str, mx.array]:
-    """The parameters of a network with these parts; random and lazy, only names and shapes count."""
-    return parameters(empty(checkpoint, parts))
+def shapes(checkpoint: Checkpoint, parts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter of a network with these parts, by our names."""
+    wanted = {"encoder", *parts}
+    return {name: shape for name, shape in network_shapes(checkpoint.config).items() if part_of(name) in wanted}
 
 
 def parameters(network: nn.Module) -> dict[str, mx.array]:
@@ -205,7 +205,7 @@ def _fill(
             kept -= {*entry.ours}
             loaded |= {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
     if quantization is not None:
-        put(module, quantization, kept)
+        quantize_modules(module, quantization, kept)
     kept_as_is = {name: array for name, array in parameters(module).items() if within + name in fresh}
     module.load_weights([*((name.removeprefix(within), array) for name, array in loaded.items()), *kept_as_is.items()])
     module.eval()

@@ -6,20 +6,22 @@ Opening reads the configuration and the headers of the weights; data is read whe
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights import keymap
-from mlxbert.weights.config_json import ConfigJson, read_config
+from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import Architecture, family_of
+from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights
-from mlxbert.weights.formats.headers import Header, LazyArrays, Storage, TensorInfo
+from mlxbert.weights.formats.headers import LazyArrays, Storage, TensorInfo
 from mlxbert.weights.formats.quantized import read_quantization
 from mlxbert.weights.google import completed
 
@@ -83,18 +85,29 @@ def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -
         raise CheckpointError(
             f"{folder}: weights stored as {min(map(str, named))!r}, expected {int8_rows.STORAGE!r} or plain floats"
         )
-    return int8_rows.Rows() if named else read_quantization(config_json)
+    return int8_rows.Int8Rows() if named else read_quantization(config_json)
 
 
-def _whole_network(config: EncoderConfig) -> dict[str, mx.array]:
-    """Our parameters, by name, of the network with every part; random and lazy."""
-    network = Network(replace(config, pooler=True), HEADS)
-    return dict(nn.utils.tree_flatten(network.parameters()))
+@lru_cache(maxsize=16)
+def _network_shapes(config: EncoderConfig) -> Mapping[str, tuple[int, ...]]:
+    arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(Network(config, HEADS).parameters()))
+    return MappingProxyType({name: array.shape for name, array in arrays.items()})
+
+
+def network_shapes(config: EncoderConfig) -> Mapping[str, tuple[int, ...]]:
+    """The shape of every parameter of a network with every part, by our names; the network is built once."""
+    return _network_shapes(replace(config, pooler=True))
+
+
+def part_of(name: str) -> str:
+    """The part that one of our parameters belongs to: `encoder`, `pooler`, or a head by its name."""
+    room, part = name.split(".")[:2]
+    return part if room == "heads" or part == "pooler" else room
 
 
 def _names_of_parts(family: Family, config: EncoderConfig) -> dict[str, set[str]]:
     """The plain names of the tensors that make up the encoder and each part."""
-    ours = _whole_network(config)
+    ours = network_shapes(config)
     return {
         part: {name for entry in keymap.pairs(table, config.num_stored_layers, ours) for name in entry.theirs}
         for part, table in {"encoder": family.encoder, **family.parts}.items()
@@ -123,7 +136,7 @@ def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mappin
 
     Tensors tell, unless a part shares all that are there with another: then the class does that the model was saved as.
     """
-    classes = config_json.texts("architectures")
+    classes = config_json.strings("architectures")
     choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier goes by the others' names
     found = []
     for part, wanted in known.items():
@@ -136,25 +149,22 @@ def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mappin
     return tuple(part for part in found if part != "encoder")
 
 
-def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) -> Checkpoint:
-    """Opens a model folder and accounts for every tensor in it.
-
-    Args:
-        folder: The folder.
-        headers: Those of weights that are not in it but elsewhere, by where they would lie.
+def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
+    """Opens the checkpoint of a model folder and accounts for every tensor in it.
 
     Raises:
         ConfigError: `config.json` is missing or describes something mlxbert does not compute.
         CheckpointError: The weights are missing or damaged, or hold a tensor that the family does not know.
     """
-    config_json = read_config(folder)
+    opened = open_folder(opened)
+    folder, config_json = opened.transformer, opened.config_json
     if (folder / ADAPTER).is_file():
         raise CheckpointError(
             f"{folder}: has an {ADAPTER}: weights that an adapter changes are not read",
             hint="merge the adapter into the model and save it (peft: merge_and_unload)",
         )
     family_name, family = family_of(config_json)
-    weights = open_weights(folder, config_json.texts("architectures"), headers)
+    weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
     if weights.format == TENSORFLOW:
         config_json = completed(config_json, weights.tensors)
     config = family.read_config(config_json)
@@ -164,7 +174,7 @@ def open_checkpoint(folder: Path, headers: Mapping[Path, Header] | None = None) 
             f"{config_json.path.name}"
         )
     storage = _read_storage(folder, config_json, weights)
-    tensors = storage.meant(folder, weights.tensors) if storage else weights.tensors
+    tensors = storage.unpacked(folder, weights.tensors) if storage else weights.tensors
     names = _plain_names(folder, tensors, family)
     known = _names_of_parts(family, config)
     parts = _parts(config_json, known, names)

@@ -1,4 +1,4 @@
-"""Reading `config.json`: typed look-ups whose errors name the key, the value and what was expected."""
+"""Reading `config.json`: typed lookups whose errors name the key, the value and what was expected."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 from mlxbert.errors import ConfigError, MlxbertError
 
-# What Google's releases call their configurations, by model_type.
+# The file names of the configurations in Google's releases, by model_type.
 GOOGLE_CONFIGS = {kind: f"{kind}_config*.json" for kind in ("bert", "albert", "electra")}
 
 
@@ -22,10 +22,10 @@ def _read(path: Path, error: type[MlxbertError]) -> Any:
 
 
 def read_json(path: Path, error: type[MlxbertError]) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Reads the JSON object in a file.
 
     Raises:
-        MlxbertError: Of the kind `error`; the file cannot be read, is no JSON, or holds something else than an object.
+        MlxbertError: Of type `error`: the file cannot be read, is not valid JSON, or does not hold an object.
     """
     value = _read(path, error)
     if not isinstance(value, dict):
@@ -34,53 +34,57 @@ def read_json(path: Path, error: type[MlxbertError]) -> dict[str, Any]:
 
 
 def read_json_list(path: Path, error: type[MlxbertError]) -> list[Any]:
-    """The JSON list in a file; see `read_json`."""
+    """Reads the JSON array in a file; see `read_json`."""
     value = _read(path, error)
     if not isinstance(value, list):
-        raise error(f"{path}: expected a JSON list, found {type(value).__name__}")
+        raise error(f"{path}: expected a JSON array, found {type(value).__name__}")
     return value
 
 
 @dataclass(frozen=True)
 class ConfigJson:
-    """A `config.json` and where it came from; `null` means that a key is not there.
+    """A `config.json` and its path; a value of `null` counts as a missing key.
 
     Attributes:
-        spelled: What this family calls a key, by its usual name; look-ups take the usual name, errors tell the one
-            that the file has.
-        inside: For a table within the file, the keys that lead to it, a dot after each.
+        path: The file.
+        values: The parsed content.
+        aliases: The names that a family gives to keys, by their usual names. Lookups take the usual name; errors state
+            the name in the file.
+        prefix: For a nested object, the keys that lead to it, each followed by a dot.
+        added: Keys of `values` that the file itself lacks: Google's releases leave them out.
     """
 
     path: Path
     values: dict[str, Any]
-    spelled: Mapping[str, str] = field(default_factory=dict)
-    inside: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+    added: tuple[str, ...] = ()
 
-    def respelled(self, spelled: Mapping[str, str]) -> "ConfigJson":
-        """The same with other names for keys."""
-        return replace(self, spelled=spelled)
+    def with_aliases(self, aliases: Mapping[str, str]) -> "ConfigJson":
+        """The same configuration with other names for keys."""
+        return replace(self, aliases=aliases)
 
     def _key(self, key: str) -> str:
-        """The name that the file has for a key.
+        """The name of a key in the file.
 
         Raises:
-            ConfigError: The file has both, and they disagree.
+            ConfigError: The file has both names with different values.
         """
-        own = self.spelled.get(key, key)
+        own = self.aliases.get(key, key)
         if own == key or self.values.get(key) is None:
             return key if own not in self.values and key in self.values else own
         if self.values.get(own) is None:
             return key
         if self.values[own] != self.values[key]:
             raise ConfigError(
-                f"{self.path}: {self.inside}{own} is {self.values[own]!r:.200} and {key} is {self.values[key]!r:.200}, "
-                "expected the same: they are two names of one thing",
-                hint="take out the one that is wrong",
+                f"{self.path}: {self.prefix}{own} is {self.values[own]!r:.200} and {key} is {self.values[key]!r:.200}, "
+                "expected the same value: both keys mean the same",
+                hint="remove the wrong one",
             )
         return own
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key as it is; the default where there is none, or `null`."""
+        """The unchecked value of a key; the default if it is missing or `null`."""
         value = self.values.get(self._key(key))
         return default if value is None else value
 
@@ -88,7 +92,7 @@ class ConfigJson:
         """The error for a value that is not as expected."""
         own = self._key(key)
         found = f"is {self.values[own]!r:.200}" if own in self.values else "is missing"
-        return ConfigError(f"{self.path}: {self.inside}{own} {found}, expected {expected}", hint=hint)
+        return ConfigError(f"{self.path}: {self.prefix}{own} {found}, expected {expected}", hint=hint)
 
     def integer(self, key: str, *, least: int = 1, most: int = 2**31 - 1, default: int | None = None) -> int:
         """A whole number from `least` to `most`."""
@@ -98,35 +102,35 @@ class ConfigJson:
         return value
 
     def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
-        """A number between `low` and `high`."""
+        """A number from `low` to `high`."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise self.refuse(key, f"a number from {low:g} to {high:g}")
         return float(value)
 
-    def text(self, key: str, *, default: str | None = None) -> str:
+    def string(self, key: str, *, default: str | None = None) -> str:
         """A string."""
         value = self.get(key, default)
         if not isinstance(value, str):
             raise self.refuse(key, "a string")
         return value
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        """A list of strings; empty where there is none."""
+    def strings(self, key: str) -> tuple[str, ...]:
+        """A list of strings; empty if the key is missing."""
         value = self.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.refuse(key, "a list of strings")
         return tuple(value)
 
-    def table(self, key: str) -> "ConfigJson":
-        """A table in the file, read as the file is; an empty one where there is none."""
+    def nested(self, key: str) -> "ConfigJson":
+        """A nested object, with the same typed lookups; empty if the key is missing."""
         values = self.get(key, {})
         if not isinstance(values, dict):
-            raise self.refuse(key, "a table")
-        return ConfigJson(self.path, values, inside=f"{self.inside}{self._key(key)}.")
+            raise self.refuse(key, "an object")
+        return ConfigJson(self.path, values, prefix=f"{self.prefix}{self._key(key)}.")
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false."""
+        """A boolean."""
         value = self.get(key, default)
         if not isinstance(value, bool):
             raise self.refuse(key, "true or false")
@@ -140,16 +144,16 @@ class ConfigJson:
         return str(value)
 
     def only(self, key: str, allowed: Any, why: str, hint: str | None = None) -> None:
-        """Refuses any value of `key` but `allowed`, which is also what its absence means."""
+        """Refuses any value of `key` except `allowed`, which is also the meaning of a missing key."""
         if self.get(key, allowed) != allowed:
-            raise ConfigError(f"{self.path}: {self.inside}{self._key(key)} is {self.get(key)!r:.200}: {why}", hint=hint)
+            raise ConfigError(f"{self.path}: {self.prefix}{self._key(key)} is {self.get(key)!r:.200}: {why}", hint=hint)
 
 
 def google_config(folder: Path) -> tuple[Path, str] | None:
-    """Google's configuration of a folder without `config.json`, and the `model_type` that its name tells.
+    """The configuration of a Google release, and the `model_type` in its file name; `None` if there is a `config.json`.
 
     Raises:
-        ConfigError: There are several.
+        ConfigError: There are several configurations.
     """
     if (folder / "config.json").is_file():
         return None
@@ -157,20 +161,22 @@ def google_config(folder: Path) -> tuple[Path, str] | None:
     if len(found) > 1:
         raise ConfigError(
             f"{folder}: {', '.join(path.name for path, _ in found[:5])}: expected one configuration",
-            hint="keep the one that is wanted, or call it config.json and add its model_type",
+            hint="keep only the right one, or rename it to config.json and add its model_type",
         )
     return found[0] if found else None
 
 
 def read_config(folder: Path) -> ConfigJson:
-    """The `config.json` of a model folder, or what Google's releases have in its place."""
+    """Reads the `config.json` of a model folder, or else the configuration of a Google release."""
     path = folder / "config.json"
     if path.is_file():
         return ConfigJson(path, read_json(path, ConfigError))
     google = google_config(folder)
     if google is None:
         raise ConfigError(
-            f"{folder}: no config.json in this folder", hint="give the folder that holds config.json and the weights"
+            f"{folder}: no config.json in this folder", hint="use the folder with config.json and the weights"
         )
     path, model_type = google
-    return ConfigJson(path, {"model_type": model_type} | read_json(path, ConfigError))
+    values = read_json(path, ConfigError)
+    added = () if "model_type" in values else ("model_type",)
+    return ConfigJson(path, {"model_type": model_type} | values, added=added)

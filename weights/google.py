@@ -1,6 +1,6 @@
-"""What Google's releases leave unsaid and transformers' folders say: the class and the labels.
+"""Adds to the configurations of Google's releases what only transformers' configurations state: class and labels.
 
-A folder of Google holds `bert_config.json` or `albert_config.json`, a vocabulary and a TensorFlow checkpoint.
+A release from Google has a `bert_config.json` or `albert_config.json`, a vocabulary and a TensorFlow checkpoint.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.formats.headers import TensorInfo
 
 _KINDS = {"bert": "Bert", "albert": "Albert", "electra": "Electra"}
-# Of the classes of transformers the end that a tensor tells, the first one counts.
+# The suffix of the transformers class by a tensor that identifies it; the first match counts.
 _CLASSES = {
     "classifier.weight": "ForSequenceClassification",
     "qa_outputs.weight": "ForQuestionAnswering",
@@ -23,14 +23,15 @@ _CLASSES = {
 
 
 def completed(config: ConfigJson, tensors: Mapping[str, TensorInfo]) -> ConfigJson:
-    """A configuration with the class that the tensors tell, and labels of its classifier, should it name neither."""
+    """A configuration with `architectures` and classifier labels inferred from the tensors, where it has none."""
     kind = _KINDS.get(str(config.values.get("model_type")))
-    if config.texts("architectures") or kind is None:
+    if config.strings("architectures") or kind is None:
         return config
     end = next((end for name, end in _CLASSES.items() if name in tensors), "Model")
-    said: dict[str, Any] = {"architectures": [kind + end]}
+    inferred: dict[str, Any] = {"architectures": [kind + end]}
     if "classifier.weight" in tensors and config.get("id2label") is None and config.get("num_labels") is None:
         count = tensors["classifier.weight"].shape[0]
-        said["id2label"] = {str(number): f"LABEL_{number}" for number in range(count)}
-        said["label2id"] = {f"LABEL_{number}": number for number in range(count)}
-    return replace(config, values=config.values | said)
+        inferred["id2label"] = {str(number): f"LABEL_{number}" for number in range(count)}
+        inferred["label2id"] = {f"LABEL_{number}": number for number in range(count)}
+    added = tuple(key for key in inferred if key not in config.values)
+    return replace(config, values=config.values | inferred, added=config.added + added)

@@ -124,10 +124,10 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
         read = lambda: checkpoint.arrays(mx.float32)[plain]  # noqa: E731 - rounded only where it is converted
         return Tensor(plain, plain, dtype or own, info.shape, read, f"{info.file}: tensor {name!r}")
 
-    network = build.empty(checkpoint, checkpoint.parts)
-    suited = quantizable(network) if quantization else set()
+    suited = quantizable(build.empty(checkpoint, checkpoint.parts)) if quantization else set()
+    shapes = build.shapes(checkpoint, checkpoint.parts)
     tensors = []
-    for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, build.parameters(network)):
+    for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, shapes):
         how = quantization if suited.issuperset(entry.ours) else None
         tensors += [_quantized(tensor, how) for tensor in map(stored, entry.theirs)]
     if quantization is None:  # a copy in floats would differ from what is quantized

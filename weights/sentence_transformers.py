@@ -1,29 +1,24 @@
-"""What sentence-transformers writes beside a checkpoint: `modules.json` and the modules it names.
+"""How a model makes vectors, read from the files that sentence-transformers writes next to a checkpoint.
 
 Both dialects are read: that of version 6 (`pooling_mode`, `sentence_transformers.base.modules.…`) and the older one
-(`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). A module that is none of ours is refused by name.
+(`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). See `mlxbert.weights.folder` for `modules.json`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.embedder import Dense, Embedder, EmbeddingConfig, Normalize
-from mlxbert.weights.config_json import ConfigJson, read_json, read_json_list
+from mlxbert.weights.config_json import ConfigJson, read_json
+from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, read_settings
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import FLOATS, Header
-from mlxbert.weights.hub.files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
+from mlxbert.weights.hub.files import CONFIG, MODULES, TRANSFORMER_SETTINGS
 
-SETTINGS = "config_sentence_transformers.json"
-_NAMESPACE = "sentence_transformers."
-_LONGEST = 255  # bytes of a path; of a longer name systems say themselves that it is too long
-WITH_WEIGHTS = ("Dense", "LayerNorm")
-_KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize")
-# Our poolings by their names, in the order in which the older dialect puts several one after the other.
+# Our poolings by the names of sentence-transformers, in the order in which the older dialect concatenates several.
 _POOLINGS = {
     "cls": ("cls", "pooling_mode_cls_token"),
     "max": ("max", "pooling_mode_max_tokens"),
@@ -37,106 +32,36 @@ _ACTIVATIONS = {
 }  # fmt: skip
 _SENTENCE, _TOKENS = "sentence_embedding", "token_embeddings"
 _LAYER_NORM_EPS = 1e-5  # torch.nn.LayerNorm's own
-_Headers = Mapping[Path, Header] | None
+_Shapes = Mapping[str, tuple[int, ...]]
+_Read = Callable[[Path, _Shapes], dict[str, mx.array]]  # tensors of a module, of the names and shapes expected
 
 
-@dataclass(frozen=True)
-class Module:
-    """An entry of `modules.json`: the name of its class and the folder with its files."""
-
-    kind: str
-    folder: Path
-
-
-def read_modules(folder: Path) -> list[Module]:
-    """The modules of a folder in their order; none if it has no `modules.json`.
-
-    Raises:
-        ConfigError: The file is damaged, names a module mlxbert does not know, or points out of the folder.
-    """
-    path = folder / MODULES
-    if not path.is_file():
-        return []
-    modules = []
-    for entry in read_json_list(path, ConfigError):
-        match entry:
-            case {"type": str(kind), "path": str(place)}:
-                pass
-            case _:
-                raise ConfigError(f"{path}: expected a list of modules with type and path, found {entry!r:.80}")
-        name = kind.rpartition(".")[2]
-        if not kind.startswith(_NAMESPACE) or name not in _KNOWN:
-            raise ConfigError(
-                f"{path}: module {kind!r}, expected one of sentence-transformers' {', '.join(_KNOWN)}",
-                hint="models are data here: code that a model folder brings is never run",
-            )
-        if leaves_folder(place):
-            raise ConfigError(f"{path}: path {place!r}, expected one inside the model folder")
-        if len(place.encode("utf-8", "replace")) > _LONGEST:
-            raise ConfigError(f"{path}: path {place!r:.80}… of {len(place)} characters, expected a short one")
-        modules.append(Module(name, folder / place))
-    kinds = [module.kind for module in modules]
-    if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & {*kinds[2:]}:
-        raise ConfigError(
-            f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
-            "and behind them any of Dense, LayerNorm, Normalize"
-        )
-    return modules
-
-
-def transformer_folder(folder: Path) -> Path:
-    """Where the checkpoint itself lies: the folder, or where its `modules.json` puts the Transformer module.
-
-    A `config.json` of sentence-transformers before version 2 describes no checkpoint: it says which version wrote it.
-
-    Raises:
-        ConfigError: Both places hold a checkpoint, and they need not be the same.
-    """
-    config = folder / CONFIG
-    own = config.is_file() and read_json(config, ConfigError).keys() != {"__version__"}
-    if not (folder / MODULES).is_file():
-        return folder
-    try:
-        inner = read_modules(folder)[0].folder
-    except ConfigError:
-        if own:  # there is more to a checkpoint than vectors
-            return folder
-        raise
-    if own and inner != folder and (inner / CONFIG).is_file():
-        raise ConfigError(
-            f"{folder}: holds a checkpoint, and {MODULES} names another in {inner}",
-            hint="give the folder of one of them",
-        )
-    return folder if own else inner
-
-
-def read_embedder(folder: Path, width: int, headers: _Headers = None) -> Embedder:
-    """How the model in `folder` makes vectors; mean pooling where nothing says it.
+def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool = True) -> Embedder:
+    """How a model makes vectors; mean pooling if its files do not say.
 
     Args:
         folder: The model folder.
         width: Hidden size of its encoder.
-        headers: To learn what its layers are without reading their weights, which are 0 then: those of weights that
-            are not in the folder but elsewhere, by where they would lie.
+        with_weights: Whether weights of modules are read; if not, they are zeros, and headers are enough.
 
     Raises:
-        ConfigError: A file is damaged or says something that mlxbert does not compute.
+        ConfigError: A file is damaged or asks for something that mlxbert does not compute.
         CheckpointError: Weights of a module are missing or do not fit.
     """
-    modules = read_modules(folder)
+    folder = open_folder(folder)
+    modules, headers = folder.modules, folder.headers
     config = EmbeddingConfig(stated=bool(modules))
     if modules:
         config = _with_pooling(_with_transformer(config, modules[0]), modules[1], width)
-    config = _with_prompts(config, folder)
+    config = _with_prompts(config, folder.settings)
+
+    def read(module: Path, expected: _Shapes) -> dict[str, mx.array]:
+        return _weights(module, expected, headers, with_weights=with_weights)
+
     try:
-        return Embedder(config, width, [_READERS[module.kind](module.folder, headers) for module in modules[2:]])
+        return Embedder(config, width, [_READERS[module.kind](module.folder, read) for module in modules[2:]])
     except ArgumentError as problem:
-        raise ConfigError(f"{folder / (MODULES if modules else SETTINGS)}: {problem.message}") from None
-
-
-def read_settings(path: Path) -> ConfigJson:
-    """What a file of settings says; nothing where there is none."""
-    return ConfigJson(path, read_json(path, ConfigError) if path.is_file() else {})
+        raise ConfigError(f"{folder.path / (MODULES if modules else SETTINGS)}: {problem.message}") from None
 
 
 def _with_transformer(config: EmbeddingConfig, module: Module) -> EmbeddingConfig:
@@ -159,7 +84,7 @@ def _with_transformer(config: EmbeddingConfig, module: Module) -> EmbeddingConfi
 
 
 def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> EmbeddingConfig:
-    path = module.folder / "config.json"
+    path = module.folder / CONFIG
     settings = ConfigJson(path, read_json(path, ConfigError))
     for key in ("embedding_dimension", "word_embedding_dimension"):
         settings.only(key, width, f"the encoder gives {width} values a token")
@@ -178,8 +103,7 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
     return replace(config, poolings=poolings, include_prompt=settings.flag("include_prompt", default=True))
 
 
-def _with_prompts(config: EmbeddingConfig, folder: Path) -> EmbeddingConfig:
-    settings = read_settings(folder / SETTINGS)
+def _with_prompts(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingConfig:
     settings.only("model_type", "SentenceTransformer", "mlxbert reads 'SentenceTransformer' only")
     raw = settings.values.get("prompts")
     raw = {} if raw is None else raw
@@ -187,15 +111,17 @@ def _with_prompts(config: EmbeddingConfig, folder: Path) -> EmbeddingConfig:
         raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected a table of names and texts")
     prompts = {name: text or "" for name, text in raw.items()}
     default = settings.values.get("default_prompt_name")
-    if default is not None and default not in list(prompts):  # a list: what the file says may have no hash
+    if default is not None and default not in list(prompts):  # a list: the value may not be hashable
         raise ConfigError(f"{settings.path}: default_prompt_name is {default!r}, expected one of {', '.join(prompts)}")
-    cut = settings.values.get("truncate_dim")
-    dimensions = None if cut is None else settings.integer("truncate_dim")
+    truncated = settings.values.get("truncate_dim")
+    dimensions = None if truncated is None else settings.integer("truncate_dim")
     return replace(config, prompts=prompts, default_prompt_name=default, dimensions=dimensions)
 
 
-def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]], headers: _Headers) -> dict[str, mx.array]:
-    """The tensors of a module's own weight file, in float32: exactly those expected."""
+def _weights(
+    folder: Path, expected: _Shapes, headers: Mapping[Path, Header], *, with_weights: bool
+) -> dict[str, mx.array]:
+    """The tensors of a module's own weight file in float32, exactly those expected; zeros unless `with_weights`."""
     try:
         weights = open_weights(folder, elsewhere=headers)
     except CheckpointError as problem:
@@ -211,10 +137,10 @@ def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]], headers: _He
             raise CheckpointError(
                 f"{folder}: tensor {name!r} has shape {found.get(name, 'none')}, expected {expected.get(name, 'none')}"
             )
-    if headers is not None:
+    if not with_weights:
         return {name: mx.zeros(shape) for name, shape in expected.items()}
     arrays = {name: array.astype(mx.float32) for name, array in weights.arrays().items()}
-    mx.eval(arrays)  # now, whatever becomes of the file later
+    mx.eval(arrays)  # now: the file may change later
     return arrays
 
 
@@ -224,14 +150,14 @@ def _put(layer: nn.Module, arrays: Mapping[str, mx.array]) -> nn.Module:
     return layer
 
 
-def _read_dense(folder: Path, headers: _Headers) -> nn.Module:
-    path = folder / "config.json"
+def _read_dense(folder: Path, read: _Read) -> nn.Module:
+    path = folder / CONFIG
     config = ConfigJson(path, read_json(path, ConfigError))
     config.only("module_input_name", _SENTENCE, f"mlxbert reads {_SENTENCE!r} only")
     config.only("module_output_name", _SENTENCE, f"mlxbert writes {_SENTENCE!r} only")
     width, out = config.integer("in_features"), config.integer("out_features")
     bias, residual = config.flag("bias", default=True), config.flag("use_residual", default=False)
-    function = config.text("activation_function", default="torch.nn.modules.activation.Tanh")
+    function = config.string("activation_function", default="torch.nn.modules.activation.Tanh")
     name = function.rpartition(".")[2]
     if not function.startswith("torch.") or name not in _ACTIVATIONS:
         known = ", ".join(f"torch's {name}" for name in _ACTIVATIONS)
@@ -241,22 +167,26 @@ def _read_dense(folder: Path, headers: _Headers) -> nn.Module:
     expected |= {"linear.bias": (out,)} if bias else {}
     expected |= {"residual.weight": (out, width)} if residual and width != out else {}
     layer = Dense(width, out, bias=bias, activation=_ACTIVATIONS[name], residual=residual)
-    return _put(layer, _weights(folder, expected, headers))
+    return _put(layer, read(folder, expected))
 
 
-def _read_layer_norm(folder: Path, headers: _Headers) -> nn.Module:
-    path = folder / "config.json"
+def _read_layer_norm(folder: Path, read: _Read) -> nn.Module:
+    path = folder / CONFIG
     width = ConfigJson(path, read_json(path, ConfigError)).integer("dimension")
-    arrays = _weights(folder, {"norm.weight": (width,), "norm.bias": (width,)}, headers)
+    arrays = read(folder, {"norm.weight": (width,), "norm.bias": (width,)})
     layer = nn.LayerNorm(width, eps=_LAYER_NORM_EPS)
     return _put(layer, {name.removeprefix("norm."): array for name, array in arrays.items()})
 
 
-def _read_normalize(folder: Path, headers: _Headers) -> nn.Module:
-    config = read_settings(folder / "config.json")
+def _read_normalize(folder: Path, read: _Read) -> nn.Module:
+    config = read_settings(folder / CONFIG)
     config.only("module_input_name", _SENTENCE, f"mlxbert reads {_SENTENCE!r} only")
     config.only("module_output_name", _SENTENCE, f"mlxbert writes {_SENTENCE!r} only")
     return Normalize()
 
 
-_READERS: dict[str, Any] = {"Dense": _read_dense, "LayerNorm": _read_layer_norm, "Normalize": _read_normalize}
+_READERS: dict[str, Callable[[Path, _Read], nn.Module]] = {
+    "Dense": _read_dense,
+    "LayerNorm": _read_layer_norm,
+    "Normalize": _read_normalize,
+}

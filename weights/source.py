@@ -1,4 +1,4 @@
-"""From what a user calls a model to the folder that holds it."""
+"""Finds the folder of a model from the name or path that a user gives."""
 
 import logging
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from mlxbert.weights.hub.errors import UnknownRevisionError, UnreachableError
 if TYPE_CHECKING:
     from mlxbert.weights.formats.headers import Header
 
-_Ask = Callable[[str, str | None], Path]  # (name, revision) → folder of what the hub has
+_Fetch = Callable[[str, str | None], Path]  # (name, revision) → folder with the files from the hub
 BUILTIN = "builtin"
 _FOLDER = Path(__file__).parent / "builtin"
 _LOG = logging.getLogger("mlxbert")
@@ -32,41 +32,41 @@ def find_folder(
     offline: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """The folder that `source` means: `builtin`, the path of a model folder, or a name that the hub knows.
+    """The folder of a model: of `builtin`, of the path of a model folder, or of a model on the hub.
 
-    A folder goes before a model of the hub with the same name. A model of the hub that is in the shared cache is used
-    as it is, without asking the hub for something newer; `mlxbert models download NAME` does that. Where the cache
-    does not say which files the model has on the hub, the hub is asked, once: a file that another program did not
-    need, `modules.json` say, would change what the model computes.
+    A local folder takes precedence over a hub model of the same name. A hub model in the shared cache is used without
+    checking for a newer version; `mlxbert models download NAME` does that. If the cache does not list which files the
+    model has on the hub, the hub is asked once: another program may not have downloaded a file that changes what the
+    model computes, for example `modules.json`.
 
     Args:
-        source: What the user calls the model.
-        revision: Branch, tag or commit of a model of the hub; its main branch if `None`.
-        offline: Never ask the hub. So do HF_HUB_OFFLINE=1 and TRANSFORMERS_OFFLINE=1 in the environment.
-        on_progress: Called with bytes done and bytes in all while files are downloaded.
+        source: The name or path of the model.
+        revision: Branch, tag or commit of a hub model; the main branch if `None`.
+        offline: Make no requests to the hub. HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 in the environment do the same.
+        on_progress: Called with the downloaded and the total bytes during a download.
 
     Raises:
-        CheckpointError: There is no such folder, and the hub cannot know such a name.
-        HubError: The model of the hub cannot be had.
-        ArgumentError: There is a revision, but the model is none of the hub; or the revision is none.
+        CheckpointError: There is no such folder, and the name is not a valid hub name.
+        HubError: The hub model is not available.
+        ArgumentError: A revision is given for a local model, or the revision is invalid.
     """
     check_source(source)
     return _find(str(source), revision, offline, lambda name, revision: download(name, revision, on_progress))
 
 
 def check_source(source: object, name: str = "source") -> None:
-    """Refuses what is no way to call a model.
+    """Refuses a model source of the wrong type.
 
     Args:
-        source: What the user gave.
-        name: Of the argument.
+        source: The value that the user gave.
+        name: The name of the argument, for messages.
 
     Raises:
-        ArgumentError: It is neither a string nor a path.
+        ArgumentError: The value is neither a string nor a path.
     """
     if not isinstance(source, str | Path):
         raise ArgumentError(
-            f"{name} is of type {type(source).__name__}, expected a name of the hub, the path of a folder, or 'builtin'"
+            f"{name} is of type {type(source).__name__}, expected a hub name, the path of a folder, or 'builtin'"
         )
 
 
@@ -77,53 +77,53 @@ def find_headers(
     offline: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Path, dict[Path, "Header"]]:
-    """Like `find_folder`, but of weights that are on the hub and not in the cache only the headers are fetched.
+    """Like `find_folder`, but fetches only the headers of weights that are not in the cache.
 
     Returns:
-        The folder, and the headers of the weights that are not in it, by where they would lie.
+        The folder, and the headers of the weights that are not in it, by the paths that they would have there.
     """
-    from mlxbert.weights.hub.headers import look as look_on_hub
+    from mlxbert.weights.hub.headers import fetch_headers
 
     headers: dict[Path, Header] = {}
 
-    def look(name: str, revision: str | None) -> Path:
-        folder, found = look_on_hub(name, revision, on_progress)
+    def fetch(name: str, revision: str | None) -> Path:
+        folder, found = fetch_headers(name, revision, on_progress)
         headers.update(found)
         return folder
 
-    return _find(source, revision, offline, look), headers
+    return _find(source, revision, offline, fetch), headers
 
 
 def find_cached(name: str, revision: str | None = None) -> Path:
-    """The folder of a model of the hub that is in the cache; the hub is not asked.
+    """The folder of a hub model in the cache; makes no requests to the hub.
 
     Raises:
-        HubError: It is not there, or something of it is missing.
-        ArgumentError: The revision is none.
+        HubError: The model is not in the cache, or is incomplete.
+        ArgumentError: The revision is invalid.
     """
     return _from_cache(name, revision, cache.find_snapshot(name, revision), "")
 
 
-def _find(source: str, revision: str | None, offline: bool, ask: _Ask) -> Path:
+def _find(source: str, revision: str | None, offline: bool, fetch: _Fetch) -> Path:
     folder = local_folder(source)
     if folder is None:
-        return _hub_folder(source, revision, offline, ask)
+        return _hub_folder(source, revision, offline, fetch)
     if revision is not None:
         raise ArgumentError(
-            f"revision is {revision!r}, but {source} is no name of the hub: a revision goes with a hub name",
-            hint="leave the revision out",
+            f"revision is {revision!r}, but {source} is a local model; only hub models have revisions",
+            hint="omit the revision",
         )
     return folder
 
 
 def local_folder(source: str) -> Path | None:
-    """The folder that `source` means on this machine; `None` if it can be but a name of the hub.
+    """The local folder of `source`; `None` if there is none and `source` is a valid hub name.
 
     Raises:
-        CheckpointError: There is no such folder, and the hub cannot know such a name.
+        CheckpointError: There is no such folder, and `source` is not a valid hub name.
     """
     if not source:
-        raise CheckpointError("model is '', expected a name of the hub, a folder, or 'builtin'")
+        raise CheckpointError("model is '', expected a hub name, a folder, or 'builtin'")
     if source == BUILTIN:
         return builtin_folder()
     try:
@@ -133,56 +133,56 @@ def local_folder(source: str) -> Path | None:
         found = folder.exists()
     except OSError as problem:
         raise CheckpointError(f"{source}: cannot be read ({problem.strerror})") from None
-    except RuntimeError as problem:  # ~ of a user that there is not
+    except RuntimeError as problem:  # ~user of a user that does not exist
         raise CheckpointError(f"{source}: {problem}") from None
     if found:
-        raise CheckpointError(f"{source}: is a file, expected a model folder", hint="give the folder that it lies in")
+        raise CheckpointError(f"{source}: is a file, expected a model folder", hint="use the folder that contains it")
     if cache.is_hub_name(source):
         return None
     raise CheckpointError(
         f"{source}: no such folder",
-        hint=f"give the folder of a checkpoint, a name of the Hugging Face hub (ORG/NAME), "
+        hint=f"use the folder of a checkpoint, a name on the Hugging Face hub (ORG/NAME), "
         f"or '{BUILTIN}' for the built-in model",
     )
 
 
-def _hub_folder(name: str, revision: str | None, offline: bool, ask: _Ask) -> Path:
+def _hub_folder(name: str, revision: str | None, offline: bool, fetch: _Fetch) -> Path:
     snapshot = cache.find_snapshot(name, revision)
     if snapshot is not None and snapshot.is_complete():
         return snapshot.folder
     if offline or cache.is_offline():
-        return _from_cache(name, revision, snapshot, ", and the hub may not be asked (offline)")
+        return _from_cache(name, revision, snapshot, ", and downloads are disabled (offline)")
     if snapshot is None or not snapshot.is_usable() or snapshot.listing() is not None:
-        return ask(name, revision)
-    try:  # what is there may be all; the files of this commit that are not there, not those of a newer one
-        return ask(name, snapshot.commit)
+        return fetch(name, revision)
+    try:  # the cache may be complete; fetch missing files of the cached commit, not of a newer one
+        return fetch(name, snapshot.commit)
     except UnknownRevisionError:  # the history on the hub was rewritten
-        return ask(name, revision)
+        return fetch(name, revision)
     except UnreachableError as problem:
-        _LOG.warning("%s; %s", problem.message, _in_doubt(snapshot))
+        _LOG.warning("%s; %s", problem.message, _unverified(snapshot))
         return snapshot.folder
 
 
 def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why: str) -> Path:
-    """The folder in the cache, complete or not, as long as nothing is known to be missing; `why` nothing is fetched."""
+    """The folder in the cache, unless files are known to be missing; `why` completes the error message."""
     if snapshot is not None and snapshot.is_complete():
         return snapshot.folder
     download = f"mlxbert models download {name}" + (f" --revision {revision}" if revision else "")
-    hint = f"`{download}` brings it, with a network"
+    hint = f"run `{download}` while online"
     if snapshot is None:
         at = f" at revision {revision!r}" if revision else ""
         raise HubError(f"{name}: not in the cache{at}{why}", hint=hint)
-    lacking = snapshot.lacking()
-    if lacking:
-        raise HubError(f"{name}: {lacking[0]} is not in the cache{why}", hint=hint)
+    missing_files = snapshot.missing_files()
+    if missing_files:
+        raise HubError(f"{name}: {missing_files[0]} is not in the cache{why}", hint=hint)
     if not snapshot.is_usable():
-        raise HubError(f"{name}: the cache holds no configuration with weights{why}", hint=hint)
-    _LOG.warning("%s", _in_doubt(snapshot))
+        raise HubError(f"{name}: the cache has no configuration with weights{why}", hint=hint)
+    _LOG.warning("%s", _unverified(snapshot))
     return snapshot.folder
 
 
-def _in_doubt(snapshot: Snapshot) -> str:
+def _unverified(snapshot: Snapshot) -> str:
     return (
-        f"{snapshot.name} is used as another program left it in the cache, which does not say whether all files are "
-        "there: without its modules.json a model may pool differently"
+        f"{snapshot.name}: using the files that another program cached, which may be incomplete; without its "
+        "modules.json a model may pool differently"
     )

@@ -7,7 +7,7 @@ from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.nn.heads import HEADS
 from mlxbert.weights import keymap
-from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.checkpoint import Checkpoint, network_shapes
 from mlxbert.weights.families.family import read_labels
 from mlxbert.weights.formats.headers import FLOATS
 
@@ -24,16 +24,13 @@ class Problem:
         return CheckpointError(f"{checkpoint.folder}: {self.text}", hint=self.hint)
 
 
-def problems(
-    checkpoint: Checkpoint, part: str, parts: Iterable[str], arrays: Mapping[str, mx.array]
-) -> Iterator[Problem]:
+def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterator[Problem]:
     """Why a part of a network cannot be built.
 
     Args:
         checkpoint: The opened folder.
         part: `encoder`, or one of the optional parts.
         parts: Those that are built.
-        arrays: The parameters of the network with these parts; only names and shapes count.
     """
     heads, spec = checkpoint.config.heads, HEADS.get(part)
     if spec is not None and spec.labelled and heads.labels is None:
@@ -41,12 +38,13 @@ def problems(
     if spec is not None and spec.pooler(heads) and "pooler" not in parts:
         yield Problem(f"{part} needs the pooler, which is not there")
     table = checkpoint.family.encoder if part == "encoder" else checkpoint.family.parts[part]
-    for entry in keymap.pairs(table, checkpoint.config.num_stored_layers, arrays):
+    shapes = network_shapes(checkpoint.config)
+    for entry in keymap.pairs(table, checkpoint.config.num_stored_layers, shapes):
         missing = [name for name in entry.theirs if name not in checkpoint.names]
         if missing:
             yield Problem(f"tensor {missing[0]!r} is missing")
         else:
-            yield from _of_entry(checkpoint, entry, arrays)
+            yield from _of_entry(checkpoint, entry, shapes)
     if part == "masked_lm":
         yield from _of_ties(checkpoint)
 
@@ -60,7 +58,7 @@ def _labels_problem(checkpoint: Checkpoint) -> str:
     raise AssertionError("the labels can be used")
 
 
-def _of_entry(checkpoint: Checkpoint, entry: keymap.Entry, arrays: Mapping[str, mx.array]) -> Iterator[Problem]:
+def _of_entry(checkpoint: Checkpoint, entry: keymap.Entry, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Problem]:
     stored = (*FLOATS,) + ((checkpoint.storage.dtype,) if checkpoint.storage else ())
     infos = {name: checkpoint.tensors[checkpoint.names[name]] for name in entry.theirs}
     for name, info in infos.items():
@@ -77,8 +75,8 @@ def _of_entry(checkpoint: Checkpoint, entry: keymap.Entry, arrays: Mapping[str, 
         yield Problem(f"tensor {first!r} has shape {shape}, expected one that can be cut in {len(entry.ours)}")
         return
     for name, array in found.items():
-        if array.shape != arrays[name].shape:
-            yield Problem(f"tensor {first!r} has shape {array.shape}, expected {arrays[name].shape} by config.json")
+        if array.shape != shapes[name]:
+            yield Problem(f"tensor {first!r} has shape {array.shape}, expected {shapes[name]} by config.json")
             return
 
 

@@ -118,20 +118,18 @@ def _put_path(folder: Path) -> None:
 
 
 def _builtin() -> dict[str, Any]:
-    from mlxbert.config import HeadConfig
-    from mlxbert.folders.inspect import inspect_folder
-    from mlxbert.nn.heads import TASKS, task_parts
+    from mlxbert.folders.inspect import inspect
     from mlxbert.weights.source import BUILTIN, builtin_folder
 
-    found = inspect_folder(builtin_folder())
+    found = inspect(BUILTIN)
     return {
         "name": BUILTIN,
-        "family": found["family"],
-        "parameters": found["parameters"]["total"],
-        "max_length": found["max_length"],
-        "tasks": [task for task in TASKS if {*task_parts(task, HeadConfig())} <= {*found["parts"]}],
+        "family": found.family,
+        "parameters": found.parameters["total"],
+        "max_length": found.max_length,
+        "tasks": list(found.tasks),
         "bytes": sum(path.stat().st_size for path in builtin_folder().rglob("*") if path.is_file()),
-        "folder": found["folder"],
+        "folder": str(found.folder),
         "quality": session.BUILTIN_QUALITY,
     }
 

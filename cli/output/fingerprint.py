@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mlxbert.weights.formats.names import TF_CHOICE, holds_weights
+from mlxbert.weights.formats.names import TF_STATE, holds_weights
 
 _SMALL_FILES = (".json", ".txt", ".model")
 
@@ -46,7 +46,7 @@ def _model_files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
 
 
 def _counts(name: str) -> bool:
-    return name.endswith(_SMALL_FILES) or name == TF_CHOICE or holds_weights(name)
+    return name.endswith(_SMALL_FILES) or name == TF_STATE or holds_weights(name)
 
 
 def differences(found: str, wanted: dict[str, Any]) -> str:

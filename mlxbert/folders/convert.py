@@ -1,82 +1,34 @@
-"""A readable checkpoint to a folder that transformers and sentence-transformers open, or to one of quantized weights.
+"""Writes a readable checkpoint as a folder that transformers and sentence-transformers open, or with quantized weights.
 
-The folder is made beside its place, see `mlxbert.folders.destination`.
+The folder is made next to its place and then moved there, see `mlxbert.folders.destination`.
 """
 
 import json
 import logging
+import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
-from mlxbert import __version__
 from mlxbert import device as devices
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MANIFEST, MARK
+from mlxbert.folders.opened import OpenedModel, open_model
+from mlxbert.folders.results import Conversion, Table, Verification
 from mlxbert.folders.verify import verify
-from mlxbert.text.tokenizer import load_tokenizer
 from mlxbert.weights import save
-from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
+from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
 from mlxbert.weights.hub.cache import is_commit
 from mlxbert.weights.hub.files import CONFIG
-from mlxbert.weights.sentence_transformers import transformer_folder
 from mlxbert.weights.source import BUILTIN, find_folder, local_folder
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 OnProgress = Callable[[int, int], None]
 _LOG = logging.getLogger("mlxbert")
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """What was written, and how it differs from what was read.
-
-    Attributes:
-        folder: Where it is.
-        source: What it was made of: a name of the hub, `builtin`, or the name of a folder without its path.
-        revision: The commit of a model of the hub.
-        family: What kind of model it is.
-        format: Of the weights that were read.
-        changed: What is otherwise than in the source, in sentences; empty if nothing is.
-        left_out: Names of tensors of the source that were not written: copies, buffers, an optimizer's.
-        read: SHA-256 of the files that were read, by name.
-        written: SHA-256 of the files that were written, by name; the manifest itself is not listed.
-        bytes: Of all files that were written.
-        difference: What `verify` measured between source and result.
-    """
-
-    folder: Path
-    source: str
-    revision: str | None
-    family: str
-    format: str
-    changed: tuple[str, ...]
-    left_out: tuple[str, ...]
-    read: dict[str, str]
-    written: dict[str, str]
-    bytes: int
-    difference: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; this is also what the manifest says."""
-        return {
-            "mlxbert": __version__,
-            "source": self.source,
-            "revision": self.revision,
-            "bytes": self.bytes,
-            "family": self.family,
-            "format": self.format,
-            "changed": list(self.changed),
-            "left_out": list(self.left_out),
-            "difference": self.difference,
-            "read": self.read,
-            "written": self.written,
-        }
 
 
 def parse_size(text: str) -> int:
@@ -108,29 +60,29 @@ def convert(
 ) -> Conversion:
     """Writes a model as a folder that transformers and sentence-transformers open.
 
-    Configuration, vocabulary, labels, modules and terms go along as they are; the configuration changes only where it
-    would not be true any more. Beside them lie a model card and a manifest, `conversion.json`.
+    Configuration, vocabulary, labels, modules and licences are copied; the configuration changes only where it would no
+    longer be true. The folder also gets a model card and a manifest, `conversion.json`.
 
     Args:
-        source: A name of the Hugging Face hub, the folder of a checkpoint, or `builtin`.
-        folder: Where to; it must not be there, or be empty.
-        dtype: What to convert the weights to: `float32`, `float16` or `bfloat16`; `None` leaves them as they are.
-        quantize: Bits of a number, 4 or 8: matrices are written in MLX's quantized layout, which transformers does not
+        source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
+        folder: The folder to write: a new or an empty one.
+        dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; `None` leaves them as they are.
+        quantize: Bits per number, 4 or 8: matrices are written in MLX's quantized layout, which transformers does not
             open.
         group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128; 64 if `None`.
-        max_shard_size: How much data one file of weights holds at most: `400MB`, `5GB`, `1GiB`. Of so many bytes about
-            twice are in memory; an ONNX file is there as a whole.
-        revision: Branch, tag or commit of a model of the hub; its main branch if `None`.
+        max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`. About twice as much is in memory;
+            an ONNX file is in memory as a whole.
+        revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Never ask the hub.
         overwrite: Whether a folder that an earlier conversion wrote is replaced.
         on_progress: Called with bytes done and bytes in all while files are downloaded.
-        on_written: Called with bytes done and bytes in all of the weights that are written.
+        on_written: Called with bytes done and bytes in all while weights are written.
 
     Returns:
-        What was written, and how far it lies from the source.
+        What was written, and how far it is from the source.
 
     Raises:
-        ArgumentError: An argument outside what is taken, or a folder that is in use.
+        ArgumentError: An argument is invalid, or the folder is in use.
         MlxbertError: The source cannot be read, see `mlxbert.load`; a number is too large for `dtype`; or the folder
             cannot be written.
     """
@@ -139,13 +91,13 @@ def convert(
     devices.use()
     found = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
     target = destination.check_target(folder, found, overwrite)
-    checkpoint = open_checkpoint(transformer_folder(found))
-    load_tokenizer(checkpoint.folder, checkpoint.config)  # what is wrong with it is said before much is written
+    opened = open_model(str(found), ModelFolder(found))  # with its tokenizer, to refuse it before anything is written
+    checkpoint = opened.checkpoint
     destination.check_apart(target, [*checkpoint.weights.files, checkpoint.config_json.path])
     tensors = save.plan(checkpoint, stored, how)
     destination.check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else found.resolve().name
-    plan = _Plan(name, found, target, checkpoint, tensors, stored, how)
+    plan = _Plan(name, opened, target, tensors, stored, how)
     with destination.made(target, found, overwrite) as partial:
         conversion = _write(plan, partial, most, on_written)
         destination.move(partial, target)
@@ -154,60 +106,57 @@ def convert(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is written of what, and where to.
+    """What is converted, and how.
 
     Attributes:
-        name: Of the source.
-        source: Its folder.
-        target: The folder that is made.
-        checkpoint: The opened source.
-        tensors: What is written of it.
-        dtype: Of the weights, one of `FLOATS`, if they are converted.
-        how: They are quantized, if so.
+        name: The name of the source.
+        source: The opened source.
+        target: The folder to write.
+        tensors: The tensors to write.
+        dtype: The dtype of the weights, one of `FLOATS`; `None` leaves them as they are.
+        how: How they are quantized, if they are.
     """
 
     name: str
-    source: Path
+    source: OpenedModel
     target: Path
-    checkpoint: Checkpoint
     tensors: list[save.Tensor]
     dtype: str | None
     how: Quantization | None
 
 
 def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None) -> Conversion:
-    """Fills the folder; what makes a model of it, its configuration, comes there when all has been measured."""
-    checkpoint = plan.checkpoint
-    inner = checkpoint.folder.relative_to(plan.source)
+    """Fills the folder; `config.json`, which makes it a model, is put there when all else is done."""
+    folder, checkpoint = plan.source.folder, plan.source.checkpoint
+    inner = checkpoint.folder.relative_to(folder.path)
     read = [*checkpoint.weights.files, checkpoint.config_json.path]
-    read += copies.copy_files(plan.source, checkpoint, partial)
-    read += card.read_from(plan.source)
+    read += copies.copy_files(folder, checkpoint, partial)
+    read += card.read_from(folder.path)
     (partial / inner).mkdir(parents=True, exist_ok=True)
     files = save.write_weights(plan.tensors, partial / inner, most, on_written)
     checkpoint.weights.release()
-    modules = list(copies.write_modules(plan.source, partial, plan.dtype))
-    cased = copies.write_case(checkpoint, partial / inner)
+    modules = list(copies.write_modules(folder, partial, plan.dtype))
+    cased = copies.write_case(plan.source.tokenizer.files, partial / inner)
     with destination.measurable(partial) as view:
         changed = copies.write_config(checkpoint, view / inner, plan.dtype, plan.how)
-        difference = _measured(plan.source, view)
-        config = (view / inner / CONFIG).read_bytes()
-    sentences = (
-        *card.changes(checkpoint, plan.tensors, files, changed, plan.how),
-        *(said for _, said in modules if said),
-        *([cased] if cased else []),
-    )
-    note = card.describe(plan.name, sentences, plan.how)
-    card.write(plan.source, partial, plan.target.name, note, quantized=plan.how is not None)
-    (partial / inner / CONFIG).write_bytes(config)
+        sentences = (
+            *card.changes(checkpoint, plan.tensors, files, changed, plan.how),
+            *(said for _, said in modules if said),
+            *([cased] if cased else []),
+        )
+        difference = _compared(plan, view)
+        note = card.describe(plan.name, sentences, plan.how)
+        card.write(folder.path, partial, plan.target.name, note, quantized=plan.how is not None)
+        os.replace(view / inner / CONFIG, partial / inner / CONFIG)
     conversion = Conversion(
         folder=plan.target,
         source=plan.name,
-        revision=plan.source.name if is_commit(plan.source.name) else None,
+        revision=folder.path.name if is_commit(folder.path.name) else None,
         family=checkpoint.family_name,
         format=checkpoint.weights.format,
         changed=sentences,
         left_out=tuple(save.left_out(checkpoint, plan.tensors)),
-        read=_hashes(plan.source, [*read, *(path for path, _ in modules)]),
+        read=_hashes(folder.path, [*read, *(path for path, _ in modules)]),
         written=_hashes(partial, sorted(path for path in partial.rglob("*") if path.is_file())),
         bytes=sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()),
         difference=difference,
@@ -229,25 +178,25 @@ def _chosen(dtype: str | None, quantize: int | None, group_size: int | None) -> 
     return save.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
 
 
-def _measured(source: Path, result: Path) -> dict[str, Any]:
-    """How far the result lies from the source, on the texts that `verify` has.
+def _compared(plan: _Plan, result: Path) -> Verification:
+    """How far the result is from the source.
 
     Raises:
-        CheckpointError: It is another model, not the same one less precisely.
+        CheckpointError: It is another model, not the same one with less precision.
     """
-    found = verify(source, result)
-    computed = "texts" in found.outputs
+    found, source = verify(plan.source, result), plan.source.folder.path
+    computed = found.outputs.texts is not None
     wrong = [difference.text for difference in found.differences if difference.kind != "output" or not computed]
     if wrong:
         raise CheckpointError(f"{source}: what was written would be another model: {wrong[0]}")
     for difference in found.differences:
         _LOG.warning("%s: the result computes something else: %s", source, difference.text)
     if not computed:
-        _LOG.warning("%s: computes no numbers, nor does the result: how far they lie apart is not known", source)
-    values = found.to_dict()
-    return {key: values[key] for key in ("agree", "differences", "notes", "tensors", "outputs")}
+        _LOG.warning("%s: computes no numbers, nor does the result: their distance is not known", source)
+    return replace(found, b=str(plan.target))
 
 
-def _hashes(folder: Path, paths: list[Path]) -> dict[str, str]:
-    """SHA-256 of files, by their names in the folder; not of the mark."""
-    return {path.relative_to(folder).as_posix(): destination.digest(path) for path in paths if path.name != MARK}
+def _hashes(folder: Path, paths: list[Path]) -> Table[str]:
+    """SHA-256 of files by their names in the folder; the mark is left out."""
+    names = {path.relative_to(folder).as_posix(): path for path in paths if path.name != MARK}
+    return Table(tuple((name, destination.digest(path)) for name, path in names.items()))

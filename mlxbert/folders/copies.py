@@ -12,13 +12,13 @@ from mlxbert.errors import ConfigError
 from mlxbert.weights import save
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.config_json import read_json
+from mlxbert.weights.folder import WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.quantized import KEY, THEIR_KEY, Quantization
 from mlxbert.weights.hub.cache import is_commit
 from mlxbert.weights.hub.files import CONFIG, SMALL
-from mlxbert.weights.sentence_transformers import WITH_WEIGHTS, read_modules
-from mlxbert.weights.tokenizers.files import WHOLE, read_tokenizer
+from mlxbert.weights.tokenizers.files import WHOLE, TokenizerFiles
 
 CARD, SETTINGS = "README.md", "tokenizer_config.json"
 _TERMS = ("LICENSE*", "LICENCE*", "NOTICE*")
@@ -41,8 +41,7 @@ def write_config(
     """
     values = checkpoint.config_json.values
     changed: dict[str, Any] = {}
-    own = read_json(checkpoint.config_json.path, ConfigError)
-    changed |= {key: value for key, value in values.items() if key not in own}  # what Google leaves unsaid
+    changed |= {key: values[key] for key in checkpoint.config_json.added}
     if dtype is not None:
         named = [key for key in _DTYPE_KEYS if key in values] or [_DTYPE_KEYS[0]]
         changed |= {key: save.NAMES[dtype] for key in named if values.get(key) != save.NAMES[dtype]}
@@ -64,7 +63,7 @@ def _write_json(path: Path, values: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def copy_files(source: Path, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:
+def copy_files(source: ModelFolder, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:
     """Copies vocabulary, settings and terms of a model folder, and the settings of its modules.
 
     Args:
@@ -75,13 +74,13 @@ def copy_files(source: Path, checkpoint: Checkpoint, folder: Path) -> Iterator[P
     Yields:
         Each file when it is copied.
     """
-    places = dict.fromkeys((source, checkpoint.folder), SMALL)
-    terms = [path for here in places for pattern in _TERMS for path in here.glob(pattern) if is_own(path, source)]
-    places = dict.fromkeys((module.folder for module in read_modules(source)[1:]), (CONFIG,)) | places
+    places = dict.fromkeys((source.path, checkpoint.folder), SMALL)
+    terms = [path for here in places for pattern in _TERMS for path in here.glob(pattern) if is_own(path, source.path)]
+    places = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | places
     files = [here / name for here, names in places.items() for name in names]
     for path in (*files, *terms):
         if path.is_file() and path != checkpoint.config_json.path:
-            target = folder / path.relative_to(source)
+            target = folder / path.relative_to(source.path)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
             yield path
@@ -93,7 +92,7 @@ def is_own(path: Path, source: Path) -> bool:
     return path.resolve().is_relative_to(repository)
 
 
-def write_modules(source: Path, folder: Path, dtype: str | None) -> Iterator[tuple[Path, str | None]]:
+def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Iterator[tuple[Path, str | None]]:
     """Writes the weights of modules behind the pooling.
 
     Args:
@@ -107,10 +106,10 @@ def write_modules(source: Path, folder: Path, dtype: str | None) -> Iterator[tup
     Raises:
         MlxbertError: A module cannot be read.
     """
-    for module in read_modules(source)[1:]:
+    for module in source.modules[1:]:
         if module.kind not in WITH_WEIGHTS:
             continue
-        target = folder / module.folder.relative_to(source)
+        target = folder / module.folder.relative_to(source.path)
         target.mkdir(parents=True, exist_ok=True)
         weights = open_weights(module.folder)
         stored = {info.dtype for info in weights.tensors.values()}
@@ -125,7 +124,7 @@ def write_modules(source: Path, folder: Path, dtype: str | None) -> Iterator[tup
             yield path, f"{module.folder.name}: {', '.join(changes)}" if changes else None
 
 
-def write_case(checkpoint: Checkpoint, folder: Path) -> str | None:
+def write_case(files: TokenizerFiles, folder: Path) -> str | None:
     """Says in `tokenizer_config.json` that case counts, where only the vocabulary told.
 
     transformers lower-cases a vocabulary without settings, a cased one, too; mlxbert does not.
@@ -137,7 +136,7 @@ def write_case(checkpoint: Checkpoint, folder: Path) -> str | None:
     settings = read_json(path, ConfigError) if path.is_file() else {}
     if (folder / WHOLE).is_file() or not (folder / "vocab.txt").is_file() or settings.get("do_lower_case") is not None:
         return None
-    normalizer = read_tokenizer(checkpoint.folder).tokenizer.normalizer
+    normalizer = files.tokenizer.normalizer
     if not isinstance(normalizer, BertNormalizer) or normalizer.lowercase:
         return None
     _write_json(path, settings | {"do_lower_case": False})

@@ -1,16 +1,15 @@
-"""What differs between two models besides their numbers: facts, parts, tokenizers, the way to vectors."""
+"""What differs between two models apart from their numbers: facts, parts, tokenizers, how vectors are made."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
 from mlxbert.device import nn
-from mlxbert.folders.inventory import to_json
-from mlxbert.folders.opened import Side
+from mlxbert.folders.opened import OpenedModel
 from mlxbert.folders.probes import PAIRS, TEXTS
+from mlxbert.folders.results import Difference, frozen
 from mlxbert.nn.embedder import Dense, Embedder
 from mlxbert.nn.heads import HEADS
-from mlxbert.results import Difference
 from mlxbert.text.encoding import Encoding
 
 TRAINING = ("dropout", "initialization")  # facts that only training uses, of the encoder or the heads
@@ -19,17 +18,17 @@ _WORD = re.compile(r"[\w.+/-]+")
 
 
 def differ(kind: str, name: str, a: object, b: object, text: str | None = None) -> Difference:
-    """A difference between two values, told by the values where nothing else tells it."""
-    return Difference(kind, name, to_json(a), to_json(b), text or f"{name}: {both(shown(a), shown(b))}")
+    """A difference between two values; without a text the sentence shows the values."""
+    return Difference(kind, name, frozen(a), frozen(b), text or f"{name}: {both(shown(a), shown(b))}")
 
 
 def both(a: str, b: str) -> str:
-    """Two values in a sentence, and which is whose."""
+    """Two values in a sentence, with the model that each belongs to."""
     return f"{a} in A; {b} in B"
 
 
 def quoted(text: str | None) -> str:
-    """A text or a token on one line, so that spaces are seen."""
+    """A text or a token on one line, with its spaces visible."""
     return "nothing" if text is None else _short(repr(text))
 
 
@@ -50,15 +49,15 @@ def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-def of_config(a: Side, b: Side) -> Iterator[Difference]:
-    """Facts of the encoders and of the heads that one of the models has."""
+def of_config(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+    """Facts of the encoders, and of the heads that at least one of the models has."""
     for name, one, other in _fields(a.config, b.config):
         if name != "pooler" and not _idle(a, b, name):  # the pooler is a part
             yield differ("config", name, one, other)
 
 
-def of_idle(a: Side, b: Side) -> Iterator[str]:
-    """Facts that differ and change nothing that is computed, each in a sentence."""
+def of_idle(a: OpenedModel, b: OpenedModel) -> Iterator[str]:
+    """Facts that differ without changing an output, each in a sentence."""
     if a.checkpoint.family_name != b.checkpoint.family_name:
         yield f"family: {both(a.checkpoint.family_name, b.checkpoint.family_name)}"
     training = []
@@ -75,8 +74,8 @@ def _is_for_training(name: str) -> bool:
     return any(part in TRAINING for part in name.split("."))
 
 
-def _idle(a: Side, b: Side, name: str) -> str | None:
-    """Why it does not matter that a fact differs, if so."""
+def _idle(a: OpenedModel, b: OpenedModel, name: str) -> str | None:
+    """Why it does not matter that a fact differs, if it does not."""
     first, _, rest = name.partition(".")
     fact = rest.split(".")[0]
     if _is_for_training(name):
@@ -98,8 +97,8 @@ def _fields(a: object, b: object, before: str = "") -> Iterator[tuple[str, objec
             yield f"{before}{field.name}", one, other
 
 
-def of_parts(a: Side, b: Side) -> Iterator[Difference]:
-    """Parts that one model has and the other has not, or that only one can be run with."""
+def of_parts(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+    """Parts that only one model has, or that only one can be run with."""
     for part in dict.fromkeys((*a.parts, *b.parts)):
         there = part in a.parts, part in b.parts
         problems = a.problems.get(part), b.problems.get(part)
@@ -111,35 +110,30 @@ def of_parts(a: Side, b: Side) -> Iterator[Difference]:
             yield differ("part", part, *problems, text)
 
 
-def of_tokenizers(a: Side, b: Side) -> Iterator[Difference]:
-    """Vocabularies, special tokens, limits, lower-casing, and how the fixed texts are cut."""
-    kinds = [type(side.files.tokenizer.model).__name__ for side in (a, b)]
+def of_tokenizers(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+    """Vocabularies, special tokens, limits, lower-casing, and how the fixed texts are split."""
+    kinds = [type(model.tokenizer.files.tokenizer.model).__name__ for model in (a, b)]
     if kinds[0] != kinds[1]:
         yield differ("tokenizer", "kind", *kinds)
     yield from _of_vocabularies(a, b)
-    for role in dict.fromkeys((*a.files.special, *b.files.special)):
-        one, other = a.files.special.get(role), b.files.special.get(role)
+    for role in dict.fromkeys((*a.tokenizer.files.special, *b.tokenizer.files.special)):
+        one, other = a.tokenizer.files.special.get(role), b.tokenizer.files.special.get(role)
         if one != other:
             yield differ("tokenizer", f"special.{role}", one, other)
-    limits = a.model.tokenizer.max_length, b.model.tokenizer.max_length
-    if limits[0] != limits[1] and limits != (a.model.config.max_length, b.model.config.max_length):
+    limits = a.tokenizer.max_length, b.tokenizer.max_length
+    if limits[0] != limits[1] and limits != (a.config.max_length, b.config.max_length):
         yield differ("tokenizer", "max_length", *limits)
-    lower = _lower_cases(a), _lower_cases(b)
+    lower = a.tokenizer.files.lower_cases, b.tokenizer.files.lower_cases
     if lower[0] != lower[1]:
         yield differ("tokenizer", "lower_case", *lower)
-    yield from _of_cuts(a, b)
+    yield from _of_splits(a, b)
 
 
-def _lower_cases(side: Side) -> bool:
-    normalizer = side.files.tokenizer.normalizer
-    return normalizer is not None and "A" not in normalizer.normalize_str("A")
-
-
-def _of_vocabularies(a: Side, b: Side) -> Iterator[Difference]:
-    """At most one: the sizes, and the first id that has another token."""
+def _of_vocabularies(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+    """At most one: the sizes, and the first id with another token."""
     one, other = (
-        {number: token for token, number in side.files.tokenizer.get_vocab(with_added_tokens=True).items()}
-        for side in (a, b)
+        {number: token for token, number in model.tokenizer.files.tokenizer.get_vocab(with_added_tokens=True).items()}
+        for model in (a, b)
     )
     if one == other:
         return
@@ -150,23 +144,23 @@ def _of_vocabularies(a: Side, b: Side) -> Iterator[Difference]:
     yield differ("tokenizer", "vocabulary", *tokens, said)
 
 
-def cuts(side: Side) -> list[Encoding]:
-    """The fixed texts and pairs as inputs of a model, cut off where it takes no more."""
-    encode = side.model.tokenizer.encode
+def encoded(model: OpenedModel) -> list[Encoding]:
+    """The fixed texts and pairs as inputs of a model, truncated to its longest input."""
+    encode = model.tokenizer.encode
     single = [encode(text, overflow="truncate") for text in TEXTS]
     return single + [encode(text, pair, overflow="truncate") for text, pair in PAIRS]
 
 
-def spelled(side: Side, encoding: Encoding) -> list[str]:
-    """The tokens of an input, so that inputs of other vocabularies can be compared with it."""
-    return [side.model.tokenizer.token(number) for number in encoding.ids]
+def spelled(model: OpenedModel, encoding: Encoding) -> list[str]:
+    """The tokens of an input, which can be compared across vocabularies."""
+    return [model.tokenizer.token(number) for number in encoding.ids]
 
 
-def _of_cuts(a: Side, b: Side) -> Iterator[Difference]:
-    """The first text that is cut into other tokens, as far as both models look at it."""
-    for text, one, other in zip((*TEXTS, *PAIRS), cuts(a), cuts(b), strict=True):
-        cut = one.truncated or other.truncated
-        most = (min(len(one), len(other)) - 1 if isinstance(text, str) else 0) if cut else None
+def _of_splits(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+    """The first text that the models split into different tokens, up to the longest input of either."""
+    for text, one, other in zip((*TEXTS, *PAIRS), encoded(a), encoded(b), strict=True):
+        truncated = one.truncated or other.truncated
+        most = (min(len(one), len(other)) - 1 if isinstance(text, str) else 0) if truncated else None
         tokens = spelled(a, one)[:most], spelled(b, other)[:most]
         told = quoted(text if isinstance(text, str) else " | ".join(text))
         if tokens[0] != tokens[1]:
@@ -179,8 +173,8 @@ def _of_cuts(a: Side, b: Side) -> Iterator[Difference]:
             return
 
 
-def of_embedders(a: Side, b: Side) -> Iterator[Difference]:
-    """How the models make one vector of a text."""
+def of_embedders(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+    """How the models make vectors."""
     one, other = a.embedder, b.embedder
     if not isinstance(one, Embedder) or not isinstance(other, Embedder):
         problems = a.no_vectors, b.no_vectors
@@ -202,11 +196,11 @@ def of_embedders(a: Side, b: Side) -> Iterator[Difference]:
     layers = layers_of(one), layers_of(other)
     if layers[0] != layers[1]:
         found = (", ".join(names) or "nothing" for names in layers)
-        yield differ("embedding", "layers", *layers, f"layers behind the pooling: {both(*found)}")
+        yield differ("embedding", "layers", *layers, f"layers after the pooling: {both(*found)}")
 
 
 def layers_of(embedder: Embedder) -> list[str]:
-    """What stands behind the pooling, by kind and by the facts that are no tensors."""
+    """The layers after the pooling: their kinds, and their facts that are not tensors."""
 
     def described(layer: nn.Module) -> str:
         if not isinstance(layer, Dense):
@@ -216,7 +210,7 @@ def layers_of(embedder: Embedder) -> list[str]:
     return [described(layer) for layer in embedder.layers]
 
 
-def same_layers(a: Side, b: Side) -> bool:
-    """Whether what stands behind the pooling is of the same kinds, so that its tensors can be compared."""
+def same_layers(a: OpenedModel, b: OpenedModel) -> bool:
+    """Whether the layers after the pooling are of the same kinds, so that their tensors can be compared."""
     one, other = a.embedder, b.embedder
     return isinstance(one, Embedder) and isinstance(other, Embedder) and layers_of(one) == layers_of(other)

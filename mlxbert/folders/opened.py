@@ -1,36 +1,28 @@
-"""One of two models that are compared: all of it that can be loaded, and why the rest cannot."""
+"""A model folder opened once: all of it that can be loaded, and why the rest cannot."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, MlxbertError
-from mlxbert.model import Model
+from mlxbert.model import Model, embedder_of
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import Network
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights import keymap
 from mlxbert.weights.build import build_network, first_problem, parameters, shapes
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
+from mlxbert.weights.folder import WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import FLOATS, Lazy, Storage
-from mlxbert.weights.sentence_transformers import (
-    SETTINGS,
-    WITH_WEIGHTS,
-    read_embedder,
-    read_modules,
-    read_settings,
-    transformer_folder,
-)
-from mlxbert.weights.source import find_folder
-from mlxbert.weights.tokenizers.files import TokenizerFiles, read_tokenizer
 
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor in float32, the dtype that its file has it in, and how it is stored there, if not as plain floats."""
+    """A tensor in float32, its dtype in the file, and how it is stored there if not as plain floats."""
 
     array: mx.array
     stored: str
@@ -38,22 +30,42 @@ class Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
-    """A model that is compared.
+class OpenedModel:
+    """A model folder with its tokenizer; the network is built when it is first needed.
 
     Attributes:
-        checkpoint: Its opened folder.
-        files: Its tokenizer as the files have it.
-        model: The parts that could be loaded, computing in float32.
-        problems: Why the other parts could not, without the folder.
+        source: The name or path that was given.
+        folder: Its folder.
+        checkpoint: Its opened checkpoint.
+        tokenizer: Its tokenizer.
         embedder: How it makes vectors, or why it makes none.
     """
 
+    source: str
+    folder: ModelFolder
     checkpoint: Checkpoint
-    files: TokenizerFiles
-    model: Model
-    problems: dict[str, str]
+    tokenizer: Tokenizer
     embedder: Embedder | MlxbertError
+
+    @cached_property
+    def _built(self) -> tuple[Network, dict[str, str]]:
+        return _build(self.checkpoint)
+
+    @cached_property
+    def model(self) -> Model:
+        """The parts that can be loaded, computing in float32.
+
+        Raises:
+            CheckpointError: The encoder cannot be loaded.
+        """
+        network, config = self._built[0], self._built[0].encoder.config
+        labels = config.heads.labels
+        return Model(self.source, self.folder.path, config, self.tokenizer, network, labels, _embedder=self.embedder)
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Why the other parts cannot be loaded, without the path of the folder."""
+        return self._built[1]
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -68,38 +80,38 @@ class Side:
     @property
     def no_vectors(self) -> str | None:
         """Why it makes no vectors, if so."""
-        return None if isinstance(self.embedder, Embedder) else _placeless(self.embedder.message, self.model.folder)
+        return None if isinstance(self.embedder, Embedder) else _placeless(self.embedder.message, self.folder.path)
 
     @property
     def similarity(self) -> str:
-        """What its authors compare vectors with."""
-        name = read_settings(self.model.folder / SETTINGS).values.get("similarity_fn_name")
-        return name if isinstance(name, str) else "cosine"  # as sentence-transformers takes it
+        """How its authors compare vectors."""
+        name = self.folder.settings.values.get("similarity_fn_name")
+        return name if isinstance(name, str) else "cosine"  # the default of sentence-transformers
 
     def has_loaded(self, part: str) -> bool:
-        """Whether a part is there and could be loaded."""
+        """Whether the weights hold a part that can be loaded."""
         return part in self.parts and part not in self.problems
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The tensors of the loaded parts and of the layers behind the pooling, by the network's names; lazy."""
+        """The tensors of the loaded parts and of the layers after the pooling, by the network's names; lazy."""
         checkpoint = self.checkpoint
-        ours = shapes(checkpoint, [part for part in self.parts if self.has_loaded(part)])
+        ours = shapes(checkpoint, filter(self.has_loaded, self.parts))
         table = keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, ours)
         entries = {name: entry for entry in table for name in entry.ours}
         arrays = checkpoint.arrays(mx.float32)
-        behind: dict[str, mx.array] = {}
+        after: dict[str, mx.array] = {}
         if isinstance(self.embedder, Embedder):
-            behind_stored = _stored_behind(self.model.folder)
-            behind = {f"embedder.{name}": array for name, array in parameters(self.embedder).items()}
+            after_stored = _stored_after(self.folder)
+            after = {f"embedder.{name}": array for name, array in parameters(self.embedder).items()}
 
         def read(name: str) -> Tensor:
-            if name in behind:
-                return Tensor(behind[name], behind_stored)
+            if name in after:
+                return Tensor(after[name], after_stored)
             entry = entries[name]
             dtypes = {checkpoint.tensors[checkpoint.names[theirs]].dtype for theirs in entry.theirs}
             return self._tensor(keymap.load(entry, arrays)[name], min(dtypes, key=coarseness))
 
-        return Lazy([*ours, *behind], read)
+        return Lazy([*ours, *after], read)
 
     def raw(self, names: set[str]) -> dict[str, Tensor]:
         """Tensors of the files by their plain names, those that are there and hold numbers."""
@@ -115,32 +127,31 @@ class Side:
         return Tensor(array.astype(mx.float32), stored, packed)
 
 
-def _stored_behind(folder: Path) -> str:
-    """The coarsest dtype of the layers behind the pooling."""
-    modules = [module for module in read_modules(folder)[1:] if module.kind in WITH_WEIGHTS]
+def open_model(source: str, folder: ModelFolder) -> OpenedModel:
+    """Opens a model folder; its network is built later.
+
+    Args:
+        source: The name or path that was given for it.
+        folder: The folder.
+
+    Raises:
+        MlxbertError: Its checkpoint or its tokenizer cannot be read; see `mlxbert.load`.
+    """
+    checkpoint = open_checkpoint(folder)
+    tokenizer = load_tokenizer(folder, checkpoint.config)
+    return OpenedModel(source, folder, checkpoint, tokenizer, embedder_of(folder, checkpoint.config, tokenizer))
+
+
+def _stored_after(folder: ModelFolder) -> str:
+    """The coarsest dtype of the layers after the pooling."""
+    modules = [module for module in folder.modules[1:] if module.kind in WITH_WEIGHTS]
     dtypes = {info.dtype for module in modules for info in open_weights(module.folder).tensors.values()}
     return min(dtypes & FLOATS.keys(), key=coarseness, default="F32")
 
 
 def coarseness(dtype: str) -> int:
-    """The place of a dtype among those of files, the coarsest first: Q4, Q8, I8, BF16, F16, F32."""
+    """The place of a dtype of files, the coarsest first: Q4, Q8, I8, BF16, F16, F32."""
     return int(dtype[1:]) if dtype.startswith("Q") else {"I8": 8, "BF16": 32, "F16": 33}.get(dtype, 34)
-
-
-def open_side(source: str, *, offline: bool, on_progress: Callable[[int, int], None] | None) -> Side:
-    """Loads what can be loaded of a model.
-
-    Raises:
-        MlxbertError: Its encoder or its tokenizer cannot be loaded; see `mlxbert.load`.
-    """
-    folder = find_folder(source, offline=offline, on_progress=on_progress)
-    checkpoint = open_checkpoint(transformer_folder(folder))
-    files, tokenizer = read_tokenizer(checkpoint.folder), load_tokenizer(checkpoint.folder, checkpoint.config)
-    network, problems = _build(checkpoint)
-    config = network.encoder.config
-    embedder = _embedder(folder, config, tokenizer)
-    model = Model(source, folder, config, tokenizer, network, config.heads.labels, _embedder=embedder)
-    return Side(checkpoint, files, model, problems, embedder)
 
 
 def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
@@ -152,32 +163,17 @@ def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
         if problem is None:
             parts.append(part)
         else:
-            problems[part] = _without_folder(problem, checkpoint)
+            problems[part] = _placeless(problem.message, checkpoint.folder)
     try:
         return build_network(checkpoint, parts, mx.float32, streamed=True), problems
     except CheckpointError as problem:
         if "masked_lm" not in parts:
             raise
         rest = [part for part in parts if part != "masked_lm"]
-        network = build_network(
-            checkpoint, rest, mx.float32, streamed=True
-        )  # raises where the masked-word head is not to blame
-        return network, problems | {"masked_lm": _without_folder(problem, checkpoint)}
-
-
-def _without_folder(problem: MlxbertError, checkpoint: Checkpoint) -> str:
-    return _placeless(problem.message, checkpoint.folder)
+        network = build_network(checkpoint, rest, mx.float32, streamed=True)  # raises if another part is to blame
+        return network, problems | {"masked_lm": _placeless(problem.message, checkpoint.folder)}
 
 
 def _placeless(message: str, folder: Path) -> str:
-    """What is wrong, without where: two copies have the same problem."""
+    """A message without the path of the folder: two copies of a model have the same problems."""
     return message.removeprefix(f"{folder}: ").replace(f"{folder}/", "")
-
-
-def _embedder(folder: Path, config: EncoderConfig, tokenizer: Tokenizer) -> Embedder | MlxbertError:
-    try:
-        embedder = read_embedder(folder, config.hidden_size)
-        tokenizer.adapted(max_length=embedder.config.max_length, lower_case=embedder.config.lower_case)
-    except MlxbertError as problem:
-        return problem
-    return embedder

@@ -1,13 +1,15 @@
-"""How far the outputs of two models lie apart on the fixed texts."""
+"""How far the outputs of two models are apart on the fixed texts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from mlxbert.device import mx
 from mlxbert.errors import InputError, MlxbertError
-from mlxbert.folders.facts import cuts, spelled
-from mlxbert.folders.opened import Side
+from mlxbert.folders.facts import encoded, spelled
+from mlxbert.folders.opened import OpenedModel
 from mlxbert.folders.probes import MASKED, TEXTS
+from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
@@ -30,43 +32,29 @@ _WORDS = 10  # the best ones for a mask, whose probabilities are compared
 _HIDDEN = "last_hidden_state"
 
 
-def compare(a: Side, b: Side) -> tuple[dict[str, Any], dict[str, str]]:
+def compare(a: OpenedModel, b: OpenedModel) -> tuple[OutputDifferences, dict[str, str]]:
     """Runs both models on the fixed texts.
 
     Returns:
-        What was found, and why `A` or `B` computes nothing that can be compared, by its letter: NaN, say.
-        `texts`: how many both models cut into the same tokens; of those `last_hidden_state` and `heads`, the largest
-        differences at real tokens and of logits. `vectors`: the smallest cosine and the largest difference of the
-        vectors of texts. `fill_mask`: how many masks there were, for which share of them both have the same first
-        word, and the largest difference of probabilities of words that both find likely. What cannot be compared is
-        left out.
+        The differences, without a tolerance, and why model `A` or `B` computes nothing that can be compared, by its
+        letter. If one does not, there are no differences of what would have followed.
     """
     broken: dict[str, str] = {}
     found = _of_networks(a, b, broken)
     one, other = a.embedder, b.embedder
     if not broken and isinstance(one, Embedder) and isinstance(other, Embedder) and one.size == other.size:
-        found |= _of_vectors(a, b, broken)
+        found = replace(found, vectors=_of_vectors(a, b, broken))
     if not broken and a.has_loaded("masked_lm") and b.has_loaded("masked_lm"):
-        found |= _of_masks(a, b, broken)
+        found = replace(found, fill_mask=_of_masks(a, b, broken))
     return found, broken
 
 
-def largest(outputs: dict[str, Any]) -> float:
-    """The largest difference of all that were found."""
-    found = [outputs.get(_HIDDEN, 0.0), *outputs.get("heads", {}).values()]
-    if "vectors" in outputs:
-        found += [outputs["vectors"]["largest_difference"], 1 - outputs["vectors"]["smallest_cosine"]]
-    if "fill_mask" in outputs:
-        found.append(outputs["fill_mask"]["largest_score_difference"])
-    return max(found)
-
-
-def _on_each(a: Side, b: Side, compute: Callable[[Side], T], broken: dict[str, str]) -> list[T]:
-    """What both sides compute; why one of them does not goes to `broken`."""
+def _on_each(a: OpenedModel, b: OpenedModel, compute: Callable[[OpenedModel], T], broken: dict[str, str]) -> list[T]:
+    """The results of both models; if one fails, the reason goes to `broken`."""
     found = []
-    for letter, side in (("A", a), ("B", b)):
+    for letter, model in (("A", a), ("B", b)):
         try:
-            found.append(compute(side))
+            found.append(compute(model))
         except InputError:
             raise
         except MlxbertError as problem:
@@ -74,27 +62,26 @@ def _on_each(a: Side, b: Side, compute: Callable[[Side], T], broken: dict[str, s
     return found
 
 
-def _of_networks(a: Side, b: Side, broken: dict[str, str]) -> dict[str, Any]:
+def _of_networks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> OutputDifferences:
     inputs = [
         (one, other)
-        for one, other in zip(cuts(a), cuts(b), strict=True)
+        for one, other in zip(encoded(a), encoded(b), strict=True)
         if spelled(a, one) == spelled(b, other) and one.token_type_ids == other.token_type_ids
     ]
-    found: dict[str, Any] = {"texts": len(inputs)}
     if not inputs:
-        return found
+        return OutputDifferences(texts=0)
     heads = [part for part in a.parts if part not in ("pooler", "masked_lm") and a.has_loaded(part)]
     heads = [part for part in heads if b.has_loaded(part)]
-    both = _on_each(a, b, lambda side: _run(side.model, [pair[side is b] for pair in inputs], heads), broken)
+    both = _on_each(a, b, lambda model: _run(model.model, [pair[model is b] for pair in inputs], heads), broken)
     if broken:
-        return {}
+        return OutputDifferences()
     first, second = both
     differences = {}
     for name in (_HIDDEN, *heads):
         if first[0][name].shape[-1:] == second[0][name].shape[-1:]:
             differences[name] = max(_apart(x[name], y[name]) for x, y in zip(first, second, strict=True))
-    hidden = {_HIDDEN: differences.pop(_HIDDEN)} if _HIDDEN in differences else {}
-    return found | hidden | {"heads": differences}
+    hidden = differences.pop(_HIDDEN, None)
+    return OutputDifferences(texts=len(inputs), last_hidden_state=hidden, heads=table(differences))
 
 
 def _apart(one: "Array", other: "Array") -> float:
@@ -114,7 +101,7 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
             arrays[name] = network.logits(name, output)
         whole = {name: np.array(array.astype(mx.float32)) for name, array in arrays.items()}
         if not all(np.isfinite(array).all() for array in whole.values()):
-            raise MlxbertError(_none(whole))
+            raise MlxbertError(_not_finite(whole))
         return [
             {
                 name: array[row, : len(encodings[number])]
@@ -128,8 +115,8 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
     return in_batches(encodings, compute, model.config, None)
 
 
-def _none(arrays: Mapping[str, "Array"]) -> str:
-    """Which of these arrays hold no numbers, in a sentence."""
+def _not_finite(arrays: Mapping[str, "Array"]) -> str:
+    """Which of these arrays hold NaN or infinite numbers, in a sentence."""
     import numpy as np
 
     name, array = next((name, array) for name, array in arrays.items() if not np.isfinite(array).all())
@@ -137,32 +124,32 @@ def _none(arrays: Mapping[str, "Array"]) -> str:
     return f"the model computed {what} that are no numbers ({'NaN' if np.isnan(array).any() else 'infinite'})"
 
 
-def _of_vectors(a: Side, b: Side, broken: dict[str, str]) -> dict[str, Any]:
+def _of_vectors(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> VectorDifferences | None:
     import numpy as np
 
-    found = _on_each(a, b, lambda side: list(embed_stream(side.model, TEXTS, on_error="return")), broken)
+    found = _on_each(a, b, lambda model: list(embed_stream(model.model, TEXTS, on_error="return")), broken)
     if broken:
-        return {}
+        return None
     cosines, differences = [], []
     for one, other in zip(*found, strict=True):
         if isinstance(one, Embedding) and isinstance(other, Embedding):
             x, y = one.embedding.astype(np.float64), other.embedding.astype(np.float64)
             length = float(np.linalg.norm(x) * np.linalg.norm(y)) or 1.0
-            cosines.append(1.0 if (x == y).all() else float(x @ y) / length)  # 1 exactly, whatever is rounded
+            cosines.append(1.0 if (x == y).all() else float(x @ y) / length)  # exactly 1, whatever the rounding
             differences.append(_apart(one.embedding, other.embedding))
     if not cosines:
-        return {}
-    return {"vectors": {"smallest_cosine": min(cosines), "largest_difference": max(differences)}}
+        return None
+    return VectorDifferences(min(cosines), max(differences))
 
 
-def _of_masks(a: Side, b: Side, broken: dict[str, str]) -> dict[str, Any]:
+def _of_masks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> MaskDifferences | None:
     count = min(_WORDS, a.model.tokenizer.vocab_size, b.model.tokenizer.vocab_size)
     try:
-        found = _on_each(a, b, lambda side: list(fill_mask(side.model, list(MASKED), top_k=count)), broken)
+        found = _on_each(a, b, lambda model: list(fill_mask(model.model, list(MASKED), top_k=count)), broken)
     except InputError:  # a vocabulary without a mask token
-        return {}
+        return None
     if broken:
-        return {}
+        return None
     same, apart = [], [0.0]
     for one, other in zip(*found, strict=True):
         assert isinstance(one, FillMask) and isinstance(other, FillMask)
@@ -170,10 +157,4 @@ def _of_masks(a: Side, b: Side, broken: dict[str, str]) -> dict[str, Any]:
             same.append(first.fills[0].token == second.fills[0].token)
             scores = {fill.token: fill.score for fill in second.fills}
             apart += [abs(fill.score - scores[fill.token]) for fill in first.fills if fill.token in scores]
-    return {
-        "fill_mask": {
-            "masks": len(same),
-            "same_first_word": sum(same) / len(same),
-            "largest_score_difference": max(apart),
-        }
-    }
+    return MaskDifferences(len(same), sum(same) / len(same), max(apart))

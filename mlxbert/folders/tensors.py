@@ -1,7 +1,7 @@
-"""What differs between the tensors of two models: equal, equal once stored alike, exchanged, turned, or different.
+"""How the tensors of two models compare: equal, equal once rounded alike, swapped, transposed, or different.
 
-Tensors are stored alike when both are rounded to the coarser of their dtypes; a storage that is no plain float, MLX's
-quantized one say, may stand for any number that it could have been made of.
+Tensors are rounded alike when both are rounded to the coarser of their dtypes. A number in a quantized storage equals
+every number that quantizing turns into it.
 """
 
 import hashlib
@@ -12,12 +12,13 @@ from typing import cast
 
 from mlxbert.device import mx
 from mlxbert.folders.facts import both, differ, same_layers
-from mlxbert.folders.opened import Side, Tensor, coarseness
-from mlxbert.results import Difference
+from mlxbert.folders.opened import OpenedModel, Tensor, coarseness
+from mlxbert.folders.results import Difference, TensorCounts, to_json
 from mlxbert.weights import keymap
+from mlxbert.weights.checkpoint import part_of
 from mlxbert.weights.formats.headers import FLOATS, Lazy
 
-# How far a number lies from what was rounded to it at most: half a last place, relative to the number.
+# The largest rounding error of a dtype, relative to the number: half a unit in the last place.
 _HALVES = {"F16": 2.0**-11, "BF16": 2.0**-8}
 _SMALLEST_HALF = 2.0**-25
 _BLOCK = 2**20  # numbers
@@ -26,10 +27,14 @@ _Tensors = Mapping[str, Tensor]
 
 @dataclass
 class Comparison:
-    """What came of the tensors: how many were compared, how many are equal at once or once stored alike.
+    """What was found so far.
 
     Attributes:
-        coarsest: The coarsest dtype that it took for that.
+        compared: How many tensors were compared.
+        equal: How many of them are equal.
+        rounded: How many more are equal once rounded alike.
+        coarsest: The coarsest dtype that tensors were rounded to.
+        differences: The differences of the others.
     """
 
     compared: int = 0
@@ -39,40 +44,36 @@ class Comparison:
     differences: list[Difference] = field(default_factory=list)
 
     @property
-    def different(self) -> int:
-        """How many are neither; tensors that are missing on one side are not compared."""
-        return self.compared - self.equal - self.rounded
+    def counts(self) -> TensorCounts:
+        """How many tensors compare in which way; tensors that one model lacks are not compared."""
+        different = self.compared - self.equal - self.rounded
+        return TensorCounts(self.compared, self.equal, self.rounded, different)
 
 
-def compare(a: Side, b: Side) -> Comparison:
-    """Compares the tensors of two models by the network's names; those that it does not hold by their files'."""
+def compare(a: OpenedModel, b: OpenedModel) -> Comparison:
+    """Compares the tensors of two models: by their names in the network, or in the files for parts that do not run."""
     apart = [part for part in dict.fromkeys((*a.parts, *b.parts)) if not (a.has_loaded(part) and b.has_loaded(part))]
-    beginnings = [_beginning(part) for part in apart]  # what belongs to a part that one side lacks is told with it
+    left_out = {*apart}  # a part that one model lacks is a difference already
     if not same_layers(a, b):
-        beginnings.append("embedder.")
+        left_out.add("embedder")
 
     def compared(tensors: _Tensors) -> _Tensors:
-        names = [name for name in tensors if not any(map(name.startswith, beginnings))]
-        return Lazy(names, tensors.__getitem__)
+        return Lazy([name for name in tensors if part_of(name) not in left_out], tensors.__getitem__)
 
     found = Comparison()
     _compare(compared(a.tensors()), compared(b.tensors()), found)
     if a.checkpoint.family is b.checkpoint.family:
         names = {name for part in apart if part in a.parts and part in b.parts for name in _names(a, part)}
         names |= {*a.checkpoint.ignored} & {*b.checkpoint.ignored}
-        one, other = (side.raw(names) if names else {} for side in (a, b))
+        one, other = (model.raw(names) if names else {} for model in (a, b))
         shared = sorted(one.keys() & other.keys())
         _compare({name: one[name] for name in shared}, {name: other[name] for name in shared}, found)
     return found
 
 
-def _beginning(part: str) -> str:
-    return "encoder.pooler." if part == "pooler" else f"heads.{part}."
-
-
-def _names(side: Side, part: str) -> Iterator[str]:
-    """Plain names of the tensors of a part, copies of tied ones among them."""
-    family = side.checkpoint.family
+def _names(model: OpenedModel, part: str) -> Iterator[str]:
+    """Plain names of the tensors of a part, with copies of tied ones."""
+    family = model.checkpoint.family
     for entry in keymap.expand(family.parts[part], 1):
         yield from (f"{stem}.{suffix}" for stem in entry.theirs for suffix in keymap.SUFFIXES)
     if part == "masked_lm":
@@ -104,7 +105,7 @@ def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
 
 
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Rows of tensors of one shape, a few at a time: what is computed of them takes little memory."""
+    """A few rows at a time of tensors of one shape, so that comparing them takes little memory."""
     array = tensors[0].array
     if array.ndim == 0:
         yield tensors
@@ -115,7 +116,7 @@ def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def _taken(a: Tensor, b: Tensor) -> tuple[str, str]:
-    """The dtypes that it took to find two tensors alike: float32 for a storage that only had to be expanded."""
+    """The dtypes that two tensors were rounded to: float32 for a storage that only had to be expanded."""
     one, other = _expanded(a), _expanded(b)
     if (a.storage or b.storage) and all(alike(x, y).all().item() for x, y in _blocks(one, other)):
         return one.stored, other.stored
@@ -128,29 +129,29 @@ def _expanded(tensor: Tensor) -> Tensor:
 
 
 def alike(a: Tensor, b: Tensor) -> mx.array:
-    """Which numbers of two tensors of one shape are equal once both are stored as the coarser of the two is."""
+    """Which numbers of two tensors of one shape are equal once both are rounded to the coarser dtype."""
     one, other = a.array, b.array
     same = mx.logical_or(one == other, mx.logical_and(mx.isnan(one), mx.isnan(other)))
-    if a.stored == b.stored and not a.stored.startswith("Q"):  # scales of MLX's layout may be rounded, too
+    if a.stored == b.stored and not a.stored.startswith("Q"):  # scales of MLX's layout may be rounded as well
         return same
     if a.storage or b.storage or {a.stored, b.stored} == {"F16", "BF16"}:
         near = mx.abs(one - other) <= _off(a) + _off(b)
     else:
         coarser = FLOATS[min(a.stored, b.stored, key=coarseness)]
         near = one.astype(coarser) == other.astype(coarser)
-    finite = mx.logical_and(mx.isfinite(one), mx.isfinite(other))  # a dtype that is too small makes inf of a number
+    finite = mx.logical_and(mx.isfinite(one), mx.isfinite(other))  # a number too large for a dtype becomes inf
     return mx.logical_or(same, mx.logical_and(finite, near))
 
 
 def _off(tensor: Tensor) -> mx.array:
-    """How far each number may lie from what was stored as it."""
+    """The rounding error that each number may have."""
     if tensor.storage is not None:
-        return tensor.storage.steps(tensor.array)
+        return tensor.storage.rounding_error(tensor.array)
     return mx.abs(tensor.array) * _HALVES[tensor.stored] + _SMALLEST_HALF if tensor.stored in _HALVES else mx.array(0.0)
 
 
 def _explained(a: _Tensors, b: _Tensors, names: list[str]) -> Iterator[Difference]:
-    """A difference for each tensor; tensors that changed places have one together."""
+    """A difference for each tensor; two swapped tensors share one."""
     moved = _moved(a, b, names)
     told: set[str] = set()
     for name in names:
@@ -162,21 +163,21 @@ def _explained(a: _Tensors, b: _Tensors, names: list[str]) -> Iterator[Differenc
             yield differ("tensor", name, name, other, f"{name} and {other} are swapped")
         elif other is not None:
             yield differ("tensor", name, name, other, f"{name} of A is {other} of B")
-        elif _is_turned(a[name], b[name]):
+        elif _is_transposed(a[name], b[name]):
             yield differ("tensor", name, "as it is", "transposed", f"{name} of B is that of A transposed")
         else:
             yield _numbers(name, a[name], b[name])
 
 
 def _moved(a: _Tensors, b: _Tensors, names: list[str]) -> dict[str, str]:
-    """Of tensors of A that equal another one of B, which one that is; both differ from their namesakes."""
+    """The tensor of B that each tensor of A equals under another name; both differ from their namesakes."""
     if len(names) < 2:
         return {}
     stored = {_expanded(side[name]).stored for side in (a, b) for name in names}
     coarser = min(stored, key=coarseness)
     places = {_fingerprint(b[name], coarser): name for name in names}
     found = {name: places.get(_fingerprint(a[name], coarser)) for name in names}
-    # Biases of one number each, zeros say, are alike by chance.
+    # Tensors of one repeated number, for example biases of zeros, are equal by chance.
     return {name: other for name, other in found.items() if other is not None and not _is_flat(a[name].array)}
 
 
@@ -192,31 +193,26 @@ def _fingerprint(tensor: Tensor, dtype: str) -> tuple[tuple[int, ...], bytes]:
     return array.shape, hashlib.blake2b(np.array(whole).data).digest()
 
 
-def _is_turned(a: Tensor, b: Tensor) -> bool:
+def _is_transposed(a: Tensor, b: Tensor) -> bool:
     if a.array.ndim != 2 or a.array.shape[0] != a.array.shape[1]:
         return False
-    turned = (_turned(a), b) if a.storage is None else (a, _turned(b))
-    return bool(alike(*turned).all().item())
+    pair = (_transposed(a), b) if a.storage is None else (a, _transposed(b))
+    return bool(alike(*pair).all().item())
 
 
-def _turned(tensor: Tensor) -> Tensor:
+def _transposed(tensor: Tensor) -> Tensor:
     return replace(_expanded(tensor), array=tensor.array.T)
 
 
 def _numbers(name: str, a: Tensor, b: Tensor) -> Difference:
-    """How many numbers differ, and where most."""
+    """How many numbers differ, and the place of the largest difference."""
     changed = mx.logical_not(alike(a, b))
     far = mx.where(changed, mx.abs(a.array - b.array), 0)
-    far = mx.where(mx.isnan(far), mx.inf, far)  # what is no number differs most
+    far = mx.where(mx.isnan(far), mx.inf, far)  # NaN differs most
     place = cast(int, far.argmax().item())
     one, other = (cast(float, tensor.array.flatten()[place].item()) for tensor in (a, b))
     where = [place // math.prod(far.shape[axis + 1 :]) % far.shape[axis] for axis in range(far.ndim)]
     count = cast(int, changed.sum().item())
     most = f"by up to {abs(one - other):.3g} at" if math.isfinite(one - other) else "most at"
     said = f"{name}: {count:,} of {far.size:,} numbers differ, {most} {where}"
-    return differ("tensor", name, number(one), number(other), f"{said}: {both(f'{one:.6g}', f'{other:.6g}')}")
-
-
-def number(value: float) -> float | str:
-    """A number as JSON can have it."""
-    return value if math.isfinite(value) else str(value)
+    return differ("tensor", name, to_json(one), to_json(other), f"{said}: {both(f'{one:.6g}', f'{other:.6g}')}")

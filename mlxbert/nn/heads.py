@@ -5,7 +5,7 @@ A head that is added here, with its tensors' names in the families, can be loade
 Shapes: B batch, L length, M masked positions, D hidden size, E embedding size, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
@@ -210,6 +210,11 @@ def task_parts(task: str, facts: HeadConfig) -> tuple[str, ...]:
     """The optional parts of a model that a task needs: the pooler, heads."""
     head = TASKS[task]
     return () if head is None else head_parts(head, facts)
+
+
+def missing_parts(task: str, facts: HeadConfig, parts: Container[str]) -> list[str]:
+    """The parts that a task needs and a model with `parts` does not have; empty if the model can do the task."""
+    return [part for part in task_parts(task, facts) if part not in parts]
 
 
 def head_parts(head: str, facts: HeadConfig) -> tuple[str, ...]:

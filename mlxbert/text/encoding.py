@@ -1,9 +1,9 @@
-"""An input of the model as lists of tokens."""
+"""One model input as lists with one item per token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# What stands around texts: (id, segment) of each special token, (None, segment) where the next text goes.
+# The special tokens around texts: (id, segment) of each special token, (None, segment) in place of each text.
 Template = list[tuple[int | None, int]]
 
 
@@ -12,13 +12,13 @@ class Encoding:
     """One input of the model; all lists have one item per token, special tokens included.
 
     Attributes:
-        ids: Rows of the vocabulary.
-        token_type_ids: Segment of each token.
-        offsets: `[start, end)` in code points of the text the token is from; (0, 0) for special tokens.
-        word_ids: Number of the word within its text; `None` for special tokens.
+        ids: Token ids.
+        token_type_ids: The segment of each token.
+        offsets: `[start, end)` in code points of the token's text; (0, 0) for special tokens.
+        word_ids: The index of the word within its text; `None` for special tokens.
         sequence_ids: 0 for the first text, 1 for the second; `None` for special tokens.
-        positions: Where the token would stand in the input had nothing been cut; the token's own place otherwise.
-        truncated: Whether the text goes on beyond this input.
+        positions: The index of each token in the input without truncation.
+        truncated: Whether the text continues after this input.
     """
 
     ids: list[int]
@@ -35,34 +35,42 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A run of a text's tokens before anything stands around it: `before` it and `behind` it so many were cut off."""
+    """A slice of a text's tokens, without special tokens.
+
+    Attributes:
+        ids: Token ids.
+        offsets: `[start, end)` of each token in code points of the text.
+        words: The index of each token's word within the text.
+        before: How many tokens were removed before the slice.
+        after: How many tokens were removed after the slice.
+    """
 
     ids: list[int]
     offsets: list[tuple[int, int]]
     words: list[int | None]
     before: int = 0
-    behind: int = 0
+    after: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def cut(self, start: int, end: int) -> "Pieces":
-        """The pieces from `start` up to `end`; what is left out is counted."""
+    def slice(self, start: int, end: int) -> "Pieces":
+        """The tokens from `start` up to `end`; the removed ones are counted in `before` and `after`."""
         ids, offsets, words = self.ids[start:end], self.offsets[start:end], self.words[start:end]
-        return Pieces(ids, offsets, words, self.before + start, self.behind + max(len(self) - end, 0))
+        return Pieces(ids, offsets, words, self.before + start, self.after + max(len(self) - end, 0))
 
     def then(self, other: "Pieces") -> "Pieces":
-        """The pieces followed by others; places count from the others' own."""
+        """Concatenates two slices; the count in `before` keeps the positions of the other slice unchanged."""
         if not self.ids:
             return other
         return Pieces(
             self.ids + other.ids, self.offsets + other.offsets, self.words + other.words,
-            other.before - len(self), other.behind,
+            other.before - len(self), other.after,
         )  # fmt: skip
 
 
 def assemble(template: Template, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:
-    """Puts the special tokens around one or two runs of pieces."""
+    """Adds the special tokens to one or two slices of tokens."""
     ids: list[int] = []
     segments: list[int] = []
     offsets: list[tuple[int, int]] = []
@@ -82,5 +90,5 @@ def assemble(template: Template, texts: Sequence[Pieces], *, truncated: bool) ->
         words += run.words
         segments += [segment] * len(run)
         sequences += [sequence] * len(run)
-        shift += run.behind
+        shift += run.after
     return Encoding(ids, segments, offsets, words, sequences, positions, truncated)

@@ -1,7 +1,7 @@
-"""Text to token ids: special tokens, pairs, truncation, windows.
+"""Converts text to token ids: special tokens, pairs, truncation, windows.
 
-The `tokenizers` library splits the text; what stands around the pieces is put there here, so that a text can be cut
-anywhere and each cut is a whole input again.
+The `tokenizers` library splits the text. Special tokens are added here, so that any slice of a text can become a
+complete input.
 """
 
 import copy
@@ -13,6 +13,7 @@ from tokenizers import Encoding as Library
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble
+from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.checks import guarded
 from mlxbert.weights.tokenizers.files import TokenizerFiles, lower_cased, read_tokenizer
 
@@ -21,12 +22,14 @@ class Tokenizer:
     """A model's tokenizer.
 
     Attributes:
-        max_length: The longest input in tokens, special tokens included.
-        special: The special tokens by role: `cls`, `sep`, `pad`, `unk`, `mask`, as far as the vocabulary has them.
-        vocab_size: Number of tokens, added ones included.
+        files: The vocabulary files that it was made of.
+        max_length: The maximum input length in tokens, special tokens included.
+        special: The special tokens in the vocabulary, by role: `cls`, `sep`, `pad`, `unk`, `mask`.
+        vocab_size: The number of tokens, added ones included.
     """
 
     def __init__(self, files: TokenizerFiles, config: EncoderConfig) -> None:
+        self.files = files
         self._tokenizer = files.tokenizer
         self._rows = config.vocab_size
         self.special = files.special
@@ -36,42 +39,48 @@ class Tokenizer:
         if self.vocab_size > config.vocab_size:
             raise TokenizerError(
                 f"the tokenizer has {self.vocab_size} tokens, the model {config.vocab_size} word embeddings: "
-                "they do not belong together"
+                "the tokenizer is from another model"
             )
         self._single = self._template(pair=False)
         self._pair = self._template(pair=True)
         self._spelling = files.spelling
         mask = files.special.get("mask", "")
-        apart, joined = (self._encode(text).ids for text in (f"a {mask}", f"a{mask}"))
-        self._mask_hides_space = apart == joined
+        separate, joined = (self._encode(text).ids for text in (f"a {mask}", f"a{mask}"))
+        self._mask_hides_space = separate == joined
         if self.max_length <= len(self._pair):
             raise TokenizerError(
-                f"the longest input is {self.max_length} tokens, special tokens need {len(self._pair) - 2}"
+                f"the maximum input length is {self.max_length} tokens, special tokens need {len(self._pair) - 2}"
             )
 
     def _template(self, *, pair: bool) -> Template:
-        """Reads off what the tokenizer's post-processor puts around texts of one token."""
+        """Finds the special tokens that the tokenizer's post-processor adds, by encoding texts of one token."""
         probe = self.special.get("unk", "a")
         whole = self._encode(probe, probe if pair else None, special=True)
         slots = zip(whole.ids, whole.type_ids, whole.sequence_ids, strict=True)
         template = [(number if text is None else None, segment) for number, segment, text in slots]
         if sum(special is None for special, _ in template) != 1 + pair:
-            raise TokenizerError(f"the tokenizer turns {1 + pair} times {probe!r} into {' '.join(whole.tokens)}")
+            raise TokenizerError(
+                f"the tokenizer encodes {' and '.join([repr(probe)] * (1 + pair))} as {' '.join(whole.tokens)}, "
+                "expected one token per text and special tokens"
+            )
         return template
 
     def adapted(self, *, max_length: int | None = None, lower_case: bool = False) -> "Tokenizer":
-        """The same tokenizer for an embedding model with settings of its own.
+        """A copy of the tokenizer with the settings of an embedding model.
 
         Args:
-            max_length: The longest input in tokens, as far as the model has positions; `None` changes nothing.
-            lower_case: Lower-cases texts before anything else, unless that is done already.
+            max_length: The maximum input length in tokens, limited by the positions of the model; `None` keeps it.
+            lower_case: Whether to lower-case texts first.
+
+        Raises:
+            TokenizerError: `max_length` leaves no room for text.
         """
         changed = copy.copy(self)
         if max_length is not None:
             changed.max_length = min(max_length, self._limit)
             if changed.max_length < len(self._single):
                 raise TokenizerError(
-                    f"the longest input is {max_length} tokens, special tokens need {len(self._single) - 1}"
+                    f"the maximum input length is {max_length} tokens, special tokens need {len(self._single) - 1}"
                 )
         if lower_case:
             changed._tokenizer = lower_cased(self._tokenizer)
@@ -79,7 +88,7 @@ class Tokenizer:
 
     @property
     def mask_token(self) -> str | None:
-        """How the vocabulary spells a masked word, if it can."""
+        """The mask token, `None` if the vocabulary has none."""
         return self.special.get("mask")
 
     def token_id(self, token: str) -> int | None:
@@ -91,60 +100,67 @@ class Tokenizer:
         return number
 
     def known_ids(self) -> list[int] | None:
-        """The ids that have a token, `None` if all rows of the embeddings have one; checkpoints round their rows up."""
+        """The ids with a token, `None` if every word embedding has one; some checkpoints pad their embeddings."""
         if self.vocab_size == self._rows:
             return None
         return sorted(self._tokenizer.get_vocab(with_added_tokens=True).values())
 
     def token(self, number: int) -> str:
-        """The token of an id."""
+        """The token with an id.
+
+        Raises:
+            ArgumentError: The vocabulary has no such id.
+        """
         token: str | None = self._tokenizer.id_to_token(number)
         if token is None:
             raise ArgumentError(f"token id is {number}, the vocabulary has {self.vocab_size} tokens")
         return token
 
     def shown(self, number: int) -> str:
-        """How a token reads: " Paris" for "ĠParis", "Paris" for "▁Paris"; "##ing" stays."""
+        """A token as readable text: " Paris" for "ĠParis", "Paris" for "▁Paris"; "##ing" is unchanged."""
         with guarded("the vocabulary"):
             text: str = self._tokenizer.decode([number], skip_special_tokens=False)
         return text
 
     def filled(self, left: str, number: int, right: str) -> str:
-        """A text with a token in the place of a mask.
+        """A text with a token in place of a mask.
 
-        A token that goes on with a word is glued to what stands on the left, unless the model saw the space there. One
-        that begins a word stays behind the white space there, or gets a space where its vocabulary says it has one.
+        A token that continues a word is joined to the text on the left, unless the model saw the space there. A token
+        that starts a word keeps the whitespace there, or gets a space if the vocabulary marks word starts.
 
         Args:
-            left: What stands before the mask.
-            number: The token.
-            right: What stands behind the mask.
+            left: The text before the mask.
+            number: The token id.
+            right: The text after the mask.
         """
         token, spelling = self.token(number), self._spelling
-        word = self.shown(number).removeprefix(" ") if spelling.begins else token
-        if not spelling.goes_on(token):
-            gap = " " if spelling.begins and left and not left[-1].isspace() else ""
+        word = self.shown(number).removeprefix(" ") if spelling.word_start else token
+        if not spelling.is_continuation(token):
+            gap = " " if spelling.word_start and left and not left[-1].isspace() else ""
             return left + gap + word + right
         before = left.rstrip() if self._mask_hides_space else left
-        return before + word.removeprefix(spelling.continues) + right
+        return before + word.removeprefix(spelling.continuation_prefix) + right
 
     def word_id(self, word: str) -> int | None:
-        """The id of a word that is one token: spelled as in the vocabulary, or as a text has it after a space.
+        """The id of a word that is a single token, as the vocabulary spells it or as it is in a text after a space.
+
+        Returns:
+            The id; `None` if the word is not a single token.
 
         Raises:
-            InputError: The word holds something that is no character.
+            InputError: The word is not valid Unicode.
         """
-        exact, begins = self.token_id(word), self._spelling.begins
-        if not word.strip() or (exact is not None and word.startswith(begins)):
+        exact, word_start = self.token_id(word), self._spelling.word_start
+        if not word.strip() or (exact is not None and word.startswith(word_start)):
             return exact
-        for text in (f" {word.lstrip()}", word) if begins else (word,):
+        for text in (f" {word.lstrip()}", word) if word_start else (word,):
             pieces = self.pieces(text)
             if len(pieces) == 1 and pieces[0] != self.token_id(self.special.get("unk", "")):
                 return pieces[0]
         return exact
 
     def pieces(self, text: str) -> list[int]:
-        """The ids of a text alone, without special tokens."""
+        """The token ids of a text, without special tokens."""
         return self._split(text).ids
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
@@ -156,10 +172,10 @@ class Tokenizer:
             raise InputError(f"expected a text, found {type(text).__name__}")
         try:
             raw = self._encode(text)
-        except TypeError:  # what the library says of a str that has no UTF-8
-            raise InputError("the text holds half of a surrogate pair, which is no character") from None
+        except TypeError:  # the library raises it for a string that cannot be encoded as UTF-8
+            raise InputError("the text contains half of a surrogate pair, which is not a character") from None
         ids: list[int] = raw.ids
-        # A vocabulary with gaps can have ids beyond its size; MLX would read past the table without a word.
+        # A vocabulary with gaps can have ids beyond its size, and MLX would silently read past the embeddings.
         if max(ids, default=0) >= self._rows:
             raise TokenizerError(f"token id {max(ids)} in {text!r:.60}, the model has {self._rows} word embeddings")
         return Pieces(ids, raw.offsets, raw.word_ids)
@@ -171,16 +187,17 @@ class Tokenizer:
         return self.max_length - (len(self._single) - 1 if texts == 1 else len(self._pair) - 2)
 
     def encode(self, text: str, pair: str | None = None, *, overflow: str = "error") -> Encoding:
-        """One input from a text or a pair of texts.
+        """Encodes a text or a pair of texts as one input.
 
         Args:
             text: The text.
-            pair: A second text, in segment 1 where the model has segments.
-            overflow: What to do with more tokens than the model takes: `error`, or `truncate` at the end of the text
-                (of a pair, the longer text is cut first).
+            pair: A second text, in segment 1 if the model has segments.
+            overflow: What to do with a text that is too long for the model: `error`, or `truncate` at its end (of a
+                pair, the longer text first).
 
         Raises:
-            InputError: The text is too long, or holds something that is no character.
+            InputError: The text is too long, or is not valid Unicode.
+            ArgumentError: `overflow` is unknown.
         """
         texts = [self._split(text)] + ([] if pair is None else [self._split(pair)])
         room, total = self._room(len(texts)), sum(map(len, texts))
@@ -192,53 +209,53 @@ class Tokenizer:
         if overflow != "truncate":
             raise ArgumentError(f"overflow is {overflow!r}, expected 'error' or 'truncate'")
         if pair is None:
-            return self._assemble([texts[0].cut(0, room)], truncated=True)
+            return self._assemble([texts[0].slice(0, room)], truncated=True)
         shorter = min(*map(len, texts), room // 2)
         first = shorter if len(texts[0]) <= len(texts[1]) else room - shorter
-        return self._assemble([texts[0].cut(0, first), texts[1].cut(0, room - first)], truncated=True)
+        return self._assemble([texts[0].slice(0, first), texts[1].slice(0, room - first)], truncated=True)
 
     def lead(self, prompt: str) -> int:
-        """How many tokens stand before the text when `prompt` is put before it, the first special token included."""
+        """The number of tokens before the text when `prompt` is prepended, the first special token included."""
         before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
         return before + len(self._split(prompt))
 
     def windows(self, text: str, pair: str | None = None, *, stride: int, prompt: str = "") -> list[Encoding]:
-        """Inputs that together cover a text of any length.
+        """Encodes a text of any length as overlapping inputs.
 
         Args:
-            text: The text; with a `pair` it is repeated whole in every window.
-            pair: The text to be covered, if there are two.
-            stride: How many tokens a window has in common with the one before.
-            prompt: Put before the text in every window; offsets count it as part of the text.
+            text: The text; with a `pair` it is repeated in full in every window.
+            pair: The text to split into windows, if there are two.
+            stride: How many tokens consecutive windows have in common.
+            prompt: Prepended to the text in every window; offsets count it as part of the text.
 
         Raises:
-            InputError: The repeated text leaves too little room.
+            InputError: The repeated text leaves too little room, or a text is not valid Unicode.
             ArgumentError: `stride` is negative.
         """
         if stride < 0:
             raise ArgumentError(f"stride is {stride}, expected at least 0")
         fixed = [] if pair is None else [self._split(text)]
         run = self._split(prompt + (text if pair is None else pair))
-        head = run.cut(0, len(self._split(prompt)) if prompt else 0)
-        run = run.cut(len(head), len(run))
+        head = run.slice(0, len(self._split(prompt)) if prompt else 0)
+        run = run.slice(len(head), len(run))
         room = self._room(1 + len(fixed)) - sum(map(len, fixed)) - len(head)
         if room <= stride:
             raise InputError(f"windows of {room} tokens cannot overlap by {stride}")
         starts = range(0, max(len(run) - stride, 1), room - stride)
         return [
-            self._assemble([*fixed, head.then(run.cut(start, start + room))], truncated=start + room < len(run))
+            self._assemble([*fixed, head.then(run.slice(start, start + room))], truncated=start + room < len(run))
             for start in starts
         ]
 
     def around(self, text: str, number: int) -> tuple[list[Encoding], list[tuple[int, int]]]:
-        """Inputs around every token with the id `number`.
+        """Encodes the context of every token with the id `number`.
 
-        A text that fits gives one input for all of them. Of a longer one, each input is made for one such token in its
-        middle, and serves those behind it that still have a quarter of it, or the text's end, on their right.
+        A text that fits becomes one input for all these tokens. In a longer text, each input is centered on one such
+        token, and also serves the following ones that have a quarter of the input, or the end of the text, to their
+        right.
 
         Returns:
-            The inputs, and for each such token, in the order of the text, which input it is to be read from and which
-            token it is there.
+            The inputs, and for each such token, in text order, the index of its input and its index in that input.
         """
         run = self._split(text)
         places = [place for place, found in enumerate(run.ids) if found == number]
@@ -251,16 +268,23 @@ class Tokenizer:
             else:
                 starts.append(starts[-1])
         chosen = {start: number for number, start in enumerate(sorted(set(starts)) or [0])}
-        inputs = [self._assemble([run.cut(start, start + room)], truncated=last > 0) for start in chosen]
+        inputs = [self._assemble([run.slice(start, start + room)], truncated=last > 0) for start in chosen]
         before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
         where = [(chosen[start], before + place - start) for start, place in zip(starts, places, strict=True)]
         return inputs, where
 
 
-def load_tokenizer(folder: Path, config: EncoderConfig) -> Tokenizer:
-    """The tokenizer of a model folder."""
+def load_tokenizer(folder: Path | ModelFolder, config: EncoderConfig) -> Tokenizer:
+    """Loads the tokenizer of a model folder.
+
+    Raises:
+        TokenizerError: There is no tokenizer, or its files are damaged, unsupported, or of another model.
+    """
+    folder = open_folder(folder)
     try:
         return Tokenizer(read_tokenizer(folder), config)
     except TokenizerError as problem:
-        named = problem.message.startswith(str(folder))
-        raise TokenizerError(problem.message if named else f"{folder}: {problem.message}", hint=problem.hint) from None
+        place, message = str(folder.transformer), problem.message
+        raise TokenizerError(
+            message if message.startswith(place) else f"{place}: {message}", hint=problem.hint
+        ) from None

@@ -98,7 +98,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "config a list": (lambda f: (f / "config.json").write_text("[]", encoding="utf-8"), "expected a JSON object"),
     "config binary": (lambda f: (f / "config.json").write_bytes(b"\xff\0\xfe"), "not valid JSON"),
     "vocabulary binary": (lambda f: (f / "vocab.txt").write_bytes(b"\xff\0\xfe"), "UTF-8"),
-    "vocabulary short": (lambda f: (f / "vocab.txt").write_text("[PAD]\nthe\n", encoding="utf-8"), "is not in it"),
+    "vocabulary short": (
+        lambda f: (f / "vocab.txt").write_text("[PAD]\nthe\n", encoding="utf-8"),
+        "is not in the vocabulary",
+    ),
     "vocabulary long": (lambda f: (f / "vocab.txt").open("a", encoding="utf-8").write("x\ny\n"), "62 tokens"),
     "tokenizer.json": (lambda f: (f / "tokenizer.json").write_text('{"model": 3}', encoding="utf-8"), "damaged"),
 }

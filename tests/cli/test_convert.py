@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.commands.convert import _TRAINING, _draw
 from mlxbert.cli.views import render
-from mlxbert.folders.convert import Conversion, parse_size
+from mlxbert.cli.views.convert import TRAINING, conversion
+from mlxbert.folders.convert import parse_size
+from mlxbert.folders.results import Conversion, Difference, OutputDifferences, Table, TensorCounts, Verification
 from tests.helpers.program import (
     WITHOUT_PRIVILEGES,
     call,
@@ -72,15 +73,15 @@ def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
     found = Conversion(
         folder=tmp_path, source="a", revision=None, family="electra", format="TensorFlow 1", changed=(),
         left_out=("electra/x/adam_m", "electra/x/adam_v", "global_step", *(f"generator/{n}" for n in range(38))),
-        read={}, written={}, bytes=1,
-        difference={
-            "agree": False, "differences": [{"kind": "tensor", "text": "x: 0 in A; 1 in B"}],
-            "notes": ["a note"], "tensors": {"compared": 2, "equal": 1, "rounded": 0, "different": 1},
-            "outputs": {"tolerance": 1e-4},
-        },
+        read=Table(), written=Table(), bytes=1,
+        difference=Verification(
+            agree=False, a="a", b="b", differences=(Difference("tensor", "x", 0, 1, "x: 0 in A; 1 in B"),),
+            notes=("a note",), tensors=TensorCounts(compared=2, equal=1, rounded=0, different=1),
+            outputs=OutputDifferences(tolerance=1e-4),
+        ),
     )  # fmt: skip
     lines = []
-    for part in _draw(found):
+    for part in conversion(found):
         console = render.console()
         with console.capture() as shown:
             console.print(part)
@@ -103,7 +104,7 @@ def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
     ("generator/x/kernel", False), ("embeddings.position_ids", False), ("adamant.weight", False),
 ], ids=str)  # fmt: skip
 def test_what_only_training_needs_is_told_by_its_name(name: str, training: bool) -> None:
-    assert bool(_TRAINING.fullmatch(name)) is training
+    assert bool(TRAINING.fullmatch(name)) is training
 
 
 def test_the_help_says_what_is_read() -> None:

@@ -14,7 +14,8 @@ import mlxbert
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, TokenizerError
 from mlxbert.folders import convert, verify
-from mlxbert.results import Difference, Verification
+from mlxbert.folders.opened import OpenedModel
+from mlxbert.folders.results import Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.weights import save
 from mlxbert.weights.formats import safetensors
 from tests.helpers.frozen import add_vocabulary, arrays
@@ -40,7 +41,7 @@ def test_a_number_that_float16_does_not_hold_is_refused(value: float, a: Path, t
         mlxbert.convert(a, tmp_path / "b", dtype="float16")
     assert caught.value.hint is not None and "bfloat16" in caught.value.hint
     assert names(tmp_path) == ["a"]
-    assert mlxbert.convert(a, tmp_path / "b", dtype="bfloat16").difference["agree"]
+    assert mlxbert.convert(a, tmp_path / "b", dtype="bfloat16").difference.agree
 
 
 def test_the_largest_number_that_float16_holds_is_kept(a: Path, tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_modules_are_converted_too(tmp_path: Path) -> None:
         assert {info.dtype for info in stored.values()} == {"F16"}
         assert f"{name}: dtype F32 → F16" in found.changed
     again = mlxbert.convert(tmp_path / "b", tmp_path / "c", dtype="float16")
-    assert again.changed == () and again.difference["tensors"]["rounded"] == 0
+    assert again.changed == () and again.difference.tensors.rounded == 0
     large = [pooling("mean"), dense(mx.full((6, 24), 1e5))]
     with pytest.raises(CheckpointError, match=r"2_Dense: tensor 'linear\.weight' holds 100000, more than float16 can"):
         mlxbert.convert(save_st(tmp_path / "large", *large), tmp_path / "d", dtype="float16")
@@ -90,7 +91,7 @@ def test_a_copy_beside_quantized_words_is_left_out(tmp_path: Path) -> None:
     copy = "cls.predictions.decoder.weight"
     change_weights(a, lambda tensors: tensors.update({copy: tensors["bert.embeddings.word_embeddings.weight"] + 0}))
     found = mlxbert.convert(a, tmp_path / "b", quantize=8, group_size=32)
-    assert found.difference["agree"] and copy in found.left_out
+    assert found.difference.agree and copy in found.left_out
     assert "config.json: tie_word_embeddings taken out" in found.changed
     assert mlxbert.load(tmp_path / "b", task="fill-mask").folder == tmp_path / "b"
 
@@ -100,7 +101,8 @@ def test_what_would_be_another_model_is_not_written(
 ) -> None:
     def differing(kind: str) -> None:
         said = Difference(kind, "x", 1, 2, "x: 1 and 2")
-        found = Verification(False, "a", "b", (said,), ("a note",), {}, {"texts": 9, "tolerance": 1e-4})
+        outputs = OutputDifferences(texts=9, tolerance=1e-4)
+        found = Verification(False, "a", "b", (said,), ("a note",), TensorCounts(0, 0, 0, 0), outputs)
         monkeypatch.setattr(convert, "verify", lambda *sides: found)
 
     differing("config")
@@ -109,7 +111,7 @@ def test_what_would_be_another_model_is_not_written(
     assert names(tmp_path) == ["a"] and not caplog.records
     differing("output")
     found = mlxbert.convert(a, tmp_path / "b")
-    assert not found.difference["agree"] and found.difference["notes"] == ("a note",)
+    assert not found.difference.agree and found.difference.notes == ("a note",)
     assert [record.getMessage() for record in caplog.records] == [
         f"{a}: the result computes something else: x: 1 and 2"
     ]
@@ -118,7 +120,7 @@ def test_what_would_be_another_model_is_not_written(
 def test_nothing_looks_finished_while_it_is_measured(a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def look(source: Path, result: Path) -> Verification:
+    def look(source: OpenedModel, result: Path) -> Verification:
         partial = tmp_path / "b.partial"
         with pytest.raises(MlxbertError, match=r"no config\.json"):
             mlxbert.load(partial)
@@ -202,7 +204,7 @@ def test_a_card_tells_of_the_last_conversion_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", [None, 3, b"a", ["a"]])
 def test_a_source_that_is_none(source: object, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=f"source is of type {type(source).__name__}, expected a name of the hub"):
+    with pytest.raises(ArgumentError, match=f"source is of type {type(source).__name__}, expected a hub name"):
         mlxbert.convert(source, tmp_path / "b")  # type: ignore[arg-type]
 
 
@@ -224,7 +226,7 @@ def test_what_is_put_into_a_folder_while_it_is_replaced_stays(
     b = tmp_path / "b"
     mlxbert.convert(a, b)
 
-    def look(source: Path, result: Path) -> Verification:
+    def look(source: OpenedModel, result: Path) -> Verification:
         (b / "notes.txt").write_text("mine")
         return verify.verify(source, result)
 
@@ -293,7 +295,7 @@ def test_a_module_without_a_folder_of_its_own_takes_nothing_away(tmp_path: Path)
     modules = json.loads((a / "modules.json").read_text())
     modules[2]["path"] = ""
     (a / "modules.json").write_text(json.dumps(modules))
-    assert mlxbert.convert(a, tmp_path / "b").difference["agree"]
+    assert mlxbert.convert(a, tmp_path / "b").difference.agree
 
 
 def test_terms_beside_the_transformer_go_along(tmp_path: Path) -> None:
@@ -354,4 +356,4 @@ def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path: Path) -> Non
 def test_a_model_without_numbers_is_told(a: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     change_weights(a, lambda tensors: tensors.update({BIAS: tensors[BIAS] * mx.nan}))
     found = mlxbert.convert(a, tmp_path / "b")
-    assert "computes no numbers" in caplog.text and "texts" not in found.difference["outputs"]
+    assert "computes no numbers" in caplog.text and found.difference.outputs.texts is None

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.commands.inspect import _by_layer
+from mlxbert.cli.views.inspect import by_layer
 from mlxbert.device import mx
-from mlxbert.folders.inventory import to_json
+from mlxbert.folders.inspection import TensorFacts
+from mlxbert.folders.results import to_json
 from mlxbert.weights.formats.files import open_weights
 from tests.helpers.program import call, change_config, change_weights, terminal, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
@@ -87,7 +88,9 @@ def test_names_of_the_file_and_what_else_it_holds(tmp_path: Path) -> None:
     assert found["skipped"] == {"count": len(skipped), "example": skipped[0]} and "adam_m" in skipped[0]
     wide, narrow = (drawn(folder, columns=columns) for columns in (200, 70))
     assert re.search(r"weights +TensorFlow 1, F32, 48\.8 kB in 1 file\n", wide)
-    assert re.search(rf"not used\n +{len(skipped)} more entries +no weights of the model: {skipped[0]}, say\n", wide)
+    assert re.search(
+        rf"not used\n +{len(skipped)} more entries +not weights of the model, for example {skipped[0]}\n", wide
+    )
     layers = [text.replace("1", "{0…1}", 1) for text in (stored[name], name)]
     becomes = "encoder.layers.{}.feed_forward.down.weight"
     assert f"F32    12 x 20  {layers[0]} → {layers[1]} → {becomes}\n" in wide
@@ -107,11 +110,11 @@ def test_names_that_are_those_of_transformers_are_said_once(model: Path) -> None
 def test_layers_whose_names_in_the_file_have_nothing_in_common_are_one_row() -> None:
     names = ("encoder.layer.0.x.weight", "encoder.layer.1.x.weight", "x.0.weight")
     rows = [
-        {"name": name, "stored_as": f"onnx::MatMul_{5 * number}", "dtype": "F32", "shape": [2], "becomes": name}
+        TensorFacts(name, f"onnx::MatMul_{5 * number}", dtype="F32", shape=(2,), becomes=name)
         for number, name in enumerate(names)
     ]
-    merged, alone = _by_layer(rows)
-    assert (merged["name"], merged["stored_as"]) == ("encoder.layer.{0…1}.x.weight", "onnx::MatMul_0, …")
+    merged, alone = by_layer(rows)
+    assert (merged.name, merged.stored_as) == ("encoder.layer.{0…1}.x.weight", "onnx::MatMul_0, …")
     assert alone == rows[2]
 
 

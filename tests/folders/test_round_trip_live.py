@@ -227,7 +227,7 @@ def test_transformers_refuses_quantized_weights(bits: int, tmp_path: Path) -> No
     wide = {"hidden_size": 64, "num_attention_heads": 4}
     model = make_model(Compared("Bert", compared.changes | wide), "ForMaskedLM")
     found = mlxbert.convert(save(model, tmp_path / "a"), tmp_path / "b", quantize=bits, group_size=32)
-    assert found.difference["agree"] and found.difference["tensors"]["rounded"] > 10
+    assert found.difference.agree and found.difference.tensors.rounded > 10
     with pytest.raises(RuntimeError, match="mismatch"):
         type(model).from_pretrained(tmp_path / "b")
 

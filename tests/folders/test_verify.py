@@ -17,6 +17,7 @@ from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.folders import facts
 from mlxbert.folders import verify as module
 from mlxbert.folders.probes import PAIRS, TEXTS
+from mlxbert.folders.results import MaskDifferences, TensorCounts, VectorDifferences
 from mlxbert.nn.heads import HEADS
 from mlxbert.results import Embedding
 from mlxbert.tasks.embed import embed_stream
@@ -34,6 +35,18 @@ def names(found: Verification) -> list[str]:
     return [difference.name for difference in found.differences]
 
 
+def hidden(found: Verification) -> float:
+    """The largest difference of hidden states."""
+    assert found.outputs.last_hidden_state is not None
+    return found.outputs.last_hidden_state
+
+
+def vectors(found: Verification) -> VectorDifferences:
+    """The differences of vectors."""
+    assert found.outputs.vectors is not None
+    return found.outputs.vectors
+
+
 @pytest.fixture
 def a(tmp_path: Path) -> Path:
     return save(tmp_path / "a")
@@ -48,12 +61,12 @@ def test_a_model_agrees_with_itself(a: Path) -> None:
     found = mlxbert.verify(a, a)
     assert (found.agree, found.differences, found.notes) == (True, (), ())
     count = len(tensors_in(a))
-    assert found.tensors == {"compared": count, "equal": count, "rounded": 0, "different": 0}
-    assert found.outputs["texts"] == len(TEXTS) + len(PAIRS)
-    assert found.outputs["last_hidden_state"] == 0.0 and found.outputs["heads"] == {"next_sentence": 0.0}
-    assert found.outputs["vectors"] == {"smallest_cosine": 1.0, "largest_difference": 0.0}
-    assert found.outputs["fill_mask"] == {"masks": 5, "same_first_word": 1.0, "largest_score_difference": 0.0}
-    assert found.outputs["tolerance"] == module.TOLERANCES["F32"]
+    assert found.tensors == TensorCounts(compared=count, equal=count, rounded=0, different=0)
+    assert found.outputs.texts == len(TEXTS) + len(PAIRS)
+    assert hidden(found) == 0.0 and dict(found.outputs.heads) == {"next_sentence": 0.0}
+    assert found.outputs.vectors == VectorDifferences(smallest_cosine=1.0, largest_difference=0.0)
+    assert found.outputs.fill_mask == MaskDifferences(masks=5, same_first_word=1.0, largest_score_difference=0.0)
+    assert found.outputs.tolerance == module.TOLERANCES["F32"]
     assert mlxbert.verify(a, a, tolerance=0).agree
 
 
@@ -76,7 +89,7 @@ def test_a_copy_agrees(a: Path, tmp_path: Path) -> None:
     shutil.copytree(a, tmp_path / "copy")
     found = mlxbert.verify(a, tmp_path / "copy")
     assert found.agree and not found.notes
-    assert found.tensors["equal"] == found.tensors["compared"] > 0
+    assert found.tensors.equal == found.tensors.compared > 0
 
 
 def test_another_eps(a: Path, b: Path) -> None:
@@ -85,7 +98,7 @@ def test_another_eps(a: Path, b: Path) -> None:
     assert names(found) == ["layer_norm_eps"]
     assert found.differences[0].text == "layer_norm_eps: 0.01 in A; 1e-05 in B"
     assert (found.differences[0].kind, found.differences[0].a) == ("config", 0.01)
-    assert found.outputs["last_hidden_state"] > 1e-4
+    assert hidden(found) > 1e-4
 
 
 def test_another_activation(a: Path, b: Path) -> None:
@@ -122,8 +135,8 @@ def test_renamed_labels(tmp_path: Path) -> None:
     change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
     found = mlxbert.verify(a, b)
     assert names(found) == ["heads.labels.names"]
-    assert (found.differences[0].a, found.differences[0].b) == (["A", "B", "C", "D"], ["A", "B", "other", "D"])
-    assert found.outputs["heads"] == {"sequence_classifier": 0.0}
+    assert (found.differences[0].a, found.differences[0].b) == (("A", "B", "C", "D"), ("A", "B", "other", "D"))
+    assert dict(found.outputs.heads) == {"sequence_classifier": 0.0}
 
 
 def test_facts_of_heads_that_neither_model_has_are_noted(a: Path, b: Path) -> None:
@@ -141,7 +154,7 @@ def test_a_classifier_that_only_one_model_has(tmp_path: Path) -> None:
     change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
     for found in (mlxbert.verify(a, b), mlxbert.verify(b, a)):
         assert names(found) == ["heads.labels.names", "sequence_classifier"]
-        assert found.tensors["equal"] == found.tensors["compared"] == len(tensors_in(a))
+        assert found.tensors.equal == found.tensors.compared == len(tensors_in(a))
 
 
 def test_every_fact_of_heads_has_its_users() -> None:
@@ -155,7 +168,7 @@ def test_lower_casing(a: Path, tmp_path: Path) -> None:
     assert names(found) == ["lower_case", "cut"]
     assert (found.differences[0].a, found.differences[0].b) == (True, False)
     assert found.differences[1].text.startswith("cut: 'The cat sat on the mat.' becomes '[CLS] the cat")
-    assert 0 < found.outputs["texts"] < len(TEXTS)
+    assert found.outputs.texts in range(1, len(TEXTS))
 
 
 def test_a_second_text_in_another_segment(a: Path, b: Path) -> None:
@@ -165,7 +178,7 @@ def test_a_second_text_in_another_segment(a: Path, b: Path) -> None:
             next(iter(piece.values()))["type_id"] = segment
         write_json(folder / "tokenizer.json", told)
     found = mlxbert.verify(a, b)
-    assert names(found) == ["offsets"] and found.outputs["texts"] == len(TEXTS)
+    assert names(found) == ["offsets"] and found.outputs.texts == len(TEXTS)
     assert "their offsets or segments are not" in found.differences[0].text
 
 
@@ -216,7 +229,7 @@ def test_another_pooling(tmp_path: Path) -> None:
     found = mlxbert.verify(save_st(tmp_path / "a", pooling("mean")), save_st(tmp_path / "b", pooling("cls")))
     assert names(found) == ["poolings"]
     assert found.differences[0].text == "poolings: mean in A; cls in B"
-    assert found.outputs["last_hidden_state"] == 0.0 and found.outputs["vectors"]["largest_difference"] > 1e-4
+    assert hidden(found) == 0.0 and vectors(found).largest_difference > 1e-4
 
 
 def test_another_similarity(tmp_path: Path) -> None:
@@ -235,7 +248,7 @@ def test_a_missing_normalize_module(tmp_path: Path) -> None:
     a, b = save_st(tmp_path / "a", pooling("mean"), NORMALIZE), save_st(tmp_path / "b", pooling("mean"))
     found = mlxbert.verify(a, b)
     assert names(found) == ["layers"]
-    assert found.differences[0].text == "layers behind the pooling: Normalize in A; nothing in B"
+    assert found.differences[0].text == "layers after the pooling: Normalize in A; nothing in B"
 
 
 def test_another_limit_for_vectors(tmp_path: Path) -> None:
@@ -262,8 +275,8 @@ def test_prompts_and_layers_behind_the_pooling(tmp_path: Path) -> None:
     one, other = (_vectors(folder) for folder in (a, b))
     cosines = (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
     assert cosines.min() < cosines.max() - 0.01
-    assert found.outputs["vectors"]["smallest_cosine"] == pytest.approx(cosines.min(), abs=1e-4)
-    assert found.outputs["vectors"]["largest_difference"] == pytest.approx(np.abs(one - other).max(), rel=1e-3)
+    assert vectors(found).smallest_cosine == pytest.approx(cosines.min(), abs=1e-4)
+    assert vectors(found).largest_difference == pytest.approx(np.abs(one - other).max(), rel=1e-3)
     assert names(mlxbert.verify(a, c)) == ["prompts", "layers"]
     assert names(mlxbert.verify(a, d)) == ["prompts", "layers"]
 
@@ -279,7 +292,7 @@ def test_vectors_that_only_one_model_makes(a: Path, tmp_path: Path) -> None:
     found = mlxbert.verify(a, b)
     assert names(found) == ["embedder"]
     assert found.differences[0].text.startswith("B: no vectors: modules.json: module 'my.Module'")
-    assert "vectors" not in found.outputs and mlxbert.verify(b, b).agree
+    assert found.outputs.vectors is None and mlxbert.verify(b, b).agree
 
 
 def test_models_of_different_families_and_sizes(a: Path, tmp_path: Path) -> None:
@@ -289,7 +302,7 @@ def test_models_of_different_families_and_sizes(a: Path, tmp_path: Path) -> None
     assert "family: bert in A; roberta in B" in found.notes
     shapes = [difference for difference in found.differences if difference.name == "encoder.embeddings.word.weight"]
     assert shapes[0].text == f"encoder.embeddings.word.weight: {len(VOCAB)} x 24 in A; 43 x 30 in B"
-    assert "last_hidden_state" not in found.outputs
+    assert found.outputs.last_hidden_state is None
 
 
 def test_other_kinds_of_positions_and_of_sizes(a: Path, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 import mlxbert
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
-from mlxbert.folders import outputs
 from mlxbert.folders import verify as module
 from mlxbert.folders.probes import PAIRS, TEXTS
+from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
 from mlxbert.weights.formats import int8_rows
-from tests.folders.test_verify import names
+from tests.folders.test_verify import hidden, names
 from tests.helpers.families import FROZEN_CELLS
 from tests.helpers.frozen import add_vocabulary, change_config, tensors_in, write_model, write_tensors
 from tests.helpers.st_folder import dense, pooling, save_st, write_json
@@ -50,12 +50,12 @@ def test_a_copy_in_half_precision_agrees_with_a_note(a: Path, b: Path, dtype: mx
     for found in (mlxbert.verify(a, b, tolerance=1.0), mlxbert.verify(b, a, tolerance=1.0)):
         assert names(found) == []
         counts = found.tensors
-        assert counts["equal"] + counts["rounded"] == counts["compared"] and counts["rounded"] > 0
+        assert counts.equal + counts.rounded == counts.compared and counts.rounded > 0
         (note,) = found.notes
         assert "F32" in note and stored in note
-        assert note.endswith(f"{counts['equal']} are equal, {counts['rounded']} more once stored alike")
-        assert 0 < found.outputs["last_hidden_state"] < 1
-    assert mlxbert.verify(a, b).outputs["tolerance"] == module.TOLERANCES[stored]
+        assert note.endswith(f"{counts.equal} are equal, {counts.rounded} more once rounded to the same dtype")
+        assert 0 < hidden(found) < 1
+    assert mlxbert.verify(a, b).outputs.tolerance == module.TOLERANCES[stored]
 
 
 @pytest.mark.slow
@@ -67,8 +67,8 @@ def test_a_copy_of_the_builtin_model_in_floats_agrees(tmp_path: Path) -> None:
     for dtype, equal in ((mx.float32, True), (mx.float16, False)):
         write_tensors(copy, {name: array.astype(dtype) for name, array in tensors.items()})
         found = mlxbert.verify("builtin", copy)
-        assert found.agree and (found.tensors["equal"] == len(tensors)) is equal
-        assert found.outputs["tolerance"] == module.TOLERANCES["F32" if equal else "F16"]
+        assert found.agree and (found.tensors.equal == len(tensors)) is equal
+        assert found.outputs.tolerance == module.TOLERANCES["F32" if equal else "F16"]
         assert found.notes[0].startswith("A is stored as int8-per-row, B as F")
 
 
@@ -82,14 +82,14 @@ def packed(a: Path, b: Path) -> Path:
 
 def test_a_model_in_8_bits_agrees_with_what_it_was_made_of(a: Path, packed: Path) -> None:
     for found in (mlxbert.verify(a, packed), mlxbert.verify(packed, a)):
-        assert found.agree and found.tensors["different"] == 0 and found.tensors["rounded"] > 10
-        assert found.outputs["tolerance"] is None and found.outputs["last_hidden_state"] > 1e-3
+        assert found.agree and found.tensors.different == 0 and found.tensors.rounded > 10
+        assert found.outputs.tolerance is None and hidden(found) > 1e-3
         assert found.notes[-1] == (
-            "tensors are equal as far as int8-per-row can tell; how far the outputs lie apart is measured, not judged, "
+            "tensors are equal as far as int8-per-row can tell; how far the outputs are apart is measured, not judged, "
             "unless a tolerance is given"
         )
     assert names(mlxbert.verify(a, packed, tolerance=1e-6)) == ["outputs"]
-    assert mlxbert.verify(packed, packed).outputs["tolerance"] == module.TOLERANCES["F32"]
+    assert mlxbert.verify(packed, packed).outputs.tolerance == module.TOLERANCES["F32"]
 
 
 def test_half_a_step_is_the_most_that_8_bits_explain(a: Path, packed: Path) -> None:
@@ -137,15 +137,17 @@ def test_outputs_that_differ_without_another_reason_are_a_difference(a: Path, b:
     found = mlxbert.verify(a, b, tolerance=1e-7)
     (difference,) = found.differences
     assert (difference.kind, difference.name, difference.b) == ("output", "outputs", 1e-7)
-    assert difference.a == pytest.approx(max(found.outputs["last_hidden_state"], *found.outputs["heads"].values()), 1)
-    assert difference.text.endswith("more than 1e-07, as tensors are equal only once stored alike: F32 in A; BF16 in B")
+    assert difference.a == pytest.approx(max(hidden(found), *found.outputs.heads.values()), 1)
+    assert difference.text.endswith(
+        "more than 1e-07, as tensors are equal only once rounded to the same dtype: F32 in A; BF16 in B"
+    )
     assert [difference.name for difference in mlxbert.verify(a, b, tolerance=0).differences] == ["outputs"]
 
 
 def test_outputs_that_differ_though_everything_is_equal(a: Path, b: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOLERANCES", {"F32": -1.0})
     (difference,) = mlxbert.verify(a, b).differences
-    assert difference.text == "outputs differ by up to 0, more than -1, and nothing else tells why"
+    assert difference.text == "outputs differ by up to 0, more than -1, and nothing else explains it"
 
 
 def test_swapped_queries_and_keys(a: Path, b: Path) -> None:
@@ -158,7 +160,7 @@ def test_swapped_queries_and_keys(a: Path, b: Path) -> None:
     assert sorted(names(found)) == [f"{OURS}.query.bias", f"{OURS}.query.weight"]
     assert {difference.b for difference in found.differences} == {f"{OURS}.key.bias", f"{OURS}.key.weight"}
     assert all(difference.text.endswith(" are swapped") for difference in found.differences)
-    assert found.tensors["different"] == 4
+    assert found.tensors.different == 4
 
 
 def test_tensors_that_went_round_in_a_circle(a: Path, b: Path) -> None:
@@ -192,8 +194,8 @@ def test_one_number_of_one_tensor(a: Path, b: Path) -> None:
     assert (difference.kind, difference.name) == ("tensor", f"{OURS}.value.weight")
     assert "1 of 576 numbers differ, by up to 0.25 at [3, 7]" in difference.text
     assert difference.a - difference.b == pytest.approx(0.25, abs=1e-6)
-    assert found.tensors["different"] == 1
-    assert found.outputs["last_hidden_state"] > 0
+    assert found.tensors.different == 1
+    assert hidden(found) > 0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -209,7 +211,7 @@ def test_a_number_that_is_none(a: Path, b: Path, value: float) -> None:
             "BA".index(side),
         )
         said = f"outputs: of {side} alone, the model computed hidden states that are no numbers (NaN)"
-        assert found.differences[1].text == said and found.outputs.keys() == {"tolerance"}
+        assert found.differences[1].text == said and found.outputs.to_dict().keys() == {"tolerance"}
     same = mlxbert.verify(b, b)
     assert same.agree and len(same.notes) == 1
     assert same.notes[0].startswith("outputs are not compared: of both, the model computed hidden states")
@@ -245,25 +247,26 @@ def test_what_is_no_number_behind_the_encoder(broken: str, tmp_path: Path) -> No
     found = mlxbert.verify(a, b)
     (difference,) = [one for one in found.differences if one.kind == "output"]
     assert difference.text.startswith("outputs: of B alone, the model computed ")
-    assert found.outputs["last_hidden_state"] == 0 and ("vectors" in found.outputs) is (broken != "vectors")
+    assert hidden(found) == 0 and (found.outputs.vectors is not None) is (broken != "vectors")
 
 
 def test_logits_that_are_none(a: Path) -> None:
     change(a, cls__seq_relationship__bias=lambda array: array * math.nan)
     found = mlxbert.verify(a, a)
-    assert found.agree and "heads" not in found.outputs
+    assert found.agree and not found.outputs.heads
     said = "outputs are not compared: of both, the model computed logits of next_sentence that are no numbers (NaN)"
     assert found.notes == (said,)
 
 
 @pytest.mark.parametrize(("found", "most"), [
-    ({"texts": 0}, 0), ({"last_hidden_state": 0.3, "heads": {"x": 0.1}}, 0.3), ({"heads": {"x": 0.1, "y": 0.2}}, 0.2),
-    ({"vectors": {"smallest_cosine": 0.75, "largest_difference": 0.125}}, 0.25),
-    ({"vectors": {"smallest_cosine": 0.75, "largest_difference": 0.5}}, 0.5),
-    ({"fill_mask": {"masks": 1, "same_first_word": 1.0, "largest_score_difference": 0.5}}, 0.5),
+    (OutputDifferences(texts=0), 0), (OutputDifferences(last_hidden_state=0.3, heads=table({"x": 0.1})), 0.3),
+    (OutputDifferences(heads=table({"x": 0.1, "y": 0.2})), 0.2),
+    (OutputDifferences(vectors=VectorDifferences(0.75, 0.125)), 0.25),
+    (OutputDifferences(vectors=VectorDifferences(0.75, 0.5)), 0.5),
+    (OutputDifferences(fill_mask=MaskDifferences(1, 1.0, 0.5)), 0.5),
 ], ids=str)  # fmt: skip
-def test_every_output_counts(found: dict[str, Any], most: float) -> None:
-    assert outputs.largest(found) == most
+def test_every_output_counts(found: OutputDifferences, most: float) -> None:
+    assert found.largest == most
 
 
 def test_an_untied_decoder(a: Path, b: Path) -> None:
@@ -274,8 +277,8 @@ def test_an_untied_decoder(a: Path, b: Path) -> None:
     (difference,) = found.differences
     assert (difference.kind, difference.name, difference.a) == ("part", "masked_lm", None)
     assert difference.text.startswith(f"B: {DECODER!r} differs from 'embeddings.word_embeddings.weight'")
-    assert "fill_mask" not in found.outputs and found.outputs["last_hidden_state"] == 0.0
-    assert found.tensors["compared"] == len(tensors_in(a))
+    assert found.outputs.fill_mask is None and hidden(found) == 0.0
+    assert found.tensors.compared == len(tensors_in(a))
 
 
 def test_the_rest_of_an_untied_head_is_compared_nevertheless(a: Path, b: Path) -> None:
@@ -297,7 +300,7 @@ def test_other_heads_are_run(tmp_path: Path, head: str) -> None:
     change_config(b, layer_norm_eps=0.02)
     found = mlxbert.verify(a, b)
     assert names(found) == ["layer_norm_eps"]
-    (apart,) = found.outputs["heads"].values()
+    (apart,) = found.outputs.heads.values()
     assert apart > 1e-4
 
 
@@ -325,13 +328,13 @@ def test_heads_that_are_not_run_are_compared(tmp_path: Path) -> None:
     count = len(tensors_in(a))
     write_tensors(b, {name: array.astype(mx.float16) for name, array in tensors_in(b).items()})
     found = mlxbert.verify(a, b)
-    assert names(found) == [] and found.tensors["compared"] == count and found.tensors["rounded"] > 2
+    assert names(found) == [] and found.tensors.compared == count and found.tensors.rounded > 2
     change(b, classifier__bias=lambda array: array + 1)
     found = mlxbert.verify(a, b)
     assert names(found) == ["classifier.bias"] and found.differences[0].kind == "tensor"
     write_tensors(c, {name: array for name, array in tensors_in(c).items() if not name.startswith("classifier")})
     found = mlxbert.verify(a, c)
-    assert found.agree and found.tensors["compared"] == count - 2
+    assert found.agree and found.tensors.compared == count - 2
     assert "not used, so not compared: only A has classifier.bias, classifier.weight" in found.notes
 
 
@@ -342,13 +345,13 @@ def test_every_family_and_head_is_compared(tmp_path: Path, family: str, head: st
         (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
         write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
     found = mlxbert.verify(a, b)
-    assert found.agree and found.outputs["texts"] == len(TEXTS) + len(PAIRS), found.notes
+    assert found.agree and found.outputs.texts == len(TEXTS) + len(PAIRS), found.notes
     name, array = next((name, array) for name, array in tensors_in(b).items() if array.ndim == 2 and "layer" in name)
     write_tensors(b, tensors_in(b) | {name: array + mx.eye(array.shape[0], array.shape[1])})
     found = mlxbert.verify(a, b)
     assert [difference.kind for difference in found.differences] == ["tensor"]
-    assert found.outputs["last_hidden_state"] > 1e-4
-    assert all(apart > 0 for apart in found.outputs["heads"].values())
+    assert hidden(found) > 1e-4
+    assert all(apart > 0 for apart in found.outputs.heads.values())
 
 
 @pytest.mark.parametrize("tolerance", [-1.0, math.nan, math.inf, "much"])

@@ -82,7 +82,7 @@ def test_top_k_that_is_no_number_of_words_is_refused(tiny: mlxbert.Model, top_k:
 def test_what_is_no_text_and_no_iterable_is_refused(tiny: mlxbert.Model, texts: str) -> None:
     with pytest.raises(mlxbert.ArgumentError, match="expected one or an iterable"):
         mlxbert.fill_mask(tiny, texts)
-    with pytest.raises(mlxbert.ArgumentError, match="expected a name of the hub"):
+    with pytest.raises(mlxbert.ArgumentError, match="expected a hub name"):
         mlxbert.load(texts)
 
 

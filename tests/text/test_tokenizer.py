@@ -248,7 +248,7 @@ def test_half_a_surrogate_pair_is_refused(text: str) -> None:
 def test_a_tokenizer_that_does_not_fit_the_model_is_refused() -> None:
     with pytest.raises(TokenizerError, match=r"30522 tokens, the model 30521 word embeddings"):
         Tokenizer(files(), tiny_config(vocab_size=ROWS - 1))
-    with pytest.raises(TokenizerError, match="the longest input is 5 tokens"):
+    with pytest.raises(TokenizerError, match="the maximum input length is 5 tokens"):
         tokenizer(5)
 
 

@@ -278,7 +278,7 @@ def _packed(folder: Path, tensors: Mapping[str, mx.array], storage: str = int8_r
 def test_eight_bits_are_right_to_half_a_step(tmp_path: Path) -> None:
     wide = TENSORS | {WORDS: TENSORS[WORDS].at[0].multiply(0.0).at[1].multiply(1e4)}
     checkpoint = open_checkpoint(_packed(tmp_path, int8_rows.pack(wide)))
-    assert isinstance(checkpoint.storage, int8_rows.Rows) and len(checkpoint.names) == len(TENSORS)
+    assert isinstance(checkpoint.storage, int8_rows.Int8Rows) and len(checkpoint.names) == len(TENSORS)
     found = to_theirs(checkpoint.family, checkpoint.config, arrays_of(load(tmp_path)))
     for name, array in wide.items():
         step = mx.abs(array).max(axis=-1, keepdims=True) / 127 if array.ndim == 2 else mx.abs(array) * 2**-10

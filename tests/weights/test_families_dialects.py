@@ -8,7 +8,6 @@ import pytest
 import mlxbert
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
-from mlxbert.folders.inspect import inspect_folder
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 from tests.weights.test_families import config_of, nomic_of_its_authors, parse
@@ -50,13 +49,13 @@ def test_bad_labels_stop_classifiers_only(labels: Any, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="id2label") as caught:
         mlxbert.load(tmp_path)
     assert caught.value.hint is not None and "task='fill-mask'" in caught.value.hint
-    assert "id2label" in inspect_folder(tmp_path)["parts"]["sequence_classifier"]["problem"]
+    assert "id2label" in str(mlxbert.inspect(tmp_path).parts["sequence_classifier"].problem)
 
 
 def test_a_tied_copy_of_another_shape_is_told_by_inspect(tmp_path: Path) -> None:
     copy = {"cls.predictions.decoder.weight": mx.ones((3, 24))}
     save(tmp_path, tensors_of(random_network(tiny_config())) | copy)
-    assert "differs from" in inspect_folder(tmp_path)["parts"]["masked_lm"]["problem"]
+    assert "differs from" in str(mlxbert.inspect(tmp_path).parts["masked_lm"].problem)
 
 
 def test_unknown_tensors_come_with_what_may_be_the_matter(tmp_path: Path) -> None:

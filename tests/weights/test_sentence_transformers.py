@@ -14,7 +14,8 @@ from mlxbert.device import mx
 from mlxbert.model import load_tokenizer_of
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.encoder import EncoderOutput
-from mlxbert.weights.sentence_transformers import read_embedder, read_modules, transformer_folder
+from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers.st_folder import (
     FLAGS,
     NORMALIZE,
@@ -131,7 +132,7 @@ def test_module_classes_of_both_dialects_are_known(tmp_path: Path) -> None:
     kinds = ["Transformer", *(kind for kind, _, _ in specs)]
     for namespace in ("sentence_transformers.models", "sentence_transformers.base.modules.some_file"):
         write_modules(tmp_path, specs, namespace)
-        assert [module.kind for module in read_modules(tmp_path)] == kinds
+        assert [module.kind for module in ModelFolder(tmp_path).modules] == kinds
 
 
 SETTINGS: dict[str, Any] = {"prompts": {"query": "the cat ", "document": None}, "truncate_dim": 9}
@@ -175,7 +176,7 @@ def test_the_transformer_may_lie_in_a_folder_of_its_own(tmp_path: Path) -> None:
     for said in (None, {"__version__": "0.4.1"}):
         if said is not None:
             write_json(outer / "config.json", said)
-        assert transformer_folder(outer) == inner and load_tokenizer_of(str(outer))[0] == outer
+        assert ModelFolder(outer).transformer == inner and load_tokenizer_of(str(outer))[0] == outer
         found = mlxbert.embed(mlxbert.load(outer, dtype="float32"), "the cat sat on the mat")
         assert np.abs(found - expected).max() < 1e-6
 
@@ -206,7 +207,7 @@ def _entry(kind: str = "sentence_transformers.models.Pooling", path: str = "1_Po
         (_entry(path="1_Pooling/../../x"), "expected one inside"),
         (_entry(path="/etc"), "path '/etc', expected one inside"),
         (_entry(path="..\\x"), "expected one inside"),
-        ({"0": "x"}, "expected a JSON list, found dict"),
+        ({"0": "x"}, "expected a JSON array, found dict"),
         (["Transformer"], "expected a list of modules with type and path, found 'Transformer'"),
         ([{"type": "sentence_transformers.models.Transformer"}], "modules with type and path"),
         ([{"path": None, "type": "sentence_transformers.models.Transformer"}], "modules with type and path"),
@@ -218,5 +219,5 @@ def _entry(kind: str = "sentence_transformers.models.Pooling", path: str = "1_Po
 def test_modules_that_are_none_of_ours_are_refused_by_name(modules: Any, message: str, tmp_path: Path) -> None:
     write_json(tmp_path / "modules.json", modules)
     with pytest.raises(mlxbert.ConfigError, match=message) as caught:
-        read_modules(tmp_path)
+        assert ModelFolder(tmp_path).modules
     assert str(tmp_path / "modules.json") in caught.value.message

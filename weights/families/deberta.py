@@ -34,7 +34,7 @@ _MOST = 2**29  # of a side of the table of distances: twice as many rows must be
 
 def _attention_kinds(config: ConfigJson) -> tuple[str, ...]:
     joined = config.get("pos_att_type", "")
-    parts = joined.split("|") if isinstance(joined, str) else config.texts("pos_att_type")
+    parts = joined.split("|") if isinstance(joined, str) else config.strings("pos_att_type")
     kinds = tuple(kind.strip().lower() for kind in parts)
     if not set(kinds) <= {*_ATTENTION_KINDS, ""}:
         raise config.refuse("pos_att_type", f"some of {', '.join(_ATTENTION_KINDS)}")
@@ -52,7 +52,7 @@ def _positions(config: ConfigJson) -> Disentangled:
     if buckets and not 1 < buckets // 2 < farthest - 1:
         raise config.refuse("position_buckets", f"from 4 to less than twice max_relative_positions ({farthest})")
     kinds = _attention_kinds(config)
-    norms = [norm.strip() for norm in config.text("norm_rel_ebd", default="none").lower().split("|")]
+    norms = [norm.strip() for norm in config.string("norm_rel_ebd", default="none").lower().split("|")]
     if not set(norms) <= {"layer_norm", "none", ""}:
         raise config.refuse("norm_rel_ebd", "'layer_norm' or 'none'")
     return Disentangled(

@@ -27,7 +27,7 @@ from mlxbert.weights.keymap import Table, same
 
 
 def _read_distilbert(config: ConfigJson) -> EncoderConfig:
-    config = config.respelled(
+    config = config.with_aliases(
         {
             "hidden_size": "dim",
             "num_hidden_layers": "n_layers",

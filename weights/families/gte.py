@@ -21,9 +21,9 @@ from mlxbert.weights.keymap import Table, same, split
 
 def _rotation(config: ConfigJson) -> Rotation:
     """Its authors' dialect knows `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
-    theta, scaling = read_base(config, "rope_theta", 160_000.0), config.table("rope_scaling")
+    theta, scaling = read_base(config, "rope_theta", 160_000.0), config.nested("rope_scaling")
     if not scaling.values:
-        rope = config.table("rope_parameters")
+        rope = config.nested("rope_parameters")
         if rope.get("rope_type") == "linear":
             return Rotation(
                 read_base(rope, "rope_theta", theta), wavelength_scale=rope.number("factor", low=1.0, high=1e6)
@@ -60,7 +60,7 @@ def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
     """GTE as Alibaba published it is of the type "new"."""
     if config.get("model_type") != "new":
         return {}
-    named = [name.replace("New", "Gte", 1) for name in config.texts("architectures")]
+    named = [name.replace("New", "Gte", 1) for name in config.strings("architectures")]
     return stated_for_transformers(facts) | {
         "model_type": "gte",
         "architectures": named,

@@ -36,15 +36,15 @@ def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
     every = config.integer("global_attn_every_n_layers", default=3)
     kinds = tuple(_SLIDING if layer % every else _FULL for layer in range(layers))
     if config.get("layer_types") is not None:
-        kinds = config.texts("layer_types")
+        kinds = config.strings("layer_types")
     if len(kinds) != layers or not set(kinds) <= {_FULL, _SLIDING}:
         raise config.refuse("layer_types", f"{layers} times {_FULL!r} or {_SLIDING!r}")
     config.only("rope_scaling", None, "mlxbert computes ModernBERT's rotation without scaling")
-    rope = config.table("rope_parameters")
+    rope = config.nested("rope_parameters")
     if not rope.values.keys() <= {_FULL, _SLIDING}:
         raise config.refuse("rope_parameters", f"a table of {_FULL!r} and {_SLIDING!r}")
     thetas = {
-        kind: read_theta(rope.table(kind), read_base(config, f"{old}_rope_theta", default))
+        kind: read_theta(rope.nested(kind), read_base(config, f"{old}_rope_theta", default))
         for kind, old, default in ((_FULL, "global", 160_000.0), (_SLIDING, "local", 10_000.0))
     }
     window = _window(config)
@@ -62,7 +62,7 @@ def _window(config: ConfigJson) -> int:
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    config = config.respelled(
+    config = config.with_aliases(
         {
             "hidden_act": "hidden_activation",
             "layer_norm_eps": "norm_eps",

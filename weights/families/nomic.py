@@ -34,7 +34,7 @@ from mlxbert.weights.families.tables import (
 from mlxbert.weights.keymap import Table, same, split
 
 _GATES = {"swiglu": "silu", "geglu": "gelu"}
-_SPELLED = {
+_ALIASES = {
     "hidden_size": "n_embd",
     "num_hidden_layers": "n_layer",
     "num_attention_heads": "n_head",
@@ -67,12 +67,12 @@ def _read(config: ConfigJson) -> EncoderConfig:
     config.only("rotary_emb_scale_base", None, "mlxbert does not scale what it rotates (xPos)")
     config.only("register_tokens", 0, "mlxbert does not put register tokens before the text")
     config.number("rotary_scaling_factor", low=1.0, high=1e6, default=1.0)  # see `_longest`
-    config = config.respelled(_SPELLED)
+    config = config.with_aliases(_ALIASES)
     return _read_authors(config) if "activation_function" in config.values else _read_transformers(config)
 
 
 def _read_transformers(config: ConfigJson) -> EncoderConfig:
-    theta = read_theta(config.table("rope_parameters"), read_base(config, "rope_theta", 1000.0))
+    theta = read_theta(config.nested("rope_parameters"), read_base(config, "rope_theta", 1000.0))
     activation = read_activation(config, "hidden_act", "silu")
     return _facts(config, activation, theta, config.integer("intermediate_size"), head_bias=True)
 
@@ -88,7 +88,7 @@ def _read_authors(config: ConfigJson) -> EncoderConfig:
     # Left out, it means no rotation to some versions of their code, and of the base there are two defaults.
     config.number("rotary_emb_fraction", low=1.0, high=1.0)
     theta = read_base(config, "rotary_emb_base")
-    for rope in (config.table("rope_parameters"), config):
+    for rope in (config.nested("rope_parameters"), config):
         if read_theta(rope, theta) != theta:
             raise rope.refuse("rope_theta", f"{theta:g}, as rotary_emb_base says")
     # Left out, it is two thirds of four times the width: what a gate takes in weights, it gives in width.

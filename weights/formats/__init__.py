@@ -1,1 +1,1 @@
-"""Files of weights: a module or folder per format, all with the same two functions (see `files.Reader`)."""
+"""Weight formats: one module or folder per format, each with the same two functions (see `files.Reader`)."""

@@ -1,7 +1,7 @@
 """The weights of a model folder, in whichever format they were published.
 
-A format is a module with two functions, see `Reader`. Formats are tried in an order: safetensors first, for they are
-what everybody writes today; the others for what was published before, or elsewhere.
+A format is a module with two functions, see `Reader`. Formats are tried in order: safetensors first, because everybody
+writes it today, then the formats of older or other releases.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from mlxbert.weights.formats.headers import Header, LazyArrays, TensorInfo
 from mlxbert.weights.formats.names import EXPECTED, NOT_READ
 
 TENSORFLOW = "TensorFlow 1"
-# What to call a format, by the module that reads it; imported when a folder holds nothing of those before it.
+# The name of each format, by the module that reads it. A module is imported only if no earlier format was found.
 _FORMATS = {
     "safetensors": "safetensors",
     "torch.reader": "PyTorch",
@@ -29,18 +29,18 @@ _FORMATS = {
 
 
 class Reader(Protocol):
-    """What a module that reads a format offers."""
+    """The interface of a module that reads a format."""
 
     def read_headers(self, folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-        """The headers of a folder's files of this format; `None` if there are none.
+        """Reads the headers of a folder's files in this format; `None` if there are none.
 
         Args:
             folder: The model folder.
-            classes: What `config.json` calls the architectures, for formats that keep several models in one file.
+            classes: `architectures` from `config.json`, for formats that store several models in one file.
         """
 
     def load_arrays(self, path: Path, header: Header) -> Mapping[str, mx.array]:
-        """The tensors of a file by name, each read whenever it is asked for and not kept."""
+        """Maps the names of a file's tensors to the tensors; each access reads the tensor again, nothing is cached."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class WeightFiles:
     """The weights of one folder.
 
     Attributes:
-        format: What the format is called.
-        headers: Of each file; none is empty.
+        format: The name of the format.
+        headers: The header of each file; the mapping is not empty.
     """
 
     format: str
@@ -57,7 +57,7 @@ class WeightFiles:
 
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
-        """What the headers say of every tensor, by its name.
+        """Dtype, shape and file of every tensor, by name.
 
         Raises:
             CheckpointError: Two files hold a tensor of the same name.
@@ -72,13 +72,13 @@ class WeightFiles:
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """What else the files hold."""
+        """Names of everything else in the files."""
         return tuple(name for header in self.headers.values() for name in header.skipped)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files that are read, each once: those with headers, and what lies beside each."""
-        found = (path for own, header in self.headers.items() for path in (own, *header.beside))
+        """All files that are read, each once: those with headers and their companions."""
+        found = (path for own, header in self.headers.items() for path in (own, *header.companions))
         return tuple(dict.fromkeys(found))
 
     def arrays(self) -> Mapping[str, mx.array]:
@@ -87,12 +87,12 @@ class WeightFiles:
         return LazyArrays(self.tensors, lambda name: found[self.tensors[name].file][name])
 
     def release(self) -> None:
-        """Lets go of what was parsed, all data of a graph say; it is parsed again if tensors are asked for again."""
+        """Frees parsed data, for example a whole ONNX graph; a later access to a tensor parses it again."""
         self.__dict__.pop("_arrays", None)
 
     @cached_property
     def _arrays(self) -> dict[Path, Mapping[str, mx.array]]:
-        """The tensors of each file. What it says of them is parsed once; data is not kept."""
+        """The tensors of each file. Metadata is parsed once; tensor data is not cached."""
         reader = _reader(self.format)
         return {path: reader.load_arrays(path, header) for path, header in self.headers.items()}
 
@@ -105,15 +105,16 @@ def _reader(format: str) -> Reader:
 def open_weights(
     folder: Path, classes: Sequence[str] = (), elsewhere: Mapping[Path, Header] | None = None
 ) -> WeightFiles:
-    """The weights of a folder; headers are read and checked, data is not.
+    """Opens the weights of a folder: reads and checks the headers, but no tensor data.
 
     Args:
         folder: The folder.
-        classes: What `config.json` calls the architectures.
-        elsewhere: Headers of safetensors that are not in the folder but elsewhere, by where they would lie.
+        classes: `architectures` from `config.json`.
+        elsewhere: Headers of safetensors files that are not in the folder, by the path that the file would have there.
 
     Raises:
-        CheckpointError: There are none, or they are damaged, incomplete, or of a kind that mlxbert does not read.
+        CheckpointError: There are no weights, or they are damaged, incomplete, or in a format that mlxbert does not
+            read.
     """
     found = safetensors.read_headers(folder, classes, elsewhere)
     if found is not None:

@@ -1,8 +1,8 @@
-"""What files of weights have in common, whatever their format: what they say of their tensors, and reading one of them.
+"""Types that all weight formats share: headers, tensor metadata and lazy access to tensors.
 
-A reader of a format gives the header of a file first: names, dtypes and shapes, checked against the size of the file
-before any memory is taken for data. Names and shapes are those that transformers has in memory; a format with a
-spelling of its own says what the file calls a tensor. Data is read tensor by tensor, when it is asked for.
+A reader returns the header of a file first: names, dtypes and shapes, checked against the size of the file before any
+memory is allocated for data. Names and shapes are those of transformers' models in memory; a format with other names
+also gives the name in the file. Data is read tensor by tensor, on access.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-MAX_SIZE = 2**31 - 1  # of one axis, the limit of MLX
-# Bytes of one number, by the names that safetensors has for dtypes.
+MAX_SIZE = 2**31 - 1  # elements along one axis, the limit of MLX
+# Bytes per element, by the dtype names of safetensors.
 BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
 BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
-FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}  # what weights are, the widest first
+FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}  # dtypes of weights, the widest first
 _DTYPES = {
     "BOOL": mx.bool_, "U8": mx.uint8, "I8": mx.int8, "U16": mx.uint16, "I16": mx.int16,
     "U32": mx.uint32, "I32": mx.int32, "U64": mx.uint64, "I64": mx.int64, **FLOATS,
@@ -30,13 +30,13 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What a header says of a tensor.
+    """The metadata of one tensor.
 
     Attributes:
         dtype: One of `BYTES`.
-        shape: As transformers has it in memory.
-        file: Where it lies.
-        stored_as: What the file calls it, if that is not its name.
+        shape: The shape in transformers' models.
+        file: The file that holds the tensor.
+        stored_as: The name in the file, if it differs from the tensor's name.
     """
 
     dtype: str
@@ -47,29 +47,29 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Header:
-    """What one file says of itself.
+    """The metadata of one file.
 
     Attributes:
-        tensors: What it says of each tensor, by name.
-        metadata: The free text beside them.
-        size: How many bytes the file has.
-        skipped: What else it holds, by its own names: what an optimizer needs, counters.
-        beside: Other files that belong to it: an index that names it, or where its data lies.
+        tensors: The metadata of each tensor, by name.
+        metadata: Free-form strings from the header.
+        size: The size of the file in bytes.
+        skipped: Names of entries that are not weights, such as optimizer state and counters.
+        companions: Other files that belong to it: the index that names it, or files with its data.
     """
 
     tensors: dict[str, TensorInfo]
     metadata: dict[str, str]
     size: int
     skipped: tuple[str, ...] = ()
-    beside: tuple[Path, ...] = ()
+    companions: tuple[Path, ...] = ()
 
 
 class Lazy(Mapping[str, V], Generic[V]):
-    """Values by name, tensors say, each read when it is asked for and kept by whoever asked.
+    """A mapping whose values, for example tensors, are read on access and not cached.
 
     Args:
-        names: What there is.
-        read: Gives the value of a name.
+        names: The keys.
+        read: Returns the value of a key.
     """
 
     def __init__(self, names: Iterable[str], read: Callable[[str], V]) -> None:
@@ -92,37 +92,37 @@ LazyArrays = Lazy[mx.array]
 
 
 class Storage(Protocol):
-    """A way to store matrices that are no plain numbers: several tensors stand for one."""
+    """A packed layout in which several stored tensors represent one matrix."""
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The name of the layout, for messages."""
 
     @property
     def dtype(self) -> str:
-        """What to call the dtype of a matrix that is stored so."""
+        """The dtype name of a matrix in this layout."""
 
-    def meant(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """The tensors that are meant by those that are stored.
+    def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+        """The metadata of the matrices that the stored tensors represent.
 
         Raises:
-            CheckpointError: Those that stand for one matrix do not belong together.
+            CheckpointError: The stored tensors of one matrix do not match.
         """
 
     def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
-        """The matrix `name` in `dtype`, from the tensors that are stored."""
+        """Computes the matrix `name` in `dtype` from the stored tensors."""
 
-    def steps(self, array: mx.array) -> mx.array:
-        """How far a number may have been from the one that is stored for it, of rows of an expanded matrix."""
+    def rounding_error(self, array: mx.array) -> mx.array:
+        """The largest rounding error of each number in rows of an expanded matrix; the shape of `array`."""
 
 
 def from_bytes(raw: "np.ndarray[Any, Any]", dtype: str, shape: tuple[int, ...]) -> mx.array:
-    """The tensor that these bytes are, little-endian and row by row: one copy of them.
+    """Copies little-endian, row-major bytes into a tensor.
 
     Args:
-        raw: uint8, one axis; a map of a file, say.
-        dtype: One of `BYTES`, but F64, which no GPU of Apple computes with.
-        shape: Of the tensor.
+        raw: uint8, one axis; for example a memory-mapped file.
+        dtype: One of `BYTES` except F64, which Apple GPUs do not support.
+        shape: The shape of the tensor.
     """
     if raw.size == 0:
         return mx.zeros(shape, dtype=_DTYPES[dtype])

@@ -1,8 +1,7 @@
-"""8-bit storage, one scale per row: how the built-in model travels.
+"""8-bit storage with one scale per row: the format of the built-in model.
 
-A matrix W becomes int8 Q and float32 s, one s per row, with W ~ Q * s; vectors stay float16. This is a way to store
-weights, not to compute with them: they are expanded when they are loaded. `x.weight` has its scales in
-`x.weight_scale`.
+A matrix W becomes int8 Q and float32 s, one s per row, with W ~ Q * s; vectors stay float16. The format is for storage
+only: weights are expanded when they are loaded. The scales of `x.weight` are in `x.weight_scale`.
 """
 
 from collections.abc import Mapping
@@ -15,21 +14,21 @@ from mlxbert.weights.formats.headers import FLOATS, TensorInfo
 
 STORAGE_KEY, STORAGE = "mlxbert.storage", "int8-per-row"
 _SUFFIX = "_scale"
-_ROUNDED = 1e-4  # of a step: what float32 rounds in a quotient of up to 127
+_ROUNDED = 1e-4  # of a step: the float32 rounding error of a quotient of up to 127
 
 
 @dataclass(frozen=True)
-class Rows:
+class Int8Rows:
     """The storage, see `mlxbert.weights.formats.headers.Storage`."""
 
     name: str = STORAGE
     dtype: str = "I8"
 
-    def meant(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+    def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
         """The tensors without the scales.
 
         Raises:
-            CheckpointError: An int8 tensor that is no matrix, or without its scales.
+            CheckpointError: An int8 tensor is not a matrix, or its scales are missing or of the wrong shape.
         """
         for name, info in tensors.items():
             if info.dtype != self.dtype:
@@ -41,25 +40,25 @@ class Rows:
                 )
             if scale is None or scale.shape != info.shape[:1] or scale.dtype not in FLOATS:
                 raise CheckpointError(
-                    f"{folder}: tensor {name!r} is stored in 8 bits, its scales {name + _SUFFIX!r} do not fit: "
-                    f"{'missing' if scale is None else f'{scale.dtype} {scale.shape}'}, expected floats of "
+                    f"{folder}: tensor {name!r} is stored in 8 bits, its scales {name + _SUFFIX!r} are "
+                    f"{'missing' if scale is None else f'{scale.dtype} {scale.shape}'}, expected floats of shape "
                     f"{info.shape[:1]}"
                 )
         scales = {name + _SUFFIX for name, info in tensors.items() if info.dtype == self.dtype}
         return {name: info for name, info in tensors.items() if name not in scales}
 
     def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
-        """The matrix, lazy."""
+        """Computes the matrix, lazily."""
         wide = arrays[name].astype(mx.float32) * arrays[name + _SUFFIX][:, None]
         return wide.astype(dtype)  # rounded once, not twice
 
-    def steps(self, array: mx.array) -> mx.array:
-        """How far a number may have been from the one that is stored for it: half a step of its row."""
+    def rounding_error(self, array: mx.array) -> mx.array:
+        """The largest rounding error of each number: half the step of its row."""
         return mx.broadcast_to(_scale(array) * (0.5 + _ROUNDED), array.shape)
 
 
 def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Matrices as int8 with a scale per row, everything else as float16."""
+    """Packs matrices as int8 with one scale per row, everything else as float16."""
     packed = {}
     for name, array in arrays.items():
         if array.ndim != 2:

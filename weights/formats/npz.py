@@ -1,7 +1,7 @@
-"""Weights in NumPy archives, as tools of MLX write them: a zip file with an array in every member.
+"""Weights in NumPy archives, as MLX tools write them: a zip file with one array per member.
 
-Members are read as streams, never unpacked to disk, and nothing in them is ever executed: arrays of objects are refused
-by their header. Formats: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html and
+Members are read as streams and never unpacked to disk. Nothing in them is executed: object arrays are refused by their
+header. Formats: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html and
 https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
 """
 
@@ -24,55 +24,66 @@ from mlxbert.weights.formats.torch.archive import read_directory
 if TYPE_CHECKING:
     import numpy as np
 
-MAX_RATIO = 100  # of what an archive unpacks to; weights that were trained hardly get smaller
+MAX_RATIO = 100  # unpacked size to packed size; trained weights hardly compress
 _SUFFIX = ".npy"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 1  # flag of a member
-_MAX_HEADER = 1024  # bytes; that of plain numbers has about 120
-_LOCAL = 30  # bytes that stand before every member, its name not counted
-# MLX stores bfloat16, which NumPy has no name for, as two bytes of no type.
+_MAX_HEADER = 1024  # bytes; the header of a numeric array has about 120
+_LOCAL = 30  # bytes of the local header before every member, without its name
+# MLX stores bfloat16, which NumPy does not have, as a void type of two bytes.
 _DTYPES = {"b1": "BOOL", "i1": "I8", "u1": "U8", "i2": "I16", "u2": "U16", "i4": "I32", "u4": "U32", "i8": "I64"}
 _DTYPES |= {"u8": "U64", "f2": "F16", "f4": "F32", "f8": "F64", "V2": "BF16"}
-# What zipfile and numpy raise over damaged files, as far as it depends on what is in them.
-_DAMAGES = (zipfile.BadZipFile, zlib.error, ValueError, RuntimeError, EOFError, MemoryError, OverflowError, TypeError)
+# Exceptions that zipfile and numpy raise because of the content of a damaged file.
+_DAMAGE_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    RuntimeError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    TypeError,
+)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive; whatever is wrong with it becomes an error of ours."""
+    """Opens the archive; every error in it becomes a CheckpointError."""
     try:
         with path.open("rb") as file:
-            read_directory(path, file, path.stat().st_size)  # zipfile makes an object of every entry it names
+            read_directory(path, file, path.stat().st_size)  # zipfile creates an object per entry: check its size first
             with zipfile.ZipFile(file) as archive:
                 yield archive
     except OSError as problem:
         raise CheckpointError(f"{path}: cannot be read ({problem.strerror or problem})") from None
-    except _DAMAGES as problem:
+    except _DAMAGE_ERRORS as problem:
         raise CheckpointError(
             f"{path}: damaged, expected a NumPy archive: {problem}", hint="download the model again"
         ) from None
 
 
 def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) -> None:
-    """Refuses members that no tool would write; `room` is where the table of contents begins."""
+    """Refuses members that no tool would write; `room` is the offset of the central directory."""
     total = sum(member.file_size for member in members)
     if total > MAX_RATIO * room:
-        raise CheckpointError(f"{path}: unpacks from {room} to {total} bytes, expected at most {MAX_RATIO} times more")
+        raise CheckpointError(
+            f"{path}: unpacks from {room} to {total} bytes, expected at most {MAX_RATIO} times as many"
+        )
     place, seen = 0, set()
     for member in sorted(members, key=lambda member: member.header_offset):
         name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
         wrong = {
-            "is no array": not name.endswith(_SUFFIX) or name != member.orig_filename,
-            "leads out of the archive": ".." in name or name.startswith(("/", "\\")),
-            "is there twice": name in seen,
+            "is not an array": not name.endswith(_SUFFIX) or name != member.orig_filename,
+            "points outside the archive": ".." in name or name.startswith(("/", "\\")),
+            "appears twice": name in seen,
             "is encrypted": bool(member.flag_bits & _ENCRYPTED),
             f"is compressed by method {member.compress_type}": member.compress_type not in _METHODS,
             "has two sizes": stored and member.compress_size != member.file_size,
-            "lies over another": member.header_offset < place,
+            "overlaps another member": member.header_offset < place,
         }  # fmt: skip
         for what, found in wrong.items():
             if found:
-                raise CheckpointError(f"{path}: member {name!r} {what}, expected plain arrays with names of their own")
+                raise CheckpointError(f"{path}: member {name!r} {what}, expected plain arrays with unique names")
         seen.add(name)
         place = member.header_offset + _LOCAL + len(name.encode()) + member.compress_size
     if place > room:
@@ -80,7 +91,7 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) ->
 
 
 def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
-    """Shape, whether it is column by column, and dtype of the array that follows."""
+    """Reads shape, whether the order is column-major (Fortran), and dtype of the array that follows."""
     from numpy.lib import format as npy
 
     version = npy.read_magic(file)
@@ -88,8 +99,8 @@ def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[
         raise ValueError(f"version {version} of the header, expected (1, 0) or (2, 0)")
     start = file.read(2 if version == (1, 0) else 4)
     length = int.from_bytes(start, "little")
-    if length > _MAX_HEADER:  # numpy reads it all before it looks at it
-        raise ValueError(f"{length} bytes, expected at most {_MAX_HEADER}")
+    if length > _MAX_HEADER:  # numpy reads the whole header before it checks it
+        raise ValueError(f"header of {length} bytes, expected at most {_MAX_HEADER}")
     whole = io.BytesIO(start + file.read(length))
     return npy.read_array_header_1_0(whole) if version == (1, 0) else npy.read_array_header_2_0(whole)
 
@@ -99,7 +110,7 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
     with archive.open(member) as file:
         try:
             shape, _, dtype = _read_npy_header(file)
-        except (*_DAMAGES, SyntaxError, RecursionError, tokenize.TokenError) as problem:
+        except (*_DAMAGE_ERRORS, SyntaxError, RecursionError, tokenize.TokenError) as problem:
             raise CheckpointError(f"{path}: array {name!r} has a damaged header ({problem!s:.80})") from None
         start = file.tell()
     if dtype.hasobject:
@@ -118,10 +129,10 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks what an archive says of its arrays; none of them is read.
+    """Reads and checks the metadata of an archive's arrays, but no data.
 
     Raises:
-        CheckpointError: The file cannot be read, is damaged, or holds something else than arrays of numbers.
+        CheckpointError: The file cannot be read, is damaged, or holds anything but numeric arrays.
     """
     with _opened(path) as archive:
         members = archive.infolist()
@@ -131,16 +142,16 @@ def read_header(path: Path) -> Header:
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """The header of the one archive in a model folder; `None` if there is none.
+    """Reads the header of the only archive in a model folder; `None` if there is no archive.
 
     Raises:
-        CheckpointError: There are several, or the archive is damaged.
+        CheckpointError: There are several archives, or the archive is damaged.
     """
     found = sorted(path for path in folder.glob(NPZ) if path.is_file())
     if len(found) > 1:
         raise CheckpointError(
             f"{folder}: {len(found)} NumPy archives ({', '.join(path.name for path in found)}), expected one",
-            hint="leave the one with the weights in the folder",
+            hint="keep only the one with the weights in the folder",
         )
     return {path: read_header(path) for path in found} or None
 
@@ -153,18 +164,18 @@ def _read(path: Path, name: str, info: TensorInfo) -> mx.array:
     with _opened(path) as archive, archive.open(name + _SUFFIX) as file:
         shape, by_columns, dtype = _read_npy_header(file)
         size = math.prod(info.shape) * dtype.itemsize
-        data = file.read(size + 1)  # one more than there should be: at the end the checksum is compared
+        data = file.read(size + 1)  # one byte more: zipfile checks the CRC only at the end of a member
         if shape != info.shape or len(data) != size:
-            raise CheckpointError(f"{path}: array {name!r} has other sizes than the archive says: damaged")
+            raise CheckpointError(f"{path}: damaged: the size of array {name!r} differs from its header")
         array = np.frombuffer(data, dtype).reshape(shape, order="F" if by_columns else "C")
         array = array.astype(dtype.newbyteorder("<")) if dtype.byteorder == ">" else array
         return from_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8), info.dtype, info.shape)
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """The arrays of an archive whose header was checked; each is read when it is asked for.
+    """Maps names to the arrays of an archive whose header was checked; each is read on access.
 
     Raises:
-        CheckpointError: On access: an array is damaged.
+        CheckpointError: On access, if an array is damaged.
     """
     return LazyArrays(header.tensors, lambda name: _read(path, name, header.tensors[name]))

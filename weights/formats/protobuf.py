@@ -1,4 +1,4 @@
-"""Protobuf messages as bytes: their fields one after another, without a schema.
+"""Reading the fields of Protobuf messages one by one, without a schema.
 
 Format: https://protobuf.dev/programming-guides/encoding.
 """
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 
-class Broken(Exception):
-    """The bytes are not what they should be; the text says where."""
+class MalformedError(Exception):
+    """The bytes do not follow the format; the message says where."""
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it.
+    """Reads the varint at offset `at`; returns it and the offset after it.
 
     Raises:
-        Broken: It goes on beyond `end` or has more than ten bytes.
+        MalformedError: It extends past `end` or has more than ten bytes.
     """
     value = shift = 0
     while at < end and shift < 64:
@@ -25,14 +25,14 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
-    raise Broken(f"no number at byte {at}")
+    raise MalformedError(f"no valid varint at byte {at}")
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of a message: number, wire type, and where the value starts and ends.
+    """Yields the fields of a message: number, wire type, and the start and end of the value.
 
     Raises:
-        Broken: There is no field, or it goes on beyond `end`.
+        MalformedError: A field is invalid or extends past `end`.
     """
     while at < end:
         start = at
@@ -45,14 +45,14 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
         elif wire in (FIXED32, FIXED64):
             size = 4 if wire == FIXED32 else 8
         else:
-            raise Broken(f"no field at byte {start}")
+            raise MalformedError(f"no valid field at byte {start}")
         if number == 0 or at + size > end:
-            raise Broken(f"the field at byte {start} goes on beyond the end")
+            raise MalformedError(f"the field at byte {start} extends past the end")
         yield number, wire, at, at + size
         at += size
 
 
 def numbers(data: bytes, at: int, end: int) -> dict[int, int]:
-    """The numbers of a message by field; of a field that stands twice the last."""
+    """The varint fields of a message by field number; of a repeated field, the last value."""
     found = fields(data, at, end)
     return {number: varint(data, start, stop)[0] for number, wire, start, stop in found if wire == VARINT}

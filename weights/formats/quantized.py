@@ -1,7 +1,8 @@
-"""Weights in MLX's quantized layout: groups of a row share a scale and an offset, and a number takes 4 or 8 bits.
+"""Weights in MLX's quantized layout: each group of numbers in a row shares a scale and an offset.
 
-A matrix `x.weight` (out, in) is stored as `x.weight` of 32-bit words, `x.scales` and `x.biases` of (out, in / group);
-`config.json` names bits and group size under `quantization`, as mlx-lm writes it. Readers see the matrix that is meant.
+A matrix `x.weight` (out, in) is stored as `x.weight` of 32-bit words and `x.scales` and `x.biases` of
+(out, in / group). `config.json` states bits and group size under `quantization`, as mlx-lm writes it. Readers see the
+unpacked matrix.
 Layout: https://ml-explore.github.io/mlx/build/html/python/_autosummary/mlx.core.quantize.html
 """
 
@@ -16,19 +17,19 @@ from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
 
 KEY, THEIR_KEY = "quantization", "quantization_config"
-BITS, GROUP_SIZES = (4, 8), (32, 64, 128)  # that are written; 2, 3 and 6 bits are read as well
+BITS, GROUP_SIZES = (4, 8), (32, 64, 128)  # for writing; 2, 3 and 6 bits are read as well
 _READ_BITS = (2, 3, 4, 6, 8)
 _WORD = 32  # bits
-_ROUNDED, _SMALLEST = 2.0**-7, 1e-7  # scales and offsets may be bfloat16; MLX has a least scale
+_ROUNDED, _SMALLEST = 2.0**-7, 1e-7  # scales and offsets may be bfloat16; MLX has a minimum scale
 _WEIGHT, _SCALES, _BIASES = ".weight", ".scales", ".biases"
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """How weights are quantized.
+    """The parameters of quantized weights.
 
     Attributes:
-        bits: Of one number.
+        bits: Bits per number.
         group_size: How many numbers of a row share a scale.
     """
 
@@ -39,36 +40,36 @@ class Quantization:
 
     @property
     def dtype(self) -> str:
-        """What to call the dtype of such a tensor."""
+        """The dtype name of a quantized tensor."""
         return f"Q{self.bits}"
 
     @property
     def name(self) -> str:
-        """What to call this storage."""
+        """The name of the layout, for messages."""
         return f"{self.bits} bits in groups of {self.group_size}"
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether a tensor of this shape can be quantized so."""
+        """Whether a tensor of this shape can be quantized with these parameters."""
         return len(shape) == 2 and shape[1] % self.group_size == 0 and shape[1] > 0
 
     def pack(self, name: str, array: mx.array) -> dict[str, mx.array]:
-        """The three tensors that stand for the matrix `name`, with scales of its dtype."""
+        """Quantizes the matrix `name` into its three tensors, with scales in its dtype."""
         stem = name.removesuffix(_WEIGHT)
         packed = mx.quantize(array, group_size=self.group_size, bits=self.bits)
         return {stem + suffix: part for suffix, part in zip(self.SUFFIXES, packed, strict=True)}
 
-    def meant(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """The tensors with quantized matrices in their own shape, and without scales and offsets.
+    def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+        """The tensors with the unpacked shapes of quantized matrices, without scales and offsets.
 
         Raises:
-            CheckpointError: Of the three tensors of a matrix one is missing, or their shapes do not belong together.
+            CheckpointError: One of the three tensors of a matrix is missing, or their shapes do not match.
         """
         found = dict(tensors)
         for scales in [name for name in tensors if name.endswith(_SCALES)]:
             stem = scales.removesuffix(_SCALES)
             if stem + _WEIGHT not in tensors or stem + _BIASES not in tensors:
                 raise CheckpointError(
-                    f"{folder}: {scales!r} without {stem + _WEIGHT!r} and {stem + _BIASES!r} beside it"
+                    f"{folder}: found {scales!r} without both {stem + _WEIGHT!r} and {stem + _BIASES!r}"
                 )
             del found[scales], found[stem + _BIASES]
             weight, *groups = (tensors[stem + suffix] for suffix in self.SUFFIXES)
@@ -78,17 +79,17 @@ class Quantization:
             if not right or any(part.shape != grouped or part.dtype not in FLOATS for part in groups):
                 kinds = ", ".join(f"{part.dtype} {part.shape}" for part in (weight, *groups))
                 raise CheckpointError(
-                    f"{folder}: {stem + _WEIGHT!r}, its scales and biases are {kinds}: no matrix of {self.name}, "
-                    "as config.json says"
+                    f"{folder}: {stem + _WEIGHT!r}, its scales and biases are {kinds}, expected a matrix of "
+                    f"{self.name}, as config.json says"
                 )
             found[stem + _WEIGHT] = replace(weight, dtype=self.dtype, shape=shape)
         return found
 
-    def steps(self, array: mx.array) -> mx.array:
-        """How far a number may have been from the one that is stored for it, by the groups of a matrix (rows, width).
+    def rounding_error(self, array: mx.array) -> mx.array:
+        """The largest rounding error of each number of a matrix (rows, width), from the range of its group.
 
-        MLX moves the ends of a group so that 0 is a number that can be stored: what lies beyond an end is up to a step
-        away, all else half of one.
+        MLX shifts the ends of a group's range so that 0 is exactly representable: a number past an end is off by up to
+        one step, any other by up to half a step.
         """
         groups = array.reshape(array.shape[0], -1, self.group_size)
         ends = groups.max(axis=-1, keepdims=True), groups.min(axis=-1, keepdims=True)
@@ -97,36 +98,36 @@ class Quantization:
         return mx.broadcast_to(step, groups.shape).reshape(array.shape)
 
     def parts(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> dict[str, mx.array]:
-        """The three tensors that stand for the matrix `name`, by their suffixes; scales and offsets in `dtype`."""
+        """The three stored tensors of the matrix `name`, by suffix; scales and offsets in `dtype`."""
         stem = name.removesuffix(_WEIGHT)
         return {_WEIGHT: arrays[name]} | {suffix: arrays[stem + suffix].astype(dtype) for suffix in (_SCALES, _BIASES)}
 
     def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
-        """The matrix `name` that three tensors stand for, lazy."""
+        """Computes the matrix `name` from its three stored tensors, lazily."""
         packed, scales, biases = self.parts(arrays, name, mx.float32).values()
         wide = mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)
         return wide.astype(dtype)  # rounded once, not twice
 
 
 def read_quantization(config: ConfigJson) -> Quantization | None:
-    """How a `config.json` says that weights are quantized by MLX; `None` if it does not.
+    """Reads the parameters of weights quantized by MLX from `config.json`; `None` if it has none.
 
     Raises:
-        ConfigError: They are quantized in another way.
+        ConfigError: The weights are quantized in another way.
     """
-    settings = config.table(KEY)
+    settings = config.nested(KEY)
     config.only(
         THEIR_KEY,
         settings.values or None,
-        "mlxbert does not read weights that other programs than MLX have quantized",
-        hint="take the model in float32, float16 or bfloat16",
+        "mlxbert reads only weights quantized by MLX",
+        hint="use the model in float32, float16 or bfloat16",
     )
     if not settings.values:
         return None
-    settings.only("mode", "affine", "mlxbert reads the mode 'affine' only")
+    settings.only("mode", "affine", "mlxbert reads only the mode 'affine'")
     for key, value in settings.values.items():
         if key not in ("bits", "group_size", "mode"):
-            raise settings.refuse(key, f"bits, group_size and mode only, for all layers alike; found {value!r:.60}")
+            raise settings.refuse(key, f"only bits, group_size and mode, the same for all layers; found {value!r:.60}")
     bits = settings.integer("bits")
     if bits not in _READ_BITS:
         raise settings.refuse("bits", f"one of {', '.join(map(str, _READ_BITS))}")
@@ -137,11 +138,11 @@ def read_quantization(config: ConfigJson) -> Quantization | None:
 
 
 def quantizable(network: nn.Module) -> set[str]:
-    """Our names of the matrices that are stored quantized, where their sizes allow it.
+    """Our names of the matrices to quantize, where their sizes allow it.
 
-    Those that a text takes most of its time and a model most of its room for: the word embeddings and the linear
-    layers of the encoder and of what comes before a head's scores. Tables of positions and segments are small, and so
-    are the layers that give the scores: a class is a row there, and an error in it moves all its scores.
+    These matrices take most of the time and the space: the word embeddings, the linear layers of the encoder, and the
+    transform layers of the heads. Position and segment embeddings are small, and so are the output layers of the heads:
+    there a class is a row, and an error in it shifts all scores of the class.
     """
     return {
         f"{path}{_WEIGHT}"
@@ -151,7 +152,7 @@ def quantizable(network: nn.Module) -> set[str]:
     }
 
 
-def put(network: nn.Module, how: Quantization, names: Iterable[str]) -> None:
-    """Makes the modules that hold these matrices ones that compute with quantized weights."""
+def quantize_modules(network: nn.Module, how: Quantization, names: Iterable[str]) -> None:
+    """Replaces the modules that hold these matrices with modules that compute with quantized weights."""
     paths = {name.removesuffix(_WEIGHT) for name in names}
     nn.quantize(network, how.group_size, how.bits, class_predicate=lambda path, _: path in paths)

@@ -1,7 +1,7 @@
 """Reading safetensors files, single and sharded.
 
-MLX maps the data; the header is read here as well, before MLX sees the file, so that whatever is wrong with it is said
-in words and nothing of a damaged file is used. Format: https://huggingface.co/docs/safetensors.
+MLX maps the data. The header is parsed here first, so that errors name what is wrong and no data of a damaged file is
+used. Format: https://huggingface.co/docs/safetensors.
 """
 
 import json
@@ -18,13 +18,13 @@ from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays,
 from mlxbert.weights.formats.shards import find_shards
 
 SINGLE, INDEX = names.SAFETENSORS, names.SAFETENSORS_INDEX
-_LFS_POINTER = b"version "  # how such a file begins: version https://git-lfs.github.com/spec/v1
+_LFS_POINTER = b"version "  # such a file starts with: version https://git-lfs.github.com/spec/v1
 _AGAIN = "download the model again"
 MAX_HEADER = 100_000_000  # bytes, the limit of the format itself
 
 
 def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo, int, int]:
-    """Checks one entry of a header; `room` is the number of bytes behind the header."""
+    """Checks one entry of a header; `room` is the number of bytes after the header."""
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
             pass
@@ -36,7 +36,7 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
         raise CheckpointError(f"{path}: damaged header: tensor {name!r} has shape {shape}")
     if not 0 <= start <= end <= room:
         raise CheckpointError(
-            f"{path}: truncated: tensor {name!r} lies at bytes {start} to {end}, there are {room} bytes of data",
+            f"{path}: truncated: tensor {name!r} is at bytes {start} to {end}, but there are {room} bytes of data",
             hint=_AGAIN,
         )
     if end - start != math.prod(shape) * BYTES[dtype]:
@@ -45,7 +45,7 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the header of a safetensors file; no tensor is read.
+    """Reads and checks the header of a safetensors file, but no tensor.
 
     Raises:
         CheckpointError: The file cannot be read, is truncated, or its header is damaged.
@@ -59,12 +59,12 @@ def read_header(path: Path) -> Header:
 
 
 def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header:
-    """Checks the header of a safetensors file, wherever that lies.
+    """Parses and checks the header of a safetensors file, local or remote.
 
     Args:
-        path: What the file is called, for messages.
-        total: How many bytes it has.
-        read: Gives so many bytes more of it; called twice, and for the header alone.
+        path: The path of the file, for messages.
+        total: The size of the file in bytes.
+        read: Returns the next bytes, as many as asked for; called twice, for the header only.
 
     Raises:
         CheckpointError: The file is truncated, or its header is damaged.
@@ -73,12 +73,12 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
     length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
     if start == _LFS_POINTER:
         raise CheckpointError(
-            f"{path}: is a pointer of Git LFS, {total} bytes in the place of the weights",
-            hint="`git lfs pull` in the clone brings them",
+            f"{path}: is a Git LFS pointer of {total} bytes, not the weights",
+            hint="run `git lfs pull` in the clone",
         )
     if not 2 <= length <= min(MAX_HEADER, total - 8):
         raise CheckpointError(
-            f"{path}: truncated or no safetensors file: {total} bytes, header of {length}", hint=_AGAIN
+            f"{path}: truncated or not a safetensors file: {total} bytes, header of {length}", hint=_AGAIN
         )
     text = read(length)
     try:
@@ -86,10 +86,10 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
     except (ValueError, RecursionError) as problem:
         raise CheckpointError(f"{path}: damaged header: not valid JSON ({problem})") from None
     if not isinstance(raw, dict):
-        raise CheckpointError(f"{path}: damaged header: expected an object, found {type(raw).__name__}")
+        raise CheckpointError(f"{path}: damaged header: expected a JSON object, found {type(raw).__name__}")
     metadata = raw.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
-        raise CheckpointError(f"{path}: damaged header: __metadata__ is no table of strings")
+        raise CheckpointError(f"{path}: damaged header: __metadata__ is not an object of strings")
     tensors, spans = {}, []
     for name, entry in raw.items():
         tensors[name], begin, end = _entry(path, name, entry, total - 8 - length)
@@ -97,22 +97,22 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
     place = 0
     for begin, end, name in sorted(spans):
         if begin != place:
-            raise CheckpointError(f"{path}: damaged header: tensor {name!r} begins at byte {begin}, expected {place}")
+            raise CheckpointError(f"{path}: damaged header: tensor {name!r} starts at byte {begin}, expected {place}")
         place = end
     if place != total - 8 - length:
-        raise CheckpointError(f"{path}: {total - 8 - length - place} bytes behind the last tensor: damaged")
+        raise CheckpointError(f"{path}: damaged: {total - 8 - length - place} bytes after the last tensor")
     return Header(tensors, metadata, total)
 
 
 def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
-    """The safetensors files of a model folder: the single one, or the shards that the index names; none without both.
+    """The safetensors files of a model folder: the single file, or the shards in the index; empty if there is neither.
 
     Args:
         folder: The model folder.
-        elsewhere: Files that count as if they were there.
+        elsewhere: Paths that count as existing.
 
     Raises:
-        CheckpointError: A shard is missing, or the index is damaged or points out of the folder.
+        CheckpointError: A shard is missing, or the index is damaged or points outside the folder.
     """
     if folder / SINGLE in elsewhere or (folder / SINGLE).is_file():
         return [folder / SINGLE]
@@ -124,19 +124,22 @@ def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
 def read_headers(
     folder: Path, classes: Sequence[str] = (), elsewhere: Mapping[Path, Header] | None = None
 ) -> dict[Path, Header] | None:
-    """The headers of a model folder's safetensors; `None` if it has none. See `find_files` and `read_header`."""
+    """Reads the headers of a model folder's safetensors files; `None` if it has none.
+
+    See `find_files` and `read_header`.
+    """
     elsewhere = elsewhere or {}
     found = {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)}
     if folder / SINGLE not in found:
-        found = {path: replace(header, beside=(folder / INDEX,)) for path, header in found.items()}
+        found = {path: replace(header, companions=(folder / INDEX,)) for path, header in found.items()}
     return found or None
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """The tensors of a file whose header was checked; lazy, the data is read when it is used.
+    """Maps names to the tensors of a file whose header was checked; lazy, data is read when it is used.
 
-    MLX keeps the data of an array as long as somebody holds the array: each is given away when it is asked for, and
-    the file opened anew for whoever asks a second time.
+    MLX keeps the data of an array as long as the array is referenced. Each array is therefore returned once and no
+    longer held here; a second access opens the file again.
     """
     fresh: dict[str, mx.array] = {}
 

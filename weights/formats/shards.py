@@ -1,4 +1,4 @@
-"""Weights in several files: the index that names them."""
+"""Sharded weights: the index that names the files."""
 
 import os
 from collections.abc import Collection
@@ -9,24 +9,24 @@ from mlxbert.weights.config_json import read_json
 
 
 def find_shards(index: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
-    """The files that an index names, in its order.
+    """The files that an index names, in the order of the index.
 
     Args:
-        index: The JSON file that transformers writes beside the shards; they lie in the same folder.
-        elsewhere: Files that count as if they were there.
+        index: The JSON file that transformers writes next to the shards, in the same folder.
+        elsewhere: Paths that count as existing.
 
     Raises:
-        CheckpointError: The index is damaged or points out of the folder, or a file is missing.
+        CheckpointError: The index is damaged or points outside the folder, or a file is missing.
     """
     weight_map = read_json(index, CheckpointError).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"{index}: expected a table 'weight_map', found {weight_map!r:.60}")
+        raise CheckpointError(f"{index}: expected an object 'weight_map', found {weight_map!r:.60}")
     shards = []
     for name in dict.fromkeys(str(value) for value in weight_map.values()):
         shard = index.parent / name
         if Path(name).name != name:
             raise CheckpointError(f"{index}: shard {name!r}, expected a plain file name")
-        if shard not in elsewhere and not os.path.isfile(shard):  # which is false for names that cannot be, too
+        if shard not in elsewhere and not os.path.isfile(shard):  # also false for invalid names
             raise CheckpointError(f"{index}: shard {name!r} is not in the folder", hint="download the model again")
         shards.append(shard)
     return shards

@@ -1,1 +1,1 @@
-"""Models of the Hugging Face hub and the cache that all programs of a machine share."""
+"""Models on the Hugging Face hub, and the cache that all programs on a machine share."""

@@ -1,8 +1,9 @@
-"""What of the hub lies in the cache that all programs of a machine share, read without importing huggingface_hub.
+"""Reading the hub cache, which all programs on a machine share, without importing huggingface_hub.
 
-Importing it takes half as long as a whole `mlxbert fill-mask`; a model that is there needs nothing of it. The layout:
-`models--ORG--NAME/refs/REVISION` holds a commit, `snapshots/COMMIT` its files, and `trees/COMMIT.json` (written by
-huggingface_hub 2 and newer when it downloads a whole snapshot) the list of all files that the commit has on the hub.
+Importing it takes half as long as a whole `mlxbert fill-mask`, and a cached model does not need it. The layout:
+`models--ORG--NAME/refs/REVISION` holds a commit hash, `snapshots/COMMIT` the files of the commit, and
+`trees/COMMIT.json` the list of all its files on the hub (huggingface_hub 2 and newer write it when they download a
+whole snapshot).
 """
 
 import json
@@ -26,12 +27,12 @@ _TRUE = ("1", "on", "yes", "true")
 
 
 def is_commit(revision: str) -> bool:
-    """Whether a revision is a whole commit hash: what it means never changes."""
+    """Whether a revision is a full commit hash, which always refers to the same commit."""
     return _COMMIT.fullmatch(revision) is not None
 
 
 def is_hub_name(source: str) -> bool:
-    """Whether the hub could know a model by this name: `NAME` or `ORG/NAME`, by huggingface_hub's own rules."""
+    """Whether a string is a valid model name on the hub, `NAME` or `ORG/NAME`, by the rules of huggingface_hub."""
     return (
         _NAME.fullmatch(source) is not None
         and "--" not in source
@@ -41,12 +42,12 @@ def is_hub_name(source: str) -> bool:
 
 
 def is_offline() -> bool:
-    """Whether the environment forbids asking the hub, by huggingface_hub's own rules."""
+    """Whether the environment forbids requests to the hub, by the rules of huggingface_hub."""
     return (os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or "").lower() in _TRUE
 
 
 def cache_folder() -> Path:
-    """The folder of the cache, which the environment may move; by huggingface_hub's own rules."""
+    """The folder of the cache, by the environment variables and rules of huggingface_hub."""
     cache = os.environ.get("XDG_CACHE_HOME", os.path.join(os.path.expanduser("~"), ".cache"))
     home = os.environ.get("HF_HOME", os.path.join(cache, "huggingface"))
     hub = os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub"))
@@ -54,15 +55,15 @@ def cache_folder() -> Path:
 
 
 def repository_folder(name: str) -> Path:
-    """Where the cache keeps a model, whether it is there or not."""
+    """The cache folder of a model, whether it exists or not."""
     return cache_folder() / (_PREFIX + name.replace("/", "--"))
 
 
 def check_revision(revision: str | None) -> None:
-    """Refuses what can be no branch, tag or commit, and could lead out of the folder of references.
+    """Refuses a string that cannot be a branch, tag or commit and could point outside the folder of refs.
 
     Raises:
-        ArgumentError: It is such a text.
+        ArgumentError: The revision is invalid.
     """
     if revision is None:
         return
@@ -78,9 +79,9 @@ class Snapshot:
     """A commit of a model in the cache.
 
     Attributes:
-        name: The model.
-        commit: The hash of the commit.
-        folder: Where its files are.
+        name: The name of the model.
+        commit: The commit hash.
+        folder: The folder with its files.
     """
 
     name: str
@@ -88,20 +89,20 @@ class Snapshot:
     folder: Path
 
     def listing(self) -> list[str] | None:
-        """All files of the commit on the hub, if a program left the list in the cache."""
+        """All files of the commit on the hub; `None` if the cache has no list of them."""
         path = self.folder.parents[1] / "trees" / f"{self.commit}.json"
         try:
             tree = json.loads(path.read_bytes())
             known = tree["format_version"] == _TREE_FORMAT and isinstance(tree["files"], dict)
             return list(tree["files"]) if known else None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None  # as huggingface_hub does: a list that cannot be read is none
+            return None  # like huggingface_hub, ignore a list that cannot be read
 
-    def lacking(self) -> list[str] | None:
-        """The files that the model needs and that are not in the cache; `None` where no list says what it needs.
+    def missing_files(self) -> list[str] | None:
+        """The files that the model needs and the cache lacks; `None` if the cache has no list of the model's files.
 
         Raises:
-            HubError: The commit holds no model that mlxbert reads, or a file that says what is needed is damaged.
+            HubError: The commit has no model that mlxbert reads, or a file that determines what is needed is damaged.
         """
         listed = self.listing()
         if listed is None:
@@ -113,17 +114,17 @@ class Snapshot:
         return [file for file in needed if not self._has(file)]
 
     def is_complete(self) -> bool | None:
-        """Whether all that the model needs is there; `None` where it may be, and no list says what it needs."""
+        """Whether the cache has every file that the model needs; `None` if that is possible but not certain."""
         try:
-            lacking = self.lacking()
+            missing_files = self.missing_files()
         except HubError:
             return False
-        if lacking is None:
+        if missing_files is None:
             return None if self.is_usable() else False
-        return not lacking
+        return not missing_files
 
     def is_usable(self) -> bool:
-        """Whether configuration and weights are there, as far as can be told from the files themselves."""
+        """Whether configuration and weights are there, judging by the files alone."""
         names = [path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()]
         try:
             return bool(files.needed_files(self.name, names, self._read))
@@ -131,12 +132,12 @@ class Snapshot:
             return False
 
     def sizes(self) -> dict[Path, int]:
-        """The bytes of each file, by where the file really lies: commits share files that are the same."""
+        """The size of each file in bytes, by resolved path: commits share identical files."""
         found = (path.resolve() for path in self.folder.rglob("*") if path.is_file())
         return {path: path.stat().st_size for path in found}
 
     def model_type(self) -> str | None:
-        """What the model's configuration calls its family; `None` where there is no readable configuration."""
+        """The `model_type` in the configuration; `None` if there is no readable configuration."""
         for path in (self.folder / files.CONFIG, *sorted(self.folder.glob(f"*_Transformer/{files.CONFIG}"))):
             try:
                 family = files.parse_json(self.name, path)["model_type"]
@@ -165,10 +166,10 @@ def _read_ref(path: Path) -> str | None:
 
 
 def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
-    """The commit that a revision meant when it was last asked for, if its folder is in the cache.
+    """The commit that a revision referred to when it was last fetched, if its folder is in the cache.
 
     Raises:
-        ArgumentError: The revision is none.
+        ArgumentError: The revision is invalid.
     """
     check_revision(revision)
     repository = repository_folder(name)
@@ -179,7 +180,7 @@ def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
 
 
 def references(name: str) -> dict[str, str]:
-    """The commit of every branch and tag that was asked for."""
+    """The commit of every branch and tag in the cache."""
     folder = repository_folder(name) / "refs"
     found = {path.relative_to(folder).as_posix(): _read_ref(path) for path in sorted(folder.rglob("*"))}
     return {revision: commit for revision, commit in found.items() if commit}
@@ -193,7 +194,7 @@ def snapshots(name: str) -> Iterator[Snapshot]:
 
 
 def cached_names() -> list[str]:
-    """The models that the cache has a folder of."""
+    """The names of all models that have a folder in the cache."""
     folders = sorted(cache_folder().glob(f"{_PREFIX}*"))
     names = (folder.name.removeprefix(_PREFIX).replace("--", "/", 1) for folder in folders if folder.is_dir())
     return [name for name in names if is_hub_name(name)]

@@ -1,7 +1,7 @@
-"""Models of the Hugging Face hub: downloads into the shared cache, and their removal, through huggingface_hub.
+"""Downloading models from the Hugging Face hub into the shared cache, and removing them, with huggingface_hub.
 
-Only what a model needs is fetched. Files are fetched one after the other in the caller's thread, so that an interrupt
-ends the work at once: the pool of threads of `snapshot_download` would first finish the files that it has begun.
+Only the files that a model needs are fetched, one after another in the caller's thread, so that an interrupt takes
+effect at once: the thread pool of `snapshot_download` would first finish the files in progress.
 """
 
 import glob
@@ -18,7 +18,7 @@ from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.errors import explain
 from mlxbert.weights.hub.files import leaves_folder, needed_files, parse_json
 
-TIMEOUT = 10.0  # seconds for the first answer, as huggingface_hub gives the other requests
+TIMEOUT = 10.0  # seconds; the timeout of huggingface_hub for other requests
 _LOG = logging.getLogger("mlxbert")
 
 OnProgress = Callable[[int, int], None]
@@ -26,26 +26,26 @@ OnProgress = Callable[[int, int], None]
 
 @contextmanager
 def library(name: str, revision: str | None) -> Iterator[Any]:
-    """The module huggingface_hub, hushed, with its errors made ours.
+    """Yields the module huggingface_hub with its logging silenced, and converts its errors.
 
-    It would talk on stderr on its own: about retries, about tokens, about links that a disk does not have.
+    Otherwise it would write to stderr about retries, tokens and file systems without symlinks.
 
     Raises:
-        HubError: Something in the body failed; it says what to do next.
+        HubError: The body failed; the hint says what to do next.
     """
     log = logging.getLogger("huggingface_hub")
     level: int | None = None
     try:
         with warnings.catch_warnings(action="ignore"):
             import huggingface_hub
-            import huggingface_hub.utils.logging  # sets the level of its log, which is then to be set back
+            import huggingface_hub.utils.logging  # sets its log level, so import it before saving the level
 
             level = log.level
             log.setLevel(logging.CRITICAL)
             yield huggingface_hub
     except MlxbertError:
         raise
-    except Exception as problem:  # huggingface_hub lets errors of four libraries through
+    except Exception as problem:  # huggingface_hub passes on errors of four libraries
         _LOG.info("%s: %s: %s", name, type(problem).__name__, problem)
         raise explain(problem, name, revision) from None
     finally:
@@ -54,11 +54,11 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
 
 
 def _counter(count: Callable[[int], None]) -> type:
-    """A progress bar that draws nothing and counts the bytes written; of the two bars per file the other is ignored."""
+    """A progress bar class that draws nothing and counts bytes; it ignores the second bar of each file."""
     from huggingface_hub.utils.tqdm import tqdm
 
     class Counter(tqdm):
-        monitor_interval = 0  # no thread to watch over it
+        monitor_interval = 0  # no monitor thread
 
         def __init__(self, *args: Any, **options: Any) -> None:
             self._counted = options.get("unit") == "B" and not str(options.get("name")).endswith(".transfer")
@@ -73,7 +73,7 @@ def _counter(count: Callable[[int], None]) -> type:
 
 
 class _Progress:
-    """Bytes of several files added up and told to whoever listens."""
+    """The total progress over several files, reported to a callback."""
 
     def __init__(self, total: int, listen: OnProgress | None) -> None:
         self.total, self.listen, self.done = total, listen or (lambda done, total: None), 0
@@ -85,38 +85,38 @@ class _Progress:
 
 
 def _files(name: str, info: Any) -> dict[str, int]:
-    """The files of a commit and their sizes, as the hub lists them.
+    """The files of a commit and their sizes, from the hub's listing.
 
     Raises:
-        HubError: The answer names no commit, or a file that would be written somewhere else than its folder.
+        HubError: The response has no valid commit hash, or lists a file outside the folder of the repository.
     """
     if not isinstance(info.sha, str) or not cache.is_commit(info.sha):
-        raise HubError(f"{name}: the hub says that its commit is {info.sha!r:.60}, expected 40 hexadecimal digits")
+        raise HubError(f"{name}: the hub returned the commit {info.sha!r:.60}, expected 40 hexadecimal digits")
     sizes = {str(file.rfilename): int(file.size or 0) for file in info.siblings or ()}
     for file in sizes:
         if leaves_folder(file):
             raise HubError(
-                f"{name}: the repository lists a file {file!r}, which lies outside of its folder; nothing was written",
+                f"{name}: the repository lists a file {file!r}, which is outside its folder; nothing was written",
                 hint="do not trust this repository",
             )
     return sizes
 
 
 class Commit:
-    """A commit of a model on the hub, and the files of it that the model needs.
+    """A commit of a model on the hub, and the files that the model needs.
 
     Attributes:
-        hash: Its hash.
-        folder: Where the cache keeps its files.
-        sizes: The bytes of every file on the hub.
-        needed: The files that the model needs, small ones first; those that steer the choice are in the cache now.
+        hash: The commit hash.
+        folder: The folder of its files in the cache.
+        sizes: The size of every file on the hub, in bytes.
+        needed: The files that the model needs, small ones first; those that determine the selection are cached by now.
     """
 
     def __init__(self, hub: Any, name: str, revision: str | None) -> None:
-        """Asks the hub what the revision means now.
+        """Resolves the revision on the hub.
 
         Args:
-            hub: The module huggingface_hub, as `library` gives it.
+            hub: The module huggingface_hub, from `library`.
             name: `ORG/NAME`.
             revision: Branch, tag or commit; the main branch if `None`.
         """
@@ -136,7 +136,7 @@ class Commit:
         return Path(self._hub.hf_hub_download(self._name, file, **options))
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None) -> None:
-        """Brings files into the cache, those that are not there yet."""
+        """Downloads files that are not in the cache yet."""
         missing = [file for file in files if not self.has(file)]
         if missing:
             progress = _Progress(sum(self.sizes[file] for file in missing), on_progress)
@@ -146,27 +146,27 @@ class Commit:
 
 
 def download(name: str, revision: str | None = None, on_progress: OnProgress | None = None) -> Path:
-    """Brings the files of a model that are needed into the shared cache, those that are not there yet.
+    """Downloads the files that a model needs into the shared cache, except those that are there already.
 
-    Always asks the hub what the revision means now.
+    Always resolves the revision on the hub.
 
     Args:
         name: `ORG/NAME`.
         revision: Branch, tag or commit; the main branch if `None`.
-        on_progress: Called with bytes done and bytes in all as files arrive; not called when all are there.
+        on_progress: Called with the downloaded and the total bytes; not called if all files are cached.
 
     Returns:
         The folder of the snapshot.
 
     Raises:
-        HubError: The model cannot be had; see `explain` for the kinds.
-        ArgumentError: The revision is none.
+        HubError: The model is not available; see `explain`.
+        ArgumentError: The revision is invalid.
     """
     cache.check_revision(revision)
     with library(name, revision) as hub:
         commit = Commit(hub, name, revision)
         commit.fetch(commit.needed, on_progress)
-        # All files are there: this writes down what the revision means, and the list of files that the commit has.
+        # All files are there: this call records the commit of the revision, and the list of files in the commit.
         folder = Path(
             hub.snapshot_download(
                 name,
@@ -176,21 +176,21 @@ def download(name: str, revision: str | None = None, on_progress: OnProgress | N
                 tqdm_class=_counter(lambda count: None),
             )
         )
-    # A branch may have moved in between; the commit that it moved to cannot.
+    # A branch may have moved in the meantime; a commit cannot move.
     return folder if folder.name == commit.hash else download(name, folder.name, on_progress)
 
 
 class Removal:
-    """What leaves the shared cache when a model does, worked out but not done yet.
+    """The planned removal of a model, or of one revision, from the shared cache.
 
     Attributes:
-        folder: The folder that goes, or that of the model where other commits stay.
-        commits: The hashes of the commits that go.
-        size: How many bytes that frees; files that commits which stay share are not counted.
+        folder: The folder of the model if all its commits are removed, else the folder of the removed commit.
+        commits: The hashes of the commits to remove.
+        size: How many bytes this frees, without files that remaining commits share.
     """
 
     def __init__(self, name: str, revision: str | None) -> None:
-        """Works it out.
+        """Plans the removal without removing anything.
 
         Raises:
             HubError: The model, or this revision of it, is not in the cache.
@@ -200,7 +200,7 @@ class Removal:
         found = [snapshot] if snapshot else list(cache.snapshots(name)) if revision is None else []
         if not found:
             at = "" if revision is None else f" at revision {revision!r}"
-            raise HubError(f"{name}: not in the cache{at}", hint="`mlxbert models list` shows what is there")
+            raise HubError(f"{name}: not in the cache{at}", hint="`mlxbert models list` shows the cached models")
         self.commits = [snapshot.commit for snapshot in found]
         repository = cache.repository_folder(name)
         with library(name, revision) as hub:
@@ -210,16 +210,16 @@ class Removal:
                     break
             else:
                 raise HubError(f"{name}: huggingface_hub finds {repository} damaged", hint="delete that folder")
-            # A copy of a repository has the commits of the original: the others must be out of sight.
+            # A fork has the commits of the original, so hide all other repositories.
             self._strategy = replace(scanned, repos=frozenset({known})).delete_revisions(*self.commits)
         self.size = int(self._strategy.expected_freed_size)
         self.folder = repository if self._strategy.repos else found[0].folder
 
     def execute(self) -> None:
-        """Does it.
+        """Removes the files.
 
         Raises:
-            HubError: A folder is still there.
+            HubError: A folder still exists.
         """
         with library(self.name, self.revision):
             self._strategy.execute()

@@ -1,4 +1,4 @@
-"""What huggingface_hub and the libraries under it raise, as errors that say what to do next."""
+"""Converts exceptions of huggingface_hub and its dependencies into errors that say what to do next."""
 
 import os
 from typing import Any
@@ -10,11 +10,11 @@ _LOG_IN = "set HF_TOKEN or run `hf auth login`"
 
 
 class UnreachableError(HubError):
-    """The hub gave no answer, or not now: a copy in the cache may serve instead."""
+    """The hub did not answer or is temporarily unavailable; a cached copy may be used instead."""
 
 
 class UnknownRevisionError(HubError):
-    """The hub knows the model but not this revision of it."""
+    """The hub has the model, but not this revision."""
 
 
 def _endpoint() -> str:
@@ -26,77 +26,79 @@ def _first_line(problem: BaseException) -> str:
 
 
 def explain(problem: Exception, name: str, revision: str | None) -> HubError:
-    """The error to raise for something that huggingface_hub raised.
+    """The error to raise in place of an exception of huggingface_hub.
 
     Args:
-        problem: What it raised.
-        name: The model that was asked for.
-        revision: Its revision.
+        problem: The exception.
+        name: The requested model.
+        revision: The requested revision.
     """
     if type(problem).__module__.startswith("huggingface_hub"):
         from huggingface_hub import errors
 
         if isinstance(problem, errors.LocalEntryNotFoundError) and isinstance(problem.__cause__, Exception):
-            return explain(problem.__cause__, name, revision)  # its own text says only that there is no cached file
+            return explain(problem.__cause__, name, revision)  # its own message says only that the file is not cached
         if isinstance(problem, errors.HfHubHTTPError):
             return _refused(problem, problem.response.status_code, name, revision)
         if isinstance(problem, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
-            return _unreachable(name, "huggingface_hub is in its offline mode")
+            return _unreachable(name, "huggingface_hub is in offline mode")
         if isinstance(problem, errors.HFValidationError):
             return HubError(f"{name}: {_first_line(problem)}")
-        return HubError(f"{name}: {_first_line(problem)}", hint="check HF_ENDPOINT, a proxy or a firewall")
+        return HubError(f"{name}: {_first_line(problem)}", hint="check HF_ENDPOINT, the proxy and the firewall")
     if isinstance(problem, OSError):
         return _disk(problem, name)
     if type(problem).__module__.split(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2"):
         return _unreachable(name, _first_line(problem))
     return HubError(
         f"{name}: the download failed ({type(problem).__name__}: {_first_line(problem)})",
-        hint=f"is {_endpoint()} a Hugging Face hub? Check HF_ENDPOINT, and the other variables that begin with HF_",
+        hint=f"check that {_endpoint()} is a Hugging Face hub; check HF_ENDPOINT and the other HF_ variables",
     )
 
 
 def _refused(problem: Any, status: int, name: str, revision: str | None) -> HubError:
-    """The hub answered, with something else than what was asked for."""
+    """The error for an answer of the hub that refuses the request."""
     from huggingface_hub import errors
 
     page = f"{_endpoint()}/{name}"
     if isinstance(problem, errors.GatedRepoError):
         return HubError(
-            f"{name}: its authors give access on request, and you have none",
-            hint=f"ask for it at {page}, then {_LOG_IN}",
+            f"{name}: access is restricted, and you do not have it",
+            hint=f"request access at {page}, then {_LOG_IN}",
         )
     if isinstance(problem, errors.RevisionNotFoundError):
         return UnknownRevisionError(
-            f"{name}: the hub knows no revision {revision!r} of it", hint=f"{page}/tree/main shows branches and tags"
+            f"{name}: the hub has no revision {revision!r} of this model",
+            hint=f"see {page}/tree/main for branches and tags",
         )
     if isinstance(problem, errors.RemoteEntryNotFoundError):
         return HubError(f"{name}: the hub lists a file that it does not have ({_first_line(problem)})")
     if status == 404 or isinstance(problem, errors.RepositoryNotFoundError):
         return HubError(
-            f"{name}: the hub shows no model of this name, and there is no such folder",
-            hint=f"check the spelling; for a private model {_LOG_IN}",
+            f"{name}: no such model on the hub, and no such folder",
+            hint=f"check the spelling; for a private model, {_LOG_IN}",
         )
     if status in (401, 403):
-        said = getattr(problem, "server_message", None) or f"status {status}"
-        return HubError(f"{name}: the hub does not permit it ({said})", hint=f"{_LOG_IN} with a token that may read it")
+        reason = getattr(problem, "server_message", None) or f"status {status}"
+        return HubError(
+            f"{name}: the hub denies access ({reason})", hint=f"{_LOG_IN} with a token that can read the model"
+        )
     if status == 429 or status >= 500:
         return _unreachable(name, f"status {status}")
-    return HubError(f"{name}: the hub refuses the request ({_first_line(problem)})")
+    return HubError(f"{name}: the hub refused the request ({_first_line(problem)})")
 
 
 def _unreachable(name: str, why: str) -> HubError:
     return UnreachableError(
         f"{name}: {_endpoint()} cannot be reached ({why})",
-        hint="check the network, or name a model that is here: `mlxbert models list`; "
-        "what is in the cache is used without a network",
+        hint="check the network, or use a cached model: `mlxbert models list` shows them, and they work offline",
     )
 
 
 def _disk(problem: OSError, name: str) -> HubError:
-    """Something could not be written; or, where there is no error number, what came is not what was announced."""
+    """The error for a failed write, or, without an error number, for a download that is not as announced."""
     if problem.errno is None:
-        return HubError(f"{name}: {_first_line(problem)}", hint="try again; files that are whole are kept")
+        return HubError(f"{name}: {_first_line(problem)}", hint="try again; complete files are kept")
     return HubError(
         f"{problem.filename or cache_folder()}: cannot be written ({problem.strerror})",
-        hint="HF_HOME names the folder that holds the cache; another disk may have room",
+        hint="set HF_HOME to a folder on a disk with free space; the cache is in it",
     )

@@ -1,6 +1,6 @@
-"""Which files of a hub repository a model needs, told from their names and from the small files that steer the choice.
+"""Which files of a hub repository a model needs, from the file names and the content of a few small files.
 
-The same rules choose what is downloaded and say whether what lies in the cache is all there.
+The same rules select the files to download and check whether the cached files are complete.
 """
 
 import fnmatch
@@ -18,14 +18,14 @@ from mlxbert.weights.formats import names
 from mlxbert.weights.formats.names import EXPECTED, NOT_READ, holds_weights
 
 CONFIG, MODULES = "config.json", "modules.json"
-# What describes the Transformer module of a sentence-transformers model: the first of these that is there.
+# The settings of the Transformer module in a sentence-transformers model: the first of these that exists.
 TRANSFORMER_SETTINGS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 SMALL = (
     CONFIG,
-    "adapter_config.json",  # nobody uses it here, but its weights must not be forgotten silently
+    "adapter_config.json",  # not supported, but its weights must not be ignored silently
     MODULES,
     "config_sentence_transformers.json",
     *TRANSFORMER_SETTINGS,
@@ -46,40 +46,40 @@ ReadJson = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class _Format:
-    """A way to store the weights of one folder, by the names of its files.
+    """A weight format, by the names of its files.
 
     Attributes:
-        first: Pattern of the file that is opened first; there must be one such file.
-        beside: Patterns of the files that go with it; `{}` stands for its name without `ending`.
-        ending: See `beside`.
-        alone: Whether it is the weights even where nothing lies beside it.
-        sharded: Whether it is a table that names the other files.
-        as_good: Whether it is used where it is in the cache, instead of fetching a format that is preferred. What other
-            programs keep of ONNX is often quantized, which mlxbert does not read.
+        first: Pattern of the file that is opened first; there must be exactly one such file.
+        companions: Patterns of the files that belong to it; `{}` is replaced by its name without `ending`.
+        ending: The suffix to remove from the name of the first file; see `companions`.
+        self_contained: Whether the first file is complete without companions.
+        sharded: Whether the first file is an index of the other files.
+        reusable: Whether a cached copy is used instead of downloading a preferred format. ONNX files that other
+            programs cached are often quantized, which mlxbert does not read.
     """
 
     first: str
-    beside: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
     ending: str = ""
-    alone: bool = True
+    self_contained: bool = True
     sharded: bool = False
-    as_good: bool = False
+    reusable: bool = False
 
 
-# In the order of preference, which is that of `weight_files.open_weights`.
+# In order of preference, the same as in `formats.files.open_weights`.
 _FORMATS = (
-    _Format(names.SAFETENSORS, as_good=True),
-    _Format(names.SAFETENSORS_INDEX, sharded=True, as_good=True),
-    _Format(names.TORCH, as_good=True),
-    _Format(names.TORCH_INDEX, sharded=True, as_good=True),
+    _Format(names.SAFETENSORS, reusable=True),
+    _Format(names.SAFETENSORS_INDEX, sharded=True, reusable=True),
+    _Format(names.TORCH, reusable=True),
+    _Format(names.TORCH_INDEX, sharded=True, reusable=True),
     _Format(names.NPZ),
-    _Format(f"*{names.TF_INDEX}", ("{}.data-?????-of-?????",), ending=names.TF_INDEX, alone=False),
+    _Format(f"*{names.TF_INDEX}", ("{}.data-?????-of-?????",), ending=names.TF_INDEX, self_contained=False),
     *(_Format(name, ("{}_data*", "{}.data")) for name in names.ONNX),
 )
 
 
 def leaves_folder(path: str) -> bool:
-    """Whether a path that others chose could mean something outside of the folder that it is put into."""
+    """Whether an untrusted path could point outside the folder that it is joined to."""
     return (
         path.startswith("/")
         or "\\" in path
@@ -90,11 +90,11 @@ def leaves_folder(path: str) -> bool:
 
 
 def parse_json(name: str, path: Path) -> Any:
-    """The JSON in a file of a repository.
+    """Reads a JSON file of a repository.
 
     Raises:
-        FileNotFoundError: It is not there.
-        HubError: It cannot be read or is no JSON.
+        FileNotFoundError: The file does not exist.
+        HubError: The file cannot be read or is not valid JSON.
     """
     try:
         return json.loads(path.read_bytes().decode("utf-8-sig"))
@@ -105,7 +105,7 @@ def parse_json(name: str, path: Path) -> Any:
     except (ValueError, RecursionError) as problem:
         raise HubError(
             f"{name}: {path.name} is not valid JSON ({problem})",
-            hint=f"should the copy be damaged, `mlxbert models remove {name}` makes room for another",
+            hint=f"if the cached copy is damaged, run `mlxbert models remove {name}` and download it again",
         ) from None
 
 
@@ -118,58 +118,58 @@ def _modules(name: str, read: ReadJson) -> list[tuple[str, bool]]:
     for module in modules:
         path = module.get("path", "")
         if not isinstance(path, str) or leaves_folder(path):
-            raise HubError(f"{name}: {MODULES} has path {path!r}, expected a folder inside the model's own")
+            raise HubError(f"{name}: {MODULES} has path {path!r}, expected a folder within the model")
         found.append((path.strip("/"), str(module.get("type")).endswith("Transformer")))
     return found
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
-    """The names that a pattern fits, whose stars stand for no slash."""
+    """The names that match a pattern; unlike in fnmatch, `*` does not match a slash."""
     depth = pattern.count("/")
     return [name for name in names if name.count("/") == depth and fnmatch.fnmatchcase(name, pattern)]
 
 
 def _shards(name: str, index: str, listed: Collection[str], read: ReadJson) -> list[str]:
-    """The files that an index names, by their paths."""
+    """The paths of the shards that an index names."""
     content = read(index)
-    table = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(table, dict) or not table:
-        raise HubError(f"{name}: {index} has weight_map {table!r:.60}, expected a table of shards")
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise HubError(f"{name}: {index} has weight_map {weight_map!r:.60}, expected an object of shards")
     prefix = index.removesuffix(index.rpartition("/")[2])
-    shards = list(dict.fromkeys(str(shard) for shard in table.values()))
+    shards = list(dict.fromkeys(str(shard) for shard in weight_map.values()))
     for shard in shards:
         if "/" in shard or leaves_folder(shard):
             raise HubError(f"{name}: {index} names shard {shard!r}, expected a plain file name")
         if prefix + shard not in listed:
-            raise HubError(f"{name}: {index} names shard {shard!r}, which the repository does not hold")
+            raise HubError(f"{name}: {index} names shard {shard!r}, which is not in the repository")
     return [prefix + shard for shard in shards]
 
 
-def _beside(format: _Format, first: str, inside: Collection[str]) -> list[str]:
+def _companions(format: _Format, first: str, inside: Collection[str]) -> list[str]:
     stem = glob.escape(first.removesuffix(format.ending))
-    return [file for pattern in format.beside for file in _matching(inside, pattern.replace("{}", stem))]
+    return [file for pattern in format.companions for file in _matching(inside, pattern.replace("{}", stem))]
 
 
 def _weights(
     name: str, prefix: str, listed: Collection[str], read: ReadJson, is_here: Callable[[str], bool]
 ) -> list[str]:
-    """The files that hold the weights of one folder, in one format; none where there are none."""
+    """The weight files of one folder, in one format; empty if there are none."""
     inside = [file.removeprefix(prefix) for file in listed if file.startswith(prefix)]
     found: list[tuple[_Format, list[str]]] = []
     for format in _FORMATS:
-        whole = [[first, *_beside(format, first, inside)] for first in _matching(inside, format.first)]
-        usable = [files for files in whole if format.alone or len(files) > 1]
-        if len(usable) == 1:  # of several nobody knows which is meant
+        whole = [[first, *_companions(format, first, inside)] for first in _matching(inside, format.first)]
+        usable = [files for files in whole if format.self_contained or len(files) > 1]
+        if len(usable) == 1:  # several would be ambiguous
             found.append((format, [prefix + file for file in usable[0]]))
     if not found:
         return []
-    cached = [(format, files) for format, files in found if format.as_good and is_here(files[0])]
+    cached = [(format, files) for format, files in found if format.reusable and is_here(files[0])]
     format, files = (cached or found)[0]
     return files + (_shards(name, files[0], listed, read) if format.sharded else [])
 
 
 def _configs(prefix: str, listed: Collection[str]) -> list[str]:
-    """The configuration of a folder; where there is none of today's name, what Google called it."""
+    """The configuration of a folder: `config.json`, or else a file with a name that Google used."""
     if prefix + CONFIG in listed:
         return [prefix + CONFIG]
     patterns = (glob.escape(prefix) + pattern for pattern in GOOGLE_CONFIGS.values())
@@ -179,21 +179,21 @@ def _configs(prefix: str, listed: Collection[str]) -> list[str]:
 def needed_files(
     name: str, listed: Collection[str], read: ReadJson, is_here: Callable[[str], bool] = lambda file: False
 ) -> list[str]:
-    """The files of a repository that its model needs, small ones first; of weights those of one format.
+    """The files of a repository that its model needs, small ones first; weights in one format only.
 
     Args:
         name: The repository, for messages.
         listed: All its files.
-        read: Gives the parsed content of a JSON file that is listed.
-        is_here: Whether a file is in the cache. Other programs may have fetched weights in PyTorch's own format: these
-            are as good as the safetensors beside them on the hub.
+        read: Returns the parsed content of a listed JSON file.
+        is_here: Whether a file is in the cache. If another program cached the weights in PyTorch's format, they are
+            used instead of downloading the safetensors next to them on the hub.
 
     Raises:
-        HubError: There is no configuration with weights beside it that mlxbert reads, or a file that steers the choice
-            is damaged or names something outside of the repository.
+        HubError: No folder has both a configuration and weights that mlxbert reads, or a file that determines the
+            selection is damaged or names a path outside the repository.
     """
     modules = dict(_modules(name, read)) if MODULES in listed else {}
-    # Where a module holds the encoder, weights at the root are no part of the model.
+    # If a module holds the encoder, weights at the root are not part of the model.
     elsewhere = "" not in modules and any(modules[folder] and _configs(f"{folder}/", listed) for folder in modules)
     small: list[str] = []
     weights: list[str] = []
@@ -214,8 +214,7 @@ def _no_model(name: str, listed: Collection[str]) -> HubError:
     others = [file for file in listed if holds_weights(file) or file.endswith(tuple(NOT_READ))]
     there = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     return HubError(
-        f"{name}: no {CONFIG} with weights that mlxbert reads beside it, expected {EXPECTED}; weights that are there: "
+        f"{name}: no folder with {CONFIG} and weights that mlxbert reads, expected {EXPECTED}; weights found: "
         f"{there or 'none'}",
-        hint="another revision or another copy of the model may have them; transformers' save_pretrained writes "
-        "safetensors",
+        hint="try another revision or another copy of the model; save_pretrained of transformers writes safetensors",
     )

@@ -1,7 +1,7 @@
-"""What a model on the hub is made of, told without fetching its weights: of them only the headers are read.
+"""Inspecting a model on the hub without downloading its weights: only their headers are fetched.
 
-huggingface_hub has a function for that, `parse_safetensors_file_metadata`. It fetches 100 kB of every file, weights
-among them, and keeps to itself how long the header was, without which nobody can tell whether the file is whole.
+huggingface_hub has a function for this, `parse_safetensors_file_metadata`. It fetches 100 kB of every file, including
+weights, and does not return the length of the header, which is needed to check that the file is complete.
 """
 
 from collections.abc import Iterable
@@ -15,29 +15,28 @@ from mlxbert.weights.formats.safetensors import parse_header
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.download import TIMEOUT, Commit, OnProgress, library
 
-_PARTIAL = 206  # the status of an answer with the part that was asked for
+_PARTIAL = 206  # the status of a response with the requested range
 
 
-def look(
+def fetch_headers(
     name: str, revision: str | None = None, on_progress: OnProgress | None = None
 ) -> tuple[Path, dict[Path, Header]]:
-    """Brings the small files of a model into the cache, and reads the headers of the weights that are not in it.
+    """Downloads the small files of a model into the cache, and fetches the headers of the weights that it lacks.
 
-    What the revision means is not written down in the cache: nothing there says that the model is whole.
+    The revision is not recorded in the cache, so that the model does not appear to be complete.
 
     Args:
         name: `ORG/NAME`.
         revision: Branch, tag or commit; the main branch if `None`.
-        on_progress: Called with bytes done and bytes in all as small files arrive.
+        on_progress: Called with the downloaded and the total bytes of the small files.
 
     Returns:
-        The folder of the snapshot, and the headers by where the cache would keep the files.
+        The folder of the snapshot, and the headers by the paths that the files would have in the cache.
 
     Raises:
-        HubError: The model cannot be had; see `explain` for the kinds. Or weights that are not in the cache are no
-            safetensors.
+        HubError: The model is not available (see `explain`), or weights that are not in the cache are not safetensors.
         CheckpointError: Weights are damaged.
-        ArgumentError: The revision is none.
+        ArgumentError: The revision is invalid.
     """
     cache.check_revision(revision)
     with library(name, revision) as hub:
@@ -49,14 +48,13 @@ def look(
 
 
 def _check_format(name: str, revision: str | None, absent: Iterable[str]) -> None:
-    """Refuses weights that say only as a whole what they are."""
+    """Refuses weights in formats whose headers cannot be fetched alone."""
     other = next((file for file in absent if not file.endswith(".safetensors")), None)
     if other is not None:
         download = f"mlxbert models download {name}" + (f" --revision {revision}" if revision else "")
         raise HubError(
-            f"{name}: {other} is not in the cache, and only of safetensors the hub sends what they hold without the "
-            "weights",
-            hint=f"`{download}` brings it; then it can be inspected",
+            f"{name}: {other} is not in the cache, and only safetensors can be inspected without a download",
+            hint=f"run `{download}`, then inspect the model",
         )
 
 
@@ -75,19 +73,20 @@ def _read_bytes(hub: Any, name: str, commit: Commit, file: str, first: int, coun
     url = hub.hf_hub_url(name, file, revision=commit.hash)
     headers = hub.utils.build_hf_headers() | {
         "Range": f"bytes={first}-{first + count - 1}",
-        "Accept-Encoding": "identity",  # places in the file itself, not in something made of it
+        "Accept-Encoding": "identity",  # ranges of the file itself, not of a compressed form
     }
-    # As a stream: what answers with the whole file instead is left before gigabytes have come.
+    # Streamed, so that a server that sends the whole file can be stopped before gigabytes have arrived.
     with hub.utils.get_session().stream(
         "GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True
     ) as response:
         hub.utils.hf_raise_for_status(response)
         if response.status_code != _PARTIAL:
             raise HubError(
-                f"{name}: asked for {count} bytes of {file}, the hub sends all of it (status {response.status_code})",
-                hint=f"`mlxbert models download {name}` brings the whole model, which can be inspected then",
+                f"{name}: requested {count} bytes of {file}, the hub sends the whole file (status "
+                f"{response.status_code})",
+                hint=f"run `mlxbert models download {name}`, then inspect the model",
             )
         data: bytes = response.read()
     if len(data) != count:
-        raise HubError(f"{name}: asked for {count} bytes of {file}, {len(data)} came", hint="try again")
+        raise HubError(f"{name}: requested {count} bytes of {file}, received {len(data)}", hint="try again")
     return data

@@ -1,1 +1,1 @@
-"""Vocabulary files of a model folder to a `tokenizers` object."""
+"""Builds a `tokenizers` object from the vocabulary files of a model folder."""

@@ -1,7 +1,7 @@
-"""What the `tokenizers` library must not be given: it ends the process, or takes memory without end.
+"""Guards against files on which the `tokenizers` library aborts the process or allocates without bound.
 
-Checked here, in the bytes of a file and before the library sees them. What it says in exceptions and panics becomes an
-error of ours.
+The bytes of a file are checked here before the library sees them. Exceptions and panics of the library become
+TokenizerErrors.
 """
 
 import base64
@@ -16,52 +16,55 @@ from tokenizers import Tokenizer
 
 from mlxbert.errors import TokenizerError
 
-MAX_TOKEN = 2048  # bytes: 512 characters, the most that SentencePiece makes; the library has a stack frame for each
-MAX_FILE = 2**26  # bytes; those of the largest vocabularies have 2**25
-MAX_ID = 2**24  # the library lists all numbers that have no token when it writes a vocabulary
-MAX_BYTE_STEPS = 8  # each may double a text
+MAX_TOKEN = 2048  # bytes: 512 characters, the maximum of SentencePiece; the library recurses over them
+MAX_FILE = 2**26  # bytes; the largest vocabularies have 2**25
+MAX_ID = 2**24  # when it writes a vocabulary, the library lists every id without a token
+MAX_BYTE_STEPS = 8  # each may double the length of a text
 _AGAIN = "download it again"
 _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]{0,8})')
-_ESCAPED = re.compile(rb"\\(?:/|u00[2-7])")  # or seems to be, behind another backslash
+_ESCAPED = re.compile(rb"\\(?:/|u00[2-7])")  # or what looks like an escape after another backslash
 _LONG = re.compile(rb'(?:[^"]{0,%d}+")*+[^"]{%d}[^"]*+"?' % (MAX_TOKEN, MAX_TOKEN + 1))
 
 
 @contextmanager
 def guarded(what: str) -> Iterator[None]:
-    """Makes errors of ours of what the library says: plain exceptions, panics, and that a string has no UTF-8.
+    """Converts exceptions and panics of the library, and strings that cannot be encoded as UTF-8, to errors.
+
+    Args:
+        what: What the library works on, for messages.
 
     Raises:
-        TokenizerError: It did not know what to do with `what`.
+        TokenizerError: The library failed.
     """
     try:
         yield
     except BaseException as problem:
-        # A panic is no Exception, and of no class that could be imported.
+        # A panic is not an Exception, and its class cannot be imported.
         if type(problem) not in (Exception, UnicodeEncodeError) and type(problem).__name__ != "PanicException":
             raise
         raise TokenizerError(f"{what}: damaged: {problem}", hint="download the vocabulary files again") from None
 
 
 def check_charsmap(path: Path, start: bytes, size: int) -> None:
-    """Refuses a table of replacements whose first number promises more than there is: memory is taken for it.
+    """Refuses a table of character replacements that declares more bytes than it has: the library allocates them.
 
     Args:
-        path: The file that it is in.
-        start: Its first bytes.
-        size: How many bytes it has.
+        path: The file that contains the table.
+        start: The first bytes of the table.
+        size: The size of the table in bytes.
 
     Raises:
-        TokenizerError: It does.
+        TokenizerError: The table is truncated.
     """
-    promised = struct.unpack("<I", start[:4])[0] if len(start) >= 4 else 0
-    if promised > max(size - 4, 0):
+    declared = struct.unpack("<I", start[:4])[0] if len(start) >= 4 else 0
+    if declared > max(size - 4, 0):
         raise TokenizerError(
-            f"{path}: damaged: a table of replacements of {size} bytes, expected {promised} and more", hint=_AGAIN
+            f"{path}: damaged: a character replacement table of {size} bytes, expected at least {declared}", hint=_AGAIN
         )
 
 
 def _unescaped(path: Path, data: bytes) -> bytes:
-    """The same JSON without escapes of plain characters, which some writers have and which could hide anything."""
+    """The same JSON without escapes of plain characters, which some writers emit and which could bypass the checks."""
     try:
         return json.dumps(json.loads(data.decode("utf-8")), ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as problem:
@@ -69,12 +72,12 @@ def _unescaped(path: Path, data: bytes) -> bytes:
 
 
 def read_checked(path: Path) -> bytes:
-    """The content of a `tokenizer.json`, as it is to be given to the library.
+    """Reads and checks a `tokenizer.json`; returns the bytes to pass to the library.
 
     Raises:
-        OSError: It cannot be read.
-        TokenizerError: It would end the process: it is too large, it has a token that is too long, a table of
-            replacements that is not as large as it says, or too many steps; or it is no JSON.
+        OSError: The file cannot be read.
+        TokenizerError: The file is too large, has a token that is too long, a truncated table of character
+            replacements or too many steps, any of which could abort the process; or it is not valid JSON.
     """
     size = path.stat().st_size
     if size > MAX_FILE:
@@ -89,7 +92,7 @@ def read_checked(path: Path) -> bytes:
 def _check(path: Path, data: bytes) -> None:
     steps = data.count(b'"ByteLevel"')
     if steps > MAX_BYTE_STEPS:
-        raise TokenizerError(f"{path}: names ByteLevel {steps} times, expected at most {MAX_BYTE_STEPS}")
+        raise TokenizerError(f"{path}: has {steps} ByteLevel steps, expected at most {MAX_BYTE_STEPS}")
     if b"\\" in data:
         data = data.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     charsmaps = set()
@@ -99,7 +102,7 @@ def _check(path: Path, data: bytes) -> None:
         try:
             start = base64.b64decode(found[1])
         except ValueError:
-            continue  # the library refuses it, too
+            continue  # the library refuses it as well
         check_charsmap(path, start, (end - begin) * 3 // 4)
     at = 0
     while (long := _LONG.match(data, at)) is not None:
@@ -112,10 +115,10 @@ def _check(path: Path, data: bytes) -> None:
 
 
 def check_ids(tokenizer: Tokenizer) -> None:
-    """Refuses a vocabulary that cannot be written down.
+    """Refuses a vocabulary that the library could not write.
 
     Raises:
-        TokenizerError: An id is too large.
+        TokenizerError: A token id is too large.
     """
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
     if largest > MAX_ID:

@@ -1,4 +1,4 @@
-"""Tokenizer classes by the names that model folders give them: an entry says all in which they differ."""
+"""Tokenizer classes, by their names in model folders; an entry holds everything in which a class differs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ FAIRSEQ_TOKENS = {
 
 @dataclass(frozen=True)
 class TokenizerClass:
-    """How a class makes a tokenizer of its vocabulary files.
+    """How a class builds a tokenizer from its vocabulary files.
 
     Attributes:
-        files: The files it needs where there is no `tokenizer.json`.
-        build: Makes a tokenizer of them: from the folder, the settings beside the files, the special tokens by role.
-        special: The special tokens by role, bos and eos included, unless settings name others.
-        segments: Whether a second text is in segment 1, `[CLS] A [SEP] B [SEP]`; `<s> A </s></s> B </s>` otherwise.
-        mask_lstrip: Whether the mask token takes the spaces before it with it.
-        appends: Whether special tokens that the files do not have are put behind the vocabulary.
-        trims: Whether offsets leave out the spaces at the ends of a token.
+        files: The files that it needs if there is no `tokenizer.json`.
+        build: Builds a tokenizer from the folder, its settings and the special tokens by role.
+        special: The default special tokens by role, bos and eos included; settings override them.
+        segments: Whether a second text is in segment 1, `[CLS] A [SEP] B [SEP]`; otherwise `<s> A </s></s> B </s>`.
+        mask_lstrip: Whether the mask token includes the spaces before it.
+        appends_missing: Whether special tokens that the files lack are appended to the vocabulary.
+        trims_offsets: Whether offsets exclude spaces at the ends of a token.
     """
 
     files: tuple[str, ...]
@@ -43,8 +43,8 @@ class TokenizerClass:
     special: Mapping[str, str]
     segments: bool
     mask_lstrip: bool
-    appends: bool = False
-    trims: bool = False
+    appends_missing: bool = False
+    trims_offsets: bool = False
 
 
 def _pieces(rules: PieceRules, special: Mapping[str, str], **facts: bool) -> TokenizerClass:
@@ -55,10 +55,11 @@ _FAIRSEQ_FILE = "sentencepiece.bpe.model"
 CLASSES = {
     "BertTokenizer": TokenizerClass(("vocab.txt",), word_piece, BERT_TOKENS, segments=True, mask_lstrip=False),
     "MPNetTokenizer": TokenizerClass(
-        ("vocab.txt",), word_piece, FAIRSEQ_TOKENS | {"unk": "[UNK]"}, segments=False, mask_lstrip=True, trims=True
+        ("vocab.txt",), word_piece, FAIRSEQ_TOKENS | {"unk": "[UNK]"},
+        segments=False, mask_lstrip=True, trims_offsets=True,
     ),
     "RobertaTokenizer": TokenizerClass(
-        ("vocab.json", "merges.txt"), byte_pairs, FAIRSEQ_TOKENS, segments=False, mask_lstrip=True, trims=True
+        ("vocab.json", "merges.txt"), byte_pairs, FAIRSEQ_TOKENS, segments=False, mask_lstrip=True, trims_offsets=True
     ),
     "XLMRobertaTokenizer": _pieces(
         PieceRules(_FAIRSEQ_FILE, xlm_roberta_layout), FAIRSEQ_TOKENS, segments=False, mask_lstrip=True
@@ -72,17 +73,17 @@ CLASSES = {
     ),
     "DebertaV2Tokenizer": _pieces(
         PieceRules("spm.model", plain_layout, lower_case=False, words=False, punctuation=True),
-        BERT_TOKENS | _ENDS, segments=True, mask_lstrip=False, appends=True,
+        BERT_TOKENS | _ENDS, segments=True, mask_lstrip=False, appends_missing=True,
     ),
 }  # fmt: skip
 
 _SAME = {
     "BertTokenizer": ("DistilBertTokenizer", "ElectraTokenizer"),
-    "RobertaTokenizer": ("BartTokenizer",),  # some RoBERTa checkpoints name it
+    "RobertaTokenizer": ("BartTokenizer",),  # the class in some RoBERTa checkpoints
 }
 CLASSES |= {name: CLASSES[like] for like, names in _SAME.items() for name in names}
 
-# The class of a model whose files name none.
+# The class of a model whose files do not name one, by model_type.
 MODEL_TYPES = {
     **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
     "roberta": "RobertaTokenizer",
@@ -93,16 +94,16 @@ MODEL_TYPES = {
     "mpnet": "MPNetTokenizer",
 }
 
-_BY_HAND = "it cuts texts in a way of its own before its vocabulary is looked at"
-# Read as the classes they look like, or from a tokenizer.json somebody put beside them, their ids would be wrong.
+_OWN_SPLIT = "it splits texts with its own rules before it uses the vocabulary"
+# Read as a similar class, or from a tokenizer.json that someone added, these would give wrong ids.
 REFUSED = {
-    "BertJapaneseTokenizer": "it cuts texts into words with MeCab, Sudachi or Juman++",
-    "BertweetTokenizer": "it rewrites tweets before its vocabulary is looked at",
-    "PhobertTokenizer": "it expects texts whose words were joined by another program",
-    "FlaubertTokenizer": _BY_HAND,
-    "XLMTokenizer": _BY_HAND,
+    "BertJapaneseTokenizer": "it splits texts into words with MeCab, Sudachi or Juman++",
+    "BertweetTokenizer": "it normalizes tweets before it uses the vocabulary",
+    "PhobertTokenizer": "it expects texts that another program has segmented into words",
+    "FlaubertTokenizer": _OWN_SPLIT,
+    "XLMTokenizer": _OWN_SPLIT,
     "CanineTokenizer": "it has no vocabulary",
-    "RoCBertTokenizer": "its model takes shapes and sounds of characters, too",
+    "RoCBertTokenizer": "its model also takes the shapes and pronunciations of characters",
     "TapasTokenizer": "it reads tables",
 }
 
@@ -110,9 +111,9 @@ REFUSED = {
 def template(
     kind: TokenizerClass, tokenizer: Tokenizer, special: Mapping[str, str], settings: Mapping[str, Any]
 ) -> Any:
-    """What puts the class's special tokens around one text and around two; `tokenizer` knows their ids."""
+    """The post-processor that adds the class's special tokens to one text or two; `tokenizer` supplies their ids."""
     cls, sep = ((special[role], tokenizer.token_to_id(special[role]) or 0) for role in ("cls", "sep"))
-    if kind.trims:
+    if kind.trims_offsets:
         trims, spaced = settings.get("trim_offsets") is not False, settings.get("add_prefix_space") is True
         return processors.RobertaProcessing(sep, cls, trim_offsets=trims, add_prefix_space=spaced)
     first = [f"{cls[0]}:0", "$A:0", f"{sep[0]}:0"]

@@ -1,4 +1,4 @@
-"""The vocabulary files of a model folder to a `tokenizers` object."""
+"""Reads the tokenizer of a model folder into a `tokenizers` object."""
 
 import string
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from mlxbert.errors import TokenizerError
+from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.added import add_tokens, collect
 from mlxbert.weights.tokenizers.checks import check_ids, guarded, read_checked
 from mlxbert.weights.tokenizers.classes import (
@@ -27,8 +28,8 @@ from mlxbert.weights.tokenizers.settings import (
 )
 
 WHOLE = "tokenizer.json"
-_UNLIMITED = 10**6  # transformers writes 1e30 where a tokenizer knows no limit
-# Settings that change a tokenizer.json, and the steps they belong to.
+_UNLIMITED = 10**6  # transformers writes 1e30 for a tokenizer without a limit
+# Settings that override a tokenizer.json, and the attributes of the steps that they change.
 _BERT_SWITCHES = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -39,32 +40,32 @@ _BYTE_SWITCHES = {"add_prefix_space": "add_prefix_space"}
 
 @dataclass(frozen=True)
 class Spelling:
-    """How a vocabulary marks where words begin: with `begins` before their first token, or `continues` before others.
+    """How a vocabulary marks word boundaries: a prefix on the first token of a word, or on all other tokens.
 
     Attributes:
-        begins: "Ġ" or "▁"; empty where beginnings are not marked.
-        continues: "##"; empty where continuations are not marked.
+        word_start: The prefix of a first token, "Ġ" or "▁"; empty if first tokens are not marked.
+        continuation_prefix: The prefix of other tokens, "##"; empty if they are not marked.
     """
 
-    begins: str
-    continues: str
+    word_start: str
+    continuation_prefix: str
 
-    def goes_on(self, token: str) -> bool:
-        """Whether a token goes on with a word."""
-        if self.begins:
-            return not token.startswith(self.begins)
-        return bool(self.continues) and token.startswith(self.continues)
+    def is_continuation(self, token: str) -> bool:
+        """Whether a token continues a word."""
+        if self.word_start:
+            return not token.startswith(self.word_start)
+        return bool(self.continuation_prefix) and token.startswith(self.continuation_prefix)
 
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """What the vocabulary files of a model folder say.
+    """The tokenizer of a model folder, as its files describe it.
 
     Attributes:
-        tokenizer: Without padding and truncation.
-        special: The special tokens by role (`unk`, `sep`, `pad`, `cls`, `mask`), those that the vocabulary has.
-        spelling: How tokens show where words begin.
-        max_length: The longest input in tokens that the files name, if they name one.
+        tokenizer: The tokenizer, without padding and truncation.
+        special: The special tokens in the vocabulary, by role (`unk`, `sep`, `pad`, `cls`, `mask`).
+        spelling: How tokens mark word boundaries.
+        max_length: The maximum input length in tokens, if the files state one.
     """
 
     tokenizer: Tokenizer
@@ -72,15 +73,21 @@ class TokenizerFiles:
     spelling: Spelling
     max_length: int | None
 
+    @property
+    def lower_cases(self) -> bool:
+        """Whether texts are lower-cased."""
+        normalizer = self.tokenizer.normalizer
+        return normalizer is not None and "A" not in normalizer.normalize_str("A")
+
 
 def _choose(folder: Path, name: str | None, model_type: str | None) -> TokenizerClass | None:
-    """The class that a folder's files belong to; `None` if only a `tokenizer.json` can say how texts are cut."""
+    """The tokenizer class of a folder; `None` if the class is unknown and only a `tokenizer.json` defines it."""
     whole = (folder / WHOLE).is_file()
-    said = name  # what a message names; the classes of both kinds of transformers' tokenizers read alike
+    declared = name  # for messages; the fast and the slow classes of transformers are read the same way
     name = name and name.removesuffix("Fast")
     if name in REFUSED:
         raise TokenizerError(
-            f"{folder}: tokenizer_class is {said!r}, which mlxbert does not read: {REFUSED[name]}",
+            f"{folder}: tokenizer_class is {declared!r}, which mlxbert does not read: {REFUSED[name]}",
             hint="choose a model with another tokenizer",
         )
     if name is None:
@@ -91,7 +98,7 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
         if missing and not whole:
             raise TokenizerError(
                 f"{folder}: no tokenizer.json and no {' and no '.join(missing)} in this folder, "
-                f"expected what {said or name} reads",
+                f"expected the files of {declared or name}",
                 hint=_wanted(folder, missing),
             )
         return kind
@@ -99,29 +106,30 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
         return None
     if name is not None:
         raise TokenizerError(
-            f"{folder}: tokenizer_class is {said!r}, without a tokenizer.json expected {', '.join(sorted(CLASSES))}",
-            hint="a tokenizer.json in the folder would be read whatever the class",
+            f"{folder}: tokenizer_class is {declared!r}, expected a tokenizer.json or one of "
+            f"{', '.join(sorted(CLASSES))}",
+            hint="with a tokenizer.json in the folder, any class can be read",
         )
     found = [kind for kind in CLASSES.values() if all((folder / file).is_file() for file in kind.files)]
     if not found:
         files = dict.fromkeys(" with ".join(kind.files) for kind in CLASSES.values())
         raise TokenizerError(
             f"{folder}: no tokenizer.json and no {', no '.join(files)} in this folder",
-            hint="give the folder that holds the vocabulary, too",
+            hint="use a folder that also has the vocabulary",
         )
     return found[0]
 
 
 def _wanted(folder: Path, missing: list[str]) -> str:
-    """What to do about missing files; models of SentencePiece go by many names, 30k-clean.model say."""
+    """The hint for missing files; SentencePiece models may have other names, for example 30k-clean.model."""
     others = sorted(folder.glob("*.model"))
     if len(missing) == len(others) == 1 and missing[0].endswith(".model"):
-        return f"if {others[0].name} is the model's, copy it to {missing[0]}"
-    return f"copy {' and '.join(missing)} of the model into it"
+        return f"if {others[0].name} is the vocabulary of the model, copy it to {missing[0]}"
+    return f"copy {' and '.join(missing)} of the model into the folder"
 
 
 def _known(tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> dict[str, str]:
-    """The special tokens by role, those that the vocabulary has."""
+    """The special tokens in the vocabulary, by role."""
     found = {role: tokens[role].content for role in ROLES if role in tokens}
     return {role: content for role, content in found.items() if tokenizer.token_to_id(content) is not None}
 
@@ -132,11 +140,13 @@ def _from_vocabulary(
     tokens = special_tokens(settings, kind.special, mask_lstrip=kind.mask_lstrip)
     special = {role: token.content for role, token in tokens.items()}
     tokenizer = kind.build(folder, settings, special)
-    if not kind.appends:
+    if not kind.appends_missing:
         for role in ("unk", "sep", "cls"):
             if tokenizer.token_to_id(special[role]) is None:
-                raise TokenizerError(f"{folder / kind.files[0]}: the {role} token {special[role]!r} is not in it")
-    add_tokens(tokenizer, collect(folder, settings, tokens, kind.special), folder, complete=kind.appends)
+                raise TokenizerError(
+                    f"{folder / kind.files[0]}: the {role} token {special[role]!r} is not in the vocabulary"
+                )
+    add_tokens(tokenizer, collect(folder, settings, tokens, kind.special), folder, complete=kind.appends_missing)
     tokenizer.post_processor = template(kind, tokenizer, special, settings)
     return tokenizer, _known(tokenizer, tokens)
 
@@ -152,13 +162,13 @@ def _read_whole(path: Path) -> Tokenizer:
         raise
     except Exception as problem:
         raise TokenizerError(f"{path}: damaged: {problem}", hint="download it again") from None
-    tokenizer.no_truncation()  # limits and padding saved by training runs: both are the caller's business here
+    tokenizer.no_truncation()  # truncation and padding saved by training runs; here the caller decides both
     tokenizer.no_padding()
     return tokenizer
 
 
 def _apply_switches(folder: Path, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
-    """What settings say beside a `tokenizer.json`: transformers lets them win over the file; so do we."""
+    """Applies the settings that override a `tokenizer.json`, as transformers does."""
     for part, kind, keys in (
         ("normalizer", normalizers.BertNormalizer, _BERT_SWITCHES),
         ("pre_tokenizer", pre_tokenizers.ByteLevel, _BYTE_SWITCHES),
@@ -172,7 +182,7 @@ def _apply_switches(folder: Path, tokenizer: Tokenizer, settings: Mapping[str, A
             setattr(tokenizer, part, step)
 
 
-def _there(tokenizer: Tokenizer, settings: Mapping[str, Any], role: str, token: AddedToken) -> bool:
+def _has_token(tokenizer: Tokenizer, settings: Mapping[str, Any], role: str, token: AddedToken) -> bool:
     return bool(settings.get(f"{role}_token")) or tokenizer.token_to_id(token.content) is not None
 
 
@@ -181,11 +191,11 @@ def _from_tokenizer_json(
 ) -> tuple[Tokenizer, dict[str, str]]:
     tokenizer = _read_whole(folder / WHOLE)
     _apply_switches(folder, tokenizer, settings)
-    # Folders name classes that their file is not of: the special tokens are those of the first that fits.
+    # Some folders name a class that does not match their file: use the special tokens of the first class that matches.
     for like in (kind, CLASSES["BertTokenizer"], CLASSES["XLMRobertaTokenizer"], None):
         tokens = special_tokens(settings, like.special if like else {}, mask_lstrip=bool(like and like.mask_lstrip))
-        if like is not kind or like is None:  # of a class that nobody named, only what there is counts
-            tokens = {role: token for role, token in tokens.items() if _there(tokenizer, settings, role, token)}
+        if like is not kind or like is None:  # for a guessed class, use only tokens that exist
+            tokens = {role: token for role, token in tokens.items() if _has_token(tokenizer, settings, role, token)}
         if like is not None and {"cls", "sep"} <= _known(tokenizer, tokens).keys():
             break
     add_tokens(tokenizer, collect(folder, settings, tokens, like.special if like else {}), folder, complete=False)
@@ -198,10 +208,10 @@ def _from_tokenizer_json(
 
 
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that lower-cases texts before anything else, as sentence-transformers does for `do_lower_case`.
+    """A copy that lower-cases texts first, as sentence-transformers does for `do_lower_case`.
 
     Raises:
-        TokenizerError: The vocabulary is damaged, and cannot be copied.
+        TokenizerError: The vocabulary is damaged and cannot be copied.
     """
     check_ids(tokenizer)
     with guarded("the vocabulary"):
@@ -212,7 +222,7 @@ def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _spelling(tokenizer: Tokenizer) -> Spelling:
-    """Found by looking at what the tokenizer makes of a word behind a space."""
+    """Finds the word markers by splitting a word after a space."""
     if isinstance(tokenizer.model, models.WordPiece):
         return Spelling("", tokenizer.model.continuing_subword_prefix)
     text = "a a"
@@ -224,19 +234,20 @@ def _spelling(tokenizer: Tokenizer) -> Spelling:
     return Spelling("" if mark in string.whitespace or mark == "a" else mark, "")
 
 
-def read_tokenizer(folder: Path) -> TokenizerFiles:
-    """The tokenizer of a model folder.
+def read_tokenizer(folder: Path | ModelFolder) -> TokenizerFiles:
+    """Reads the tokenizer of a model folder.
 
     Raises:
-        TokenizerError: There is none, or its files are damaged or of a kind mlxbert does not read.
+        TokenizerError: There is no tokenizer, or its files are damaged or of a kind that mlxbert does not read.
     """
-    with guarded(str(folder)):
-        return _read(folder)
+    folder = open_folder(folder)
+    with guarded(str(folder.transformer)):
+        return _read(folder.transformer, folder)
 
 
-def _read(folder: Path) -> TokenizerFiles:
+def _read(folder: Path, opened: ModelFolder) -> TokenizerFiles:
     settings = read_settings(folder)
-    kind = _choose(folder, *declared_class(folder, settings))
+    kind = _choose(folder, *declared_class(opened, settings))
     if kind is None or (folder / WHOLE).is_file():
         tokenizer, special = _from_tokenizer_json(folder, kind, settings)
     else:

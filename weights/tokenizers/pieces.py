@@ -1,4 +1,4 @@
-"""SentencePiece models to a `tokenizers` object that has no special tokens yet."""
+"""Builds a `tokenizers` object, without special tokens, from a SentencePiece model."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,23 +17,23 @@ Special = Mapping[str, str]
 Entries = list[tuple[str, float]]
 Settings = Mapping[str, Any]
 Layout = Callable[[SentencePieceModel, Special, Path], Entries]
-_SPACE = "\u2581"  # how SentencePiece writes a space
+_SPACE = "\u2581"  # the character that SentencePiece uses for a space
 
 
 def plain_layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
-    """The ids are those of the SentencePiece model."""
-    # A user-defined symbol has this score in sentencepiece 0.2, whatever its file says.
+    """The ids of the SentencePiece model."""
+    # sentencepiece 0.2 gives a user-defined symbol this score, whatever the file states.
     return [
         (text, (len(text.encode()) - 1) / 10 if kind == USER_DEFINED else score) for text, score, kind in model.pieces
     ]
 
 
 def _fairseq_layout(head: tuple[str, ...], skipped: int) -> Layout:
-    """The ids of models that fairseq trained: its own special tokens first, the mask last.
+    """The ids of models trained by fairseq: its own special tokens first, the mask token last.
 
     Args:
-        head: What stands before the pieces: roles, or spellings.
-        skipped: So many pieces at the beginning of the SentencePiece model have no place.
+        head: The tokens before the pieces, as roles or as strings.
+        skipped: How many pieces to skip at the start of the SentencePiece model.
     """
     expected = ("<unk>", "<s>", "</s>")
 
@@ -52,26 +52,26 @@ camembert_layout = _fairseq_layout(("<s>NOTUSED", "pad", "</s>NOTUSED", "unk", "
 
 
 def albert_layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
-    """The model's own ids; pieces like `2019,` are as good as never used, as ALBERT takes them apart."""
+    """The model's own ids; pieces like `2019,` get a score so low that they are never used, as ALBERT splits them."""
     return [
         (text, score - 100 if re.search(r"\d,$", text) else score) for text, score in plain_layout(model, special, path)
     ]
 
 
 def _merges_of(entries: Entries) -> list[tuple[str, str]]:
-    """The merges behind a vocabulary of pairs: every way to put a piece together, the best scores first."""
+    """The merges of a BPE vocabulary: every way to split a piece in two known pieces, best scores first."""
     numbers = {text: number for number, (text, _) in enumerate(entries)}
     found = []
     for text, score in entries:
-        for cut in range(1, len(text)):
-            left, right = text[:cut], text[cut:]
+        for at in range(1, len(text)):
+            left, right = text[:at], text[at:]
             if left in numbers and right in numbers:
                 found.append((-score, numbers[left], numbers[right], left, right))
     return [(left, right) for *_, left, right in sorted(found)]
 
 
 def _model(model: SentencePieceModel, entries: Entries, unknown: str) -> models.Model:
-    """The pieces under a layout; texts that no piece has become `unknown`."""
+    """The model with the ids of a layout; text that no piece covers becomes `unknown`."""
     place = next((place for place, (text, _) in enumerate(entries) if text in (unknown, model.unknown)), 0)
     if model.kind == "unigram":
         return models.Unigram(entries, unk_id=place, byte_fallback=model.byte_fallback)
@@ -89,12 +89,12 @@ class PieceRules:
     """How a class reads a SentencePiece model.
 
     Attributes:
-        file: The model's name.
-        layout: Which ids the pieces have.
-        lower_case: Whether the class lower-cases unless told not to; `None` if it has no such switch.
-        accents_and_quotes: Whether it drops accents unless told not to, and writes '' and `` as ".
-        words: Whether it cuts at spaces first, so that offsets never include one.
-        punctuation: Whether it has a switch to cut at punctuation.
+        file: The file name of the SentencePiece model.
+        layout: Assigns ids to the pieces.
+        lower_case: The default of the `do_lower_case` setting; `None` if the class has no such setting.
+        accents_and_quotes: Whether it removes accents by default, and replaces '' and `` by ".
+        words: Whether it splits at spaces first, so that offsets never include a space.
+        punctuation: Whether it has a setting to split at punctuation.
     """
 
     file: str
@@ -117,17 +117,17 @@ class PieceRules:
         if model.charsmap:
             steps.append(normalizers.Precompiled(model.charsmap))
         if model.collapse_spaces and not words:
-            # Last, as the table of replacements leaves nothing or a space where control characters stood.
+            # Last, because the replacement table maps control characters to nothing or to a space.
             steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
         return normalizers.Sequence(steps)
 
     def __call__(self, folder: Path, settings: Settings, special: Special) -> Tokenizer:
-        """The tokenizer of a folder."""
+        """Builds the tokenizer of a folder."""
         path = folder / self.file
         model = read_sentencepiece(path)
         check_charsmap(path, model.charsmap[:4], len(model.charsmap))
         spaced = switch(folder, settings, "add_prefix_space", default=model.dummy_prefix)
-        words = self.words and model.collapse_spaces and spaced  # else a word's space would be lost
+        words = self.words and model.collapse_spaces and spaced  # otherwise the space before a word would be lost
         try:
             tokenizer = Tokenizer(_model(model, self.layout(model, special, path), special["unk"]))
             tokenizer.normalizer = self._normalizer(model, folder, settings, words=words)
@@ -135,16 +135,16 @@ class PieceRules:
             if isinstance(problem, TokenizerError):
                 raise
             raise TokenizerError(f"{path}: damaged: {problem}") from None
-        cuts: list[pre_tokenizers.PreTokenizer] = []
+        splits: list[pre_tokenizers.PreTokenizer] = []
         if words:
-            cuts.append(pre_tokenizers.WhitespaceSplit())
+            splits.append(pre_tokenizers.WhitespaceSplit())
         if self.punctuation and switch(folder, settings, "split_by_punct", default=False):
-            cuts.append(pre_tokenizers.Punctuation(behavior="isolated"))
-        scheme = "always" if spaced else "never"  # where texts keep a space of their own, this adds no second one
+            splits.append(pre_tokenizers.Punctuation(behavior="isolated"))
+        scheme = "always" if spaced else "never"  # adds no second space to a text that starts with one
         if spaced and not model.collapse_spaces:
             tokenizer.normalizer = normalizers.Sequence([tokenizer.normalizer, normalizers.Prepend(_SPACE)])
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [*cuts, pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)]
+            [*splits, pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)]
         )
         tokenizer.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
         control = [piece.text for piece in model.pieces if piece.type == CONTROL]

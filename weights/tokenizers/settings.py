@@ -1,4 +1,4 @@
-"""What the files beside a vocabulary say: special tokens, added tokens, switches."""
+"""The settings files of a tokenizer: class, special tokens, added tokens and flags."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -7,36 +7,37 @@ from typing import Any
 from tokenizers import AddedToken
 
 from mlxbert.errors import MlxbertError, TokenizerError
-from mlxbert.weights.config_json import read_config, read_json
+from mlxbert.weights.config_json import read_json
+from mlxbert.weights.folder import ModelFolder
 
 ROLES = ("unk", "sep", "pad", "cls", "mask")
-NAMED = ("bos", "eos", *ROLES)  # in the order in which transformers adds what a vocabulary lacks
+SPECIAL_ROLES = ("bos", "eos", *ROLES)  # in the order in which transformers adds missing ones
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _NO_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "AutoTokenizer")
 
 
 def _check(path: Path, values: Mapping[str, Any]) -> None:
-    """Refuses values that would else be taken for none."""
+    """Refuses invalid values that would otherwise be ignored."""
 
     def refuse(key: str, expected: str) -> TokenizerError:
         return TokenizerError(f"{path}: {key} is {values[key]!r:.60}, expected {expected}")
 
-    for key in (f"{role}_token" for role in NAMED):
+    for key in (f"{role}_token" for role in SPECIAL_ROLES):
         if values.get(key) is not None and content_of(values[key]) is None:
-            raise refuse(key, 'a string, a table with "content", or null')
+            raise refuse(key, 'a string, an object with "content", or null')
     for key in _LISTS:
         entries = values.get(key)
         listed = entries.values() if isinstance(entries, dict) else entries or []
         if not isinstance(listed, Iterable) or isinstance(listed, str) or None in map(content_of, listed):
-            raise refuse(key, "a list of tokens, or a table of them")
+            raise refuse(key, "a list or an object of tokens")
     limit = values.get("model_max_length")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float)):
         raise refuse("model_max_length", "a number or null")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """`tokenizer_config.json`, completed by `special_tokens_map.json`; empty where there are none."""
+    """Reads `tokenizer_config.json`, completed by `special_tokens_map.json`; empty if there are none."""
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
@@ -46,16 +47,16 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def declared_class(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The tokenizer class that the files name, and the type of the model."""
+def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The tokenizer class that the files name, or else the `model_type`."""
     try:
-        config = read_config(folder).values
-    except MlxbertError:  # a tokenizer alone, or a file that whoever needs it will complain about
+        config = folder.config_json.values
+    except MlxbertError:  # a tokenizer alone, or an invalid config.json, which its reader reports
         config = {}
     for values in (settings, config):
         name = values.get("tokenizer_class")
         if name is not None and not isinstance(name, str):
-            raise TokenizerError(f"{folder}: tokenizer_class is {name!r}, expected the name of a class")
+            raise TokenizerError(f"{folder.transformer}: tokenizer_class is {name!r}, expected the name of a class")
         if name and name not in _NO_CLASS:
             return name, None
     kind = config.get("model_type")
@@ -63,7 +64,7 @@ def declared_class(folder: Path, settings: Mapping[str, Any]) -> tuple[str | Non
 
 
 def flag(folder: Path, settings: Mapping[str, Any], key: str) -> bool | None:
-    """A switch of `tokenizer_config.json`, `None` where it says nothing."""
+    """A flag in `tokenizer_config.json`; `None` if it is missing or null."""
     value = settings.get(key)
     if value is not None and not isinstance(value, bool):
         raise TokenizerError(f"{folder}/tokenizer_config.json: {key} is {value!r}, expected true, false or null")
@@ -71,20 +72,20 @@ def flag(folder: Path, settings: Mapping[str, Any], key: str) -> bool | None:
 
 
 def switch(folder: Path, settings: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    """A switch of `tokenizer_config.json` or its default."""
+    """A flag in `tokenizer_config.json`, or its default."""
     value = flag(folder, settings, key)
     return default if value is None else value
 
 
 def content_of(value: object) -> str | None:
-    """A token as the files write it: plain, or `{"content": …}`."""
+    """The string of a token entry: the entry itself, or its `content`; `None` if the entry is invalid."""
     if isinstance(value, Mapping):
         value = value.get("content")
     return value if isinstance(value, str) else None
 
 
 def make_token(content: str, entry: object, **flags: bool) -> AddedToken:
-    """A token to be recognised in the text before anything else, with the flags its file gives it."""
+    """A token to be matched before the text is split, with the flags of its entry."""
     if isinstance(entry, Mapping):
         flags |= {key: bool(entry[key]) for key in _FLAGS if key in entry}
     return AddedToken(content, **flags)
@@ -93,9 +94,9 @@ def make_token(content: str, entry: object, **flags: bool) -> AddedToken:
 def special_tokens(
     settings: Mapping[str, Any], defaults: Mapping[str, str], *, mask_lstrip: bool
 ) -> dict[str, AddedToken]:
-    """The special tokens by role, bos and eos included: what the settings say, else the defaults."""
+    """The special tokens by role, bos and eos included: from the settings, else the defaults."""
     found = {}
-    for role in NAMED:
+    for role in SPECIAL_ROLES:
         entry = settings.get(f"{role}_token")
         content = content_of(entry) or defaults.get(role)
         if content is not None:
@@ -105,7 +106,7 @@ def special_tokens(
 
 
 def never_split(folder: Path, settings: Mapping[str, Any], vocab: Mapping[str, int]) -> list[AddedToken]:
-    """Words of the vocabulary that are not to be split."""
+    """The words of the vocabulary that the tokenizer must not split."""
     tokens = settings.get("never_split") or []
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise TokenizerError(f"{folder}/tokenizer_config.json: never_split is {tokens!r}, expected a list of strings")

@@ -1,4 +1,4 @@
-"""`vocab.txt`, or `vocab.json` and `merges.txt`, to a `tokenizers` object that has no special tokens yet."""
+"""Builds a `tokenizers` object, without special tokens, from `vocab.txt`, or from `vocab.json` and `merges.txt`."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -27,20 +27,20 @@ def _lines(path: Path) -> list[str]:
 
 
 def _is_cased(vocab: Mapping[str, int]) -> bool:
-    """Whether a vocabulary was made from text that kept its capitals: more than one token in a hundred has one."""
+    """Whether a vocabulary is cased: more than one token in a hundred contains a capital letter."""
     capitals = sum(token != token.lower() for token in vocab if not token.startswith("["))
     return capitals > len(vocab) / 100
 
 
 def word_piece(folder: Path, settings: Mapping[str, Any], special: Special) -> Tokenizer:
-    """A `vocab.txt`, a token a line."""
+    """Builds a WordPiece tokenizer from a `vocab.txt` with one token per line."""
     vocab = {line: number for number, line in enumerate(_lines(folder / "vocab.txt"))}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=special["unk"], max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=switch(folder, settings, "tokenize_chinese_chars", default=True),
         strip_accents=flag(folder, settings, "strip_accents"),
-        # transformers lower-cases unless told not to, and so breaks a cased vocabulary without settings beside it.
+        # transformers lower-cases by default, which breaks a cased vocabulary that has no settings.
         lowercase=switch(folder, settings, "do_lower_case", default=not _is_cased(vocab)),
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -52,17 +52,17 @@ def word_piece(folder: Path, settings: Mapping[str, Any], special: Special) -> T
 def _merges(path: Path) -> list[tuple[str, str]]:
     merges = []
     for number, line in enumerate(_lines(path), start=1):
-        if number == 1 and line.startswith("#version"):  # further lines with # merge the sign itself
+        if number == 1 and line.startswith("#version"):  # later lines that start with # are merges of "#"
             continue
         left, _, right = line.partition(" ")
         if not left or not right or " " in right:
-            raise TokenizerError(f"{path}: line {number} is {line!r:.60}, expected two tokens and a space between them")
+            raise TokenizerError(f"{path}: line {number} is {line!r:.60}, expected two tokens separated by a space")
         merges.append((left, right))
     return merges
 
 
 def byte_pairs(folder: Path, settings: Mapping[str, Any], special: Special) -> Tokenizer:
-    """A `vocab.json` and a `merges.txt`: pairs of bytes, merged in the order of the lines."""
+    """Builds a byte-level BPE tokenizer from a `vocab.json` and a `merges.txt`, whose lines are in merge order."""
     path = folder / "vocab.json"
     vocab = read_json(path, TokenizerError)
     numbers = sorted(number for number in vocab.values() if type(number) is int)
@@ -71,8 +71,8 @@ def byte_pairs(folder: Path, settings: Mapping[str, Any], special: Special) -> T
         raise TokenizerError(f"{path}: {wrong[0]!r} has id {wrong[1]!r:.40}, expected a whole number")
     for before, number in pairwise([-1, *numbers]):
         if number != before + 1:
-            what = "stands twice" if number == before else "follows"
-            raise TokenizerError(f"{path}: id {number} {what} after {before}, expected each id from 0 once")
+            what = "appears twice" if number == before else f"follows {before}"
+            raise TokenizerError(f"{path}: id {number} {what}, expected each id from 0 once")
     spaced = switch(folder, settings, "add_prefix_space", default=False)
     merges = _merges(folder / "merges.txt")
     try:
@@ -80,7 +80,7 @@ def byte_pairs(folder: Path, settings: Mapping[str, Any], special: Special) -> T
     except Exception as problem:  # the library names the token
         raise TokenizerError(
             f"{folder / 'merges.txt'}: {problem}, expected tokens of vocab.json only",
-            hint="the files must be of one model",
+            hint="both files must be from the same model",
         ) from None
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
     tokenizer.decoder = decoders.ByteLevel()

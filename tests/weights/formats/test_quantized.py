@@ -102,7 +102,7 @@ def b(made: Path, tmp_path: Path) -> Path:
 def test_the_layout_is_that_of_mlx(bits: int, group: int, a: Path, tmp_path: Path) -> None:
     found = mlxbert.convert(a, tmp_path / "b", quantize=bits, group_size=group)
     assert check_manifest(found)["left_out"] == []
-    assert found.difference["tensors"]["rounded"] > 0 and found.difference["outputs"]["last_hidden_state"] > 0
+    assert found.difference.tensors.rounded > 0 and (found.difference.outputs.last_hidden_state or 0) > 0
     assert read_config(tmp_path / "b")["quantization"] == {"group_size": group, "bits": bits}
     header = (tmp_path / "b" / "model.safetensors").read_bytes()[8:400]
     assert b'"format":"mlx"' in header.replace(b" ", b"")
@@ -143,7 +143,7 @@ def test_packed_and_expanded_give_the_same_numbers(bits: int, family: str, tmp_p
     ours, theirs = parameters(expanded), parameters(whole)
     for name, array in theirs.items():
         if array.ndim == 2 and array.shape[1] % 32 == 0:
-            assert (mx.abs(ours[name] - array) <= how.steps(array)).all().item(), name
+            assert (mx.abs(ours[name] - array) <= how.rounding_error(array)).all().item(), name
         elif array.ndim != 2:
             assert mx.array_equal(ours[name], array).item(), name
 
@@ -203,7 +203,7 @@ def test_other_widths_are_read(bits: int, a: Path) -> None:
     change_config(a, quantization={"bits": bits})  # groups of 64, if nothing is said
     found = parameters(network(a))
     for name, other in parameters(whole).items():
-        near = how.steps(other) if name.endswith("layers.1.attention.query.weight") else mx.array(0.0)
+        near = how.rounding_error(other) if name.endswith("layers.1.attention.query.weight") else mx.array(0.0)
         assert (mx.abs(found[name] - other) <= near).all().item(), name
     assert apart(network(a, packed=True), network(a), "bert") <= 1e-3
 
@@ -265,7 +265,7 @@ DAMAGES: dict[str, Callable[[Arrays], None]] = {
     "scales of one axis": _changed(f"{QUERY}.scales", lambda x: x.flatten()),
     "scales of none": _changed(f"{QUERY}.scales", lambda x: x[0, 0]),
     "scales of whole numbers": _changed(f"{QUERY}.scales", lambda x: x.astype(mx.int32)),
-    "biases turned": _changed(f"{QUERY}.biases", lambda x: x.T),
+    "biases transposed": _changed(f"{QUERY}.biases", lambda x: x.T),
     "words of another kind": _changed(f"{QUERY}.weight", lambda x: x.view(mx.int32)),
     "words of floats": _changed(f"{QUERY}.weight", lambda x: x.astype(mx.float32)),
     "fewer words": _changed(f"{QUERY}.weight", lambda x: x[:, :8]),

@@ -77,7 +77,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, whole: bytes, part: int) ->
 def test_an_absurd_length_of_the_header_is_refused(tmp_path: Path, length: int) -> None:
     path = tmp_path / "x"
     path.write_bytes(struct.pack("<Q", length) + b'{"a": 1}' + bytes(100))
-    with pytest.raises(CheckpointError, match="truncated or no safetensors file"):
+    with pytest.raises(CheckpointError, match="truncated or not a safetensors file"):
         read_header(path)
 
 
@@ -92,20 +92,20 @@ def test_a_header_that_is_no_json_is_refused(tmp_path: Path, header: bytes) -> N
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        ([], "expected an object, found list"),
+        ([], "expected a JSON object, found list"),
         ({"a": 5}, "'a' has no dtype, shape and data_offsets"),
         ({"a": {"dtype": "F32"}}, "'a' has no dtype"),
         (changed("b", data_offsets=[24]), "'b' has no dtype"),
         (changed("b", data_offsets=[24.0, 32.0]), "'b' has no dtype"),
         (changed("b", data_offsets=["24", "32"]), "'b' has no dtype"),
         (changed("b", shape="4"), "'b' has no dtype"),
-        (changed("b", data_offsets=[20, 28]), "'b' begins at byte 20, expected 24"),
-        (changed("b", data_offsets=[25, 33]), "'b' lies at bytes 25 to 33, there are 32"),
-        (changed("b", data_offsets=[32, 24]), "'b' lies at bytes 32 to 24"),
-        (changed("a", data_offsets=[-24, 0]), "'a' lies at bytes -24 to 0"),
+        (changed("b", data_offsets=[20, 28]), "'b' starts at byte 20, expected 24"),
+        (changed("b", data_offsets=[25, 33]), "'b' is at bytes 25 to 33, but there are 32"),
+        (changed("b", data_offsets=[32, 24]), "'b' is at bytes 32 to 24"),
+        (changed("a", data_offsets=[-24, 0]), "'a' is at bytes -24 to 0"),
         (changed("b", data_offsets=[24, 30]), "'b' of F16 [4] has 6 bytes"),
-        (changed("b", shape=[3], data_offsets=[24, 30]), "2 bytes behind the last tensor"),
-        (changed("a", shape=[2, 2], data_offsets=[0, 16]), "'b' begins at byte 24, expected 16"),
+        (changed("b", shape=[3], data_offsets=[24, 30]), "2 bytes after the last tensor"),
+        (changed("a", shape=[2, 2], data_offsets=[0, 16]), "'b' starts at byte 24, expected 16"),
         (changed("b", dtype="F12"), "'b' has dtype 'F12'"),
         (changed("b", dtype="f16"), "'b' has dtype 'f16'"),
         (changed("b", shape=[-4]), "'b' has shape [-4]"),
@@ -113,9 +113,9 @@ def test_a_header_that_is_no_json_is_refused(tmp_path: Path, header: bytes) -> N
         (changed("b", shape=[True, 4]), "'b' has shape [True, 4]"),
         (changed("b", shape=[4.0]), "'b' has shape [4.0]"),
         (changed("b", shape=[2**62, 4]), "has shape [4611686018427387904, 4]"),
-        ({}, "32 bytes behind the last tensor"),
-        (ENTRIES | {"__metadata__": {"format": 5}}, "__metadata__ is no table of strings"),
-        (ENTRIES | {"__metadata__": "pt"}, "__metadata__ is no table of strings"),
+        ({}, "32 bytes after the last tensor"),
+        (ENTRIES | {"__metadata__": {"format": 5}}, "__metadata__ is not an object of strings"),
+        (ENTRIES | {"__metadata__": "pt"}, "__metadata__ is not an object of strings"),
     ],
 )
 def test_a_damaged_header_is_refused_in_words(tmp_path: Path, header: object, said: str) -> None:
@@ -195,6 +195,6 @@ def test_an_empty_tensor_of_absurd_shape_is_survived(shape: list[int]) -> None:
 def test_a_pointer_of_git_lfs_is_told_from_a_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 440449768\n", encoding="utf-8")
-    with pytest.raises(CheckpointError, match="pointer of Git LFS") as caught:
+    with pytest.raises(CheckpointError, match="Git LFS pointer") as caught:
         read_header(path)
     assert "git lfs pull" in str(caught.value.hint)

@@ -105,8 +105,8 @@ def test_of_the_weights_only_the_header_is_sent(machine: Machine, tiny: Path) ->
 def test_an_inspected_model_does_not_pass_for_a_whole_one(machine: Machine) -> None:
     machine.inspect()
     machine.run("models", "path", NAME).fails(1, f"{NAME}: not in the cache\n")
-    machine.run(*FILL, "--offline").fails(1, "not in the cache, and the hub may not be asked (offline)")
-    machine.run("inspect", NAME, "--offline").fails(1, "not in the cache, and the hub may not be asked (offline)")
+    machine.run(*FILL, "--offline").fails(1, "not in the cache, and downloads are disabled (offline)")
+    machine.run("inspect", NAME, "--offline").fails(1, "not in the cache, and downloads are disabled (offline)")
     (listed,) = machine.run("models", "list").lines
     assert [revision["complete"] for model in listed["models"][1:] for revision in model["revisions"]] == [False]
     machine.hub.forget()
@@ -129,8 +129,8 @@ def test_what_was_inspected_can_be_removed(machine: Machine) -> None:
 def test_a_commit_that_was_inspected_does_not_pass_for_a_whole_one(machine: Machine) -> None:
     at = ("--revision", machine.commit)
     machine.inspect(*at)
-    machine.run(*FILL, *at, "--offline").fails(1, "the cache holds no configuration with weights, and the hub")
-    machine.run("models", "path", NAME, *at).fails(1, "the cache holds no configuration with weights\n")
+    machine.run(*FILL, *at, "--offline").fails(1, "the cache has no configuration with weights, and downloads")
+    machine.run("models", "path", NAME, *at).fails(1, "the cache has no configuration with weights\n")
     assert machine.run(*FILL, *at).status == 0
     assert (machine.snapshot / WEIGHTS).is_file()
 
@@ -207,9 +207,9 @@ def test_weights_that_are_here_are_read_here(machine: Machine, tiny: Path) -> No
     ("change", "said"),
     [
         (lambda data: data[:-1], "truncated: tensor"),
-        (lambda data: data + b"\0", "1 bytes behind the last tensor: damaged"),
-        (lambda data: data[:5], "truncated or no safetensors file: 5 bytes"),
-        (lambda data: b"", "truncated or no safetensors file: 0 bytes"),
+        (lambda data: data + b"\0", "1 bytes after the last tensor"),
+        (lambda data: data[:5], "truncated or not a safetensors file: 5 bytes"),
+        (lambda data: b"", "truncated or not a safetensors file: 0 bytes"),
         (lambda data: struct.pack("<Q", 10**9) + data[8:], "header of 1000000000"),
         (lambda data: data[:8] + b"x" + data[9:], "damaged header: not valid JSON"),
         (lambda data: data.replace(b'"shape":[24,16]', b'"shape":[16,16]'), "damaged header: tensor"),
@@ -236,7 +236,7 @@ def test_an_unknown_tensor_is_named_with_the_file_on_the_hub(machine: Machine, t
 
 def test_a_hub_that_cannot_send_a_part_is_refused(machine: Machine) -> None:
     machine.repository.whole = True
-    machine.run("inspect", NAME).fails(1, "asked for 8 bytes of model.safetensors", f"models download {NAME}`")
+    machine.run("inspect", NAME).fails(1, "requested 8 bytes of model.safetensors", f"models download {NAME}`")
     machine.repository.whole = False
     machine.repository.dropped[WEIGHTS] = 3
     machine.run("inspect", NAME).fails(1, NAME, "hint: ")
@@ -245,4 +245,4 @@ def test_a_hub_that_cannot_send_a_part_is_refused(machine: Machine) -> None:
 def test_files_of_a_gated_model_are_refused(machine: Machine, tiny: Path) -> None:
     machine.inspect()
     machine.repository.gated = True
-    machine.run("inspect", NAME).fails(1, "give access on request", "hint: ask for it")
+    machine.run("inspect", NAME).fails(1, "access is restricted", "hint: request access")

@@ -97,7 +97,7 @@ def test_a_table_of_replacements_must_be_as_large_as_it_says(tmp_path: Path) -> 
     assert found.tokenizer.encode("A", add_special_tokens=False).tokens[-1] == "\u2581a"[-1]
     nested = {"type": "Sequence", "normalizers": [precompiled(charsmap(2**32 - 4))]}
     for number, steps in enumerate((precompiled(charsmap(2**32 - 4)), nested, precompiled(b"\xff\xff\xff\xff"))):
-        assert "expected 429496729" in refusal(unigram(tmp_path / str(number), steps=steps))
+        assert "expected at least 429496729" in refusal(unigram(tmp_path / str(number), steps=steps))
 
 
 def test_so_must_that_of_a_sentencepiece_model(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_so_must_that_of_a_sentencepiece_model(tmp_path: Path) -> None:
         if promised == 1024:
             assert read_tokenizer(folder).tokenizer.normalizer.normalize_str("A") == "a"
         else:
-            assert "a table of replacements of 1030 bytes, expected 2147483648 and more" in refusal(folder)
+            assert "1030 bytes, expected at least 2147483648" in refusal(folder)
 
 
 def test_a_vocabulary_with_an_id_of_billions_is_not_copied(tmp_path: Path) -> None:
@@ -128,16 +128,16 @@ def test_steps_that_each_double_a_text_are_few(tmp_path: Path) -> None:
         if number == MAX_BYTE_STEPS:
             load_tokenizer(folder, tiny_config())
         else:
-            assert "names ByteLevel 9 times, expected at most 8" in refusal(folder)
+            assert "has 9 ByteLevel steps, expected at most 8" in refusal(folder)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("compiled_", "compiled\\u005f", "expected 4294967295 and more"),
-        ("_charsmap", "_char\\u0073map", "expected 4294967295 and more"),
-        ('"////', '"\\/\\/\\/\\/', "expected 4294967295 and more"),
-        ('"////', '"\\u002f\\u002f\\u002F/', "expected 4294967295 and more"),
+        ("compiled_", "compiled\\u005f", "expected at least 4294967295"),
+        ("_charsmap", "_char\\u0073map", "expected at least 4294967295"),
+        ('"////', '"\\/\\/\\/\\/', "expected at least 4294967295"),
+        ('"////', '"\\u002f\\u002f\\u002F/', "expected at least 4294967295"),
         ("compiled_", "compiled\\u005z", "damaged: Invalid"),
         ("compiled_", "compiled\\u005f\\ud800", "damaged: 'utf-8' codec can't encode"),
         ('"normalizer": ', '"\\u006eormalizer": ' + "[" * 100_000, "damaged: "),

@@ -217,16 +217,20 @@ def test_special_tokens_beside_a_tokenizer_json_are_recognised(tmp_path: Path) -
         ({}, "XLMRobertaTokenizer", "no tokenizer.json and no sentencepiece.bpe.model"),
         ({"spm.model": b""}, "AlbertTokenizer", "no tokenizer.json and no spiece.model"),
         ({**byte_files(), "vocab.json": "[]"}, "RobertaTokenizer", "vocab.json: expected a JSON object"),
-        ({**byte_files(), "vocab.json": {"a": 0, "b": 2}}, "RobertaTokenizer", "vocab.json: id 2 follows after 0"),
-        ({**byte_files(), "vocab.json": {"a": 0, "b": 0}}, "RobertaTokenizer", "vocab.json: id 0 stands twice"),
+        ({**byte_files(), "vocab.json": {"a": 0, "b": 2}}, "RobertaTokenizer", "vocab.json: id 2 follows 0"),
+        ({**byte_files(), "vocab.json": {"a": 0, "b": 0}}, "RobertaTokenizer", "vocab.json: id 0 appears twice"),
         ({**byte_files(), "vocab.json": {"a": "0"}}, "RobertaTokenizer", "vocab.json: 'a' has id '0'"),
         ({**byte_files(), "vocab.json": {"a": 0, "b": True}}, "RobertaTokenizer", "'b' has id True"),
         (byte_files(merges=["i n", "x y"]), "RobertaTokenizer", r"merges\.txt: .*`x` out of vocabulary"),
         (byte_files(merges=["i n", "in"]), "RobertaTokenizer", r"merges\.txt: line 3 is 'in'"),
         (byte_files(merges=["i n g"]), "RobertaTokenizer", r"merges\.txt: line 2 is 'i n g'"),
-        (byte_files(BYTE_TOKENS[1:]), "RobertaTokenizer", "the cls token '<s>' is not in it"),
+        (byte_files(BYTE_TOKENS[1:]), "RobertaTokenizer", "the cls token '<s>' is not in the vocabulary"),
         ({FAIRSEQ: pieces_file([*HEAD[::-1], *PIECES])}, "XLMRobertaTokenizer", "starts with </s> <s> <unk>, expected"),
-        ({"spiece.model": pieces_file([*HEAD, *PIECES])}, "AlbertTokenizer", r"the sep token '\[SEP\]' is not in it"),
+        (
+            {"spiece.model": pieces_file([*HEAD, *PIECES])},
+            "AlbertTokenizer",
+            r"the sep token '\[SEP\]' is not in the vocabulary",
+        ),
         ({FAIRSEQ: pieces_file([*HEAD, *PIECES], normalizer={2: b"xy"})}, "CamembertTokenizer", "model: damaged"),
         ({}, 5, "tokenizer_class is 5"),
     ],
@@ -248,9 +252,9 @@ def test_a_library_that_panics_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("others", "hint"), [
-    (["30k-clean.model"], "if 30k-clean.model is the model's, copy it to spiece.model"),
-    (["a.model", "b.model"], "copy spiece.model of the model into it"),
-    ([], "copy spiece.model of the model into it"),
+    (["30k-clean.model"], "if 30k-clean.model is the vocabulary of the model, copy it to spiece.model"),
+    (["a.model", "b.model"], "copy spiece.model of the model into the folder"),
+    ([], "copy spiece.model of the model into the folder"),
 ])  # fmt: skip
 def test_a_model_under_another_name_is_pointed_out(others: list[str], hint: str, tmp_path: Path) -> None:
     with pytest.raises(TokenizerError) as caught:

@@ -143,12 +143,12 @@ def test_added_tokens_get_the_ids_of_their_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "added", "named"),
     [
-        ({}, {"<x>": NEXT + 7}, "'<x>' should have id"),
-        ({}, {"the": 0}, "'the' should have id 0"),
+        ({}, {"<x>": NEXT + 7}, "'<x>' has id 52"),
+        ({}, {"the": 0}, "'the' has id 5 in the vocabulary, expected 0"),
         ({}, ["<x>"], "expected a JSON object"),
         ({}, {"<x>": "5", "<y>": NEXT}, "<x>"),
-        ({"added_tokens_decoder": {"many": {"content": "<x>"}}}, None, "'many' is no token"),
-        ({"added_tokens_decoder": {str(NEXT): {"text": "<x>"}}}, None, "is no token"),
+        ({"added_tokens_decoder": {"many": {"content": "<x>"}}}, None, "'many' is not a token"),
+        ({"added_tokens_decoder": {str(NEXT): {"text": "<x>"}}}, None, "is not a token"),
         ({"added_tokens_decoder": {str(NEXT): {"content": "<x>", "special": True}, "9": "special"}}, None, "special"),
         ({"added_tokens_decoder": ["<x>"]}, None, "added_tokens_decoder"),
         ({"never_split": [1]}, None, "never_split"),
@@ -186,7 +186,7 @@ def test_special_tokens_are_those_that_the_settings_name(tmp_path: Path, mask: o
 
 def test_a_role_without_a_token_is_left_out(tmp_path: Path) -> None:
     assert "mask" not in read_tokenizer(write(tmp_path, [*VOCAB[:4], *VOCAB[5:]])).special
-    with pytest.raises(TokenizerError, match=r"the sep token '</s>' is not in it"):
+    with pytest.raises(TokenizerError, match=r"the sep token '</s>' is not in the vocabulary"):
         read_tokenizer(write(tmp_path, VOCAB, {"sep_token": "</s>"}))
 
 

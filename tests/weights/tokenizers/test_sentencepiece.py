@@ -80,10 +80,10 @@ def test_models_of_another_kind_are_refused_by_name(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "0 of 0 pieces are for the unknown, expected 1"),
+        (b"", "0 of 0 pieces are of type unknown, expected 1"),
         (pieces_file(plain("a")), "0 of 1 pieces"),
         (pieces_file([*HEAD, ("b", 0.0, UNKNOWN)]), "2 of 4 pieces"),
-        (pieces_file([*HEAD, *plain("a", "a")]), "stands twice"),
+        (pieces_file([*HEAD, *plain("a", "a")]), "appears twice"),
         (pieces_file([*HEAD, ("a", 0.0, UNUSED)]), "unused pieces"),
         (pieces_file([*HEAD, ("a", 0.0, USER_DEFINED)], trainer={3: 2}), "user-defined symbols"),
         (pieces_file([*HEAD, ("a", 0.0, 7)]), "damaged.* score 0.0 and type 7"),
@@ -92,8 +92,8 @@ def test_models_of_another_kind_are_refused_by_name(
         (pieces_file([*HEAD, ("", 0.0, NORMAL)]), "damaged.* is b''"),
         (field(1, field(1, b"\xff") + field(2, 0.0)), "not UTF-8"),
         (b"not a model", "damaged, expected a SentencePiece model"),
-        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "no number at byte"),
-        (WHOLE + b"\x0b", "no field at byte"),
+        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "no valid varint at byte"),
+        (WHOLE + b"\x0b", "no valid field at byte"),
         (b"\x00\x00" + WHOLE, "field at byte 0"),
     ],
 )

@@ -1,6 +1,7 @@
-"""Weights in ONNX graphs, as torch exports them; the onnx package parses the file.
+"""Weights in ONNX graphs exported by torch; the onnx package parses the file.
 
-The file is mapped and parsed at once; tensors in files beside it are mapped one by one. Nothing is run. Format:
+The file is mapped and parsed as a whole; tensors in external files are mapped one by one. The graph is never executed.
+Format:
 https://onnx.ai/onnx/repo-docs/IR.html.
 """
 
@@ -18,7 +19,7 @@ from mlxbert.weights.formats.onnx import graph
 from mlxbert.weights.formats.onnx.graph import Source
 from mlxbert.weights.formats.onnx.tensors import Initializer, read_initializers
 
-MAX_FILE = 2**31 - 1  # bytes, the limit of the format itself
+MAX_FILE = 2**31 - 1  # bytes, the limit of the format
 _AGAIN = "download the model again"
 
 
@@ -29,7 +30,7 @@ def _parse(path: Path) -> Any:
     except ImportError:
         raise CheckpointError(
             f"{path}: reading ONNX needs the onnx package, which is not installed",
-            hint='pip install "mlxbert[onnx]", or: pip install onnx',
+            hint='run pip install "mlxbert[onnx]", or pip install onnx',
         ) from None
     try:
         size = path.stat().st_size
@@ -47,8 +48,8 @@ def _parse(path: Path) -> Any:
         raise CheckpointError(f"{path}: damaged, expected an ONNX model ({problem!s:.80})", hint=_AGAIN) from None
 
 
-def _is_text(graph: Any) -> bool:
-    """Whether all names are text; some versions of protobuf give bytes for what is no UTF-8, others raise."""
+def _has_valid_names(graph: Any) -> bool:
+    """Whether all names are strings; for invalid UTF-8 some versions of protobuf return bytes, others raise."""
     notes = [note for node in graph.node for note in node.metadata_props]
     notes += [note for proto in graph.initializer for note in proto.external_data]
     texts = [text for note in notes for text in (note.key, note.value)]
@@ -60,10 +61,10 @@ def _is_text(graph: Any) -> bool:
 
 
 def _open(path: Path) -> tuple[dict[str, list[Source]], dict[str, Initializer], tuple[str, ...]]:
-    """Parameters, initializers, and the names of those that are no parameters."""
+    """Parses a graph into parameters, initializers, and the names of initializers that are not parameters."""
     model = _parse(path)
     try:
-        if not _is_text(model.graph):
+        if not _has_valid_names(model.graph):
             raise CheckpointError(f"{path}: damaged: a name is not UTF-8", hint=_AGAIN)
         graph.refuse_operators(model.graph)
         initializers, others = read_initializers(path, model.graph)
@@ -77,16 +78,16 @@ def _open(path: Path) -> tuple[dict[str, list[Source]], dict[str, Initializer], 
         text = problem.message
         raise CheckpointError(text if text.startswith(str(path)) else f"{path}: {text}", hint=problem.hint) from None
     if not places:
-        raise CheckpointError(f"{path}: no parameters in this graph, expected an encoder exported by torch")
+        raise CheckpointError(f"{path}: no parameters in the graph, expected an encoder exported by torch")
     used = {source.initializer for sources in places.values() for source in sources}
     return places, initializers, (*others, *(name for name in initializers if name not in used))
 
 
 def _shape(source: Source, initializers: Mapping[str, Initializer]) -> tuple[int, ...]:
     found = initializers[source.initializer]
-    shape = found.shape[::-1] if source.turned else found.shape
+    shape = found.shape[::-1] if source.transposed else found.shape
     if source.zeros:
-        return shape[:1] if found.size else (0,)  # no more numbers than the file has
+        return shape[:1] if found.size else (0,)  # never more numbers than the file has
     return shape
 
 
@@ -100,12 +101,12 @@ def _read(source: Source, initializers: Mapping[str, Initializer]) -> mx.array:
     try:
         array = from_bytes(found.read(), found.dtype, found.shape)
     except (OSError, ValueError) as problem:
-        raise CheckpointError(f"{found.file}: was changed while it was read ({problem})") from None
-    return array.T if source.turned else array
+        raise CheckpointError(f"{found.file}: changed while it was read ({problem})") from None
+    return array.T if source.transposed else array
 
 
 def _info(path: Path, name: str, places: Sequence[Source], initializers: Mapping[str, Initializer]) -> TensorInfo:
-    """What is said of a parameter; places that should hold the same are compared."""
+    """The metadata of a parameter; all its sources are compared and must be equal."""
     first, *others = places
     dtype, shape = initializers[first.initializer].dtype, _shape(first, initializers)
     for other in others:
@@ -123,7 +124,7 @@ def _equal(first: Source, other: Source, initializers: Mapping[str, Initializer]
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """The header of the graph in a model folder, `model.onnx` or `onnx/model.onnx`; `None` if there is neither.
+    """Reads the header of the graph in a model folder, `model.onnx` or `onnx/model.onnx`; `None` if there is neither.
 
     Raises:
         CheckpointError: The onnx package is missing, or the graph is damaged, quantized or fused.
@@ -133,23 +134,25 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
         return None
     places, initializers, skipped = _open(path)
     tensors = {name: _info(path, name, sources, initializers) for name, sources in places.items()}
-    beside = {initializer.file: None for initializer in initializers.values() if initializer.file is not None}
-    return {path: Header(tensors, {}, sum(file.stat().st_size for file in (path, *beside)), skipped, (*beside,))}
+    companions = {initializer.file: None for initializer in initializers.values() if initializer.file is not None}
+    return {
+        path: Header(tensors, {}, sum(file.stat().st_size for file in (path, *companions)), skipped, (*companions,))
+    }
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """The parameters of a graph whose header was checked; each is copied when it is asked for.
+    """Maps names to the parameters of a graph whose header was checked; each is copied on access.
 
     Raises:
-        CheckpointError: The file is not the one that the header tells of; on access, a tensor of float64.
+        CheckpointError: The file does not match the header; on access, a tensor is float64.
     """
     places, initializers, _ = _open(path)
     if not header.tensors.keys() <= places.keys():
-        raise CheckpointError(f"{path}: was changed while it was read")
+        raise CheckpointError(f"{path}: changed while it was read")
 
     def read(name: str) -> mx.array:
         if header.tensors[name].dtype == "F64":
-            raise CheckpointError(f"{path}: tensor {name!r} has dtype F64, which MLX does not compute with")
+            raise CheckpointError(f"{path}: tensor {name!r} has dtype F64, expected at most 32 bits per number")
         return _read(places[name][0], initializers)
 
     return LazyArrays(header.tensors, read)

@@ -1,4 +1,4 @@
-"""The constants of an ONNX graph: what each says of itself is compared with what there is, in the graph or beside it.
+"""The constants of an ONNX graph: their metadata is checked against the data, in the graph or in external files.
 
 Format: https://onnx.ai/onnx/repo-docs/IR.html and https://onnx.ai/onnx/repo-docs/ExternalData.html.
 """
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 MAX_AXES = 8
 _AGAIN = "download the model again"
-# Numbers of TensorProto.DataType.
+# By the numbers of TensorProto.DataType.
 _DTYPES = {1: "F32", 2: "U8", 3: "I8", 4: "U16", 5: "I16", 6: "I32", 7: "I64", 9: "BOOL", 10: "F16", 11: "F64"}
 _DTYPES |= {12: "U32", 13: "U64", 16: "BF16"}
 _EXTERNAL = 1  # TensorProto.DataLocation
-# Where numbers lie that are not written as bytes, and what each becomes.
+# The fields of values that are not stored as raw bytes, and the type to convert them to.
 _FIELDS = {"F32": ("float_data", "<f4"), "I64": ("int64_data", "<i8"), "I32": ("int32_data", "<i4")}
 _FIELDS |= {"F16": ("int32_data", "<u2"), "BF16": ("int32_data", "<u2")}
 
 
 @dataclass(frozen=True)
 class Initializer:
-    """A constant of the graph that was checked.
+    """A checked constant of the graph.
 
     Attributes:
-        file: Where its bytes lie, if not in the graph.
-        offset: At which byte of it.
+        file: The external file with its data; `None` if the data is in the graph.
+        offset: The offset in that file, in bytes.
     """
 
     proto: Any
@@ -42,11 +42,11 @@ class Initializer:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Its size in bytes."""
         return math.prod(self.shape) * BYTES[self.dtype]
 
     def read(self) -> "np.ndarray[Any, Any]":
-        """Its bytes."""
+        """Reads its bytes."""
         import numpy as np
 
         if self.size == 0:
@@ -60,22 +60,22 @@ class Initializer:
         return values.astype(dtype).view(np.uint8)
 
 
-def _beside(path: Path, location: str) -> Path:
-    """The file with this location, which must not lead out of the folder of the graph."""
+def _external_file(path: Path, location: str) -> Path:
+    """The external file at this location, which must be within the folder of the graph."""
     parts = PurePosixPath(location).parts
     if not location or "\\" in location or "\0" in location or ".." in parts or location.startswith("/"):
         raise CheckpointError(f"{path}: data in {location!r}, expected a path within the folder")
     found = path.parent / location
-    # In the hub's cache both files are links into one folder.
+    # In the hub cache both files are symlinks into one folder.
     if not any(found.resolve().is_relative_to(folder) for folder in (path.parent.resolve(), path.resolve().parent)):
-        raise CheckpointError(f"{path}: data in {location!r}, a link that leads out of the folder")
+        raise CheckpointError(f"{path}: data in {location!r}, a link to outside the folder")
     if not found.is_file():
         raise CheckpointError(f"{path}: data in {location!r}, which is not in the folder", hint=_AGAIN)
     return found
 
 
 def _checked(path: Path, proto: Any) -> Initializer | None:
-    """The initializer, its size compared with what there is; `None` for dtypes that no weight has."""
+    """Checks the size of an initializer against its data; `None` for dtypes that no weight has."""
     name, shape = proto.name, tuple(proto.dims)
     dtype = _DTYPES.get(proto.data_type)
     if dtype is None:
@@ -88,10 +88,10 @@ def _checked(path: Path, proto: Any) -> Initializer | None:
     found = Initializer(proto, dtype, shape)
     if proto.data_location == _EXTERNAL:
         facts = {entry.key: entry.value for entry in proto.external_data}
-        file = _beside(path, facts.get("location", ""))
+        file = _external_file(path, facts.get("location", ""))
         texts = facts.get("offset", "0"), facts.get("length", str(found.size))
         if not all(text.isascii() and text.isdigit() and len(text) < 100 for text in texts):
-            raise CheckpointError(f"{path}: tensor {name!r} lies at {texts}, expected offset and length in bytes")
+            raise CheckpointError(f"{path}: tensor {name!r} is at {texts}, expected offset and length in bytes")
         offset, length = (int(text) for text in texts)
         room = file.stat().st_size - offset
         found = Initializer(proto, dtype, shape, file, offset)
@@ -109,21 +109,22 @@ def _checked(path: Path, proto: Any) -> Initializer | None:
 
 
 def read_initializers(path: Path, graph: Any) -> tuple[dict[str, Initializer], list[str]]:
-    """Those that can be weights, by name, and the names of the others.
+    """The initializers that can be weights, by name, and the names of the others.
 
     Args:
         path: The file of the graph.
         graph: A GraphProto.
 
     Raises:
-        CheckpointError: One is not as large as it says, its data is not where it says, or two have one name.
+        CheckpointError: The size of an initializer does not match its data, its data is missing, or two initializers
+            have the same name.
     """
     found: dict[str, Initializer] = {}
     others = [tensor.values.name for tensor in graph.sparse_initializer]
     for proto in graph.initializer:
         checked = _checked(path, proto)
         if proto.name in found:
-            raise CheckpointError(f"{path}: tensor {proto.name!r} is there twice, expected each once")
+            raise CheckpointError(f"{path}: tensor {proto.name!r} appears twice, expected once")
         if checked is None:
             others.append(proto.name)
         else:

@@ -1,17 +1,17 @@
-"""What Google's scripts call the tensors of BERT, ALBERT and ELECTRA, and what transformers calls them.
+"""Maps the tensor names of Google's BERT, ALBERT and ELECTRA to those of transformers.
 
-The names are those of https://github.com/google-research (bert, albert, electra); what becomes of them is what the
-converters of transformers made of them. A dense layer's `kernel` is stored with its axes the other way round.
+The names come from https://github.com/google-research (bert, albert, electra); the mapping is that of transformers'
+converters. The `kernel` of a dense layer is stored transposed.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mlxbert.weights.formats.protobuf import Broken
+from mlxbert.weights.formats.protobuf import MalformedError
 
 _RESAVE = "load it with the program that wrote it and save the model as safetensors"
-GENERATOR = "ElectraForMaskedLM"  # the class that takes the generator out of ELECTRA's two networks
+GENERATOR = "ElectraForMaskedLM"  # the class that selects the generator of ELECTRA's two networks
 _SLOTS = re.compile(
     r".*/(adam_[mv]|lamb_[mv]|(Adam|LAMB|AdamWeightDecay|LAMBOptimizer|AdamWeightDecayOptimizer|Momentum)(_\d+)?"
     r"|ExponentialMovingAverage)"
@@ -28,7 +28,7 @@ _ROOTS = (
     *("generator_predictions", "discriminator_predictions", "task_specific"),
 )
 
-_Rules = dict[str, str]  # patterns and what stands for them; one after the other
+_Rules = dict[str, str]  # patterns and their replacements, applied in order
 _HEADS: _Rules = {
     r"^(output_(weights|bias))$": r"classifier/\1",
     r"^cls/squad/": "qa_outputs/",
@@ -58,48 +58,48 @@ _GENERATOR: _Rules = {
 
 
 class Translated(NamedTuple):
-    """Names in transformers' spelling.
+    """The translated tensor names.
 
     Attributes:
-        names: The checkpoint's name of a tensor by the name of today.
-        skipped: The checkpoint's names of what is no weight of the model.
+        names: The checkpoint's name of each tensor, by its name in transformers.
+        skipped: The checkpoint's names of variables that are not weights of the model.
     """
 
     names: dict[str, str]
     skipped: tuple[str, ...]
 
 
-def is_turned(name: str) -> bool:
-    """Whether a tensor that the checkpoint calls so is stored with its axes the other way round."""
+def is_transposed(name: str) -> bool:
+    """Whether the checkpoint stores the tensor of this name transposed."""
     return name.endswith("/kernel")
 
 
-def why_not(names: Iterable[str]) -> tuple[str, str] | None:
-    """Why tensors of these names cannot be told apart or computed with, and what to do; `None` if they can."""
+def unsupported_reason(names: Iterable[str]) -> tuple[str, str] | None:
+    """Why a checkpoint with these names is not supported, and a hint; `None` if it is supported."""
     for name in names:
         if any(mark in name for mark in _OBJECTS):
             return (
-                f"tensor {name!r} is of a checkpoint of TensorFlow 2, which stores objects under names of their own, "
-                "expected the names of Google's BERT, ALBERT or ELECTRA (TensorFlow 1)",
+                f"tensor {name!r} is from a TensorFlow 2 checkpoint, which has object-based names, expected the names "
+                "of Google's BERT, ALBERT or ELECTRA (TensorFlow 1)",
                 _RESAVE,
             )
         if _FACTORED.fullmatch(name):
             return (
-                f"tensor {name!r} is of the first ALBERT of albert_zh, which adds positions behind the projection of "
-                "the embeddings, as no ALBERT of transformers does",
-                "take one of those that its authors publish as trained with Google's code",
+                f"tensor {name!r} is from the first ALBERT of albert_zh, which adds positions after the embedding "
+                "projection, unlike every ALBERT in transformers",
+                "use one of the models that its authors trained with Google's code",
             )
         root = name.removeprefix("module/").partition("/")[0]
         if root not in _ROOTS and _NUMBERED.fullmatch(name) and not _SLOTS.fullmatch(name):
             return (
-                f"tensor {name!r} has a name that Keras numbered, and the number does not say which layer it is of",
+                f"tensor {name!r} has a name that Keras numbered, and the number does not identify its layer",
                 _RESAVE,
             )
     return None
 
 
 def _plan(names: Sequence[str], classes: Sequence[str]) -> tuple[_Rules, re.Pattern[str] | None]:
-    """How to rename, and the names of a second network that is not asked for."""
+    """The rules for renaming, and a pattern for the tensors of a second network that was not requested."""
     if not any(name.startswith(("electra/", "generator/")) for name in names):
         albert = any("/transformer/group_" in name for name in names)
         return (_HEADS | _ALBERT if albert else _HEADS | _BERT), None
@@ -120,19 +120,21 @@ def _translated(name: str, rules: _Rules) -> str:
 
 
 def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
-    """The names of today; one that is not known stays as it is, with dots.
+    """Translates names to those of transformers; unknown names only get dots for slashes.
 
     Args:
-        names: All that the checkpoint has.
-        classes: The `architectures` of the configuration. Of ELECTRA's two networks in one checkpoint
-            `ElectraForMaskedLM` asks for the generator; the discriminator is the one without.
+        names: All tensor names of the checkpoint.
+        classes: The `architectures` of the configuration. An ELECTRA checkpoint holds two networks:
+            `ElectraForMaskedLM` selects the generator; the default is the discriminator.
 
     Raises:
-        Broken: Two names are one.
+        MalformedError: Two names translate to the same name.
     """
     names = tuple(names)
     skipped = {name for name in names if _SLOTS.fullmatch(name) or _COUNTERS.fullmatch(name)}
-    plain = {name: name.removeprefix("module/") for name in names if name not in skipped}  # so TensorFlow Hub begins
+    plain = {
+        name: name.removeprefix("module/") for name in names if name not in skipped
+    }  # the prefix of TensorFlow Hub
     rules, other = _plan(tuple(plain.values()), classes)
     found: dict[str, str] = {}
     for name, short in plain.items():
@@ -141,6 +143,6 @@ def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
             continue
         new = _translated(short, rules)
         if new in found:
-            raise Broken(f"{found[new]!r} and {name!r} are two spellings of one tensor")
+            raise MalformedError(f"{found[new]!r} and {name!r} are two spellings of one tensor")
         found[new] = name
     return Translated(found, tuple(name for name in names if name in skipped))

@@ -1,6 +1,6 @@
 """Checkpoints of TensorFlow 1, as Google published BERT, ALBERT and ELECTRA: `X.index` and `X.data-00000-of-00001`.
 
-Names and shapes are given as transformers has them. Format: see `tf_table`.
+Names and shapes are those of transformers. Format: see `table`.
 """
 
 import math
@@ -12,19 +12,19 @@ from pathlib import Path
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
-from mlxbert.weights.formats.names import TF_CHOICE, TF_INDEX
-from mlxbert.weights.formats.protobuf import Broken
-from mlxbert.weights.formats.tensorflow.names import is_turned, translate, why_not
+from mlxbert.weights.formats.names import TF_INDEX, TF_STATE
+from mlxbert.weights.formats.protobuf import MalformedError
+from mlxbert.weights.formats.tensorflow.names import is_transposed, translate, unsupported_reason
 from mlxbert.weights.formats.tensorflow.table import MAGIC, Bundle, Entry, checksum, read_bundle
 
 _AGAIN = "download the checkpoint again"
-_DTYPES = {  # of TensorFlow, by their numbers; double is not among them, no GPU of Apple computes with it
+_DTYPES = {  # by TensorFlow's numbers; without double, which Apple GPUs do not support
     1: "F32", 3: "I32", 4: "U8", 5: "I16", 6: "I8", 9: "I64", 10: "BOOL", 14: "BF16", 17: "U16", 19: "F16",
     22: "U32", 23: "U64",
 }  # fmt: skip
 _SHARD = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 _SINGLE = re.compile(r".+\.ckpt(-\d+)?")
-_MAX_CHOICE = 2**20  # bytes
+_MAX_STATE = 2**20  # bytes
 
 
 def _ends_as_table(path: Path) -> bool:
@@ -37,31 +37,33 @@ def _ends_as_table(path: Path) -> bool:
 
 
 def _chosen(folder: Path, indexes: list[str]) -> str:
-    """The one of several indexes that the file `checkpoint` names."""
+    """Selects from several indexes the one that the file `checkpoint` names."""
     text = ""
-    if (folder / TF_CHOICE).is_file():
+    if (folder / TF_STATE).is_file():
         try:
-            with (folder / TF_CHOICE).open("rb") as file:
-                text = file.read(_MAX_CHOICE).decode("utf-8", "replace")
+            with (folder / TF_STATE).open("rb") as file:
+                text = file.read(_MAX_STATE).decode("utf-8", "replace")
         except OSError as problem:
-            raise CheckpointError(f"{folder / TF_CHOICE}: cannot be read ({problem.strerror})") from None
+            raise CheckpointError(f"{folder / TF_STATE}: cannot be read ({problem.strerror})") from None
     named = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', text, re.MULTILINE)
-    name = re.split(r"[/\\]", named[1])[-1] + TF_INDEX if named else None  # the folder is one of who trained it
+    name = (
+        re.split(r"[/\\]", named[1])[-1] + TF_INDEX if named else None
+    )  # its folder is on the machine that trained it
     if name in indexes:
         return str(name)
-    found = f"a file '{TF_CHOICE}' that names {name!r}" if name else f"no file '{TF_CHOICE}' that names one"
+    found = f"a file '{TF_STATE}' that names {name!r}" if name else f"no file '{TF_STATE}' that names one"
     raise CheckpointError(
         f"{folder}: {len(indexes)} TensorFlow checkpoints ({', '.join(indexes[:5])}) and {found}, expected one",
-        hint="keep the one that is wanted in a folder of its own",
+        hint="keep the one to load in a separate folder",
     )
 
 
 def find_index(folder: Path) -> Path | None:
-    """The `.index` of the folder's checkpoint; `None` where there is no TensorFlow checkpoint.
+    """The `.index` of the folder's checkpoint; `None` if there is no TensorFlow checkpoint.
 
     Raises:
-        CheckpointError: There are several and nothing says which, the index is missing, or the checkpoint is of the
-            format before, one file.
+        CheckpointError: There are several and nothing selects one, the index is missing, or the checkpoint has the
+            older single-file format.
     """
     names = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     stems = {found[1] for name in names if (found := _SHARD.fullmatch(name))}
@@ -71,12 +73,12 @@ def find_index(folder: Path) -> Path | None:
         return folder / (indexes[0] if len(indexes) == 1 else _chosen(folder, indexes))
     if stems:
         raise CheckpointError(
-            f"{folder}: {min(stems)}{TF_INDEX} is missing beside the data of the checkpoint", hint=_AGAIN
+            f"{folder}: {min(stems)}{TF_INDEX} is missing next to the data of the checkpoint", hint=_AGAIN
         )
     for name in names:
         if _SINGLE.fullmatch(name) and _ends_as_table(folder / name):
             raise CheckpointError(
-                f"{folder / name}: is a TensorFlow checkpoint in one file (version 1 of the format), "
+                f"{folder / name}: is a single-file TensorFlow checkpoint (version 1 of the format), "
                 f"expected {name}{TF_INDEX} and {name}.data-00000-of-00001",
                 hint="load it in TensorFlow and save it with tf.compat.v1.train.Saver",
             )
@@ -84,41 +86,41 @@ def find_index(folder: Path) -> Path | None:
 
 
 def _shards(path: Path, count: int) -> list[tuple[Path, int]]:
-    """The files of data and their sizes."""
+    """The data files and their sizes."""
     stem = path.name.removesuffix(TF_INDEX)
     found = []
     for number in range(count):
         shard = path.with_name(f"{stem}.data-{number:05}-of-{count:05}")
         if not shard.is_file():
-            raise CheckpointError(
-                f"{path}: {shard.name} is not in the folder, one of {count} files of data", hint=_AGAIN
-            )
+            raise CheckpointError(f"{path}: {shard.name}, one of {count} data files, is not in the folder", hint=_AGAIN)
         found.append((shard, shard.stat().st_size))
     return found
 
 
 def _check_places(path: Path, bundle: Bundle, shards: Sequence[tuple[Path, int]]) -> None:
-    """Refuses tensors that lie beyond their file or one in another."""
+    """Refuses tensors that extend past their file or overlap."""
     place, before = (0, 0), ""
     for name, entry in sorted(bundle.entries.items(), key=lambda item: (item[1].shard, item[1].offset, item[1].size)):
         if entry.shard >= len(shards):
-            raise CheckpointError(f"{path}: tensor {name!r} lies in file {entry.shard} of {len(shards)}, from 0")
+            raise CheckpointError(
+                f"{path}: damaged: tensor {name!r} is in data file {entry.shard}, expected 0 to {len(shards) - 1}"
+            )
         shard, size = shards[entry.shard]
         if entry.offset + entry.size > size:
             raise CheckpointError(
-                f"{shard}: truncated: tensor {name!r} lies at bytes {entry.offset} to {entry.offset + entry.size}, "
-                f"there are {size}",
+                f"{shard}: truncated: tensor {name!r} is at bytes {entry.offset} to {entry.offset + entry.size}, "
+                f"but the file has {size}",
                 hint=_AGAIN,
             )
         if (entry.shard, entry.offset) < place:
-            raise CheckpointError(f"{path}: damaged: tensors {before!r} and {name!r} lie in one another")
+            raise CheckpointError(f"{path}: damaged: tensors {before!r} and {name!r} overlap")
         place, before = (entry.shard, entry.offset + entry.size), name
 
 
 def _info(path: Path, name: str, entry: Entry) -> TensorInfo:
     if entry.dtype not in _DTYPES:
         raise CheckpointError(
-            f"{path}: tensor {name!r} has dtype number {entry.dtype} of TensorFlow, expected one of "
+            f"{path}: tensor {name!r} has TensorFlow dtype number {entry.dtype}, expected one of "
             f"{', '.join(f'{number} ({dtype})' for number, dtype in _DTYPES.items())}"
         )
     dtype = _DTYPES[entry.dtype]
@@ -128,24 +130,24 @@ def _info(path: Path, name: str, entry: Entry) -> TensorInfo:
         raise CheckpointError(
             f"{path}: damaged: tensor {name!r} of {dtype} {list(entry.shape)} has {entry.size} bytes of data"
         )
-    return TensorInfo(dtype, _turned(name, entry), path, name)
+    return TensorInfo(dtype, _model_shape(name, entry), path, name)
 
 
-def _turned(name: str, entry: Entry) -> tuple[int, ...]:
-    """The shape as transformers has it."""
-    return entry.shape[::-1] if is_turned(name) else entry.shape
+def _model_shape(name: str, entry: Entry) -> tuple[int, ...]:
+    """The shape of the tensor in transformers."""
+    return entry.shape[::-1] if is_transposed(name) else entry.shape
 
 
 def _read_header(path: Path, classes: Sequence[str]) -> Header:
     bundle = read_bundle(path)
-    refused = why_not(bundle.entries)
+    refused = unsupported_reason(bundle.entries)
     if refused is not None:
         raise CheckpointError(f"{path}: {refused[0]}", hint=refused[1])
     shards = _shards(path, bundle.shards)
     _check_places(path, bundle, shards)
     try:
         translated = translate(bundle.entries, classes)
-    except Broken as problem:
+    except MalformedError as problem:
         raise CheckpointError(f"{path}: {problem}") from None
     tensors = {new: _info(path, name, bundle.entries[name]) for new, name in translated.names.items()}
     size = path.stat().st_size + sum(size for _, size in shards)
@@ -153,28 +155,29 @@ def _read_header(path: Path, classes: Sequence[str]) -> Header:
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """What the TensorFlow checkpoint of a folder says, by its `.index`; `None` where there is none.
+    """Reads the header of a folder's TensorFlow checkpoint, by the path of its `.index`; `None` if there is none.
 
     Args:
         folder: The model folder.
-        classes: The `architectures` of the configuration; see `tf_names.translate`.
+        classes: The `architectures` of the configuration; see `names.translate`.
 
     Raises:
-        CheckpointError: See `find_index`; or a file is missing, damaged, or holds what mlxbert does not read.
+        CheckpointError: See `find_index`; or a file is missing, damaged or unsupported.
     """
     path = find_index(folder)
     if path is None:
         return None
     header = _read_header(path, classes)
-    if len([*folder.glob(f"*{TF_INDEX}")]) > 1:  # what chose among them was read, too
-        header = replace(header, beside=(*header.beside, folder / TF_CHOICE))
+    if len([*folder.glob(f"*{TF_INDEX}")]) > 1:  # the file that selected one of them was read, too
+        header = replace(header, companions=(*header.companions, folder / TF_STATE))
     return {path: header}
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """The tensors of a checkpoint whose header was checked; each is read when it is asked for.
+    """Maps names to the tensors of a checkpoint whose header was checked; each is read on access.
 
-    Reading one raises a `CheckpointError` if its data does not fit its checksum.
+    Raises:
+        CheckpointError: The checkpoint has changed since; on access, data does not match its checksum.
     """
     bundle = read_bundle(path)
     shards = _shards(path, bundle.shards)
@@ -183,15 +186,15 @@ def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
         info = header.tensors[name]
         stored = info.stored_as or name
         entry = bundle.entries.get(stored)
-        if entry is None or _turned(stored, entry) != info.shape or entry.shard >= len(shards):
-            raise CheckpointError(f"{path}: has changed since it was opened")
+        if entry is None or _model_shape(stored, entry) != info.shape or entry.shard >= len(shards):
+            raise CheckpointError(f"{path}: changed since it was opened")
         return _read(shards[entry.shard][0], stored, entry, info.dtype)
 
     return LazyArrays(header.tensors, read)
 
 
 def _read(shard: Path, name: str, entry: Entry, dtype: str) -> mx.array:
-    """One tensor, as transformers has it."""
+    """Reads one tensor, in the layout of transformers."""
     import numpy as np
 
     try:
@@ -199,6 +202,6 @@ def _read(shard: Path, name: str, entry: Entry, dtype: str) -> mx.array:
     except (OSError, ValueError) as problem:
         raise CheckpointError(f"{shard}: tensor {name!r} cannot be read ({problem})") from None
     if checksum(data) != entry.checksum:
-        raise CheckpointError(f"{shard}: damaged: the data of tensor {name!r} does not fit its checksum", hint=_AGAIN)
+        raise CheckpointError(f"{shard}: damaged: the data of tensor {name!r} does not match its checksum", hint=_AGAIN)
     array = from_bytes(data, dtype, entry.shape)
-    return array.T if is_turned(name) else array
+    return array.T if is_transposed(name) else array

@@ -1,6 +1,6 @@
-"""The `.index` of a TensorFlow checkpoint: which tensor lies where, read without TensorFlow and checked on the way.
+"""The `.index` of a TensorFlow checkpoint: the metadata and offset of each tensor, parsed and checked.
 
-It is a table as LevelDB writes them, https://github.com/google/leveldb/blob/main/doc/table_format.md, of messages of
+It is a LevelDB table, https://github.com/google/leveldb/blob/main/doc/table_format.md, of messages of
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/protobuf/tensor_bundle.proto.
 """
 
@@ -11,27 +11,27 @@ from typing import Any, NamedTuple
 
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.formats import protobuf
-from mlxbert.weights.formats.protobuf import FIXED32, VARINT, Broken, fields, varint
+from mlxbert.weights.formats.protobuf import FIXED32, VARINT, MalformedError, fields, varint
 from mlxbert.weights.formats.tensorflow.snappy import decompress
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-MAX_INDEX = 2**22  # bytes; real ones have some kilobytes, and compressed ones can be 22 times as long
-_MAX_ENTRIES, _MAX_KEY = 100_000, 1024  # keys are stored by what differs from the one before: small files, long keys
-_MAX_RANK = 254  # of TensorFlow
+MAX_INDEX = 2**22  # bytes; real ones have a few kilobytes, and compressed ones expand up to 22 times
+_MAX_ENTRIES, _MAX_KEY = 100_000, 1024  # keys share prefixes, so a small file can hold long keys
+_MAX_RANK = 254  # the limit of TensorFlow
 _FOOTER, _TRAILER = 48, 5
 _PLAIN, _SNAPPY = 0, 1  # types of blocks
 _U32 = struct.Struct("<I")
-_VERSION = 1  # of the format that TensorFlow writes
-_SLICE_KEY = b"\0"  # how the key of a piece of a partitioned variable begins
-_BAD_ORDER = "keys are not in their order"
+_VERSION = 1  # of the format, as TensorFlow writes it
+_SLICE_KEY = b"\0"  # the prefix of keys for slices of a partitioned variable
+_BAD_ORDER = "the keys are not sorted"
 
 
 class _Unread(Exception):
-    """The index is whole, but of a kind that mlxbert does not read."""
+    """The index is valid, but of a kind that mlxbert does not read."""
 
 
 class Entry(NamedTuple):
-    """What the index says of a tensor; `dtype` is a number of TensorFlow's `DataType`."""
+    """The metadata of a tensor; `dtype` is a number of TensorFlow's `DataType`."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """What an index says: how many files of data there are, and the tensors in the order of their names."""
+    """The content of an index: the number of data files, and the tensors sorted by name."""
 
     shards: int
     entries: dict[str, Entry]
@@ -57,7 +57,7 @@ def checksum(data: Any) -> int:
 
 
 def _handle(data: bytes, at: int, end: int) -> tuple[int, int, int]:
-    """Where a block lies: its place, its size, and what stands behind the two."""
+    """Reads the handle of a block: its offset, its size, and the offset after the handle."""
     offset, at = varint(data, at, end)
     size, at = varint(data, at, end)
     return offset, size, at
@@ -66,57 +66,57 @@ def _handle(data: bytes, at: int, end: int) -> tuple[int, int, int]:
 def _block(data: bytes, offset: int, size: int) -> bytes:
     end = offset + size + _TRAILER
     if end > len(data) - _FOOTER:
-        raise Broken(f"a block at bytes {offset} to {end}, {len(data)} bytes in all")
+        raise MalformedError(f"a block is at bytes {offset} to {end}, but the file has {len(data)} bytes")
     if checksum(data[offset : end - 4]) != _U32.unpack_from(data, end - 4)[0]:
-        raise Broken(f"the block at byte {offset} does not fit its checksum")
+        raise MalformedError(f"the block at byte {offset} does not match its checksum")
     kind, content = data[end - _TRAILER], data[offset : offset + size]
     if kind not in (_PLAIN, _SNAPPY):
-        raise Broken(f"the block at byte {offset} is of type {kind}")
+        raise MalformedError(f"the block at byte {offset} has type {kind}")
     return decompress(content) if kind == _SNAPPY else content
 
 
 def _pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a block; the places at its end, meant for searching, are passed over."""
+    """Yields the keys and values of a block; skips the restart points at its end, which are for searching."""
     if len(block) < 4:
-        raise Broken(f"a block of {len(block)} bytes")
+        raise MalformedError(f"a block of {len(block)} bytes")
     end = len(block) - 4 - 4 * _U32.unpack_from(block, len(block) - 4)[0]
     if end < 0:
-        raise Broken("a block that is shorter than its end says")
+        raise MalformedError("a block is shorter than its restart points")
     key, at = b"", 0
     while at < end:
         shared, at = varint(block, at, end)
         own, at = varint(block, at, end)
         size, at = varint(block, at, end)
         if shared > len(key) or shared + own > _MAX_KEY or at + own + size > end:
-            raise Broken(f"no entry at byte {at} of a block")
+            raise MalformedError(f"no valid entry at byte {at} of a block")
         key = key[:shared] + block[at : at + own]
         at += own + size
         yield key, block[at - size : at]
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """All keys and values, in the order of the keys."""
+    """Yields all keys and values, sorted by key."""
     end = len(data) - len(MAGIC)
     if len(data) < _FOOTER or data[end:] != MAGIC:
-        raise Broken("it does not end as such a file ends")
+        raise MalformedError("it does not end with a table footer")
     offset, size, at = _handle(data, len(data) - _FOOTER, end)
-    _block(data, offset, size)  # of filters; TensorFlow has none
+    _block(data, offset, size)  # the metaindex; TensorFlow writes no filters
     offset, size, _ = _handle(data, at, end)
     place, last = 0, b""
     for _, handle in _pairs(_block(data, offset, size)):
         offset, size, _ = _handle(handle, 0, len(handle))
         if offset < place:
-            raise Broken(f"the block at byte {offset} lies in the one before")
+            raise MalformedError(f"the block at byte {offset} overlaps the previous one")
         place = offset + size + _TRAILER
         for key, value in _pairs(_block(data, offset, size)):
             if key < last or (key == last and key):
-                raise Broken(_BAD_ORDER)
+                raise MalformedError(_BAD_ORDER)
             last = key
             yield key, value
 
 
 def _shards(message: bytes) -> int:
-    """How many files of data there are, from the message under the empty key."""
+    """The number of data files, from the message under the empty key."""
     version = 0
     for number, wire, start, end in fields(message, 0, len(message)):
         if (number, wire) == (3, protobuf.BYTES):
@@ -127,7 +127,7 @@ def _shards(message: bytes) -> int:
     if version > _VERSION:
         raise _Unread(f"version {version} of the format, expected {_VERSION}")
     if not 1 <= found.get(1, 0) <= _MAX_ENTRIES:
-        raise Broken(f"{found.get(1, 0)} files of data")
+        raise MalformedError(f"{found.get(1, 0)} data files")
     return found[1]
 
 
@@ -137,9 +137,9 @@ def _shape(message: bytes, at: int, end: int) -> tuple[int, ...]:
         if (number, wire) == (2, protobuf.BYTES):
             sizes.append(protobuf.numbers(message, start, stop).get(1, 0))
         elif (number, wire) == (3, VARINT):
-            raise Broken("a shape that is not known")
+            raise MalformedError("a shape of unknown rank")
     if len(sizes) > _MAX_RANK:
-        raise Broken(f"a shape of {len(sizes)} axes")
+        raise MalformedError(f"a shape of {len(sizes)} axes")
     return tuple(sizes)
 
 
@@ -152,7 +152,7 @@ def _entry(name: str, message: bytes) -> Entry:
         elif (number, wire) == (6, FIXED32):
             (crc,) = _U32.unpack_from(message, start)
         elif (number, wire) == (7, protobuf.BYTES):
-            raise _Unread(f"tensor {name!r} is stored in slices (a partitioned variable), expected it whole")
+            raise _Unread(f"tensor {name!r} is stored in slices (a partitioned variable), expected a whole tensor")
     found = protobuf.numbers(message, 0, len(message))
     return Entry(found.get(1, 0), shape, found.get(3, 0), found.get(4, 0), found.get(5, 0), crc)
 
@@ -161,33 +161,33 @@ def _bundle(data: bytes) -> Bundle:
     shards, entries = 0, {}
     for number, (key, value) in enumerate(_table(data)):
         if number > _MAX_ENTRIES:
-            raise Broken(f"more than {_MAX_ENTRIES} entries")
+            raise MalformedError(f"more than {_MAX_ENTRIES} entries")
         if (number == 0) != (key == b""):
-            raise Broken(_BAD_ORDER)
+            raise MalformedError(_BAD_ORDER)
         if key == b"":
             shards = _shards(value)
-        elif not key.startswith(_SLICE_KEY):  # the variable itself, which comes later, says that it has slices
+        elif not key.startswith(_SLICE_KEY):  # a sliced variable is refused at its own entry, which follows
             try:
                 name = key.decode("utf-8")
             except UnicodeDecodeError:
-                raise Broken(f"the name {key!r:.60} is not UTF-8") from None
+                raise MalformedError(f"the name {key!r:.60} is not UTF-8") from None
             entries[name] = _entry(name, value)
     if not shards:
-        raise Broken("it is empty")
+        raise MalformedError("it is empty")
     return Bundle(shards, entries)
 
 
 def read_bundle(path: Path) -> Bundle:
-    """What the `.index` of a TensorFlow checkpoint says; its own checksums are checked, not those of the data.
+    """Reads the `.index` of a TensorFlow checkpoint; verifies the checksums of the index, not those of the data.
 
     Raises:
-        CheckpointError: The file cannot be read, is damaged, or holds what mlxbert does not read.
+        CheckpointError: The file cannot be read, is damaged, or is of a kind that mlxbert does not read.
     """
     try:
         size = path.stat().st_size
         if size > MAX_INDEX:
             raise CheckpointError(
-                f"{path}: {size} bytes, expected the index of a TensorFlow checkpoint, some kilobytes"
+                f"{path}: {size} bytes, expected the index of a TensorFlow checkpoint, at most {MAX_INDEX}"
             )
         return _bundle(path.read_bytes())
     except OSError as problem:
@@ -196,7 +196,8 @@ def read_bundle(path: Path) -> Bundle:
         raise CheckpointError(
             f"{path}: {problem}", hint="load it with the program that wrote it and save the model as safetensors"
         ) from None
-    except Broken as problem:
+    except MalformedError as problem:
         raise CheckpointError(
-            f"{path}: expected the index of a TensorFlow checkpoint: {problem}", hint="download the checkpoint again"
+            f"{path}: damaged, expected the index of a TensorFlow checkpoint: {problem}",
+            hint="download the checkpoint again",
         ) from None

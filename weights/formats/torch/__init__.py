@@ -1,1 +1,1 @@
-"""Checkpoints that torch.save wrote, read without torch."""
+"""Checkpoints written by torch.save, read without torch."""

@@ -1,8 +1,8 @@
-"""The zip archives that torch ≥ 1.6 writes: where their members lie.
+"""The zip archives that torch ≥ 1.6 writes: the offsets of their members.
 
-Read here and not by zipfile, which believes what a directory says of itself and makes an object of every entry before
-it can be asked how many there are. Torch stores its members as they are, one after another, and writes no comment; an
-archive in which that is otherwise is refused. Format: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
+Parsed here and not by zipfile, which trusts the directory and creates an object per entry before it can report their
+number. Torch stores members uncompressed, one after another, and writes no comment; any other archive is refused.
+Format: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
 """
 
 import struct
@@ -14,26 +14,26 @@ from typing import BinaryIO
 
 from mlxbert.errors import CheckpointError
 
-MAX_DIRECTORY = 4 * 2**20  # bytes; an entry has about 65, and there is one for every tensor
+MAX_DIRECTORY = 4 * 2**20  # bytes; an entry has about 65, and there is one per tensor
 _END, _END_64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q")
 _LOCATOR = struct.Struct("<4sLQL")
 _ENTRY, _LOCAL = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")
-_ENCRYPTED = 1  # the first of the flags
-_BIG = 0xFFFFFFFF  # stands for a number that is in the extra field
+_ENCRYPTED = 1  # the first flag
+_BIG = 0xFFFFFFFF  # marks a number that is in the ZIP64 extra field
 
 
 @dataclass(frozen=True)
 class Member:
-    """Bytes `start` to `start + size` of a file; with a checksum if the file has one."""
+    """Bytes `start` to `start + size` of a file, with their checksum if the file has one."""
 
     start: int
     size: int
     crc: int | None
 
     def check(self, path: Path, name: str, data: object) -> None:
-        """Refuses data that is not what was written."""
-        if self.crc is not None and zlib.crc32(data) != self.crc:  # type: ignore[arg-type]  # whatever has a buffer
-            raise _damaged(path, f"{name} has another checksum than its content")
+        """Refuses data that does not match its checksum."""
+        if self.crc is not None and zlib.crc32(data) != self.crc:  # type: ignore[arg-type]  # any object with a buffer
+            raise _damaged(path, f"{name} does not match its checksum")
 
 
 def _damaged(path: Path, why: str) -> CheckpointError:
@@ -41,15 +41,15 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 
 def read_directory(path: Path, file: BinaryIO, total: int) -> tuple[bytes, int, int]:
-    """The directory, where it starts, and how many entries it has, as its end says; entries are not looked at.
+    """Reads the central directory; returns it, its offset and its declared number of entries, which are not parsed.
 
     Args:
-        path: What the file is called, for messages.
+        path: The path of the file, for messages.
         file: The archive.
-        total: How many bytes it has.
+        total: The size of the archive in bytes.
 
     Raises:
-        CheckpointError: The archive does not end with its directory, or that is too large.
+        CheckpointError: The archive does not end with its directory, or the directory is too large.
     """
     room = _LOCATOR.size + _END.size
     if total < room:
@@ -64,21 +64,21 @@ def read_directory(path: Path, file: BinaryIO, total: int) -> tuple[bytes, int, 
         place = _LOCATOR.unpack(tail[: _LOCATOR.size])[2]
         end = total - room - _END_64.size
         if place != end or end < 0:
-            raise _damaged(path, "its second directory end is not where it should be")
+            raise _damaged(path, "its ZIP64 end of directory is at the wrong offset")
         file.seek(place)
         sign, *_, entries, size, start = _END_64.unpack(file.read(_END_64.size))
         if sign != b"PK\6\6":
-            raise _damaged(path, "its second directory end is missing")
+            raise _damaged(path, "its ZIP64 end of directory is missing")
     if size > MAX_DIRECTORY:
-        raise CheckpointError(f"{path}: a directory of {size} bytes, expected {MAX_DIRECTORY} at most")
+        raise CheckpointError(f"{path}: a directory of {size} bytes, expected at most {MAX_DIRECTORY}")
     if start + size != end:
-        raise _damaged(path, f"a directory of {size} bytes from {start} on, expected its end at {end}")
+        raise _damaged(path, f"a directory of {size} bytes at {start}, expected its end at {end}")
     file.seek(start)
     return file.read(size), start, entries
 
 
 def _long_numbers(path: Path, name: str, numbers: list[int], extra: bytes) -> list[int]:
-    """Sizes and place of a member, those that need more than 4 bytes taken from the extra field."""
+    """Sizes and offset of a member; numbers of more than 4 bytes come from the ZIP64 extra field."""
     at = 0
     while at + 4 <= len(extra):
         kind, size = struct.unpack_from("<2H", extra, at)
@@ -101,27 +101,27 @@ def _name(path: Path, raw: bytes) -> str:
     except UnicodeDecodeError:
         name = ""
     if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name or "\0" in name:
-        raise CheckpointError(f"{path}: the archive has a member {raw[:200]!r}, expected a plain path")
+        raise CheckpointError(f"{path}: the archive has a member {raw[:200]!r}, expected a plain relative path")
     return name
 
 
 def _start(path: Path, file: BinaryIO, name: str, place: int, end: int) -> int:
-    """Where the data of a member starts, behind a second header that says again what it is called."""
+    """The offset of a member's data, after a local header that repeats the name."""
     file.seek(place)
     raw = file.read(_LOCAL.size) if place + _LOCAL.size <= end else b""
     if len(raw) == _LOCAL.size:
         sign, *_, length, extra = _LOCAL.unpack(raw)
         if sign == b"PK\3\4" and file.read(length) == name.encode():
             return place + _LOCAL.size + length + extra
-    raise _damaged(path, f"{name!r:.200} is not where the directory says")
+    raise _damaged(path, f"{name!r:.200} is not at the offset in the directory")
 
 
 def _entries(path: Path, directory: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """Name, size, place and checksum of every member."""
+    """Yields name, size, offset and checksum of every member."""
     at = 0
     while at < len(directory):
         if at + _ENTRY.size > len(directory) or directory[at : at + 4] != b"PK\1\2":
-            raise _damaged(path, "an entry of the directory is none")
+            raise _damaged(path, "an entry of the directory is invalid")
         _, _, _, flags, method, _, _, crc, *numbers = _ENTRY.unpack_from(directory, at)
         stored, size, length, extra, comment, *_, place = numbers
         at += _ENTRY.size
@@ -131,11 +131,11 @@ def _entries(path: Path, directory: bytes) -> Iterator[tuple[str, int, int, int]
         inside = name.partition("/")[2]
         if inside == "constants.pkl" or inside.startswith("code/"):
             raise CheckpointError(
-                f"{path}: is a TorchScript program, expected a table of tensors",
-                hint="save the state_dict of the model, as safetensors",
+                f"{path}: is a TorchScript program, expected a state dict",
+                hint="save the state_dict of the model as safetensors",
             )
         if flags & _ENCRYPTED or method or stored != size:
-            raise CheckpointError(f"{path}: {name!r:.200} is compressed or encrypted, expected it as torch stores it")
+            raise CheckpointError(f"{path}: {name!r:.200} is compressed or encrypted, expected plain data")
         yield name, size, place, crc
         at += length + extra + comment
     if at != len(directory):
@@ -143,16 +143,16 @@ def _entries(path: Path, directory: bytes) -> Iterator[tuple[str, int, int, int]
 
 
 def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
-    """The members of an archive, by name without the folder that all are in.
+    """The members of an archive, by name without the top-level folder that contains all of them.
 
     Args:
-        path: What the file is called, for messages.
+        path: The path of the file, for messages.
         file: The archive.
-        total: How many bytes it has.
+        total: The size of the archive in bytes.
 
     Raises:
-        CheckpointError: It is truncated or damaged, compressed or encrypted, or members have names that are no plain
-            paths in one folder, or share bytes.
+        CheckpointError: The archive is truncated or damaged, compressed or encrypted, or members overlap or are not
+            plain paths in one folder.
     """
     directory, end, entries = read_directory(path, file, total)
     found: dict[str, Member] = {}
@@ -172,9 +172,9 @@ def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
 
 
 def _check_spans(path: Path, spans: list[tuple[int, int, str]], end: int) -> None:
-    """Refuses members that share bytes or go beyond the data."""
+    """Refuses members that overlap or extend past the data."""
     place = 0
-    for begin, behind, name in sorted(spans):
-        if begin < place or behind > end:
-            raise _damaged(path, f"{name!r:.200} at bytes {begin} to {behind}, expected it between {place} and {end}")
-        place = behind
+    for start, stop, name in sorted(spans):
+        if start < place or stop > end:
+            raise _damaged(path, f"{name!r:.200} is at bytes {start} to {stop}, expected between {place} and {end}")
+        place = stop

@@ -1,7 +1,7 @@
-"""What a checkpoint of torch holds, checked: which tensors, and where the storages lie that they are made of.
+"""The checked content of a torch checkpoint: its tensors, and the offsets of the storages that hold their data.
 
-Two forms: the zip archive of torch ≥ 1.6, and the stream of pickles of older ones. Either holds a pickle that says
-which tensors there are (see torch_pickle.py: nothing of it is run) and the storages themselves.
+There are two forms: the zip archive of torch ≥ 1.6, and the stream of pickles of older versions. Both contain a pickle
+that describes the tensors (see pickle.py: it is never executed) and the storages themselves.
 https://docs.pytorch.org/docs/stable/notes/serialization.html
 """
 
@@ -19,21 +19,21 @@ from mlxbert.weights.formats.torch.pickle import MAX_BYTES, read_pickle
 from mlxbert.weights.formats.torch.records import Tensor
 
 MAX_AXES = 32
-MAX_RATIO = 100  # of what tensors take to the file; they may share numbers, and an expanded one repeats its own
+MAX_RATIO = 100  # bytes of all tensors to bytes of the file; tensors may share storage, and expanded ones repeat it
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # the first two pickles of a stream
 _AGAIN = "download the model again"
-_SAVE_ANEW = "save the model anew with a current torch, or as safetensors"
+_SAVE_AGAIN = "save the model again with a current torch, or as safetensors"
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         tensors: By name, checked against the storages.
         skipped: Names of the other entries.
-        spans: Where each storage lies, by its key.
-        size: How many bytes the file has.
+        spans: The bytes of each storage, by its key.
+        size: The size of the file in bytes.
     """
 
     tensors: dict[str, Tensor]
@@ -42,10 +42,10 @@ class Content:
     size: int
 
 
-def _table(path: Path, value: object) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The tensors of a pickle, and the names of what else it holds."""
+def _split_entries(path: Path, value: object) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The tensors of a pickle, and the names of its other entries."""
     if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: holds a {type(value).__name__}, expected a table of tensors", hint=_SAVE_ANEW)
+        raise CheckpointError(f"{path}: holds a {type(value).__name__}, expected a dict of tensors", hint=_SAVE_AGAIN)
     tensors, skipped = {}, []
     for name, entry in value.items():
         if isinstance(entry, Tensor) and type(name) is str:
@@ -54,18 +54,18 @@ def _table(path: Path, value: object) -> tuple[dict[str, Tensor], tuple[str, ...
             skipped.append(str(name)[:200])
         else:
             inner = _inner(value)
-            hint = None if inner is None else f"the tensors are in {inner!r:.80}: save that table alone, as safetensors"
+            hint = None if inner is None else f"the tensors are in {inner!r:.80}: save only that dict, as safetensors"
             raise CheckpointError(
-                f"{path}: {name!r:.200} is a {type(entry).__name__}, expected tensors alone, by their names", hint=hint
+                f"{path}: {name!r:.200} is a {type(entry).__name__}, expected only tensors, by name", hint=hint
             )
     if not tensors:
-        raise CheckpointError(f"{path}: holds no tensor")
+        raise CheckpointError(f"{path}: holds no tensors")
     return tensors, tuple(skipped)
 
 
 def _inner(value: dict[Any, Any]) -> object | None:
-    """The first key of a table with tensors."""
-    seen: set[int] = set()  # one table may be there under many keys
+    """The first key of a dict with tensors."""
+    seen: set[int] = set()  # many keys may share one dict
     for key, found in value.items():
         if isinstance(found, dict) and id(found) not in seen:
             seen.add(id(found))
@@ -75,7 +75,7 @@ def _inner(value: dict[Any, Any]) -> object | None:
 
 
 def _check(path: Path, name: str, tensor: Tensor, spans: Mapping[str, Member]) -> None:
-    """Refuses a tensor that is not within its storage."""
+    """Refuses a tensor that extends past its storage."""
     storage = tensor.storage
     if storage.key not in spans:
         raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has its data in {storage.key}, which is missing")
@@ -87,22 +87,22 @@ def _check(path: Path, name: str, tensor: Tensor, spans: Mapping[str, Member]) -
         )
     sizes, strides = tensor.shape, tensor.strides
     if len(sizes) != len(strides) or len(sizes) > MAX_AXES or not all(0 <= each <= MAX_SIZE for each in sizes):
-        raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has no possible shape")
+        raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has an invalid shape")
     last = sum((each - 1) * stride for each, stride in zip(sizes, strides, strict=True)) if math.prod(sizes) else -1
     inside = tensor.offset >= 0 and min(strides, default=0) >= 0 and tensor.offset + last < storage.count
     if not inside:
-        raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} goes beyond its {storage.count} numbers of data")
+        raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} extends past its {storage.count} numbers of data")
 
 
 def _read_zip(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[str, Member]]:
     members = read_members(path, file, total)
     order, pickle = members.get("byteorder"), members.get("data.pkl")
     if order is not None and (order.size > 16 or _member(file, order) != b"little"):
-        raise CheckpointError(f"{path}: its numbers are big-endian, expected little-endian", hint=_SAVE_ANEW)
+        raise CheckpointError(f"{path}: its numbers are big-endian, expected little-endian", hint=_SAVE_AGAIN)
     if pickle is None:
-        raise CheckpointError(f"{path}: a zip archive without data.pkl, expected what torch.save writes")
+        raise CheckpointError(f"{path}: a zip archive without data.pkl, expected a file written by torch.save")
     if pickle.size > MAX_BYTES:
-        raise CheckpointError(f"{path}: data.pkl has {pickle.size} bytes, expected {MAX_BYTES} at most")
+        raise CheckpointError(f"{path}: data.pkl has {pickle.size} bytes, expected at most {MAX_BYTES}")
     pickle.check(path, "data.pkl", _member(file, pickle))
     file.seek(pickle.start)
     value, _ = read_pickle(path, file, pickle.size)
@@ -117,16 +117,16 @@ def _member(file: BinaryIO, member: Member) -> bytes:
 
 
 def _read_stream(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[str, Member]]:
-    """Five pickles: two numbers, facts of the machine, the table, the keys of the storages; then these."""
+    """Reads five pickles (two numbers, system info, the tensors, the storage keys), then the storages."""
     if read_pickle(path, file)[0] != _MAGIC or read_pickle(path, file)[0] != _VERSION:
-        raise CheckpointError(f"{path}: a pickle that torch.save did not write, expected a table of tensors")
+        raise CheckpointError(f"{path}: a pickle that torch.save did not write, expected a dict of tensors")
     facts, _ = read_pickle(path, file)
     if not isinstance(facts, dict) or facts.get("little_endian") is not True:
-        raise CheckpointError(f"{path}: its numbers are big-endian, expected little-endian", hint=_SAVE_ANEW)
+        raise CheckpointError(f"{path}: its numbers are big-endian, expected little-endian", hint=_SAVE_AGAIN)
     value, storages = read_pickle(path, file)
     keys, _ = read_pickle(path, file)
     if type(keys) is not list or not all(type(key) is str and key in storages for key in keys):
-        raise CheckpointError(f"{path}: damaged: the keys of its data are not those of its tensors", hint=_AGAIN)
+        raise CheckpointError(f"{path}: damaged: the storage keys do not match those of the tensors", hint=_AGAIN)
     spans: dict[str, Member] = {}
     place = file.tell()
     for key in keys:
@@ -134,35 +134,35 @@ def _read_stream(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[s
         count = file.read(8)
         start, size = place + 8, storages[key].count * BYTES[storages[key].dtype]
         if key in spans or start + size > total or struct.unpack("<q", count)[0] != storages[key].count:
-            raise CheckpointError(f"{path}: truncated or damaged: no data {key} at byte {place}", hint=_AGAIN)
+            raise CheckpointError(f"{path}: truncated or damaged: storage {key} is not at byte {place}", hint=_AGAIN)
         spans[key] = Member(start, size, None)
         place = start + size
     if place != total:
-        raise CheckpointError(f"{path}: {total - place} bytes behind the last data: damaged", hint=_AGAIN)
+        raise CheckpointError(f"{path}: damaged: {total - place} bytes after the last storage", hint=_AGAIN)
     return value, spans
 
 
 def _refuse_start(path: Path, start: bytes, total: int) -> None:
-    """Refuses files that begin otherwise than those of torch."""
+    """Refuses files that do not start like those of torch."""
     if start.startswith(b"version https://git-lfs"):
         raise CheckpointError(
-            f"{path}: is a pointer of Git LFS, {total} bytes in the place of the weights",
-            hint="`git lfs pull` in the clone brings them",
+            f"{path}: is a Git LFS pointer of {total} bytes, not the weights",
+            hint="run `git lfs pull` in the clone",
         )
     if start[257:262] == b"ustar":
-        raise CheckpointError(f"{path}: is a tar archive, which torch wrote before 0.1.10", hint=_SAVE_ANEW)
+        raise CheckpointError(f"{path}: is a tar archive, the format of torch before 0.1.10", hint=_SAVE_AGAIN)
     if not start.startswith((b"PK\3\4", b"\x80")):
         raise CheckpointError(
-            f"{path}: begins with {start[:16]!r} and has {total} bytes: truncated or not written by torch.save",
+            f"{path}: starts with {start[:16]!r} and has {total} bytes: truncated or not written by torch.save",
             hint=_AGAIN,
         )
 
 
 def read_content(path: Path) -> Content:
-    """Reads and checks what a file says of its tensors; no tensor is read.
+    """Reads and checks the metadata of a file's tensors, but no tensor.
 
     Raises:
-        CheckpointError: The file cannot be read, is truncated or damaged, or is no table of tensors.
+        CheckpointError: The file cannot be read, is truncated or damaged, or is not a dict of tensors.
     """
     try:
         with path.open("rb") as file:
@@ -173,14 +173,14 @@ def read_content(path: Path) -> Content:
             value, spans = (_read_zip if start.startswith(b"PK") else _read_stream)(path, file, total)
     except OSError as problem:
         raise CheckpointError(f"{path}: cannot be read ({problem.strerror})") from None
-    tensors, skipped = _table(path, value)
+    tensors, skipped = _split_entries(path, value)
     for name, tensor in tensors.items():
         _check(path, name, tensor, spans)
     size = sum(math.prod(each.shape) * BYTES[each.storage.dtype] for each in tensors.values())
     if size > MAX_RATIO * total:
         raise CheckpointError(
-            f"{path}: tensors of {size} bytes in a file of {total}, many times the same numbers (expanded tensors); "
-            f"expected at most {MAX_RATIO} times more",
-            hint="save them as they are in memory: tensor.contiguous()",
+            f"{path}: tensors of {size} bytes in a file of {total} bytes, expected at most {MAX_RATIO} times as many; "
+            "expanded tensors repeat the same numbers",
+            hint="save tensor.contiguous() of each tensor",
         )
     return Content(tensors, skipped, spans, total)

@@ -1,8 +1,8 @@
-"""The pickles of torch checkpoints, read as the tables they are; nothing that they name is imported or called.
+"""A safe reader for the pickles of torch checkpoints: nothing that they name is imported or called.
 
-A pickle is a program: who unpickles it runs what it says. Read here are the instructions that torch writes for a table
-of tensors, and no other; what they name (a storage, a tensor, an ordered table) becomes a plain record of it.
-Instructions: https://docs.python.org/3/library/pickletools.html. What torch writes with them:
+A pickle is a program, and unpickling executes it. This reader supports only the opcodes that torch writes for a dict of
+tensors; what they name (a storage, a tensor, an OrderedDict) becomes a plain record.
+Opcodes: https://docs.python.org/3/library/pickletools.html. What torch writes with them:
 https://docs.pytorch.org/docs/stable/notes/serialization.html.
 """
 
@@ -13,15 +13,23 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from mlxbert.errors import CheckpointError
-from mlxbert.weights.formats.torch.records import Name, Storage, Unknown, called, named, referred, table
+from mlxbert.weights.formats.torch.records import (
+    Name,
+    Storage,
+    UnsupportedError,
+    apply_call,
+    ordered_dict,
+    resolve_name,
+    resolve_storage,
+)
 
-MAX_BYTES = 16 * 2**20  # of one pickle; that of a model of thousands of tensors has less than one MiB
-MAX_INSTRUCTIONS = 300_000  # of one pickle; a tensor takes about 40
-_HINT = "nothing of it was run; ask its author for safetensors"
+MAX_BYTES = 16 * 2**20  # per pickle; a model with thousands of tensors needs less than 1 MiB
+MAX_INSTRUCTIONS = 300_000  # per pickle; a tensor takes about 40
+_HINT = "nothing in it was executed; ask its author for safetensors"
 
 
 class _Limited:
-    """The bytes of a file from where it stands, so many at most; in the way that pickletools reads."""
+    """At most `limit` bytes of a file from its current position, with the read methods that pickletools needs."""
 
     def __init__(self, file: BinaryIO, limit: int) -> None:
         self._file = file
@@ -42,36 +50,36 @@ class _Limited:
 
 
 class _Reader:
-    """The state of reading one pickle: a stack, the stacks below the marks, and what is to be had again."""
+    """The state of reading one pickle: the stack, the stacks below the marks, and the memo."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.stack: list[Any] = []
-        self.below: list[list[Any]] = []
+        self.outer_stacks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
         self.storages: dict[str, Storage] = {}
-        self.given = 0  # items of lists and tuples that were given to calls
+        self.argument_items = 0  # items of lists and tuples passed to calls
 
-    def damaged(self, why: str) -> NoReturn:
+    def raise_damaged(self, why: str) -> NoReturn:
         raise CheckpointError(f"{self.path}: damaged pickle: {why}", hint="download the model again")
 
-    def refused(self, what: str) -> NoReturn:
-        raise CheckpointError(f"{self.path}: the pickle {what}: no plain table of tensors", hint=_HINT)
+    def raise_unsupported(self, what: str) -> NoReturn:
+        raise CheckpointError(f"{self.path}: the pickle {what}, expected a plain dict of tensors", hint=_HINT)
 
     def pop(self) -> Any:
         if not self.stack:
-            self.damaged("a value is missing")
+            self.raise_damaged("a value is missing")
         return self.stack.pop()
 
     def pop_marked(self) -> list[Any]:
-        """What was put on the stack since the last mark."""
-        if not self.below:
-            self.damaged("a mark is missing")
-        found, self.stack = self.stack, self.below.pop()
+        """Pops everything above the last mark."""
+        if not self.outer_stacks:
+            self.raise_damaged("a mark is missing")
+        found, self.stack = self.stack, self.outer_stacks.pop()
         return found
 
     def mark(self) -> None:
-        self.below.append(self.stack)
+        self.outer_stacks.append(self.stack)
         self.stack = []
 
     def tuple_of(self, size: int) -> None:
@@ -84,66 +92,66 @@ class _Reader:
 
     def get(self, index: int) -> None:
         if index not in self.memo:
-            self.damaged(f"entry {index} of the memo is missing")
+            self.raise_damaged(f"entry {index} of the memo is missing")
         self.stack.append(self.memo[index])
 
     def extend(self, items: list[Any]) -> None:
         found = self.pop()
         if type(found) is not list:
-            self.damaged(f"items for a {type(found).__name__}, expected a list")
+            self.raise_damaged(f"items for a {type(found).__name__}, expected a list")
         found.extend(items)
         self.stack.append(found)
 
     def update(self, items: list[Any]) -> None:
         found = self.pop()
         if not isinstance(found, dict):
-            self.damaged(f"entries for a {type(found).__name__}, expected a table")
+            self.raise_damaged(f"entries for a {type(found).__name__}, expected a dict")
         if len(items) % 2:
-            self.damaged("a key without a value")
-        found.update(self.understand(table, zip(items[::2], items[1::2], strict=True)))
+            self.raise_damaged("a key without a value")
+        found.update(self.push_result(ordered_dict, zip(items[::2], items[1::2], strict=True)))
         self.stack[-1] = found
 
     def name(self, text: str) -> None:
-        self.understand(named, text)
+        self.push_result(resolve_name, text)
 
     def stack_name(self) -> None:
         name, module = self.pop(), self.pop()
         if type(name) is not str or type(module) is not str:
-            self.damaged("a name that is no text")
+            self.raise_damaged("a name that is not a string")
         self.name(f"{module}.{name}")
 
     def build(self) -> None:
-        """Sets attributes; torch notes the versions of modules in one of its table, which nothing here needs."""
+        """Discards attributes: torch stores module versions as an attribute of the dict, which is not needed here."""
         self.pop()
         if not self.stack or not isinstance(self.stack[-1], OrderedDict):
-            self.refused("sets attributes of something else than a table")
+            self.raise_unsupported("sets attributes of an object that is not a dict")
 
     def call(self) -> None:
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, Name) or type(arguments) is not tuple:
-            self.refused("calls something else than a function")
-        # All else takes as long as the file is; a list of the memo can be given again and again.
-        self.given += sum(len(each) for each in arguments if type(each) in (list, tuple))
-        if self.given > MAX_INSTRUCTIONS:
-            self.refused(f"gives more than {MAX_INSTRUCTIONS} items to calls")
-        self.understand(called, function, arguments)
+            self.raise_unsupported("calls an object that is not a function")
+        # Everything else is linear in the size of the file, but one list in the memo can be passed many times.
+        self.argument_items += sum(len(each) for each in arguments if type(each) in (list, tuple))
+        if self.argument_items > MAX_INSTRUCTIONS:
+            self.raise_unsupported(f"passes more than {MAX_INSTRUCTIONS} items to calls")
+        self.push_result(apply_call, function, arguments)
 
     def reference(self) -> None:
-        storage = self.understand(referred, self.pop())
+        storage = self.push_result(resolve_storage, self.pop())
         if self.storages.setdefault(storage.key, storage) != storage:
-            self.refused(f"has two storages of the name {storage.key}")
+            self.raise_unsupported(f"has two storages with the key {storage.key}")
 
-    def understand(self, make: Callable[..., Any], *values: object) -> Any:
-        """Puts on the stack what torch would have made of these."""
+    def push_result(self, make: Callable[..., Any], *values: object) -> Any:
+        """Pushes the record of what torch would have built from these values."""
         try:
             self.stack.append(make(*values))
-        except Unknown as problem:
-            self.refused(str(problem))
+        except UnsupportedError as problem:
+            self.raise_unsupported(str(problem))
         return self.stack[-1]
 
 
 _OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
-_Step = Callable[[_Reader, Any], None]
+_Handler = Callable[[_Reader, Any], None]
 
 
 def _push(reader: _Reader, value: object) -> None:
@@ -154,7 +162,7 @@ def _nothing(reader: _Reader, value: object) -> None:
     pass
 
 
-_STEPS: dict[str, _Step] = {
+_HANDLERS: dict[str, _Handler] = {
     **dict.fromkeys(("PROTO", "FRAME"), _nothing),
     **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), _push),
     **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINSTRING", "SHORT_BINSTRING"), _push),
@@ -184,39 +192,39 @@ _STEPS: dict[str, _Step] = {
 
 
 def read_pickle(path: Path, file: BinaryIO, limit: int = MAX_BYTES) -> tuple[Any, dict[str, Storage]]:
-    """Reads one pickle, from where the file stands to its end.
+    """Reads one pickle from the current position of the file.
 
     Args:
-        path: What the file is called, for messages.
-        file: Left standing behind the pickle.
-        limit: How many bytes it may have.
+        path: The path of the file, for messages.
+        file: Positioned at the pickle; afterwards positioned after it.
+        limit: The maximum size of the pickle in bytes.
 
     Returns:
-        The value, made of tables, lists, tuples, texts, numbers, `Name` and `Tensor`; and all storages by their keys.
+        The value, made of dicts, lists, tuples, strings, numbers, `Name` and `Tensor`; and all storages by key.
 
     Raises:
-        CheckpointError: It is damaged, too large, or does anything that a table of tensors does not need.
+        CheckpointError: The pickle is damaged, too large, or does anything that a dict of tensors does not need.
     """
     reader = _Reader(path)
     limited: Any = _Limited(file, limit)
     for _ in range(MAX_INSTRUCTIONS):
         code = limited.read(1)
         if not code:
-            reader.damaged(f"no end within {limit} bytes" if limited.full() else "it is truncated")
+            reader.raise_damaged(f"no end within {limit} bytes" if limited.full() else "it is truncated")
         opcode = _OPCODES.get(code.decode("latin-1"))
         if opcode is None:
-            reader.damaged(f"no instruction {code!r}")
+            reader.raise_damaged(f"unknown instruction {code!r}")
         if opcode.name == "STOP":
             break
-        if opcode.name not in _STEPS:
-            reader.refused(f"has the instruction {opcode.name}")
+        if opcode.name not in _HANDLERS:
+            reader.raise_unsupported(f"has the instruction {opcode.name}")
         try:
             argument = opcode.arg.reader(limited) if opcode.arg else None
         except ValueError as problem:
-            reader.damaged(f"{opcode.name}: {problem!s:.200}")
-        _STEPS[opcode.name](reader, argument)
+            reader.raise_damaged(f"{opcode.name}: {problem!s:.200}")
+        _HANDLERS[opcode.name](reader, argument)
     else:
-        reader.refused(f"has more than {MAX_INSTRUCTIONS} instructions")
-    if len(reader.stack) != 1 or reader.below:
-        reader.damaged("more or less than one value at the end")
+        reader.raise_unsupported(f"has more than {MAX_INSTRUCTIONS} instructions")
+    if len(reader.stack) != 1 or reader.outer_stacks:
+        reader.raise_damaged("expected exactly one value at the end")
     return reader.stack[0], reader.storages

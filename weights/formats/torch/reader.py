@@ -1,6 +1,6 @@
-"""Reading the checkpoints that torch.save writes (`pytorch_model.bin`), single and sharded, without torch.
+"""Reading checkpoints written by torch.save (`pytorch_model.bin`), single and sharded, without torch.
 
-See torch_content.py for the two forms that they have.
+See content.py for their two forms.
 """
 
 import math
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 SINGLE, INDEX = names.TORCH, names.TORCH_INDEX
-_CHANGED = "has changed while it was read"
+_CHANGED = "changed while it was read"
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks what a file says of its tensors; no tensor is read.
+    """Reads and checks the metadata of a file's tensors, but no tensor.
 
     Raises:
-        CheckpointError: The file cannot be read, is truncated or damaged, or is no table of tensors.
+        CheckpointError: The file cannot be read, is truncated or damaged, or is not a dict of tensors.
     """
     content = read_content(path)
     infos = {name: TensorInfo(each.storage.dtype, each.shape, path) for name, each in content.tensors.items()}
@@ -37,11 +37,11 @@ def read_header(path: Path) -> Header:
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """The headers of the checkpoints of torch in a model folder, or nothing where there is none.
+    """Reads the headers of the torch checkpoints in a model folder; `None` if there are none.
 
     Args:
         folder: The model folder.
-        classes: Of the model; of no matter here.
+        classes: Not used by this format.
 
     Raises:
         CheckpointError: A file is damaged or missing; see `read_header` and `find_shards`.
@@ -50,11 +50,11 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
         return {folder / SINGLE: read_header(folder / SINGLE)}
     if not (folder / INDEX).is_file():
         return None
-    return {path: replace(read_header(path), beside=(folder / INDEX,)) for path in find_shards(folder / INDEX)}
+    return {path: replace(read_header(path), companions=(folder / INDEX,)) for path in find_shards(folder / INDEX)}
 
 
 def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: Tensor) -> "np.ndarray[Any, Any]":
-    """The bytes of a tensor, row by row, from those of its storage; no copy if they lie like that."""
+    """The row-major bytes of a tensor, from those of its storage; not copied if the storage is row-major already."""
     import numpy as np
     from numpy.lib.stride_tricks import as_strided
 
@@ -62,14 +62,14 @@ def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: Tensor) -> "np.ndarray[Any, A
     if not math.prod(tensor.shape):
         return raw[:0]
     numbers = raw.view(f"<u{width}")[tensor.offset :]
-    # Of an axis of one number the stride is of no matter and may be any.
+    # The stride of an axis of size 1 has no effect and may have any value.
     strides = [stride * width if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.strides, strict=True)]
     strided = as_strided(numbers, tensor.shape, strides, writeable=False)
     return np.ascontiguousarray(strided).reshape(-1).view(np.uint8)
 
 
 def _mapped(path: Path, span: Member) -> "np.ndarray[Any, Any]":
-    """The bytes of a storage; what is mapped counts as memory of ours until it is let go."""
+    """Maps the bytes of a storage; mapped pages count as memory of this process until they are released."""
     import numpy as np
 
     try:
@@ -79,29 +79,29 @@ def _mapped(path: Path, span: Member) -> "np.ndarray[Any, Any]":
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """The tensors of a file whose header was checked, each read when it is asked for.
+    """Maps names to the tensors of a file whose header was checked; each is read on access.
 
     Raises:
-        CheckpointError: The file has changed since; on access, data has another checksum than was noted, or a tensor is
-            of float64, which MLX does not have everywhere.
+        CheckpointError: The file has changed since; on access, data does not match its checksum, or a tensor is
+            float64, which MLX does not support on every device.
     """
     content = read_content(path)
     if {name: (each.storage.dtype, each.shape) for name, each in content.tensors.items()} != {
         name: (info.dtype, info.shape) for name, info in header.tensors.items()
     }:
         raise CheckpointError(f"{path}: {_CHANGED}")
-    sound: set[Storage] = set()
+    checked: set[Storage] = set()
 
     def read(name: str) -> mx.array:
         tensor = content.tensors[name]
         storage = tensor.storage
         if storage.dtype == "F64":
-            raise CheckpointError(f"{path}: tensor {name!r} has dtype F64, expected at most 32 bits")
+            raise CheckpointError(f"{path}: tensor {name!r} has dtype F64, expected at most 32 bits per number")
         span = content.spans[storage.key]
         raw = _mapped(path, span)
-        if storage not in sound:
+        if storage not in checked:
             span.check(path, f"the data of {name!r}", raw)
-            sound.add(storage)
+            checked.add(storage)
         return from_bytes(_bytes_of(raw, tensor), storage.dtype, tensor.shape)
 
     return LazyArrays(header.tensors, read)

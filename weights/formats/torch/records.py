@@ -1,6 +1,6 @@
-"""What the pickle of a torch checkpoint may name, as plain records: storages, tensors made of them, ordered tables.
+"""Everything that the pickle of a torch checkpoint may name, as plain records: storages, tensors, ordered dicts.
 
-What torch writes: https://github.com/pytorch/pytorch/blob/main/torch/_utils.py, `_rebuild_tensor_v2` and its kin.
+What torch writes: https://github.com/pytorch/pytorch/blob/main/torch/_utils.py, `_rebuild_tensor_v2` and similar.
 """
 
 from collections import OrderedDict
@@ -14,30 +14,30 @@ _STORAGES = {
     "torch.CharStorage": "I8", "torch.ByteStorage": "U8", "torch.BoolStorage": "BOOL",
 }  # fmt: skip
 _TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor")
-_PARAMETER, _TABLE = "torch._utils._rebuild_parameter", "collections.OrderedDict"
-_MAX_KEY = 2**60  # numbers beyond can be made to have one hash, and a table of these takes hours
-_NAMES = {*_STORAGES, *_TENSORS, _PARAMETER, _TABLE}
+_PARAMETER, _DICT = "torch._utils._rebuild_parameter", "collections.OrderedDict"
+_MAX_KEY = 2**60  # larger integers can be chosen to share one hash, and a dict of such keys takes hours
+_NAMES = {*_STORAGES, *_TENSORS, _PARAMETER, _DICT}
 
 
-class Unknown(Exception):
-    """A pickle does what no table of tensors needs; the text continues "the pickle"."""
+class UnsupportedError(Exception):
+    """A pickle does something that a dict of tensors does not need; the message completes "the pickle …"."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """A class or function that a pickle names: one of `_NAMES`, and no more than its name."""
+    """The qualified name of a class or function in a pickle: one of `_NAMES`."""
 
-    text: str
+    qualified: str
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Numbers in one row, which tensors are made of.
+    """A one-dimensional buffer that holds the data of tensors.
 
     Attributes:
-        key: What the file calls it.
-        dtype: One of `stored.BYTES`.
-        count: How many numbers.
+        key: Its name in the file.
+        dtype: One of `headers.BYTES`.
+        count: The number of elements.
     """
 
     key: str
@@ -47,7 +47,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class Tensor:
-    """What a pickle says of a tensor, unchecked: numbers of a storage from `offset` on, `strides` apart."""
+    """The unchecked metadata of a tensor: a view of a storage from `offset`, with `strides`, in elements."""
 
     storage: Storage
     offset: int
@@ -55,70 +55,70 @@ class Tensor:
     strides: tuple[int, ...]
 
 
-def named(text: str) -> Name:
-    """What goes by this name, module and all.
+def resolve_name(text: str) -> Name:
+    """The record of a name that includes its module.
 
     Raises:
-        Unknown: No table of tensors needs it.
+        UnsupportedError: A dict of tensors does not need this name.
     """
     if text not in _NAMES:
-        raise Unknown(f"names {text[:200]!r}")
+        raise UnsupportedError(f"names {text[:200]!r}")
     return Name(text)
 
 
-def table(items: Iterable[Any]) -> OrderedDict[str | int, Any]:
-    """An ordered table of pairs.
+def ordered_dict(items: Iterable[Any]) -> OrderedDict[str | int, Any]:
+    """An ordered dict of key-value pairs.
 
     Raises:
-        Unknown: One is no pair, or its key neither text nor number.
+        UnsupportedError: An item is not a pair, or its key is neither a string nor an integer of at most 60 bits.
     """
     found: OrderedDict[str | int, Any] = OrderedDict()
     for item in items:
         if type(item) not in (list, tuple) or len(item) != 2:
-            raise Unknown("makes a table of something else than pairs")
+            raise UnsupportedError("makes a dict of items that are not pairs")
         key, value = item
-        if type(key) not in (str, int):  # a tuple may be as deep as the file likes, and hashing it recurs
-            raise Unknown(f"has a key of type {type(key).__name__}")
+        if type(key) not in (str, int):  # a tuple can be nested arbitrarily deep, and hashing recurses
+            raise UnsupportedError(f"has a key of type {type(key).__name__}")
         if type(key) is int and abs(key) >= _MAX_KEY:
-            raise Unknown("has a key of more than 60 bits")
+            raise UnsupportedError("has a key of more than 60 bits")
         found[key] = value
     return found
 
 
-def called(function: Name, arguments: tuple[Any, ...]) -> OrderedDict[str | int, Any] | Tensor:
-    """What torch would make of a call.
+def apply_call(function: Name, arguments: tuple[Any, ...]) -> OrderedDict[str | int, Any] | Tensor:
+    """The record of what torch would build with a call.
 
     Raises:
-        Unknown: The function is not called like this.
+        UnsupportedError: The arguments do not fit the function.
     """
-    match function.text, arguments:
+    match function.qualified, arguments:
         case "collections.OrderedDict", ():
             return OrderedDict()
         case "collections.OrderedDict", (list(items),):  # as Python 2 writes it
-            return table(items)
+            return ordered_dict(items)
         case "torch._utils._rebuild_parameter", (Tensor() as tensor, _, _):
             return tensor
         case name, (Storage() as storage, offset, tuple(shape), tuple(strides), *rest) if name in _TENSORS:
-            # What follows is for training, or, if not empty, a mark of numbers that are not as they are stored.
+            # The rest is for training; metadata that is not empty says that the stored numbers are not the values.
             plain = len(rest) in (0, 2) or (len(rest) == 3 and (rest[2] is None or rest[2] == {}))
             if plain and all(type(number) is int for number in (offset, *shape, *strides)):
                 return Tensor(storage, offset, shape, strides)
-    raise Unknown(f"calls {function.text} with arguments that it does not take")
+    raise UnsupportedError(f"calls {function.qualified} with arguments that it does not take")
 
 
-def referred(reference: object) -> Storage:
-    """The storage that a reference names.
+def resolve_storage(reference: object) -> Storage:
+    """The storage that a persistent id refers to.
 
     Raises:
-        Unknown: It names something else.
+        UnsupportedError: It refers to anything else.
     """
     match reference:
         case ("storage", Name(kind), str(key), _, count) | ("storage", Name(kind), str(key), _, count, None):
             pass
         case _:
-            raise Unknown("has a reference to something else than a whole storage")
+            raise UnsupportedError("has a reference to an object that is not a whole storage")
     if not (key.isascii() and key.isdigit() and len(key) <= 40):
-        raise Unknown(f"has a storage called {key[:80]!r}, expected a number")
+        raise UnsupportedError(f"has a storage with the key {key[:80]!r}, expected a number")
     if kind not in _STORAGES or type(count) is not int or not 0 <= count < 2**63:
-        raise Unknown(f"has a storage {key} of no known kind or size")
+        raise UnsupportedError(f"has a storage {key} of unknown type or invalid size")
     return Storage(key, _STORAGES[kind], count)

@@ -1,0 +1,166 @@
+"""How the inspection of a model looks at a terminal."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING
+
+from mlxbert.cli.views import render
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mlxbert.config import EncoderConfig
+    from mlxbert.folders.inspection import EmbeddingFacts, Inspection, NoEmbedding, PartFacts, TensorFacts
+
+_Rows = Iterator[tuple[str, object]]
+_LAYER = re.compile(r"(?<=\.)\d+(?=\.)|(?<=layer_)\d+(?=/)")  # TensorFlow's names have slashes
+_COLUMNS = 30  # of a line, for dtype, shape and the space between columns
+
+
+def inspection(found: "Inspection", *, whole: bool) -> Iterator["RenderableType"]:
+    """All that is known of a model; `whole` lists every tensor instead of one line for all layers."""
+    yield from render.facts(f"{found.family} in {found.folder}", _summary(found))
+    yield from render.facts("configuration", _config_rows(found.config))
+    tokenizer = found.tokenizer
+    rows: list[tuple[str, object]] = [
+        ("kind", tokenizer.kind),
+        ("vocabulary", f"{tokenizer.vocab_size} tokens for {tokenizer.word_embeddings} word embeddings"),
+        ("special", _shown(tokenizer.special)),
+        ("lower-cases", _shown(tokenizer.lower_case)),
+    ]
+    yield from render.facts("tokenizer", rows)
+    yield from render.facts("vectors", _vector_rows(found.embedding))
+    yield from render.facts("parts", _part_rows(found.parts.items()))
+    total = found.parameters["total"]
+    yield from render.facts(
+        "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in found.parameters.items()]
+    )
+    yield from render.facts("memory", [(dtype, f"{render.size(size):>14}") for dtype, size in found.memory.items()])
+    if unused := list(_unused_rows(found)):
+        yield from render.facts("not used", unused)
+    yield _tensors(found.tensors if whole else by_layer(found.tensors))
+
+
+def _summary(found: "Inspection") -> _Rows:
+    from mlxbert.folders.inspection import NoEmbedding
+
+    weights, embedding = found.weights, found.embedding
+    files = f"{len(weights.files)} file{'s' if len(weights.files) > 1 else ''}"
+    yield "because", found.because
+    yield "architectures", _shown(found.architectures)
+    yield "can", _shown(found.tasks)
+    for task, reason in found.lacking.items():
+        yield f"cannot {task}", reason
+    places = " and ".join({"config": "positions"}.get(name, name) for name in found.limited_by)
+    yield "longest input", f"{found.max_length} tokens, by its {places}"
+    if found.limits.sentence_transformers is not None and not isinstance(embedding, NoEmbedding):
+        yield "for vectors", f"{embedding.max_length} tokens, by its sentence-transformers files"
+    where = "" if weights.here else ", on the hub, not downloaded"
+    yield "weights", f"{weights.format}, {weights.storage}, {render.size(weights.bytes)} in {files}{where}"
+    if found.labels:
+        yield "labels", _shown(found.labels)
+
+
+def _shown(value: object) -> object:
+    """A value on one line: a list by its entries, a table by its names and values, a dataclass by its name."""
+    if is_dataclass(value) and not isinstance(value, Mapping):
+        facts = ", ".join(f"{field.name} {_shown(getattr(value, field.name))}" for field in fields(value))
+        return f"{type(value).__name__}({facts})" if facts else type(value).__name__
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(fact)}" for name, fact in value.items()) or "none"
+    if isinstance(value, tuple):
+        return ", ".join(str(_shown(entry)) for entry in value) or "none"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+
+def _config_rows(config: "EncoderConfig") -> _Rows:
+    properties = [name for name, value in vars(type(config)).items() if isinstance(value, property)]
+    for key in (*(field.name for field in fields(config)), *properties):
+        value = getattr(config, key)
+        if key == "layer_schedule":
+            stored = len(set(value))
+            yield "layers", f"{len(value)}" if stored == len(value) else f"{len(value)} steps through {stored} stored"
+        elif key in ("heads", "biases"):
+            facts = ((field.name, getattr(value, field.name)) for field in fields(value))
+            yield from ((f"{key}.{name}", _shown(fact)) for name, fact in facts if fact is not None)
+        elif key == "type_vocab_size":
+            yield key, value or "0 (no segments)"
+        else:
+            yield key, _shown(value)
+
+
+def _vector_rows(embedding: "EmbeddingFacts | NoEmbedding") -> _Rows:
+    from mlxbert.folders.inspection import NoEmbedding
+
+    if isinstance(embedding, NoEmbedding):
+        yield "impossible", embedding.problem
+        return
+    stated = "" if embedding.stated else " (default: no sentence-transformers files)"
+    yield "pooling", f"{_shown(embedding.poolings)}{stated}"
+    for module in embedding.modules:
+        shapes = "; ".join(f"{name} {_size(shape)}" for name, shape in module.shapes.items())
+        yield "then", f"{module.kind} {shapes}"
+    similarity = embedding.similarity
+    yield "size", f"{embedding.size}, {'of length 1' if embedding.unit else 'of any length'}"
+    other = " (`mlxbert similarity` ranks by cosine)" if similarity not in (None, "cosine") else ""
+    yield "similarity", f"{similarity or 'not stated'}{other}"
+    for key in ("prompts", "default_prompt_name", "include_prompt", "lower_case"):
+        value = getattr(embedding, key)
+        yield key, "none" if value is None else _shown(value)
+
+
+def _part_rows(parts: Iterable[tuple[str, "PartFacts"]]) -> _Rows:
+    for part, facts in parts:
+        problem = f"; cannot be loaded: {facts.problem}" if facts.problem else ""
+        yield part, f"{facts.in_file} → {facts.in_network}, {facts.tensors} tensors{problem}"
+
+
+def _unused_rows(found: "Inspection") -> _Rows:
+    for tensor in found.unused:
+        yield tensor.name, tensor.why
+    count, example = found.skipped.count, found.skipped.example
+    if count:
+        yield f"{count} more {'entries' if count > 1 else 'entry'}", f"not weights of the model, for example {example}"
+
+
+def _size(shape: Iterable[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _names(tensor: "TensorFacts") -> list[str]:
+    """The names of a tensor from the file to the network."""
+    return [name for name in (tensor.stored_as, tensor.name, tensor.becomes) if name is not None]
+
+
+def _tensors(rows: Iterable["TensorFacts"]) -> "RenderableType":
+    """Dtype and shape first; on a narrow terminal each further name of a tensor has a line of its own."""
+    rows = list(rows)
+    wide = max(len(" → ".join(_names(row))) for row in rows) + _COLUMNS <= render.console().width
+    lines: list[tuple[str, ...]] = []
+    for row in rows:
+        name, *others = _names(row)
+        more = [f"→ {other}" for other in others]
+        lines.append((row.dtype, _size(row.shape), " ".join([name, *more]) if wide else name))
+        lines += [] if wide else [("", "", f"  {other}") for other in more]
+    return render.listing(("dtype", "shape", "tensor → becomes"), lines)
+
+
+def by_layer(tensors: Iterable["TensorFacts"]) -> list["TensorFacts"]:
+    """One row for all tensors that differ only in the number of their layer."""
+    groups: dict[tuple[object, ...], list[TensorFacts]] = {}
+    for row in tensors:
+        name, becomes = (_LAYER.sub("{}", text) for text in (row.name, row.becomes))
+        groups.setdefault((name, becomes, row.dtype, row.shape), []).append(row)
+    return [_merged(rows) if len(rows) > 1 else rows[0] for rows in groups.values()]
+
+
+def _merged(rows: list["TensorFacts"]) -> "TensorFacts":
+    """One row for several tensors; their names in the file may have nothing in common."""
+    first, every = rows[0], f"{{0…{len(rows) - 1}}}"
+    stored_as = first.stored_as
+    if stored_as is not None:
+        alike = len({_LAYER.sub("{}", row.stored_as or "") for row in rows}) == 1
+        stored_as = _LAYER.sub(every, stored_as) if alike else f"{stored_as}, …"
+    becomes = _LAYER.sub("{}", first.becomes)
+    return replace(first, name=_LAYER.sub(every, first.name), stored_as=stored_as, becomes=becomes)

@@ -1,0 +1,229 @@
+"""What `inspect` returns."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlxbert.config import EncoderConfig
+from mlxbert.folders.results import Record, Table, to_json
+
+
+@dataclass(frozen=True)
+class Limits(Record):
+    """The longest input in tokens by each place that may limit it; `None` if it does not.
+
+    Attributes:
+        config: The positions of the model.
+        tokenizer: The files of the tokenizer.
+        sentence_transformers: The files of sentence-transformers, for vectors alone.
+    """
+
+    config: int
+    tokenizer: int | None
+    sentence_transformers: int | None
+
+
+@dataclass(frozen=True)
+class PartFacts(Record):
+    """The encoder, the pooler or a head.
+
+    Attributes:
+        in_file: The common beginning of its tensors' names in the file.
+        in_network: The common beginning of their names in the network.
+        tensors: How many of its tensors the file has.
+        parameters: How many numbers the network has for it.
+        problem: Why it cannot be loaded, if so.
+    """
+
+    in_file: str
+    in_network: str
+    tensors: int
+    parameters: int
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class UnusedTensor(Record):
+    """A tensor that is not loaded, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class SkippedEntries(Record):
+    """Entries of the files that are no tensors of a model, an optimizer's for example: how many, and one of them."""
+
+    count: int
+    example: str | None
+
+
+@dataclass(frozen=True)
+class WeightFacts(Record):
+    """The weights.
+
+    Attributes:
+        format: Their format.
+        storage: The dtypes in which they are stored, or how they are quantized.
+        bytes: The size of their files.
+        files: The size of each file in bytes, by its name.
+        here: Whether all of them are on this machine.
+    """
+
+    format: str
+    storage: str
+    bytes: int
+    files: Table[int]
+    here: bool
+
+
+@dataclass(frozen=True)
+class TokenizerFacts(Record):
+    """The tokenizer.
+
+    Attributes:
+        kind: WordPiece, BPE or Unigram.
+        vocab_size: The number of its tokens.
+        word_embeddings: The number of tokens that the model has embeddings for.
+        special: The special tokens by role.
+        lower_case: Whether it lower-cases texts.
+        model_max_length: The longest input in tokens, if its files limit it.
+    """
+
+    kind: str
+    vocab_size: int
+    word_embeddings: int
+    special: Table[str]
+    lower_case: bool
+    model_max_length: int | None
+
+
+@dataclass(frozen=True)
+class ModuleFacts(Record):
+    """A module of sentence-transformers that follows the pooling.
+
+    Attributes:
+        kind: `Dense`, `LayerNorm` or `Normalize`.
+        folder: Its folder within that of the model.
+        shapes: The shapes of its tensors, by name.
+        parameters: How many numbers these are.
+    """
+
+    kind: str
+    folder: str
+    shapes: Table[tuple[int, ...]]
+    parameters: int
+
+
+@dataclass(frozen=True)
+class EmbeddingFacts(Record):
+    """How the model makes vectors; see `mlxbert.nn.embedder.EmbeddingConfig` for what is not described here.
+
+    Attributes:
+        max_length: The longest input in tokens.
+        size: The number of values of a vector.
+        unit: Whether vectors have length 1.
+        modules: The modules that follow the pooling.
+        similarity: How the authors of the model compare vectors, if the files say.
+    """
+
+    poolings: tuple[str, ...]
+    include_prompt: bool
+    dimensions: int | None
+    normalize: bool
+    prompts: Table[str]
+    default_prompt_name: str | None
+    max_length: int
+    lower_case: bool
+    stated: bool
+    size: int
+    unit: bool
+    modules: tuple[ModuleFacts, ...]
+    similarity: str | None
+
+
+@dataclass(frozen=True)
+class NoEmbedding(Record):
+    """Why the model makes no vectors."""
+
+    problem: str
+
+
+@dataclass(frozen=True)
+class TensorFacts(Record):
+    """A tensor of the files.
+
+    Attributes:
+        name: Its name in transformers.
+        stored_as: Its name in the file, if that is another one.
+        dtype: Its dtype in the file.
+        shape: Its shape.
+        becomes: Its name in the network, or why it is not used.
+    """
+
+    name: str
+    stored_as: str | None
+    dtype: str
+    shape: tuple[int, ...]
+    becomes: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The tensor, without `stored_as` if the file has the usual name."""
+        return {key: value for key, value in super().to_dict().items() if key != "stored_as" or value is not None}
+
+
+@dataclass(frozen=True)
+class Inspection(Record):
+    """What a model folder says of its model; see `mlxbert.inspect`.
+
+    Attributes:
+        folder: The folder.
+        family: The family of the model.
+        because: Where the family is read from.
+        architectures: The classes that `config.json` names, if it names some.
+        config: The facts of the encoder and its heads.
+        max_length: The longest input in tokens.
+        limited_by: Which of `limits` decide that.
+        limits: The longest input by each place that may limit it.
+        parts: The encoder and each part that the weights hold.
+        unused: Tensors that are not loaded.
+        skipped: Entries of the files that are no tensors of the model.
+        parameters: The number of parameters by part, and in `total`.
+        memory: The bytes that the parameters take, by dtype.
+        weights: The weights.
+        tokenizer: The tokenizer.
+        embedding: How the model makes vectors, or why it does not.
+        labels: The names of the classes by their numbers, as in `config.json`.
+        tasks: The tasks that the model can be used for.
+        lacking: Why it cannot be used for the others.
+        tensors: All tensors of the files.
+    """
+
+    folder: Path
+    family: str
+    because: str
+    architectures: tuple[str, ...] | None
+    config: EncoderConfig = field(repr=False)
+    max_length: int
+    limited_by: tuple[str, ...]
+    limits: Limits
+    parts: Table[PartFacts]
+    unused: tuple[UnusedTensor, ...]
+    skipped: SkippedEntries
+    parameters: Table[int]
+    memory: Table[int]
+    weights: WeightFacts
+    tokenizer: TokenizerFacts
+    embedding: EmbeddingFacts | NoEmbedding
+    labels: Any
+    tasks: tuple[str, ...]
+    lacking: Table[str]
+    tensors: tuple[TensorFacts, ...] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The inspection as plain dicts and lists; in `config` also the properties that follow from its fields."""
+        facts = to_json(self.config)
+        facts.pop("type")
+        properties = [name for name, value in vars(type(self.config)).items() if isinstance(value, property)]
+        facts |= {name: to_json(getattr(self.config, name)) for name in properties}
+        return super().to_dict() | {"config": facts}

@@ -1,0 +1,152 @@
+"""A model folder: where its checkpoint is, which modules it has, and its configuration.
+
+Each file is read when something first asks for it, and then kept: whoever needs a folder passes on the opened one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from mlxbert.errors import ConfigError
+from mlxbert.weights.config_json import ConfigJson, read_config, read_json, read_json_list
+from mlxbert.weights.formats.headers import Header
+from mlxbert.weights.hub.files import CONFIG, MODULES, leaves_folder
+
+SETTINGS = "config_sentence_transformers.json"
+WITH_WEIGHTS = ("Dense", "LayerNorm")
+_NAMESPACE = "sentence_transformers."
+_KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize")
+_LONGEST = 255  # bytes of a path; longer names are refused by file systems anyway
+
+
+@dataclass(frozen=True)
+class Module:
+    """An entry of `modules.json`: the name of its class and the folder with its files."""
+
+    kind: str
+    folder: Path
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFolder:
+    """A model folder whose JSON files are read at most once.
+
+    Attributes:
+        path: The folder.
+        headers: Headers of weights that are on the hub and not in the folder, by the path that they would have here.
+    """
+
+    path: Path
+    headers: Mapping[Path, Header] = field(default_factory=dict)
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The modules of sentence-transformers in their order; empty without a `modules.json`.
+
+        Raises:
+            ConfigError: The file is damaged, names a module that mlxbert does not know, or points out of the folder.
+        """
+        if isinstance(self._modules, ConfigError):
+            raise self._modules
+        return self._modules
+
+    @cached_property
+    def transformer(self) -> Path:
+        """The folder of the checkpoint: this one, or the one that `modules.json` names for its Transformer.
+
+        A `config.json` of sentence-transformers before version 2 describes no checkpoint: it holds the version alone.
+
+        Raises:
+            ConfigError: Both folders hold a checkpoint, or a file that has to be read is damaged.
+        """
+        own = self._config is not None and self._config.values.keys() != {"__version__"}
+        if not (self.path / MODULES).is_file():
+            return self.path
+        if isinstance(self._modules, ConfigError):
+            if own:  # a checkpoint can do more than embed
+                return self.path
+            raise self._modules
+        inner = self._modules[0].folder
+        if own and inner != self.path and (inner / CONFIG).is_file():
+            raise ConfigError(
+                f"{self.path}: holds a checkpoint, and {MODULES} names another in {inner}",
+                hint="give the folder of one of them",
+            )
+        return self.path if own else inner
+
+    @cached_property
+    def config_json(self) -> ConfigJson:
+        """The `config.json` of the checkpoint, or the file that Google's releases have instead.
+
+        Raises:
+            ConfigError: It is missing or damaged.
+        """
+        if self._config is not None and self.transformer == self.path:
+            return self._config
+        return read_config(self.transformer)
+
+    @cached_property
+    def settings(self) -> ConfigJson:
+        """The `config_sentence_transformers.json`; empty if there is none.
+
+        Raises:
+            ConfigError: It is damaged.
+        """
+        return read_settings(self.path / SETTINGS)
+
+    @cached_property
+    def _config(self) -> ConfigJson | None:
+        return read_config(self.path) if (self.path / CONFIG).is_file() else None
+
+    @cached_property
+    def _modules(self) -> tuple[Module, ...] | ConfigError:
+        try:
+            return _read_modules(self.path)
+        except ConfigError as problem:
+            return problem
+
+
+def open_folder(folder: Path | ModelFolder) -> ModelFolder:
+    """A model folder by its path; one that is open already is returned as it is."""
+    return folder if isinstance(folder, ModelFolder) else ModelFolder(folder)
+
+
+def read_settings(path: Path) -> ConfigJson:
+    """A file of settings; empty if there is none.
+
+    Raises:
+        ConfigError: It is damaged.
+    """
+    return ConfigJson(path, read_json(path, ConfigError) if path.is_file() else {})
+
+
+def _read_modules(folder: Path) -> tuple[Module, ...]:
+    path = folder / MODULES
+    if not path.is_file():
+        return ()
+    modules = []
+    for entry in read_json_list(path, ConfigError):
+        match entry:
+            case {"type": str(kind), "path": str(place)}:
+                pass
+            case _:
+                raise ConfigError(f"{path}: expected a list of modules with type and path, found {entry!r:.80}")
+        name = kind.rpartition(".")[2]
+        if not kind.startswith(_NAMESPACE) or name not in _KNOWN:
+            raise ConfigError(
+                f"{path}: module {kind!r}, expected one of sentence-transformers' {', '.join(_KNOWN)}",
+                hint="mlxbert never runs code from a model folder",
+            )
+        if leaves_folder(place):
+            raise ConfigError(f"{path}: path {place!r}, expected one inside the model folder")
+        if len(place.encode("utf-8", "replace")) > _LONGEST:
+            raise ConfigError(f"{path}: path {place!r:.80}… of {len(place)} characters, expected a short one")
+        modules.append(Module(name, folder / place))
+    kinds = [module.kind for module in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & {*kinds[2:]}:
+        raise ConfigError(
+            f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
+            "then any of Dense, LayerNorm, Normalize"
+        )
+    return tuple(modules)
