@@ -173,6 +173,7 @@ def test_every_mutation_still_finds_its_line() -> None:
         assert (ROOT / mutation.tests).is_file(), mutation.name
 
 
+@pytest.mark.slow
 def test_the_project_speaks_of_itself_alone() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:

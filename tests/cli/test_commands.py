@@ -8,7 +8,7 @@ import pytest
 
 import mlxbert
 from mlxbert.weights.source import builtin_folder
-from tests.helpers.program import COMMANDS, call, change_weights, process, tiny_model
+from tests.helpers.program import COMMANDS, call, change_weights, tiny_model
 
 PARIS = "[MASK] is the capital of France."
 LONG = "the dog sat on the mat . " * 100  # 700 tokens, 26 characters for 7
@@ -257,7 +257,7 @@ def test_doctor_measures_and_names_versions() -> None:
 
 
 def test_version_is_that_of_the_package() -> None:
-    outcome = process("--version")
+    outcome = call("--version")
     assert (outcome.status, outcome.out, outcome.err) == (0, f"mlxbert {mlxbert.__version__}\n", "")
 
 

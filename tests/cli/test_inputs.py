@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.text.batch import WINDOW
-from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, process, terminal, tiny_model
+from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal, tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_options_that_do_not_go_together_are_wrong_usage(read: Reader, name: str
 
 
 def test_piped_texts_are_read_without_being_asked_for(tiny: str) -> None:
-    piped = process("fill-mask", "--model", tiny, stdin=b"the [MASK]\r\nw1 [MASK]\r\n")
+    piped = call("fill-mask", "--model", tiny, stdin=b"the [MASK]\r\nw1 [MASK]\r\n")
     assert (piped.status, piped.err) == (0, "")
     assert [line["text"] for line in piped.lines] == ["the [MASK]", "w1 [MASK]"]
     assert piped.out == call("fill-mask", "--model", tiny, "--input", "-", stdin=b"the [MASK]\nw1 [MASK]\n").out

@@ -190,6 +190,7 @@ def real_terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables:
 
 
 # For tests of what is drawn: here, and once for each way of drawing on a real terminal.
+Terminal = Callable[..., tuple[Outcome, str]]
 TERMINALS = pytest.mark.parametrize("show", [terminal, pytest.param(real_terminal, marks=pytest.mark.slow)])
 
 
