@@ -43,7 +43,7 @@ def mlxbert(folder: str, dtype: str) -> Embed:
     def embed(texts: list[str]) -> tuple[Vectors, int, int]:
         usage = Usage()
         found = [result.embedding for result in mlxbert.embed_stream(model, texts, usage=usage)]
-        return np.stack(found), usage.tokens, usage.slots
+        return np.stack(found), usage.tokens, usage.padded_tokens
 
     return embed
 

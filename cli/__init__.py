@@ -7,7 +7,7 @@ import sys
 def main() -> None:
     """Entry point of the console script.
 
-    While the program is still being imported an interrupt ends the process quietly, instead of in a traceback.
+    An interrupt during imports ends the process without a traceback.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from mlxbert.cli.app import run

@@ -1,6 +1,6 @@
 """The `mlxbert` program: its commands, and how errors become exit codes.
 
-0 done, 1 the work failed, 2 wrong usage, 130 interrupted. Nothing a user can cause ends in a traceback.
+0 success, 1 failure, 2 wrong usage, 130 interrupted. No mistake of a user ends in a traceback.
 """
 
 import os
@@ -22,24 +22,27 @@ from mlxbert.cli.commands.similarity import similarity
 from mlxbert.cli.commands.tokenize import tokenize
 from mlxbert.cli.commands.verify import verify
 from mlxbert.cli.options import flatten
-from mlxbert.cli.session import listen
-from mlxbert.cli.views import render
+from mlxbert.cli.session import set_up_notes
+from mlxbert.cli.views import console
+from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.errors import ArgumentError, MlxbertError
+
+_ABOUT = "BERT encoders on Apple's MLX: embeddings, fill-mask, next-sentence prediction, and a look inside."
 
 app = typer.Typer(
     name="mlxbert",
-    help="BERT encoders on Apple's MLX: embeddings, fill-mask, next-sentence prediction, and a look inside.",
+    help=_ABOUT,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-models = typer.Typer(help="The models on this machine, and those of the Hugging Face hub.", no_args_is_help=True)
+models = typer.Typer(help="Models on this machine and on the Hugging Face hub.", no_args_is_help=True)
 app.add_typer(models, name="models")
 
 for command in (fill_mask, embed, similarity, next_sentence, replaced, tokenize, inspect, convert, verify, doctor):
-    app.command(command.__name__.replace("_", "-"))(flatten(command, listen))
+    app.command(command.__name__.replace("_", "-"))(flatten(command, set_up_notes))
 for listed in (models_list, models_download, models_path, models_remove):
-    models.command(listed.__name__.removeprefix("models_"))(flatten(listed, listen))
+    models.command(listed.__name__.removeprefix("models_"))(flatten(listed, set_up_notes))
 
 
 def _version(wanted: bool) -> None:
@@ -54,31 +57,31 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """BERT encoders on Apple's MLX: embeddings, fill-mask, next-sentence prediction, and a look inside."""
+    """The options of the program itself."""
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Runs the program and gives its exit status."""
-    render.hush(False)
+    """Runs the program; returns its exit status."""
+    console.set_quiet(False)
     try:
         status = app(arguments, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except typer.TyperException as problem:
-        if problem.format_message():  # empty where typer has shown the help instead
-            render.say("error", problem.format_message())
+        if problem.format_message():  # empty if typer has shown the help instead
+            console.say("error", problem.format_message())
         return 2
     except MlxbertError as problem:
-        render.say("error", problem.message)
+        console.say("error", problem.message)
         if problem.hint:
-            render.say("hint", problem.hint)
+            console.say("hint", problem.hint)
         return 2 if isinstance(problem, ArgumentError) else 1
-    except (render.OutputClosedError, BrokenPipeError):  # whoever read our output has had enough
+    except (OutputClosedError, BrokenPipeError):  # the reader of our output has stopped
         _drop_output()
         return 0
     except OSError as problem:
-        render.say("error", f"{problem.filename or 'output'}: {problem.strerror}")
+        console.say("error", f"{problem.filename or 'output'}: {problem.strerror}")
         _drop_output()
         return 1
     except (KeyboardInterrupt, typer.Abort):
@@ -86,5 +89,5 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Sends what is still buffered for stdout nowhere: Python would try once more to write it, and complain."""
+    """Discards what is buffered for stdout: Python would try to write it again at exit, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

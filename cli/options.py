@@ -1,12 +1,14 @@
-"""Options that commands share, written once: a command names the groups it takes, and each becomes flags.
+"""Options that commands share: a command takes groups of options as parameters.
 
-A group is a frozen dataclass whose fields are typer options. `flatten` spreads the groups over a command's signature,
-where typer reads them, and hands the command the filled dataclasses.
+A group is a frozen dataclass whose fields are typer options. `flatten` puts these fields into the signature of the
+command, where typer finds them, and passes filled dataclasses to the command.
 """
 
 import dataclasses
 import functools
 import inspect
+import re
+import shlex
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +18,11 @@ from typing import Annotated, Any
 
 import typer
 
+from mlxbert.data.records import Format
+
 
 class DType(StrEnum):
-    """What to compute in."""
+    """The dtype of computation."""
 
     auto = "auto"
     float32 = "float32"
@@ -27,20 +31,11 @@ class DType(StrEnum):
 
 
 class Device(StrEnum):
-    """Where to compute."""
+    """The device of computation."""
 
     auto = "auto"
     gpu = "gpu"
     cpu = "cpu"
-
-
-class Format(StrEnum):
-    """How an input is written."""
-
-    txt = "txt"
-    jsonl = "jsonl"
-    csv = "csv"
-    tsv = "tsv"
 
 
 class Window(StrEnum):
@@ -52,15 +47,15 @@ class Window(StrEnum):
 
 
 class Overflow(StrEnum):
-    """What happens to a text too long for the model, where one vector is made of it."""
+    """What happens to a text too long for the model, where it becomes one vector."""
 
     truncate = "truncate"
     window = "window"
     error = "error"
 
 
-class Cut(StrEnum):
-    """What happens to a text too long for the model, where it has to fit."""
+class NoWindow(StrEnum):
+    """What happens to a text too long for the model, where windows cannot cover it."""
 
     truncate = "truncate"
     error = "error"
@@ -68,10 +63,10 @@ class Cut(StrEnum):
 
 Revision = Annotated[
     str | None,
-    typer.Option("--revision", metavar="NAME", help="Branch, tag or commit of a hub model.", rich_help_panel="Model"),
+    typer.Option("--revision", metavar="NAME", help="Branch, tag or commit on the hub.", rich_help_panel="Model"),
 ]
 Offline = Annotated[
-    bool, typer.Option("--offline", help="Use what is in the cache; never ask the hub.", rich_help_panel="Model")
+    bool, typer.Option("--offline", help="Use only the cache; never contact the hub.", rich_help_panel="Model")
 ]
 
 
@@ -95,13 +90,13 @@ class ModelName:
 
 @dataclass(frozen=True)
 class ModelOptions(ModelName):
-    """Which model, and how it computes."""
+    """Which model, and how to compute."""
 
     dtype: Annotated[
-        DType, typer.Option(help="What to compute in; auto suits the device.", rich_help_panel="Model")
+        DType, typer.Option(help="Dtype of computation; auto depends on the device.", rich_help_panel="Model")
     ] = DType.auto
     device: Annotated[
-        Device, typer.Option(help="Where to compute; auto takes the GPU where there is one.", rich_help_panel="Model")
+        Device, typer.Option(help="Device of computation; auto takes the GPU if there is one.", rich_help_panel="Model")
     ] = Device.auto
     batch_tokens: Annotated[
         int | None,
@@ -111,13 +106,13 @@ class ModelOptions(ModelName):
 
 @dataclass(frozen=True)
 class VectorOptions:
-    """How texts become vectors; what is not given is done as the model's own files say."""
+    """How texts become vectors; the model's own files decide what is not given."""
 
     pooling: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="cls, mean, max, mean_sqrt_len, weighted_mean, last_token or attention; several joined by +.",
+            help="cls, mean, max, mean_sqrt_len, weighted_mean, last_token or attention; join several with +.",
             rich_help_panel="Vectors",
         ),
     ] = None
@@ -126,7 +121,7 @@ class VectorOptions:
         typer.Option(min=1, metavar="N", help="Keep only the first N values (Matryoshka).", rich_help_panel="Vectors"),
     ] = None
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Put before each text.", rich_help_panel="Vectors")
+        str | None, typer.Option(metavar="TEXT", help="Text to put before each text.", rich_help_panel="Vectors")
     ] = None
     prompt_name: Annotated[
         str | None, typer.Option(metavar="NAME", help="One of the model's own prompts.", rich_help_panel="Vectors")
@@ -136,13 +131,13 @@ class VectorOptions:
     ] = Overflow.truncate
 
     def given(self) -> dict[str, Any]:
-        """The options as the library takes them."""
+        """The options as arguments of the library."""
         return vars(self) | {"overflow": self.overflow.value}
 
 
 @dataclass(frozen=True)
 class InputOptions:
-    """Where inputs come from when they are no arguments."""
+    """Where inputs come from if they are not arguments."""
 
     input: Annotated[
         str | None,
@@ -152,13 +147,14 @@ class InputOptions:
     ] = None
     format: Annotated[
         Format | None,
-        typer.Option(help="How the input is written; by its ending, stdin as txt.", rich_help_panel="Input"),
+        typer.Option(help="Format of the input; by default by its ending, txt for stdin.", rich_help_panel="Input"),
     ] = None
-    field: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Field of a .jsonl input.", rich_help_panel="Input")
-    ] = None
+    field: Annotated[str | None, typer.Option(metavar="NAME", help="Field of a .jsonl.", rich_help_panel="Input")] = (
+        None
+    )
     column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of a .csv or .tsv input.", rich_help_panel="Input")
+        str | None,
+        typer.Option(metavar="NAME", help="Column of a .csv, .tsv or .parquet.", rich_help_panel="Input"),
     ] = None
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad record.", rich_help_panel="Input")] = (
         False
@@ -167,12 +163,12 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class TalkOptions:
-    """How much is said on stderr."""
+    """How much is printed on stderr."""
 
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No notes, hints and progress.", rich_help_panel="Output")
+        bool, typer.Option("--quiet", "-q", help="Print no notes, hints and progress.", rich_help_panel="Output")
     ] = False
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is done.", rich_help_panel="Output")] = (
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print what is done.", rich_help_panel="Output")] = (
         False
     )
 
@@ -181,9 +177,9 @@ class TalkOptions:
 class OutputOptions(TalkOptions):
     """How results are shown."""
 
-    json: Annotated[bool, typer.Option("--json", help="JSON lines, also at a terminal.", rich_help_panel="Output")] = (
-        False
-    )
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON lines, also at a terminal.", rich_help_panel="Output")
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -192,21 +188,15 @@ class FileOptions(OutputOptions):
 
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write results to a file.",
-            rich_help_panel="Output",
-        ),
+        typer.Option("--output", "-o", metavar="FILE", help="Write results to a file.", rich_help_panel="Output"),
     ] = None
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing output file.", rich_help_panel="Output")
     ] = False
 
 
-def flatten(command: Callable[..., None], listen: Callable[[TalkOptions], None]) -> Callable[..., None]:
-    """A command whose option groups are spread over its signature; `listen` is told before it how much to say."""
+def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]) -> Callable[..., None]:
+    """The command with a signature that has options instead of groups; it calls `prepare` first."""
     hints = typing.get_type_hints(command, include_extras=True)
     signature = inspect.signature(command)
     groups = {name: hints[name] for name in signature.parameters if dataclasses.is_dataclass(hints[name])}
@@ -234,11 +224,32 @@ def flatten(command: Callable[..., None], listen: Callable[[TalkOptions], None])
         }
         for group in filled.values():
             if isinstance(group, TalkOptions):
-                listen(group)
+                prepare(group)
         command(**values, **filled)
 
     flat.__signature__ = signature.replace(parameters=own + spread)  # type: ignore[attr-defined]
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in own + spread}
     flat.__doc__ = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
-    del flat.__dict__["__wrapped__"]  # typer would look through it at the unspread signature
+    del flat.__dict__["__wrapped__"]  # typer would follow it to the signature with groups
     return flat
+
+
+# `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence; a path may contain something like them.
+_ARGUMENT = re.compile(
+    r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
+)
+
+
+def to_options(text: str) -> str:
+    """A hint of the library as one for the command line.
+
+    `dtype='float32'` becomes `--dtype float32`, `overwrite=True` becomes `--overwrite`, `top_k=` becomes `--top-k`.
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, truth, *values = found.groups()
+        no = "no-" if truth == "False" else ""
+        value = next((f" {shlex.quote(value)}" for value in values if value), "")
+        return f"--{no}{name.replace('_', '-')}{value}"
+
+    return _ARGUMENT.sub(option, text)

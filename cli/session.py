@@ -1,4 +1,4 @@
-"""What every command does around its one call of the library: talk, load the model, stream results, count failures."""
+"""What every command does around its one call of the library: print notes, load the model, write results, report."""
 
 import itertools
 import logging
@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.cli.inputs import ARGUMENTS, Source, Values
+from mlxbert.cli.inputs import ARGUMENTS, Source
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
+from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import FileOutput
-from mlxbert.cli.output.fingerprint import hash_file, hash_folder
-from mlxbert.cli.output.format import OutputFormat
+from mlxbert.cli.output.fingerprint import hash_folder
 from mlxbert.cli.output.formats import JsonLines
-from mlxbert.cli.views import progress, render
+from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.errors import InputError, MlxbertError
+from mlxbert.files import sha256
 from mlxbert.results import Failure
-from mlxbert.weights.source import BUILTIN
+from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,45 +27,23 @@ if TYPE_CHECKING:
     from mlxbert.model import Model
     from mlxbert.text.batch import Usage
 
-BUILTIN_QUALITY = {
-    "fill-mask": "its first word is right for 36 % of the masked words of Wikipedia paragraphs",
-    "embed": "Spearman 81.9 on the test pairs of STS-B",
-    "next-sentence": "right for 96 % of the pairs of Wikipedia articles, for less elsewhere",
-}
-
-Work = Callable[[Iterable[Values | InputError]], Iterator[Any]]
-Show = Callable[[Any], Iterable["RenderableType"]]
+Draw = Callable[[Any], Iterable["RenderableType"]]
 
 
-@dataclass(frozen=True)
-class View:
-    """How results look at a terminal.
-
-    Attributes:
-        each: One of them.
-        gap: Whether an empty line stands between them.
-        last: What follows when all are shown.
-    """
-
-    each: Show
-    gap: bool = True
-    last: Callable[[], Iterable["RenderableType"]] = tuple
-
-
-class _Talk(logging.Handler):
-    """Shows what the library logs as notes and hints."""
+class _Notes(logging.Handler):
+    """Prints the library's log as notes and hints."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        render.say("hint" if record.levelno >= logging.WARNING else "note", record.getMessage())
+        console.say("hint" if record.levelno >= logging.WARNING else "note", record.getMessage())
 
 
-def listen(options: TalkOptions) -> None:
-    """Shows the library's log on stderr: hints, with `--verbose` everything; with `--quiet` nothing but errors."""
+def set_up_notes(options: TalkOptions) -> None:
+    """Prints the library's warnings on stderr as hints; all of its log with `--verbose`, nothing with `--quiet`."""
     log = logging.getLogger("mlxbert")
-    log.handlers = [_Talk()]
+    log.handlers = [_Notes()]
     log.propagate = False
     log.setLevel(logging.DEBUG if options.verbose else logging.WARNING)
-    render.hush(options.quiet)
+    console.set_quiet(options.quiet)
 
 
 def load(task: str, options: ModelOptions) -> "Model":
@@ -73,7 +52,7 @@ def load(task: str, options: ModelOptions) -> "Model":
 
     if options.model == BUILTIN:
         quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
-        render.say("note", f"built-in model, small, English{quality}")
+        console.say("note", f"built-in model, small, English{quality}")
     with progress.download(options.model) as update:
         return load_model(
             options.model,
@@ -86,41 +65,9 @@ def load(task: str, options: ModelOptions) -> "Model":
         )
 
 
-class Screen:
-    """Results on stdout: drawn at a terminal, JSON lines for a pipe or with `--json`."""
-
-    def __init__(self, view: View, options: OutputOptions) -> None:
-        self.view = view
-        self.drawn = render.at_terminal() and not options.json
-        self.console = render.console() if self.drawn else None
-        self.first = True
-        self.failed = self.cut = 0
-
-    def write(self, result: Any) -> None:
-        """Shows one result or failure."""
-        self.failed += isinstance(result, Failure)
-        self.cut += getattr(result, "truncated", False)
-        if self.console is None:
-            render.put_line(render.to_json(result.to_dict()))
-        elif isinstance(result, Failure):
-            render.say("error", f"input {result.index}: {result.error.message}")
-        else:
-            if self.view.gap and not self.first:
-                self.console.print()
-            for part in self.view.each(result):
-                self.console.print(part)
-        self.first = False
-
-    def finish(self) -> None:
-        """Shows what follows the last result."""
-        if self.console is not None:
-            for part in self.view.last():
-                self.console.print(part)
-
-
 @dataclass(frozen=True)
 class Task:
-    """What is done, as far as results depend on it, and what an output file is made of them."""
+    """What an output file is made of: everything that its results depend on, besides the input, and its format."""
 
     name: str
     model: "Model | Path"
@@ -129,7 +76,7 @@ class Task:
     format: OutputFormat = field(default_factory=JsonLines)
 
     def manifest(self) -> dict[str, object]:
-        """What another run must have in common to go on from this one's parts."""
+        """What a run must have in common with an interrupted one to resume it."""
         if isinstance(self.model, Path):
             return {"task": self.name, "model": hash_folder(self.model), "options": dict(self.options)}
         network = self.model.network
@@ -139,43 +86,120 @@ class Task:
         return {"task": self.name, "model": hash_folder(self.model.folder), "options": {**self.options, **chosen}}
 
 
-def stream(
-    source: Source, work: Work, view: View, options: FileOptions, *, task: Task, usage: "Usage | None" = None
-) -> None:
-    """Works through an input and writes the results.
+class Screen:
+    """Results on stdout: drawn at a terminal, JSON lines in a pipe or with `--json`.
 
     Args:
-        source: The records.
-        work: From records to as many results; an `InputError` among the records becomes a `Failure`.
-        view: How results are drawn at a terminal.
+        draw: How one result looks at a terminal.
+        options: The output options.
+        last: What follows the last result at a terminal.
+        gap: Whether an empty line separates results at a terminal.
+    """
+
+    def __init__(
+        self,
+        draw: Draw,
+        options: OutputOptions,
+        *,
+        last: Callable[[], Iterable["RenderableType"]] = tuple,
+        gap: bool = True,
+    ) -> None:
+        self._draw, self._last, self._gap = draw, last, gap
+        self._console = console.stdout() if console.at_terminal() and not options.json else None
+        self._first = True
+        self.failed = self.truncated = 0
+
+    def write(self, result: Any) -> None:
+        """Shows one result or failure."""
+        self.failed += isinstance(result, Failure)
+        self.truncated += getattr(result, "truncated", False)
+        if self._console is None:
+            json_lines.put_line(json_lines.to_json(result.to_dict()))
+        elif isinstance(result, Failure):
+            console.say("error", f"input {result.index}: {result.error.message}")
+        else:
+            if self._gap and not self._first:
+                self._console.print()
+            for part in self._draw(result):
+                self._console.print(part)
+        self._first = False
+
+    def finish(self) -> None:
+        """Shows what follows the last result."""
+        if self._console is not None:
+            for part in self._last():
+                self._console.print(part)
+
+
+def show_object(value: dict[str, Any], draw: Callable[[], Iterable["RenderableType"]], options: OutputOptions) -> None:
+    """One object: drawn at a terminal, one line of JSON in a pipe or with `--json`."""
+    if console.at_terminal() and not options.json:
+        screen = console.stdout()
+        for part in draw():
+            screen.print(part)
+    else:
+        json_lines.put_line(json_lines.to_json(value))
+
+
+def stream(
+    source: Source[Any],
+    results: Iterable[Any],
+    draw: Draw,
+    options: FileOptions,
+    *,
+    task: Task,
+    usage: "Usage | None" = None,
+    last: Callable[[], Iterable["RenderableType"]] = tuple,
+) -> None:
+    """Writes results to stdout or to a file, as they are computed.
+
+    Args:
+        source: The input.
+        results: The results of its records in their order, computed as they are asked for: where a run is resumed,
+            records that are done are skipped before.
+        draw: How a result looks at a terminal.
         options: Where results go.
         task: What is done with which model, for the manifest of an output file.
-        usage: What the work counts; a summary of it is said at the end of a file.
+        usage: What the task counts; it is summarized on stderr after a file of inputs.
+        last: What follows the last result at a terminal.
 
     Raises:
         MlxbertError: The input or output cannot be used; or, after everything else was done, some records failed.
     """
-    sink = _file(source, options, task) if options.output is not None else nullcontext(Screen(view, options))
-    skipped = results = 0
-    long = source.name != ARGUMENTS and (options.output is not None or not render.at_terminal())
+    screen = Screen(draw, options, last=last)
+    sink = _file(source, options, task) if options.output is not None else nullcontext(screen)
+    skipped = count = 0
+    from_file = source.name != ARGUMENTS
+    shown = from_file and (options.output is not None or not console.at_terminal())
     start = time.perf_counter()
     with sink as out:
         if isinstance(out, FileOutput):
             skipped = sum(1 for _ in itertools.islice(source.records, out.done))
-        with render.progress(source.size, shown=long, before=(source.done(), skipped)) as update:
-            for result in numbered(work(source.records), skipped, strict=source.strict):
-                results += 1
+        with progress.records(source.size, shown=shown, before=(source.done(), skipped)) as update:
+            for result in _numbered(results, skipped, strict=source.strict):
+                count += 1
                 out.write(result)
-                update(source.done(), skipped + results)
+                update(source.done(), skipped + count)
         if isinstance(out, Screen):
             out.finish()
-    if usage is not None and results and source.name != ARGUMENTS:
-        _summarize(usage, results, skipped, time.perf_counter() - start)
-    report(skipped + results, out.cut, out.failed, task.format.failures)
+    if usage is not None and count and from_file:
+        _summarize(usage, count, skipped, time.perf_counter() - start)
+    report(skipped + count, out.truncated, out.failed, task.format.failures)
 
 
-def numbered(results: Iterable[Any], before: int, *, strict: bool) -> Iterator[Any]:
-    """Results whose failures count from the beginning of the input; with `strict` the first of them is raised."""
+def _file(source: Source[Any], options: FileOptions, task: Task) -> FileOutput:
+    assert options.output is not None
+    if source.path is None and source.name != ARGUMENTS:
+        console.say("note", f"input is {source.name}: this run cannot be resumed if it is interrupted")
+    manifest = task.manifest() | {
+        "input": None if source.path is None else sha256(source.path),
+        "read_as": list(source.read_as),
+    }
+    return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.format)
+
+
+def _numbered(results: Iterable[Any], before: int, *, strict: bool) -> Iterator[Any]:
+    """Results whose failures count from the start of the input; with `strict` the first of them is raised."""
     for result in results:
         if isinstance(result, Failure):
             result = Failure(before + result.index, result.error)
@@ -184,54 +208,32 @@ def numbered(results: Iterable[Any], before: int, *, strict: bool) -> Iterator[A
         yield result
 
 
-def report(results: int, cut: int, failed: int, failures: str) -> None:
-    """Says what has to be known of a finished run.
-
-    Args:
-        results: How many there are in all.
-        cut: How many of them are of inputs that were cut.
-        failed: How many of them are failures.
-        failures: Where to find them.
-
-    Raises:
-        MlxbertError: Some failed.
-    """
-    if not results:
-        render.say("note", "the input is empty")
-    if cut:
-        render.say(
-            "note",
-            f"{cut:,} of {results:,} inputs were longer than the model takes and were cut; --overflow says what to do",
-        )
-    if failed:
-        raise MlxbertError(f"{failed} of {results} inputs failed; {failures}")
-
-
-def _summarize(usage: "Usage", results: int, before: int, seconds: float) -> None:
-    earlier = f", behind {before:,} of an earlier run" if before else ""
-    render.say(
+def _summarize(usage: "Usage", count: int, skipped: int, seconds: float) -> None:
+    earlier = f" after {skipped:,} of an earlier run" if skipped else ""
+    console.say(
         "note",
-        f"{results:,} texts{earlier}, {usage.tokens:,} tokens in {seconds:.1f} s: {results / seconds:,.1f} texts/s, "
+        f"{count:,} texts{earlier}, {usage.tokens:,} tokens in {seconds:.1f} s: {count / seconds:,.1f} texts/s, "
         f"{usage.tokens / seconds:,.0f} tokens/s, {usage.padding:.1%} padding",
     )
 
 
-def _file(source: Source, options: FileOptions, task: Task) -> FileOutput:
-    assert options.output is not None
-    if source.path is None and source.name != ARGUMENTS:
-        render.say("note", f"input is {source.name}: should this run be interrupted, it cannot go on where it stopped")
-    manifest = task.manifest() | {
-        "input": None if source.path is None else hash_file(source.path),
-        "read_as": list(source.read_as),
-    }
-    return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.format)
+def report(count: int, truncated: int, failed: int, failures: str) -> None:
+    """Prints notes on a finished run.
 
+    Args:
+        count: How many results there are in all.
+        truncated: How many of them are of inputs that were truncated.
+        failed: How many of them are failures.
+        failures: Where failures are described.
 
-def show_object(value: dict[str, Any], draw: Callable[[], Iterable["RenderableType"]], options: OutputOptions) -> None:
-    """One object: drawn at a terminal, one line of JSON for a pipe or with `--json`."""
-    if render.at_terminal() and not options.json:
-        console = render.console()
-        for part in draw():
-            console.print(part)
-    else:
-        render.put_line(render.to_json(value))
+    Raises:
+        MlxbertError: Some failed.
+    """
+    if not count:
+        console.say("note", "the input is empty")
+    if truncated:
+        console.say(
+            "note", f"{truncated:,} of {count:,} inputs were too long for the model and were truncated; see --overflow"
+        )
+    if failed:
+        raise MlxbertError(f"{failed} of {count} inputs failed; {failures}")

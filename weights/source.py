@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 _Fetch = Callable[[str, str | None], Path]  # (name, revision) → folder with the files from the hub
 BUILTIN = "builtin"
+BUILTIN_QUALITY = {  # by task; its README has more
+    "fill-mask": "its first word is right for 36 % of the masked words of Wikipedia paragraphs",
+    "embed": "Spearman 81.9 on the test pairs of STS-B",
+    "next-sentence": "right for 96 % of the pairs of Wikipedia articles, less often on other texts",
+}
 _FOLDER = Path(__file__).parent / "builtin"
 _LOG = logging.getLogger("mlxbert")
 

@@ -8,23 +8,21 @@ from typing import Any
 from mlxbert import __version__
 from mlxbert.cli import session
 from mlxbert.cli.options import OutputOptions
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
+from mlxbert.cli.views import doctor as view
 
 _PACKAGES = ("mlx", "mlx-metal", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13", "numpy", "tokenizers", "rich", "typer")
 
 
 def doctor(out: OutputOptions) -> None:
-    """Show what mlxbert runs on: chip, device, dtype, BLAS with its measured speed, versions, and what to mend.
+    """Show what mlxbert runs on: chip, device, dtype, BLAS and its measured speed, versions, and what to fix.
 
     Example: mlxbert doctor
     """
     report = _report()
-    versions = report["packages"]
-    shown = [(key, value) for key, value in report.items() if key not in ("packages", "problems")]
-    shown += [(f"package {name}", version) for name, version in versions.items()]
-    session.show_object(report, lambda: render.facts("mlxbert doctor", shown), out)
+    session.show_object(report, lambda: view.draw(report), out)
     for problem in report["problems"]:
-        render.say("hint", problem)
+        console.say("hint", problem)
 
 
 def _report() -> dict[str, Any]:
@@ -53,7 +51,7 @@ def _version(package: str) -> str | None:
 
 
 def _two_backends(versions: dict[str, str]) -> str | None:
-    """MLX's CPU and CUDA wheels put the same library in the same place: the one installed last is the one that runs."""
+    """MLX's CPU and CUDA wheels install the same library in the same place, and the last one installed runs."""
     cuda = [name for name in ("mlx-cuda-12", "mlx-cuda-13") if name in versions]
     if "mlx-cpu" in versions and cuda:
         return f"mlx-cpu and {cuda[0]} are both installed and overwrite each other: uninstall both, then install one"

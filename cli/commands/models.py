@@ -1,7 +1,6 @@
-"""`mlxbert models …`: the built-in model, and those of the hub in the cache that all programs of a machine share."""
+"""`mlxbert models …`: the built-in model, and those in the cache of the hub, which all programs of a machine share."""
 
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,12 +8,11 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import OutputOptions, Revision, TalkOptions
-from mlxbert.cli.views import progress, render
-from mlxbert.errors import ArgumentError
+from mlxbert.cli.views import console, json_lines, progress
+from mlxbert.cli.views import models as view
+from mlxbert.errors import ArgumentError, HubError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mlxbert.weights.hub.cache import Snapshot
 
 Name = Annotated[
@@ -23,7 +21,7 @@ Name = Annotated[
 
 
 def models_list(out: OutputOptions) -> None:
-    """List the models that are on this machine: the built-in one and those of the hub's cache.
+    """List the models on this machine: the built-in one and those in the hub's cache.
 
     Example: mlxbert models list
     """
@@ -31,30 +29,29 @@ def models_list(out: OutputOptions) -> None:
 
     cached = (_cached(name) for name in cache.cached_names())
     found = {"cache": str(cache.cache_folder()), "models": [_builtin(), *(model for model in cached if model)]}
-    session.show_object(found, lambda: _draw(found), out)
+    session.show_object(found, lambda: view.draw_list(found), out)
 
 
 def models_download(talk: TalkOptions, name: Name, revision: Revision = None) -> None:
-    """Bring a model of the hub into the cache, in its newest version, and print its folder.
+    """Download the newest version of a model into the cache, and print its folder.
 
-    Only what a model needs is fetched; what is there already is not fetched again.
+    Only files that mlxbert needs are downloaded, and only those that are not in the cache yet.
 
     Example: mlxbert models download google-bert/bert-base-uncased
     """
-    from mlxbert.errors import HubError
     from mlxbert.weights.hub import cache
     from mlxbert.weights.hub.download import download
 
     _check_name(name)
     if cache.is_offline():
-        raise HubError(f"{name}: the hub may not be asked", hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE")
+        raise HubError(f"{name}: mlxbert is offline", hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE")
     with progress.download(name) as update:
         folder = download(name, revision, update)
     _put_path(folder)
 
 
 def models_path(talk: TalkOptions, name: Name, revision: Revision = None) -> None:
-    """Print the folder of a model that is in the cache; nothing is downloaded.
+    """Print the folder of a model in the cache; nothing is downloaded.
 
     Example: mlxbert models path google-bert/bert-base-uncased
     """
@@ -68,9 +65,9 @@ def models_remove(
     out: OutputOptions,
     name: Name,
     revision: Revision = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
 ) -> None:
-    """Remove a model from the cache. Other programs that use the same cache lose it, too.
+    """Remove a model from the cache, for all programs that share it.
 
     Example: mlxbert models remove google-bert/bert-base-uncased --yes
     """
@@ -80,46 +77,46 @@ def models_remove(
     removal = Removal(name, revision)
     facts = {"name": name, "revisions": removal.commits, "folder": str(removal.folder), "bytes": removal.size}
     if not yes and not _agreed(facts):
-        render.say("note", "nothing was removed")
+        console.say("note", "nothing was removed")
         return
     removal.execute()
-    render.say("note", f"{render.size(removal.size)} freed")
-    session.show_object(facts, lambda: render.facts(f"removed {name}", _rows(facts)), out)
+    console.say("note", f"{console.size(removal.size)} freed")
+    session.show_object(facts, lambda: view.draw_facts(f"removed {name}", facts), out)
 
 
 def _check_name(name: str) -> None:
-    """Refuses what is no model of the hub: its files are not the cache's."""
+    """Refuses models that are not in the cache: the built-in one, and folders."""
     from mlxbert.weights.source import BUILTIN, local_folder
 
     if name == BUILTIN:
-        raise ArgumentError("the built-in model comes with the program and is not in the cache")
+        raise ArgumentError("the built-in model is part of the package and not in the cache")
     if local_folder(name) is not None:
-        raise ArgumentError(f"{name} is a folder, expected a name of the hub", hint="folders are used where they are")
+        raise ArgumentError(f"{name} is a folder, expected a name on the hub", hint="a folder needs no download")
 
 
 def _agreed(facts: dict[str, Any]) -> bool:
-    """Shows what would go and asks at a terminal."""
+    """Shows what would be removed, and asks at a terminal."""
     if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ArgumentError(
-            f"{facts['name']}: would remove {facts['folder']} ({render.size(facts['bytes'])}), and nobody is there to "
-            "be asked",
+            f"{facts['name']}: would remove {facts['folder']} ({console.size(facts['bytes'])}), but cannot ask "
+            "without a terminal",
             hint="--yes removes it without asking",
         )
-    console = render.console(stderr=True)
-    for part in render.facts(f"{facts['name']}, in the cache that other programs share", _rows(facts)):
-        console.print(part)
-    # typer's own question would write to stdout, which is data only, when that is no terminal.
+    screen = console.stderr()
+    for part in view.draw_facts(f"{facts['name']}, in the cache that other programs share", facts):
+        screen.print(part)
+    # typer's own question goes to stdout, which is for data, when stdout is not a terminal.
     print("remove it? [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _put_path(folder: Path) -> None:
-    render.put_line(render.visible(str(folder)))
+    json_lines.put_line(console.visible(str(folder)))
 
 
 def _builtin() -> dict[str, Any]:
     from mlxbert.folders.inspect import inspect
-    from mlxbert.weights.source import BUILTIN, builtin_folder
+    from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY, builtin_folder
 
     found = inspect(BUILTIN)
     return {
@@ -130,12 +127,12 @@ def _builtin() -> dict[str, Any]:
         "tasks": list(found.tasks),
         "bytes": sum(path.stat().st_size for path in builtin_folder().rglob("*") if path.is_file()),
         "folder": str(found.folder),
-        "quality": session.BUILTIN_QUALITY,
+        "quality": BUILTIN_QUALITY,
     }
 
 
 def _cached(name: str) -> dict[str, Any] | None:
-    """What the cache holds of a model; `None` where that is no model: nothing in it has a readable configuration."""
+    """What the cache holds of a model; `None` if no revision has a readable configuration."""
     from mlxbert.weights.hub import cache
 
     snapshots = {snapshot.commit: snapshot for snapshot in cache.snapshots(name)}
@@ -163,40 +160,3 @@ def _revision(snapshot: "Snapshot", references: dict[str, str]) -> dict[str, Any
         "complete": snapshot.is_complete(),
         "folder": str(snapshot.folder),
     }
-
-
-def _draw(found: dict[str, Any]) -> Iterator["RenderableType"]:
-    builtin, *cached = found["models"]
-    yield from render.facts(builtin["name"], _rows(builtin))
-    yield from render.facts("hub cache", [("folder", found["cache"])])
-    if cached:
-        yield render.listing(
-            ("name", "family", "size", "revision", "complete"),
-            (
-                (
-                    model["name"],
-                    model["family"],
-                    render.size(revision["bytes"]),
-                    ", ".join(revision["names"]) or revision["commit"][:12],
-                    {True: "yes", False: "no", None: "not known"}[revision["complete"]],
-                )
-                for model in cached
-                for revision in model["revisions"]
-            ),
-        )
-
-
-def _rows(facts: dict[str, Any]) -> Iterable[tuple[str, object]]:
-    for key, value in facts.items():
-        if key == "bytes":
-            yield "size", render.size(value)
-        elif key != "name":
-            yield key, _shown(value)
-
-
-def _shown(value: object) -> object:
-    if isinstance(value, list):
-        return ", ".join(value)
-    if isinstance(value, dict):
-        return "; ".join(f"{task}: {quality}" for task, quality in value.items())
-    return f"{value:,}" if isinstance(value, int) else value

@@ -1,14 +1,14 @@
 """`mlxbert next-sentence`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.inputs import open_input, pairs
-from mlxbert.cli.options import Cut, FileOptions, InputOptions, ModelOptions
+from mlxbert.cli.inputs import open_input
+from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, NoWindow
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.views import render
+from mlxbert.cli.views import next_sentence as view
 from mlxbert.errors import ArgumentError
 
 
@@ -17,11 +17,13 @@ def next_sentence(
     source: InputOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B", help="Two texts.")] = None,
-    overflow: Annotated[Cut, typer.Option(help="What to do with a pair too long for the model.")] = Cut.truncate,
+    overflow: Annotated[
+        NoWindow, typer.Option(help="What to do with a pair too long for the model.")
+    ] = NoWindow.truncate,
 ) -> None:
     """Say whether text B follows text A.
 
-    From a file: the fields or columns a and b. The score is the probability that B is the next sentence.
+    In a file, the pairs are the fields or columns a and b. The score is the probability that B is the next sentence.
 
     Example: mlxbert next-sentence "The man went to the store." "He bought a gallon of milk."
     """
@@ -32,16 +34,7 @@ def next_sentence(
     loaded = session.load("next-sentence", model)
     from mlxbert.tasks.next_sentence import next_sentence as task
 
-    session.stream(
-        opened,
-        lambda records: task(
-            loaded,
-            pairs(records),
-            overflow=overflow.value,
-            batch_tokens=model.batch_tokens,
-            on_error=opened.on_error,
-        ),
-        session.View(render.next_sentence),
-        out,
-        task=session.Task("next-sentence", loaded, model, {"overflow": overflow.value}),
-    )
+    given: dict[str, Any] = {"overflow": overflow.value}
+    how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
+    results = task(loaded, opened.records, **how)
+    session.stream(opened, results, view.draw, out, task=session.Task("next-sentence", loaded, model, given))

@@ -1,14 +1,14 @@
 """`mlxbert replaced`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.inputs import open_input, single
+from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.views import tokens
+from mlxbert.cli.views import tokens as view
 
 
 def replaced(
@@ -18,24 +18,18 @@ def replaced(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
 ) -> None:
-    """Show which tokens of a text look as if they stood in the place of others.
+    """Show which tokens of a text look as if they replaced others.
 
     Needs an ELECTRA discriminator. The score is the probability that a token is a replacement.
 
     Example: mlxbert replaced "The chef ate the meal." --model google/electra-small-discriminator
     """
     check_output(out.output, out.overwrite, source=source.input)
-    opened = open_input(texts or (), source, ("text",))
+    opened = open_input(texts or (), source, "text")
     loaded = session.load("replaced", model)
     from mlxbert.tasks.replaced import replaced as task
 
-    given = {"overflow": overflow.value}
-    session.stream(
-        opened,
-        lambda records: task(
-            loaded, single(records), **given, batch_tokens=model.batch_tokens, on_error=opened.on_error
-        ),
-        session.View(tokens.replaced),
-        out,
-        task=session.Task("replaced", loaded, model, given),
-    )
+    given: dict[str, Any] = {"overflow": overflow.value}
+    how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
+    results = task(loaded, opened.records, **how)
+    session.stream(opened, results, view.draw_replaced, out, task=session.Task("replaced", loaded, model, given))

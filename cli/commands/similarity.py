@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.commands.embed import say_assumed
-from mlxbert.cli.inputs import Source, open_input, single
+from mlxbert.cli.commands.embed import note_assumed_pooling
+from mlxbert.cli.inputs import Source, open_input
 from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, VectorOptions
-from mlxbert.cli.views import vectors
+from mlxbert.cli.views import vectors as view
 from mlxbert.errors import ArgumentError, InputError
 
 
@@ -20,53 +20,53 @@ def similarity(
     vector: VectorOptions,
     out: OutputOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A text, and others.")] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the nearest N.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N most similar.")] = None,
 ) -> None:
-    """Rank texts by how near they are in meaning to the first one: the cosine of their vectors, from -1 to 1.
+    """Rank texts by how similar they are to the first one: by the cosine of their vectors, from -1 to 1.
 
     The others may come from a file or a pipe; without A on the command line, its first text is A. The index in the
-    output counts the others, from 0. A prompt is put before each text.
+    output counts the others, from 0. A prompt precedes each text.
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """
-    alone = len(texts or ()) == 1  # those it is compared with come from --input or a pipe
-    records = _open(() if alone else texts or (), source, alone=alone)
+    alone = len(texts or ()) == 1  # the others come from --input or a pipe
+    opened = _open(() if alone else texts or (), source, alone=alone)
     loaded = session.load("embed", model)
     from mlxbert.tasks.similarity import similarity as task
     from mlxbert.text.batch import Usage
 
-    say_assumed(loaded, vector.pooling)
-    query, others = (texts[0], single(records.records)) if texts and alone else _split(records)
+    note_assumed_pooling(loaded, vector.pooling)
+    query, others = (texts[0], opened.records) if texts and alone else _split(opened)
     usage = Usage()
     given = vector.given() | {"top_k": top_k, "batch_tokens": model.batch_tokens, "usage": usage}
-    found = task(loaded, query, others, on_error="raise" if records.strict else "return", **given)
+    found = task(loaded, query, others, on_error="raise" if opened.strict else "return", **given)
     if not found:
-        raise InputError(f"{records.name}: there is no text to compare with")
-    screen = session.Screen(session.View(vectors.similarity, gap=False), out)
+        raise InputError(f"{opened.name}: there is no text to compare with")
+    screen = session.Screen(view.draw_similarity, out, gap=False)
     for result in found:
         screen.write(result)
-    session.report(usage.texts + screen.failed, usage.cut, screen.failed, "each says why behind the others")
+    session.report(usage.texts + screen.failed, usage.truncated, screen.failed, "each says why after the others")
 
 
-def _open(texts: Sequence[str], source: InputOptions, *, alone: bool) -> Source:
+def _open(texts: Sequence[str], source: InputOptions, *, alone: bool) -> Source[str]:
     try:
-        return open_input(texts, source, ("text",))
+        return open_input(texts, source, "text")
     except ArgumentError as problem:
         if alone and source.input is None:
             raise ArgumentError(
-                "there is one text, expected two or more: A and those it is compared with", hint=problem.hint
+                "there is one text, expected two or more: A and those to compare it with", hint=problem.hint
             ) from None
         raise
 
 
-def _split(source: Source) -> tuple[str, Iterator[str | InputError]]:
-    """The first text and those it is compared with, of which there is at least one."""
-    texts = single(source.records)
+def _split(source: Source[str]) -> tuple[str, Iterator[str | InputError]]:
+    """The first text, and those to compare it with, at least one."""
+    texts = source.records
     query, first = next(texts, None), next(texts, None)
     if query is None:
         raise InputError(f"{source.name}: there is no text")
     if isinstance(query, InputError):
-        raise InputError(f"{source.name}: input 0, which the others are compared with: {query.message}")
+        raise InputError(f"{source.name}: input 0, with which the others are compared: {query.message}")
     if first is None:
         raise InputError(f"{source.name}: there is one text, expected two or more")
     return query, itertools.chain([first], texts)

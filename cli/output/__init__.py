@@ -1,1 +1,1 @@
-"""Results into files: formats, parts that survive an interruption, and what a run is made of."""
+"""Results in files: formats, and parts that survive an interruption."""

@@ -1,9 +1,8 @@
-"""Results into a file: in parts that survive an interruption, assembled and moved into place at the end.
+"""Results in a file: written in parts that survive an interruption, assembled and moved into place at the end.
 
-`X` is made in the folder `X.partial/`: a manifest that says of what (hashes of input, model and options), and numbered
-parts of `PART` results each. Beside a part lies a small file that counts what is in it; it is written last, and a part
-counts as finished once it is there. The same command finds them and goes on behind the last one. `X` itself appears
-whole or not at all.
+`X` is made in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and numbered
+parts of `PART` results each. A small file with counts is written after each part: a part without it is unfinished. The
+same command finds the parts and resumes after the last one. `X` itself appears whole or not at all.
 """
 
 import json
@@ -17,16 +16,18 @@ from types import TracebackType
 from typing import IO, Any
 
 from mlxbert import __version__
+from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.fingerprint import differences
-from mlxbert.cli.output.format import OutputFormat
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
-from mlxbert.cli.output.parts import PART, Parts, complete, keep_names, take
-from mlxbert.cli.views import render
+from mlxbert.cli.output.parts import PART, Parts
+from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.files import acquire_lock, atomic_write, fsync_dir
 from mlxbert.results import Failure
 
 _WHOLE = "whole"
-_MOST_TOLD = 20  # failures said on stderr
+_BUSY = "wait until it is done, or write to another file"
+_MOST_PRINTED = 20  # failures, on stderr
 _OURS = re.compile(rf"(lock|manifest\.json|{_WHOLE}|part-\d+\.\w+)(\.unfinished)?")  # in the folder of parts
 
 
@@ -41,17 +42,17 @@ def _writing(path: Path) -> Iterator[None]:
 def check_output(
     path: Path | None, overwrite: bool, allowed: Sequence[str] = JSON_LINES, source: str | None = None
 ) -> None:
-    """Refuses an output file that could not be written in the end; a command calls it before it loads a model.
+    """Refuses an output file that cannot be written; a command calls it before it loads a model.
 
     Args:
-        path: The file; `None`, where results go to stdout, is always right.
-        overwrite: Whether it may be there already.
-        allowed: The endings that the command takes.
+        path: The file; `None` if results go to stdout.
+        overwrite: Whether it may exist.
+        allowed: The endings that the command supports.
         source: The input, which must be another file.
 
     Raises:
-        ArgumentError: Another ending, something that is no file, a file that is there already, or the input.
-        MlxbertError: There is no writing into its folder, or a library for the format is missing.
+        ArgumentError: Another ending, not a regular file, an existing file, or the input.
+        MlxbertError: Its folder cannot be written to, or a library for the format is missing.
     """
     if path is None:
         return
@@ -60,16 +61,16 @@ def check_output(
         if path.is_dir():
             raise ArgumentError(f"--output {path}: is a folder")
         if path.exists() and not path.is_file():
-            raise ArgumentError(f"--output {path}: is no ordinary file", hint="without --output results go to stdout")
+            raise ArgumentError(f"--output {path}: is not a regular file", hint="without --output results go to stdout")
         if path.exists() and source is not None and Path(source).exists() and path.samefile(source):
             raise ArgumentError(f"--output {path}: is the input")
         _refuse_existing(path, overwrite)
-        folder = next(parent for parent in path.parents if parent.exists())  # what is missing will be made
+        folder = next(parent for parent in path.parents if parent.exists())  # missing folders will be made
         if not folder.is_dir():
-            raise NotADirectoryError(0, f"{folder} is no folder")
+            raise NotADirectoryError(0, f"{folder} is not a folder")
         if not os.access(folder, os.W_OK | os.X_OK):
-            fixed = os.statvfs(folder).f_flag & os.ST_RDONLY
-            raise PermissionError(0, "Read-only file system" if fixed else "Permission denied")
+            read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+            raise PermissionError(0, "Read-only file system" if read_only else "Permission denied")
     kind.check(path)
 
 
@@ -79,13 +80,13 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
 
 
 class FileOutput:
-    """Results into `path`, a context manager.
+    """Writes results to `path`; a context manager.
 
     Attributes:
-        done: How many results finished parts hold: that many records of the input are not to be worked on again.
+        done: How many results finished parts hold: as many records of the input are skipped.
         failed: How many of them are failures.
-        cut: How many of them are of inputs that were cut.
-        tokens: How many tokens the model took for them, where results say that.
+        truncated: How many of them are of inputs that were truncated.
+        tokens: How many tokens the model read for them, where results count tokens.
     """
 
     def __init__(
@@ -93,14 +94,14 @@ class FileOutput:
     ) -> None:
         self.format = format or JsonLines()
         check_output(path, overwrite, (self.format.ending,))
-        self.path = path.resolve()  # a link stays one, and what it leads to is written
+        self.path = path.resolve()  # a link stays a link; its target is written
         self.overwrite = overwrite
         self.partial = self.path.with_name(self.path.name + ".partial")
         self.manifest = manifest | {"version": __version__}
-        self.done = self.failed = self.cut = self.tokens = 0
+        self.done = self.failed = self.truncated = self.tokens = 0
         self._parts = Parts(self.partial, self.format.part_ending)
         self._results: list[Any] = []
-        self._told = 0
+        self._printed = 0
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> "FileOutput":
@@ -108,63 +109,62 @@ class FileOutput:
             with _writing(self.partial):
                 self.partial.mkdir(parents=True, exist_ok=True)
                 self._refuse_foreign()
-                self._lock = (self.partial / "lock").open("wb")
-                take(self._lock, self.partial)
+                self._lock = acquire_lock(self.partial / "lock", "run", hint=_BUSY)
                 for counts in self._parts.find():
                     self._count(counts)
-                self._take_over()
+                self._resume()
         except BaseException:
             self._release()
             raise
         return self
 
     def _refuse_foreign(self) -> None:
-        """Refuses a folder of this name that holds somebody's own files: it would be removed at the end."""
+        """Refuses a folder with files of others: it is removed at the end."""
         for path in self.partial.iterdir():
             if not _OURS.fullmatch(path.name):
                 raise ArgumentError(
-                    f"{self.partial}: holds {path.name}, which is none of mlxbert's files",
+                    f"{self.partial}: holds {path.name}, which mlxbert did not write",
                     hint="move that file, or write to another output",
                 )
 
-    def _take_over(self) -> None:
-        """Goes on from what is in the folder, clears away what nobody can go on from, and refuses the rest."""
+    def _resume(self) -> None:
+        """Keeps the parts of an interrupted run, removes what cannot be resumed, and refuses parts of another run."""
         stored = self.partial / "manifest.json"
         wanted = json.dumps(self.manifest, indent=1, sort_keys=True)
         found = stored.read_text(encoding="utf-8", errors="replace") if stored.is_file() else ""
-        # A run that was killed before it finished a part left nothing; one without a file as its input cannot go on.
+        # A run without a finished part left nothing to resume, and one without an input file cannot be resumed.
         useless = not found or not self._parts.count or '\n "input": null,' in found
         if not useless and found != wanted:
             raise ArgumentError(
                 f"{self.partial}: holds the unfinished work of another run: {differences(found, self.manifest)}",
                 hint="finish that one with its own input, model and options, or remove the folder",
             )
-        # What was being written when a run was killed only takes room.
+        # Remove what was being written when the run was killed, too.
         for pattern in ("part-*", "manifest.json", f"{_WHOLE}*") if useless else ("*.unfinished", _WHOLE):
             for path in self.partial.glob(pattern):
                 path.unlink(missing_ok=True)
         if useless:
-            self._parts.count = self.done = self.failed = self.cut = self.tokens = 0
-            with complete(stored) as file:
+            self._parts.count = self.done = self.failed = self.truncated = self.tokens = 0
+            with atomic_write(stored) as file:
                 file.write(wanted.encode())
 
     def write(self, result: Any) -> None:
-        """Takes one result; a full part is written to disk."""
+        """Takes one result; writes a part to disk when it is full."""
         if isinstance(result, Failure) and not self.format.holds_errors:
-            self._tell(result)
+            self._print_failure(result)
         self._results.append(result)
         if len(self._results) == PART:
             self._flush()
 
-    def _tell(self, failure: Failure) -> None:
-        """Says why an input failed, where the file has no place for it; of many, the first ones."""
-        self._told += 1
-        if self._told <= _MOST_TOLD:
-            render.say("error", f"input {failure.index}: {failure.error.message}")
-            if self._told == 1 and failure.error.hint:
-                render.say("hint", failure.error.hint)
-        elif self._told == _MOST_TOLD + 1:
-            render.say("note", "more inputs fail; .jsonl and .parquet hold the reason of each")
+    def _print_failure(self, failure: Failure) -> None:
+        """Prints why an input failed, for formats that do not store it; of many failures only the first."""
+        self._printed += 1
+        if self._printed <= _MOST_PRINTED:
+            console.say("error", f"input {failure.index}: {failure.error.message}")
+            if self._printed == 1 and failure.error.hint:
+                console.say("hint", failure.error.hint)
+        elif self._printed == _MOST_PRINTED + 1:
+            console.say("note", "more inputs fail; .jsonl and .parquet store the reason for each")
 
     def _flush(self) -> None:
         part = self._parts.path(self._parts.count)
@@ -175,10 +175,10 @@ class FileOutput:
             "tokens": sum(map(_tokens, self._results)),
         }
         with _writing(self.partial):
-            with complete(part) as file:
+            with atomic_write(part) as file:
                 self.format.write_part(file, self._results)
                 counts["bytes"] = file.tell()
-            with complete(part.with_suffix(".json")) as file:
+            with atomic_write(part.with_suffix(".json")) as file:
                 file.write(json.dumps(counts).encode())
         self._parts.count += 1
         self._count(counts)
@@ -187,7 +187,7 @@ class FileOutput:
     def _count(self, counts: dict[str, int]) -> None:
         self.done += counts["results"]
         self.failed += counts["failed"]
-        self.cut += counts["cut"]
+        self.truncated += counts["cut"]
         self.tokens += counts["tokens"]
 
     def __exit__(
@@ -206,18 +206,18 @@ class FileOutput:
             self._release()
 
     def _keep(self, problem: BaseException) -> None:
-        """Leaves what can be gone on from, and says so: as a hint with the error, where it has none of its own."""
-        # Asked of the disk: an interrupt may come when a part is finished and not counted yet.
+        """Keeps what can be resumed, with a hint: that of the error, if it has none of its own."""
+        # Counted on disk: an interrupt may come after a part is finished and before it is counted.
         finished = list(Parts(self.partial, self.format.part_ending).find())
         done, failed = (sum(counts[name] for counts in finished) for name in ("results", "failed"))
         if self.manifest["input"] is None or done == failed:
             shutil.rmtree(self.partial, ignore_errors=True)
             return
-        hint = f"{done} results are kept in {self.partial}: the same command goes on from there"
+        hint = f"{done} results are kept in {self.partial}: the same command resumes there"
         if isinstance(problem, MlxbertError) and problem.hint is None:
             problem.hint = hint
         else:
-            render.say("hint", hint)
+            console.say("hint", hint)
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -229,22 +229,22 @@ class FileOutput:
         if self.done and self.failed == self.done and not self.format.holds_errors:
             raise MlxbertError(f"all {self.done} inputs failed: {self.path} is not written")
         whole = self.partial / _WHOLE
-        with _writing(self.partial), complete(whole) as file:
+        with _writing(self.partial), atomic_write(whole) as file:
             self.format.assemble(file, self._parts, self.done)
         with _writing(self.path):
             try:
-                _refuse_existing(self.path, self.overwrite)  # it may have come since the run began
+                _refuse_existing(self.path, self.overwrite)  # it may have appeared during the run
                 os.replace(whole, self.path)
             except (OSError, ArgumentError):
                 whole.unlink()
                 raise
-        keep_names(self.path.parent)
-        # The result is there. First of all nobody is to go on from the parts, then they go.
+        fsync_dir(self.path.parent)
+        # The manifest goes first: without it nobody resumes from parts that are half removed.
         (self.partial / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(self.partial, ignore_errors=True)
 
 
 def _tokens(result: Any) -> int:
-    """How many tokens a result says that the model took: it counts them, or lists them."""
+    """The tokens of a result, which counts them or lists them."""
     found = getattr(result, "tokens", 0)
     return found if isinstance(found, int) else len(found)

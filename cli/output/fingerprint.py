@@ -1,4 +1,4 @@
-"""What a run computes and of what, told in a manifest, so that another run knows whether it may go on from it."""
+"""Fingerprints of models, and differences of manifests: whether a run may resume another."""
 
 import hashlib
 import json
@@ -6,23 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mlxbert.files import sha256
 from mlxbert.weights.formats.names import TF_STATE, holds_weights
 
 _SMALL_FILES = (".json", ".txt", ".model")
 
 
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def hash_folder(folder: Path) -> str:
     """A fingerprint of a model folder: names and content of its small files, names, sizes and times of its weights.
 
-    Reading gigabytes of weights would take longer than some runs. Files in sub-folders count (sentence-transformers
-    keeps the pooling in one), unfinished output and hidden folders do not. Links are followed: a snapshot in the cache
-    of the hub consists of them.
+    Hashing gigabytes of weights would take longer than some runs. Subfolders count (sentence-transformers keeps the
+    pooling in one), unfinished output and hidden folders do not. Links are followed: a snapshot in the hub's cache
+    consists of links.
     """
     found = hashlib.sha256()
     for path in sorted(_model_files(folder, frozenset())):
@@ -31,7 +26,7 @@ def hash_folder(folder: Path) -> str:
         if holds_weights(path.name):
             found.update(b"%s\0%d\0%d\n" % (name, state.st_size, state.st_mtime_ns))
         else:
-            found.update(b"%s\0%s\n" % (name, hash_file(path).encode()))
+            found.update(b"%s\0%s\n" % (name, sha256(path).encode()))
     return found.hexdigest()
 
 
@@ -39,7 +34,7 @@ def _model_files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
     above |= {folder.resolve()}
     for path in folder.iterdir():
         if path.is_dir() and not path.name.startswith(".") and path.suffix != ".partial":
-            if path.resolve() not in above:  # a link that leads back up
+            if path.resolve() not in above:  # a link to a parent
                 yield from _model_files(path, above)
         elif _counts(path.name) and path.is_file():
             yield path
@@ -50,7 +45,7 @@ def _counts(name: str) -> bool:
 
 
 def differences(found: str, wanted: dict[str, Any]) -> str:
-    """What a stored manifest says otherwise."""
+    """What differs in a stored manifest, in words."""
     try:
         stored = json.loads(found)
         there, here = ({**manifest, **manifest["options"]} for manifest in (stored, wanted))

@@ -1,24 +1,18 @@
-"""Output files by their ending. N results, D width of a vector."""
+"""Output formats by the ending of the file."""
 
-import errno
-import hashlib
-import json
 import shutil
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from mlxbert.cli.output.format import OutputFormat, stack, utf8
+from mlxbert.cli.output.base import CHUNK, OutputFormat
+from mlxbert.cli.output.columns import Npy, Safetensors
 from mlxbert.cli.output.parquet import Parquet
-from mlxbert.cli.views import render
+from mlxbert.cli.views.json_lines import to_json
 from mlxbert.errors import ArgumentError
-from mlxbert.results import Failure
 
-JSON_LINES = (".jsonl",)  # the endings of a command whose results are no vectors
-VECTORS = (".jsonl", ".npy", ".safetensors", ".parquet")  # those of one whose results are
-_CHUNK = 1 << 20  # bytes copied at a time
-_HASH = hashlib.sha256().digest_size
+JSON_LINES = (".jsonl",)  # the endings for results other than vectors
+VECTORS = (".jsonl", ".npy", ".safetensors", ".parquet")
 
 
 class JsonLines(OutputFormat):
@@ -29,104 +23,13 @@ class JsonLines(OutputFormat):
     def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
         """A line for each result."""
         for result in results:
-            file.write(render.to_json(result.to_dict()).encode() + b"\n")
+            file.write(to_json(result.to_dict()).encode() + b"\n")
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """The parts, one behind the other."""
+        """The parts, one after the other."""
         for path in parts:
             with path.open("rb") as part:
-                shutil.copyfileobj(part, file, _CHUNK)
-
-
-class _Columns(OutputFormat):
-    """A part is its columns one behind the other, without headers: how many rows it has follows from its size."""
-
-    part_ending = ".columns"
-    holds_errors = False
-    failures = "each is a row of NaN in the output"
-
-    @property
-    @abstractmethod
-    def row_bytes(self) -> tuple[int, ...]:
-        """How many bytes a row has in each column."""
-
-    def copy_column(self, file: IO[bytes], parts: Iterable[Path], column: int) -> None:
-        """One column of all parts."""
-        before, here, whole = sum(self.row_bytes[:column]), self.row_bytes[column], sum(self.row_bytes)
-        for path in parts:
-            rows, rest = divmod(path.stat().st_size, whole)
-            if rest:
-                raise OSError(errno.EIO, f"{path.name} is damaged")
-            with path.open("rb") as part:
-                part.seek(rows * before)
-                left = rows * here
-                while left and (chunk := part.read(min(_CHUNK, left))):
-                    file.write(chunk)
-                    left -= len(chunk)
-
-
-class Npy(_Columns):
-    """`.npy`: float32 (N, D), a failed input a row of NaN, so that row numbers are those of the inputs."""
-
-    ending = ".npy"
-
-    @property
-    def row_bytes(self) -> tuple[int, ...]:
-        """The vectors."""
-        return (4 * self.width,)
-
-    def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
-        """The vectors, little-endian."""
-        file.write(stack(results, self.width).tobytes())
-
-    def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """A header by numpy itself, and the vectors."""
-        from numpy.lib import format as npy
-
-        header = {"descr": "<f4", "fortran_order": False, "shape": (results, self.width)}
-        npy.write_array_header_1_0(file, header)
-        self.copy_column(file, parts, 0)
-
-
-class Safetensors(_Columns):
-    """`.safetensors`: `embeddings` F32 (N, D), `text_sha256` U8 (N, 32), `tokens` I32 (N,).
-
-    The row of a failed input is NaN, its hash and its tokens are 0. The format of the file:
-    https://huggingface.co/docs/safetensors
-    """
-
-    ending = ".safetensors"
-
-    @property
-    def row_bytes(self) -> tuple[int, ...]:
-        """The vectors, the hashes, the tokens."""
-        return (4 * self.width, _HASH, 4)
-
-    def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
-        """The three columns, little-endian."""
-        import numpy as np
-
-        file.write(stack(results, self.width).tobytes())
-        for result in results:
-            failed = isinstance(result, Failure)
-            file.write(bytes(_HASH) if failed else hashlib.sha256(utf8(result.text)).digest())
-        tokens = [0 if isinstance(result, Failure) else result.tokens for result in results]
-        file.write(np.array(tokens, "<i4").tobytes())
-
-    def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """The header, and tensor by tensor through all parts."""
-        tensors = {"embeddings": ("F32", [self.width]), "text_sha256": ("U8", [_HASH]), "tokens": ("I32", [])}
-        texts = {utf8(name).decode(): utf8(value).decode() for name, value in sorted(self.metadata.items())}
-        header: dict[str, object] = {"__metadata__": texts}
-        end = 0
-        for (name, (kind, shape)), size in zip(tensors.items(), self.row_bytes, strict=True):
-            start, end = end, end + results * size
-            header[name] = {"dtype": kind, "shape": [results, *shape], "data_offsets": [start, end]}
-        written = json.dumps(header, separators=(",", ":")).encode()
-        written += b" " * (-len(written) % 8)  # the data begins at a multiple of 8
-        file.write(len(written).to_bytes(8, "little") + written)
-        for column in range(len(tensors)):
-            self.copy_column(file, parts, column)
+                shutil.copyfileobj(part, file, CHUNK)
 
 
 FORMATS: dict[str, type[OutputFormat]] = {kind.ending: kind for kind in (JsonLines, Npy, Safetensors, Parquet)}
@@ -136,7 +39,7 @@ def find(path: Path, allowed: Sequence[str] = JSON_LINES) -> type[OutputFormat]:
     """The format that a file's ending names.
 
     Raises:
-        ArgumentError: The ending is none of those allowed.
+        ArgumentError: The ending is not one of those allowed.
     """
     ending = path.suffix.lower()
     if ending not in allowed:
@@ -152,15 +55,15 @@ def choose(
     width: int | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> OutputFormat:
-    """The format that a file's ending names, ready for results; without a file, JSON lines.
+    """The format that a file's ending names; without a file, JSON lines.
 
     Args:
         path: The file.
-        allowed: The endings that the command takes.
+        allowed: The endings that the command supports.
         width: D, where results are vectors.
-        metadata: What the file says of itself, where it can: the model, the options.
+        metadata: Stored in the file if the format can: the model, the options.
 
     Raises:
-        ArgumentError: The ending is none of those allowed.
+        ArgumentError: The ending is not one of those allowed.
     """
     return JsonLines() if path is None else find(path, allowed)(width, metadata)

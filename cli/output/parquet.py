@@ -1,4 +1,4 @@
-"""Vectors as a table: the .parquet output, which needs pyarrow."""
+"""Vectors in a table: the .parquet output, which needs pyarrow."""
 
 import errno
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from mlxbert.cli.output.format import OutputFormat, stack, utf8
+from mlxbert.cli.output.base import OutputFormat, stack, utf8
 from mlxbert.errors import MlxbertError
 from mlxbert.results import Failure
 
@@ -14,9 +14,9 @@ from mlxbert.results import Failure
 class Parquet(OutputFormat):
     """`.parquet`: columns text, embedding, tokens, truncated, error.
 
-    Of a failed input everything but error is null, except that its embedding is NaN: pyarrow up to 23 neither writes
-    nor reads lists of a fixed size with nulls among them ("Lists with non-zero length null components are not
-    supported"), and one failure would make the whole file unreadable to it.
+    A failure has an error, an embedding of NaN, and null elsewhere. Its embedding cannot be null: pyarrow up to 23
+    neither writes nor reads null among lists of a fixed size ("Lists with non-zero length null components are not
+    supported"), and one failure would make the file unreadable.
     """
 
     ending = ".parquet"
@@ -24,12 +24,12 @@ class Parquet(OutputFormat):
 
     @classmethod
     def check(cls, path: Path) -> None:
-        """Refuses without pyarrow, before any work is done."""
+        """Refuses the file if pyarrow is missing."""
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
             raise MlxbertError(
-                f"--output {path}: a .parquet file is written by pyarrow, which is not installed",
+                f"--output {path}: a .parquet file is written with pyarrow, which is not installed",
                 hint='pip install "mlxbert[parquet]", or: pip install pyarrow',
             ) from None
 
@@ -42,7 +42,7 @@ class Parquet(OutputFormat):
         return pa.schema(fields, {utf8(name): utf8(value) for name, value in sorted(self.metadata.items())})
 
     def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
-        """An Arrow file: it is read back exactly and fast."""
+        """An Arrow file, which is fast to read back."""
         import pyarrow as pa
 
         schema = self._schema()
@@ -63,7 +63,7 @@ class Parquet(OutputFormat):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        # Vectors hardly ever repeat: a dictionary of them would be built for nothing.
+        # Vectors hardly ever repeat: a dictionary of them would be useless.
         with _arrow_errors(), pq.ParquetWriter(file, self._schema(), use_dictionary=False) as writer:
             for path in parts:
                 with path.open("rb") as part, pa.ipc.open_file(part) as reader:
@@ -73,7 +73,7 @@ class Parquet(OutputFormat):
 
 @contextmanager
 def _arrow_errors() -> Iterator[None]:
-    """Errors of pyarrow's own as what they are for whoever writes a file."""
+    """Errors of pyarrow as errors of writing a file."""
     import pyarrow as pa
 
     try:

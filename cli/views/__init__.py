@@ -1,1 +1,1 @@
-"""How results look: the only place with colours."""
+"""How results look; the only place with colours."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
 from mlxbert.cli.views.verify import differences, measured
 
 if TYPE_CHECKING:
@@ -25,20 +25,20 @@ def conversion(found: "Conversion") -> Iterator["RenderableType"]:
     """What was written, and how far it is from the source."""
     rows: list[tuple[str, object]] = [
         ("from", f"{found.source} ({found.family}, {found.format})"),
-        ("files", f"{len(found.written)} and a manifest, {render.size(found.bytes)}"),
+        ("files", f"{len(found.written)} and a manifest, {console.size(found.bytes)}"),
     ]
     rows += [("changed", sentence) for sentence in found.changed or ("nothing",)]
     training = [name for name in found.left_out if TRAINING.fullmatch(name)]
     others = [name for name in found.left_out if not TRAINING.fullmatch(name)]
     rows += [("left out", _counted("tensors", others))] if others else []
     rows += [("left out", _counted("of an optimizer", training))] if training else []
-    yield from render.facts(str(found.folder), rows)
+    yield from console.facts(str(found.folder), rows)
     apart = found.difference
     if not apart.agree:
-        yield from render.facts("the result does not agree with its source", [])
+        yield from console.facts("the result does not agree with its source", [])
         yield from differences(apart)
     if apart.notes:
-        yield from render.facts("notes on source (A) and result (B)", [("", note) for note in apart.notes])
+        yield from console.facts("notes on source (A) and result (B)", [("", note) for note in apart.notes])
     yield from measured(apart, " against the source")
 
 

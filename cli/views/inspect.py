@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,8 +20,8 @@ _COLUMNS = 30  # of a line, for dtype, shape and the space between columns
 
 def inspection(found: "Inspection", *, whole: bool) -> Iterator["RenderableType"]:
     """All that is known of a model; `whole` lists every tensor instead of one line for all layers."""
-    yield from render.facts(f"{found.family} in {found.folder}", _summary(found))
-    yield from render.facts("configuration", _config_rows(found.config))
+    yield from console.facts(f"{found.family} in {found.folder}", _summary(found))
+    yield from console.facts("configuration", _config_rows(found.config))
     tokenizer = found.tokenizer
     rows: list[tuple[str, object]] = [
         ("kind", tokenizer.kind),
@@ -29,16 +29,16 @@ def inspection(found: "Inspection", *, whole: bool) -> Iterator["RenderableType"
         ("special", _shown(tokenizer.special)),
         ("lower-cases", _shown(tokenizer.lower_case)),
     ]
-    yield from render.facts("tokenizer", rows)
-    yield from render.facts("vectors", _vector_rows(found.embedding))
-    yield from render.facts("parts", _part_rows(found.parts.items()))
+    yield from console.facts("tokenizer", rows)
+    yield from console.facts("vectors", _vector_rows(found.embedding))
+    yield from console.facts("parts", _part_rows(found.parts.items()))
     total = found.parameters["total"]
-    yield from render.facts(
+    yield from console.facts(
         "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in found.parameters.items()]
     )
-    yield from render.facts("memory", [(dtype, f"{render.size(size):>14}") for dtype, size in found.memory.items()])
+    yield from console.facts("memory", [(dtype, f"{console.size(size):>14}") for dtype, size in found.memory.items()])
     if unused := list(_unused_rows(found)):
-        yield from render.facts("not used", unused)
+        yield from console.facts("not used", unused)
     yield _tensors(found.tensors if whole else by_layer(found.tensors))
 
 
@@ -57,7 +57,7 @@ def _summary(found: "Inspection") -> _Rows:
     if found.limits.sentence_transformers is not None and not isinstance(embedding, NoEmbedding):
         yield "for vectors", f"{embedding.max_length} tokens, by its sentence-transformers files"
     where = "" if weights.here else ", on the hub, not downloaded"
-    yield "weights", f"{weights.format}, {weights.storage}, {render.size(weights.bytes)} in {files}{where}"
+    yield "weights", f"{weights.format}, {weights.storage}, {console.size(weights.bytes)} in {files}{where}"
     if found.labels:
         yield "labels", _shown(found.labels)
 
@@ -136,14 +136,14 @@ def _names(tensor: "TensorFacts") -> list[str]:
 def _tensors(rows: Iterable["TensorFacts"]) -> "RenderableType":
     """Dtype and shape first; on a narrow terminal each further name of a tensor has a line of its own."""
     rows = list(rows)
-    wide = max(len(" → ".join(_names(row))) for row in rows) + _COLUMNS <= render.console().width
+    wide = max(len(" → ".join(_names(row))) for row in rows) + _COLUMNS <= console.stdout().width
     lines: list[tuple[str, ...]] = []
     for row in rows:
         name, *others = _names(row)
         more = [f"→ {other}" for other in others]
         lines.append((row.dtype, _size(row.shape), " ".join([name, *more]) if wide else name))
         lines += [] if wide else [("", "", f"  {other}") for other in more]
-    return render.listing(("dtype", "shape", "tensor → becomes"), lines)
+    return console.listing(("dtype", "shape", "tensor → becomes"), lines)
 
 
 def by_layer(tensors: Iterable["TensorFacts"]) -> list["TensorFacts"]:

@@ -1,14 +1,20 @@
-"""The progress of bytes: a bar on a terminal, one line elsewhere."""
+"""Progress bars on stderr."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
+Update = Callable[[int, int], None]
 
 
 @contextmanager
-def download(name: str, doing: str = "downloading") -> Iterator[Callable[[int, int], None]]:
-    """Shows on stderr how a model arrives, should it turn out that it has to be fetched.
+def download(name: str, doing: str = "downloading") -> Iterator[Update]:
+    """A bar of bytes at a terminal, one line elsewhere; nothing until the first bytes arrive.
 
     Args:
         name: The model.
@@ -18,29 +24,63 @@ def download(name: str, doing: str = "downloading") -> Iterator[Callable[[int, i
         A function of (bytes done, bytes in all), to be called as they arrive.
     """
     with ExitStack() as drawn:
-        update: Callable[[int, int], None] | None = None
+        update: Update | None = None
 
         def show(done: int, total: int) -> None:
             nonlocal update
             if update is None:
-                update = drawn.enter_context(_bar(f"{doing} {name}", total))
+                update = drawn.enter_context(_bytes(f"{doing} {name}", total))
             update(done, total)
             if done >= total:
-                drawn.close()  # what follows is something else
+                drawn.close()  # the bar goes as soon as everything is there
 
         yield show
 
 
 @contextmanager
-def _bar(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    if not render.may_draw():
-        render.say("note", f"{what} ({render.size(total)})")
+def _bytes(what: str, total: int) -> Iterator[Update]:
+    if not console.may_draw():
+        console.say("note", f"{what} ({console.size(total)})")
         yield lambda done, total: None
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    console = render.console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done, total: bar.update(task, completed=done)
+    with _drawing(*columns) as drawn:
+        task = drawn.add_task(what, total=total)
+        yield lambda done, total: drawn.update(task, completed=done)
+
+
+@contextmanager
+def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)) -> Iterator[Update]:
+    """A bar at a terminal: how much of the input is read, results so far and their rate.
+
+    Args:
+        total: Bytes to read; `None` if that is not known.
+        shown: Whether the terminal is free for a bar: results go elsewhere.
+        before: Bytes and results of an earlier run: the bar begins there, the rate counts the rest.
+
+    Yields:
+        A function of (bytes read, results so far).
+    """
+    if not shown or not console.may_draw():
+        yield lambda done, results: None
+        return
+    from rich.progress import BarColumn, TextColumn
+
+    with _drawing(BarColumn(), TextColumn("{task.fields[results]} done, {task.fields[rate]:.0f}/s")) as drawn:
+        task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0)
+
+        def update(done: int, results: int) -> None:
+            elapsed = drawn.tasks[0].elapsed or 1e-9
+            drawn.update(task, completed=done, results=results, rate=(results - before[1]) / elapsed)
+
+        yield update
+
+
+def _drawing(*columns: "ProgressColumn") -> "Progress":
+    """The columns and the time left; stdout is left alone, rich would send what is written there to stderr, too."""
+    from rich.progress import Progress, TimeRemainingColumn
+
+    shown = (*columns, TimeRemainingColumn())
+    return Progress(*shown, console=console.stderr(), transient=True, redirect_stdout=False)

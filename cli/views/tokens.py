@@ -1,74 +1,74 @@
-"""How tokens look at a terminal."""
+"""Tokens as the model sees them, and which of them look replaced."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import render
-from mlxbert.results import Replaced, Tokens
+from mlxbert.cli.views import console
+from mlxbert.results import Replaced, Token, Tokens
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _SEGMENT_STYLES = ("cyan", "magenta")
+_LABELS = ("token", "  id", "+ segment", "+ position")
+_LABEL_WIDTH = 10  # columns
 
 
-def tokens(result: Tokens) -> Iterator["RenderableType"]:
+def draw_tokens(result: Tokens) -> Iterator["RenderableType"]:
     """BERT's input as the sum it is: token, segment and position, one column per token."""
     from rich.text import Text
 
-    rows = [
-        [render.visible(token.token), str(token.id), "AB"[token.segment] if token.segment < 2 else str(token.segment),
-         str(token.position)]
-        for token in result.tokens
-    ]  # fmt: skip
-    names = ("token", "id", "segment", "position")
-    width = render.console().width
-    start = 0
-    while start < len(rows):
-        end, used = start, 10
-        while end < len(rows) and (end == start or used + _column_width(rows[end]) <= width):
-            used += _column_width(rows[end])
-            end += 1
-        table = render.grid("", *("" for _ in rows[start:end]))
-        table.show_header = False
-        for line, name in enumerate(names):
-            cells = [
-                Text(row[line], style=_token_style(line, token.segment, special=token.start == token.end))
-                for row, token in zip(rows[start:end], result.tokens[start:end], strict=True)
-            ]
-            table.add_row(Text(name if line == 0 else f"+ {name}" if line > 1 else "  id", style="dim"), *cells)
+    for tokens in _tables(result.tokens, console.stdout().width):
+        table = console.grid("", *("" for _ in tokens))
+        cells = [_cells(token) for token in tokens]
+        for line, label in enumerate(_LABELS):
+            row = [Text(cell[line], style=_style(line, token)) for cell, token in zip(cells, tokens, strict=True)]
+            table.add_row(Text(label, style="dim"), *row)
         yield table
-        start = end
 
 
-def replaced(result: Replaced) -> Iterator["RenderableType"]:
-    """The text with what looks replaced in colour, and the scores of these tokens."""
-    from rich.text import Text
-
-    shown = Text(render.visible(result.text))
-    suspects = [token for token in result.tokens if token.replaced]
-    for token in suspects:  # made visible, every character is still one
-        shown.stylize("bold red", token.start, token.end)
-    yield shown
-    table = render.grid("", "", "")
-    table.show_header = False
-    for token in suspects:
-        place = Text(f"{token.start} to {token.end}", style="dim")
-        bar = Text(render.bar(token.score), style="red")
-        table.add_row(
-            Text(render.visible(result.text[token.start : token.end]), style="bold"), bar, f"{token.score:6.1%}", place
-        )
-    yield table if suspects else Text("no token looks replaced", style="dim")
-
-
-def _column_width(row: list[str]) -> int:
+def _tables(tokens: Sequence[Token], width: int) -> Iterator[Sequence[Token]]:
+    """As many tokens at a time as fit in a width, at least one."""
     from rich.cells import cell_len
 
-    return max(map(cell_len, row)) + 2
+    start, used = 0, _LABEL_WIDTH
+    for place, token in enumerate(tokens):
+        column = max(map(cell_len, _cells(token))) + 2
+        if place > start and used + column > width:
+            yield tokens[start:place]
+            start, used = place, _LABEL_WIDTH
+        used += column
+    if tokens:
+        yield tokens[start:]
 
 
-def _token_style(line: int, segment: int, *, special: bool) -> str:
-    colour = _SEGMENT_STYLES[segment % len(_SEGMENT_STYLES)]
-    if line == 0:
-        return f"dim {colour}" if special else f"bold {colour}"
-    return colour if line == 2 else "dim" if line == 1 else ""
+def _cells(token: Token) -> tuple[str, ...]:
+    """The lines of a token's column."""
+    segment = "AB"[token.segment] if token.segment < 2 else str(token.segment)
+    return console.visible(token.token), str(token.id), segment, str(token.position)
+
+
+def _style(line: int, token: Token) -> str:
+    colour = _SEGMENT_STYLES[token.segment % len(_SEGMENT_STYLES)]
+    special = token.start == token.end
+    return (f"dim {colour}" if special else f"bold {colour}", "dim", colour, "")[line]
+
+
+def draw_replaced(result: Replaced) -> Iterator["RenderableType"]:
+    """The text with replaced tokens in colour, and the scores of these tokens."""
+    from rich.text import Text
+
+    shown = Text(console.visible(result.text))
+    suspects = [token for token in result.tokens if token.replaced]
+    for token in suspects:  # a control character and its picture are one character each
+        shown.stylize("bold red", token.start, token.end)
+    yield shown
+    table = console.grid("", "", "", "")
+    for token in suspects:
+        table.add_row(
+            Text(console.visible(result.text[token.start : token.end]), style="bold"),
+            Text(console.bar(token.score), style="red"),
+            f"{token.score:6.1%}",
+            Text(f"{token.start} to {token.end}", style="dim"),
+        )
+    yield table if suspects else Text("no token looks replaced", style="dim")

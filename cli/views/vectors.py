@@ -1,9 +1,9 @@
-"""How vectors look at a terminal: a strip of values, a heat map of cosines, a ranking with bars."""
+"""Vectors: a strip of values, a heat map of cosines, a ranking with bars."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
 from mlxbert.results import Embedding, Similarity
 
 if TYPE_CHECKING:
@@ -14,51 +14,51 @@ if TYPE_CHECKING:
 
 MOST_COMPARED = 20  # texts in a heat map
 _HEIGHTS = "▁▂▃▄▅▆▇█"
-_LABEL, _SHORTEST = 45, 16  # columns of a text beside its row, at most and where there is little room
+_LABEL, _SHORTEST = 45, 16  # columns for the text of a row, at most and where space is short
 _CELL = 7  # columns of a cosine
 _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
-def label(text: str, limit: int) -> str:
+def _label(text: str, limit: int) -> str:
     """The beginning of a text, on one line."""
-    line = render.visible(" ".join(text.split()))
+    line = console.visible(" ".join(text.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-class Seen:
-    """Shows vectors one by one; those of a few texts are kept, to be compared at the end."""
+class Embeddings:
+    """Draws vectors one by one, and with `compare` the cosines of a few of them at the end."""
 
     def __init__(self, *, compare: bool) -> None:
         self.compare = compare
         self.results: list[Embedding] = []
 
-    def each(self, result: Embedding) -> Iterator["RenderableType"]:
+    def draw(self, result: Embedding) -> Iterator["RenderableType"]:
         """One vector."""
         if self.compare and len(self.results) <= MOST_COMPARED:
             self.results.append(result)
-        return embedding(result)
+        return _embedding(result)
 
-    def heat_map(self) -> Iterable["RenderableType"]:
-        """The cosine of each text with each, if there are some and not too many."""
-        return heat_map(self.results) if 1 < len(self.results) <= MOST_COMPARED else ()
+    def draw_cosines(self) -> Iterable["RenderableType"]:
+        """The cosine of each text with each, if there are several texts and not too many."""
+        return _heat_map(self.results) if 1 < len(self.results) <= MOST_COMPARED else ()
 
 
-def embedding(result: Embedding) -> Iterator["RenderableType"]:
-    """The text, how many values its vector has, its length as a vector, and the values as a strip."""
+def _embedding(result: Embedding) -> Iterator["RenderableType"]:
+    """The text, the size and the norm of its vector, and the values as a strip."""
     import numpy as np
     from rich.text import Text
 
     size, norm = len(result.embedding), float(np.linalg.norm(result.embedding))
-    tokens = f"{result.tokens} tokens{', cut' if result.truncated else ''}"
-    width = render.console().width
+    tokens = f"{result.tokens} tokens{', truncated' if result.truncated else ''}"
+    width = console.stdout().width
     yield Text.assemble(
-        (label(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
+        (_label(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
     )
     yield _strip(result.embedding, min(width, 100))
 
 
 def _strip(vector: "NDArray[np.float32]", width: int) -> "Text":
-    """Values as heights around the middle: of each run of values that share a column, the one farthest from 0."""
+    """Values as heights; values that share a column are shown by the one farthest from 0."""
     import numpy as np
     from rich.text import Text
 
@@ -72,7 +72,7 @@ def _strip(vector: "NDArray[np.float32]", width: int) -> "Text":
     return strip
 
 
-def heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
+def _heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
     """The cosine of each text with each, as numbers on a colour."""
     import numpy as np
     from rich.table import Table
@@ -81,17 +81,17 @@ def heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
     stacked = np.stack([result.embedding for result in results])
     stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
     cosines = stacked @ stacked.T
-    width = render.console().width
+    width = console.stdout().width
     room = min(_LABEL, max(width - _CELL * len(results), _SHORTEST))
     across = max((width - room) // _CELL, 1)
-    for start in range(0, len(results), across):  # side by side as far as there is room, then below
+    for start in range(0, len(results), across):  # as many columns as fit side by side, the others below
         title = "cosines" if start == 0 else ""
         table = Table(box=None, pad_edge=False, padding=(0, 0), header_style="dim", title=title, title_justify="left")
         table.add_column("", no_wrap=True)
         for number in range(start, min(start + across, len(results))):
             table.add_column(f"{number + 1}", justify="center", min_width=_CELL, no_wrap=True)
         for number, (result, row) in enumerate(zip(results, cosines, strict=True), 1):
-            name = Text(f"{number} {label(result.text, _LABEL)}")
+            name = Text(f"{number} {_label(result.text, _LABEL)}")
             name.truncate(room - 2, overflow="ellipsis")
             cells = [
                 Text(f" {value:5.2f} ", style=f"white on {_colour(float(value))}")
@@ -107,16 +107,16 @@ def _colour(cosine: float) -> str:
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 
 
-def similarity(result: Similarity) -> Iterator["RenderableType"]:
+def draw_similarity(result: Similarity) -> Iterator["RenderableType"]:
     """A line: rank, cosine, bar, the text."""
     from rich.text import Text
 
-    width = render.console().width
+    width = console.stdout().width
     line = Text.assemble(
         (f"{result.rank:>3}  ", "dim"),
         f"{result.score:6.3f}  ",
-        (render.bar(max(result.score, 0.0)), "green"),
-        f"  {label(result.text, width)}",
+        (console.bar(max(result.score, 0.0)), "green"),
+        f"  {_label(result.text, width)}",
     )
-    line.truncate(width, overflow="ellipsis")  # in columns, of which a wide character takes two
+    line.truncate(width, overflow="ellipsis")  # by columns: a wide character takes two
     yield line

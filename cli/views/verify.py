@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,10 +16,10 @@ _APART = "largest difference"
 
 def verification(found: "Verification") -> Iterator["RenderableType"]:
     """Whether the models agree, what differs, and what was measured."""
-    yield from render.facts(f"the models {_verdict(found)}", [("A", found.a), ("B", found.b)])
+    yield from console.facts(f"the models {_verdict(found)}", [("A", found.a), ("B", found.b)])
     yield from differences(found)
     if found.notes:
-        yield from render.facts("notes", [("", note) for note in found.notes])
+        yield from console.facts("notes", [("", note) for note in found.notes])
     yield from measured(found)
 
 
@@ -42,18 +42,18 @@ def differences(found: "Verification") -> Iterator["RenderableType"]:
             lines.insert(0, f"{counts.different:,} of {counts.compared:,} tensors differ")
         if len(texts) > _SHOWN:
             lines.append(f"… and {len(texts) - _EXAMPLES:,} more")
-        yield from render.facts(kind, [("", line) for line in lines])
+        yield from console.facts(kind, [("", line) for line in lines])
 
 
 def measured(found: "Verification", against: str = "") -> Iterator["RenderableType"]:
     """The counts of tensors, and how far outputs are apart; `against` ends the headings."""
     labels = {"rounded": "equal once rounded"}
     counts = found.tensors.to_dict()
-    yield from render.facts(
+    yield from console.facts(
         f"tensors{against}", [(labels.get(name, name), f"{count:,}") for name, count in counts.items()]
     )
     if found.outputs.texts is not None:
-        yield from render.facts(f"outputs{against}", outputs(found.outputs))
+        yield from console.facts(f"outputs{against}", outputs(found.outputs))
 
 
 def outputs(found: "OutputDifferences") -> Iterator[tuple[str, object]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mlxbert import device as devices
 from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.files import sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MANIFEST, MARK
 from mlxbert.folders.opened import OpenedModel, open_model
@@ -199,4 +200,4 @@ def _compared(plan: _Plan, result: Path) -> Verification:
 def _hashes(folder: Path, paths: list[Path]) -> Table[str]:
     """SHA-256 of files by their names in the folder; the mark is left out."""
     names = {path.relative_to(folder).as_posix(): path for path in paths if path.name != MARK}
-    return Table(tuple((name, destination.digest(path)) for name, path in names.items()))
+    return Table(tuple((name, sha256(path)) for name, path in names.items()))

@@ -4,8 +4,6 @@ It is made beside its place, as `NAME.partial`, and moved there in the end; its 
 nothing takes an unfinished one for a model.
 """
 
-import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -13,9 +11,9 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.files import acquire_lock, sha256
 
 MANIFEST = "conversion.json"
 MARK = ".unfinished"  # in the folder while it is made
@@ -63,12 +61,6 @@ def _check_place(target: Path, source: Path) -> None:
         raise ArgumentError(f"{target}: is the folder that mlxbert runs in", hint="name one that is to be made in it")
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _check_own(folder: Path, called: Path) -> None:
     """Refuses to replace a folder in which lies what no conversion wrote; messages call it `called`."""
     try:
@@ -79,7 +71,7 @@ def _check_own(folder: Path, called: Path) -> None:
         name = path.relative_to(folder).as_posix()
         if (path.is_dir() and not path.is_symlink()) or name in (MANIFEST, MARK) or path.name in _OF_SYSTEMS:
             continue
-        if name not in written or digest(path) != written[name]:
+        if name not in written or sha256(path) != written[name]:
             said = "has changed since" if name in written else "no conversion wrote"
             raise ArgumentError(f"{called}: holds {name!r}, which {said}", hint=f"move it away, or {_ANOTHER}")
 
@@ -118,8 +110,7 @@ def made(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
         if partial.exists() and not mark.is_file() and any(partial.iterdir()):
             raise ArgumentError(f"{partial}: is there already, and no conversion made it", hint=_ANOTHER)
         partial.mkdir(parents=True, exist_ok=True)
-        with mark.open("ab") as lock:  # goes with the process, however that ends
-            _lock(lock, mark)
+        with acquire_lock(mark, "conversion"):
             try:
                 _clear(partial)
                 check_target(target, source, overwrite)  # another conversion may have come before
@@ -131,18 +122,6 @@ def made(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
         raise MlxbertError(
             f"{problem.filename2 or problem.filename or partial}: {problem.strerror or problem}"
         ) from None
-
-
-def _lock(file: BinaryIO, mark: Path) -> None:
-    """Locks the mark, if it is still there: another conversion may have finished, and a third begun."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        ours = False
-    else:
-        ours = os.path.samestat(os.fstat(file.fileno()), mark.stat())
-    if not ours:
-        raise ArgumentError(f"{mark.parent}: another conversion is working on it")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from mlxbert.nn.heads import HEADS
 from mlxbert.results import Embedding, FillMask
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.tasks.fill_mask import fill_mask
-from mlxbert.text.batch import in_batches
+from mlxbert.tasks.runner import run_batches
 from mlxbert.text.encoding import Encoding
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
             for row, number in enumerate(group)
         ]
 
-    return in_batches(encodings, compute, model.config, None)
+    return run_batches(encodings, compute, model.config, None)
 
 
 def _not_finite(arrays: Mapping[str, "Array"]) -> str:

@@ -1,6 +1,6 @@
-"""What a model can do: one file per task, text in, results out.
+"""The tasks of a model, one file each: items in, results out.
 
-A task takes one input and gives one result, or takes an iterable of any length and gives an iterator of results in
-the same order, in constant memory. An input that cannot be used raises; with `on_error="return"` a `Failure` takes
-the place of its result and the rest goes on.
+A public function takes one item and returns one result, or takes an iterable of any length and returns an iterator of
+results in the same order, in constant memory. An item that cannot be used raises; with `on_error="return"` a `Failure`
+takes the place of its result and the others are computed.
 """

@@ -1,18 +1,16 @@
 """Texts to vectors."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import Model
-from mlxbert.nn.embedder import SMALLEST_NORM, Embedder
+from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
-from mlxbert.results import Embedding, Failure
-from mlxbert.tasks.runner import check_on_error, run
-from mlxbert.text.batch import Usage, check_batch_tokens, in_batches
+from mlxbert.results import Embedding
+from mlxbert.tasks.task import Job, Task, task_function
+from mlxbert.text.batch import Usage
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,21 +18,19 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
-OVERFLOWS = ("truncate", "window", "error")
-
 
 class EmbedOptions(TypedDict, total=False):
-    """How texts become vectors. What is left out is done as the model's own files say (`model.embedder.config`).
+    """How texts become vectors. Options that are left out follow the model's own files (`model.embedder.config`).
 
     Attributes:
         pooling: One of `mlxbert.nn.pooling.POOLINGS`, or several joined by `+`.
-        normalize: True brings vectors to length 1, after cutting; False leaves out the model's own normalizing.
-        dimensions: Keep only so many leading values (Matryoshka). They are not normalized again unless `normalize`
-            says so, as in sentence-transformers.
+        normalize: True scales vectors to length 1, after `dimensions`; False omits the model's own normalization.
+        dimensions: Keep only the first values (Matryoshka). They are not normalized again unless `normalize` is True,
+            as in sentence-transformers.
         prompt: Put before each text.
-        prompt_name: One of the model's own prompts instead.
-        overflow: A text too long for the model: `truncate` (the default) cuts the end off, `window` takes the mean of
-            the vectors of windows that cover the text, weighted by their tokens, `error` refuses it.
+        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
+        overflow: A text too long for the model: `truncate` (the default) drops its end, `window` takes the mean of the
+            vectors of windows that cover the text, weighted by their tokens, `error` refuses it.
         batch_tokens: Tokens per batch, padding included.
     """
 
@@ -47,35 +43,86 @@ class EmbedOptions(TypedDict, total=False):
     batch_tokens: int | None
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A text and the inputs it becomes: one, or the windows that cover it."""
+class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
+    """The vector of a text.
 
-    text: str
-    encodings: list[Encoding]
-    truncated: bool
+    Attributes:
+        embedder: Makes vectors of hidden states, as the model and the options say.
+        tokenizer: The model's tokenizer, with the limit and lower-casing of the embedder.
+        prompt: Stands before each text; may be empty.
+        prompt_length: How many tokens precede the text, the first special token included.
+    """
 
+    name = "embed"
+    overflows = ("truncate", "window", "error")
 
-@dataclass(frozen=True)
-class _Plan:
-    """How the texts of one call become vectors; `lead` is how many tokens stand before the text itself."""
+    def __init__(self, model: Model, *, usage: Usage | None = None, **options: Unpack[EmbedOptions]) -> None:
+        known = EmbedOptions.__annotations__
+        if unknown := options.keys() - known.keys():
+            raise TypeError(f"unknown option {min(unknown)!r}, expected some of {', '.join(known)}")
+        super().__init__(model, options.get("overflow", "truncate"), options.get("batch_tokens"), usage)
+        normalize = options.get("normalize")
+        if not isinstance(normalize, bool | None):
+            raise ArgumentError(f"normalize is {normalize!r:.60}, expected True, False or None")
+        self.embedder = model.embedder.variant(
+            pooling=options.get("pooling"), normalize=normalize, dimensions=options.get("dimensions")
+        )
+        self.tokenizer, config = model.embed_tokenizer, self.embedder.config
+        self.prompt = _choose_prompt(
+            config.prompts, config.default_prompt_name, options.get("prompt"), options.get("prompt_name")
+        )
+        self.prompt_length = self.tokenizer.prompt_length(self.prompt)
+        most = self.tokenizer.max_length
+        if self.prompt and self.prompt_length >= most - 1:
+            raise ArgumentError(f"the prompt takes {self.prompt_length} tokens, the model at most {most} with the text")
 
-    embedder: Embedder
-    tokenizer: Tokenizer
-    prompt: str
-    lead: int
-    overflow: str
-    batch_tokens: int | None
+    def is_item(self, given: object) -> bool:
+        """Never: for one text there is `embed`."""
+        check_texts(given)
+        return False
 
-    def prepare(self, text: str) -> _Job:
-        if not isinstance(text, str):
-            raise InputError(f"expected a text, found {type(text).__name__}")
+    def prepare(self, item: str) -> Job[str]:
+        """Tokenizes a text, with the prompt before it."""
+        if not isinstance(item, str):
+            raise InputError(f"expected a text, found {type(item).__name__}")
         if self.overflow == "window":
-            return _Job(text, self.tokenizer.windows(text, stride=0, prompt=self.prompt), False)
-        encoding = self.tokenizer.encode(self.prompt + text, overflow=self.overflow)
-        if self.prompt and len(encoding) <= self.lead:
-            raise InputError(f"the prompt and {text!r:.60} are fewer tokens together than the prompt alone")
-        return _Job(text, [encoding], encoding.truncated)
+            return Job(item, self.tokenizer.windows(item, stride=0, prompt=self.prompt), False)
+        encoding = self.tokenizer.encode(self.prompt + item, overflow=self.overflow)
+        if self.prompt and len(encoding) <= self.prompt_length:
+            raise InputError(f"the prompt and {item!r:.60} are fewer tokens together than the prompt alone")
+        return Job(item, [encoding], encoding.truncated)
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> list["Vector"]:
+        """One vector (W,) per row."""
+        import numpy as np
+
+        output = self.model.network.encoder(
+            batch.input_ids,
+            batch.attention_mask,
+            batch.token_type_ids,
+            output_attentions=self.embedder.needs_attentions,
+        )
+        vectors = np.array(self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0))
+        if not np.isfinite(vectors).all():
+            raise MlxbertError(
+                "the model computed vectors that are not finite (NaN or infinite)", hint="try --dtype float32"
+            )
+        return list(vectors)
+
+    def result(self, job: Job[str], outputs: Sequence["Vector"]) -> Embedding:
+        """The vector of a text, or the mean of those of its windows."""
+        vector = outputs[0] if len(outputs) == 1 else self._mean(outputs, job.encodings)
+        return Embedding(job.item, vector, sum(map(len, job.encodings)), job.truncated)
+
+    def _mean(self, vectors: Sequence["Vector"], windows: Sequence[Encoding]) -> "Vector":
+        """The mean of windows' vectors, weighted by tokens of the text; of length 1 if they are."""
+        import numpy as np
+
+        special = self.prompt_length + 1  # a special token ends each window
+        mean = np.average(np.stack(vectors), axis=0, weights=[len(window) - special for window in windows])
+        if self.embedder.unit:
+            mean = mean / max(float(np.linalg.norm(mean)), SMALLEST_NORM)
+        return mean.astype(np.float32)
 
 
 def embed(
@@ -85,119 +132,61 @@ def embed(
     on_progress: Callable[[int, int], None] | None = None,
     **options: Unpack[EmbedOptions],
 ) -> "Vector":
-    """Turns texts into vectors.
+    """Computes the vectors of texts.
 
     Args:
-        model: Any model; one without sentence-transformers files is mean-pooled.
-        texts: One text, or a sequence of them.
-        on_progress: Called with the number of texts done and of all texts, after each.
+        model: Any model; without sentence-transformers files, tokens are mean-pooled.
+        texts: One text, or a sequence of texts.
+        on_progress: Called after each text with the number of texts done and of all texts.
         **options: See `EmbedOptions`.
 
     Returns:
         float32 (D,) for one text, (N, D) for N.
 
     Raises:
-        ArgumentError: An argument outside what is possible.
-        InputError: A text that cannot be used.
+        ArgumentError: An argument has an invalid value.
+        InputError: A text cannot be used.
     """
     import numpy as np
 
     one = isinstance(texts, str)
-    many = [texts] if isinstance(texts, str) else list(_iterable(texts))
-    plan = _plan(model, **_known(options))
-    vectors = np.empty((len(many), plan.embedder.size), np.float32)
-    for number, result in enumerate(_embed(model, plan, many, None, "raise")):
+    many = [texts] if isinstance(texts, str) else list(check_texts(texts))
+    task = EmbedTask(model, **options)
+    vectors = np.empty((len(many), task.embedder.size), np.float32)
+    for number, result in enumerate(task.run(many)):
         vectors[number] = cast(Embedding, result).embedding
         if on_progress is not None:
             on_progress(number + 1, len(many))
     return vectors[0] if one else vectors
 
 
-@overload
-def embed_stream(
-    model: Model,
-    texts: Iterable[str | InputError],
-    *,
-    usage: Usage | None = None,
-    on_error: Literal["raise"] = "raise",
-    **options: Unpack[EmbedOptions],
-) -> Iterator[Embedding]: ...
-@overload
-def embed_stream(
-    model: Model,
-    texts: Iterable[str | InputError],
-    *,
-    usage: Usage | None = None,
-    on_error: str,
-    **options: Unpack[EmbedOptions],
-) -> Iterator[Embedding | Failure]: ...
-def embed_stream(
-    model: Model,
-    texts: Iterable[str | InputError],
-    *,
-    usage: Usage | None = None,
-    on_error: str = "raise",
-    **options: Unpack[EmbedOptions],
-) -> Iterator[Embedding] | Iterator[Embedding | Failure]:
-    """Turns any number of texts into vectors, in their order and in constant memory.
+@task_function("texts")
+def embed_stream(model: Model, *, usage: Usage | None = None, **options: Unpack[EmbedOptions]) -> EmbedTask:
+    """Computes the vectors of any number of texts, in their order and in constant memory.
 
     Args:
-        model: Any model; one without sentence-transformers files is mean-pooled.
-        texts: The texts.
+        model: Any model; without sentence-transformers files, tokens are mean-pooled.
+        texts: An iterable of texts.
         usage: Counts tokens, padding and batches.
-        on_error: `raise`, or `return` a Failure in the place of a text that cannot be used.
+        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
         **options: See `EmbedOptions`.
 
+    Returns:
+        An iterator of `Embedding`.
+
     Raises:
-        ArgumentError: An argument outside what is possible.
-        InputError: A text that cannot be used.
+        ArgumentError: An argument has an invalid value.
+        InputError: A text cannot be used.
     """
-    check_on_error(on_error)
-    return _embed(model, _plan(model, **_known(options)), _iterable(texts), usage, on_error)
+    return EmbedTask(model, usage=usage, **options)
 
 
-def _known(options: EmbedOptions) -> EmbedOptions:
-    unknown = options.keys() - EmbedOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"unknown option {min(unknown)!r}, expected some of {', '.join(EmbedOptions.__annotations__)}")
-    return options
-
-
-def _iterable(texts: Iterable[str | InputError]) -> Iterable[str | InputError]:
+def check_texts(texts: object) -> Iterable[str]:
+    """Returns `texts`, or refuses them if they are not an iterable of texts."""
     # A table would give the names of its columns, bytes would give numbers.
     if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
         raise ArgumentError(f"texts is {texts!r:.60}, expected an iterable of texts")
     return texts
-
-
-def _plan(
-    model: Model,
-    *,
-    pooling: str | None = None,
-    normalize: bool | None = None,
-    dimensions: int | None = None,
-    prompt: str | None = None,
-    prompt_name: str | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
-) -> _Plan:
-    if not isinstance(model, Model):
-        raise ArgumentError(f"model is {model!r:.60}, expected what mlxbert.load gave")
-    model.require("embed")
-    if overflow not in OVERFLOWS:
-        raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(OVERFLOWS)}")
-    if not isinstance(normalize, bool | None):
-        raise ArgumentError(f"normalize is {normalize!r:.60}, expected True, False or None")
-    if batch_tokens is not None:
-        check_batch_tokens(batch_tokens)
-    embedder = model.embedder.variant(pooling=pooling, normalize=normalize, dimensions=dimensions)
-    config = embedder.config
-    tokenizer = model.embed_tokenizer
-    chosen = _choose_prompt(config.prompts, config.default_prompt_name, prompt, prompt_name)
-    lead = tokenizer.lead(chosen)
-    if chosen and lead >= tokenizer.max_length - 1:
-        raise ArgumentError(f"the prompt takes {lead} tokens, the model at most {tokenizer.max_length} with the text")
-    return _Plan(embedder, tokenizer, chosen, lead, overflow, batch_tokens)
 
 
 def _choose_prompt(prompts: Mapping[str, str], default: str | None, prompt: str | None, name: str | None) -> str:
@@ -207,60 +196,8 @@ def _choose_prompt(prompts: Mapping[str, str], default: str | None, prompt: str 
         if not isinstance(prompt, str):
             raise ArgumentError(f"prompt is {prompt!r:.60}, expected a text")
         return prompt
-    if name is not None and name not in list(prompts):  # a list: what was given may have no hash
+    if name is not None and name not in list(prompts):  # a list: the given name may not be hashable
         known = ", ".join(map(repr, prompts)) or "no prompts"
         raise ArgumentError(f"prompt_name is {name!r:.60}, the model has {known}")
     name = default if name is None else name
     return "" if name is None else prompts[name]
-
-
-def _embed(
-    model: Model, plan: _Plan, texts: Iterable[str | InputError], usage: Usage | None, on_error: str
-) -> Iterator[Embedding | Failure]:
-    def compute(jobs: Sequence[_Job]) -> list[Embedding]:
-        model.require("embed")  # again: an iterator can be handed to another thread
-        return _results(model, plan, jobs, usage)
-
-    return run(texts, plan.prepare, compute, on_error)
-
-
-def _results(model: Model, plan: _Plan, jobs: Sequence[_Job], usage: Usage | None) -> list[Embedding]:
-    def compute(batch: Batch, group: list[int]) -> list["Vector"]:
-        return list(_vectors(model, plan, batch))
-
-    inputs = [encoding for job in jobs for encoding in job.encodings]
-    vectors = iter(in_batches(inputs, compute, model.config, plan.batch_tokens, usage))
-    results = []
-    for job in jobs:
-        parts = [next(vectors) for _ in job.encodings]
-        vector = parts[0] if len(parts) == 1 else _mean(parts, job.encodings, plan)
-        results.append(Embedding(job.text, vector, sum(map(len, job.encodings)), job.truncated))
-        if usage is not None:
-            usage.texts += 1
-            usage.cut += job.truncated
-    return results
-
-
-def _vectors(model: Model, plan: _Plan, batch: Batch) -> "Vector":
-    """The vectors (B, W) of a batch."""
-    import numpy as np
-
-    attentions = plan.embedder.needs_attentions
-    output = model.network.encoder(
-        batch.input_ids, batch.attention_mask, batch.token_type_ids, output_attentions=attentions
-    )
-    vectors = np.array(plan.embedder(output, batch.attention_mask, plan.lead if plan.prompt else 0))
-    if not np.isfinite(vectors).all():
-        raise MlxbertError("the model computed vectors that are no numbers (NaN)", hint="try --dtype float32")
-    return vectors
-
-
-def _mean(parts: list["Vector"], windows: Sequence[Encoding], plan: _Plan) -> "Vector":
-    """The mean of windows' vectors, each as often as it has tokens of the text; of length 1 where they are."""
-    import numpy as np
-
-    around = plan.lead + 1  # a special token ends each window
-    mean = np.average(np.stack(parts), axis=0, weights=[len(window) - around for window in windows])
-    if plan.embedder.unit:
-        mean = mean / max(float(np.linalg.norm(mean)), SMALLEST_NORM)
-    return mean.astype(np.float32)

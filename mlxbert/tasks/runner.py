@@ -1,15 +1,18 @@
-"""What all tasks share: one or many inputs, and inputs that cannot be used."""
+"""Many items and many batches: windows, order, failures, and the thread that prepares the next window."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.config import EncoderConfig
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure
-from mlxbert.text.batch import WINDOW, windows
+from mlxbert.text.batch import WINDOW, Usage, default_batch_tokens, make_batch, padded_length, plan, windows
+from mlxbert.text.encoding import Encoding
 
 Item = TypeVar("Item")
 Job = TypeVar("Job")
+Output = TypeVar("Output")
 Result = TypeVar("Result")
 
 ON_ERROR = ("raise", "return")
@@ -21,17 +24,6 @@ def check_on_error(on_error: str) -> None:
         raise ArgumentError(f"on_error is {on_error!r}, expected one of {', '.join(ON_ERROR)}")
 
 
-def check_finite(scores: list[float]) -> list[float]:
-    """Returns `scores`, or refuses them if one is no number.
-
-    Raises:
-        MlxbertError: A weight is no number, or a value left the range of the dtype.
-    """
-    if not all(map(math.isfinite, scores)):
-        raise MlxbertError("the model computed scores that are no numbers (NaN)", hint="try --dtype float32")
-    return scores
-
-
 def run(
     items: Iterable[Item | InputError],
     prepare: Callable[[Item], Job],
@@ -41,13 +33,14 @@ def run(
     """Prepares and computes a window of items at a time, in constant memory.
 
     Args:
-        items: The inputs, as many as there are. An InputError among them, from whoever reads the inputs, fails like an
-            input that cannot be used: it keeps its place, so that batches do not depend on what could be read.
-        prepare: From an input to what is computed; raises InputError for one that cannot be used.
-        compute: From prepared inputs to as many results.
-        on_error: `raise` (an error that says which input it is, where there are several), or `return` a Failure in the
-            result's place.
+        items: Any number of items. An InputError among them, from whoever reads the items, fails like an item that
+            cannot be used: it keeps its place, so that batches do not depend on what could be read.
+        prepare: Makes a job of an item; raises InputError if the item cannot be used.
+        compute: Returns one result per job.
+        on_error: `raise` (an error that says which item it is, if there are several), or `return` a Failure in place of
+            the result.
     """
+    check_on_error(on_error)
     if not isinstance(items, Iterable):
         raise ArgumentError(f"inputs are {items!r:.60}, expected one or an iterable of them")
     return _run(items, prepare, compute, on_error)
@@ -62,7 +55,7 @@ def _run(
     index = 0
     for prepared in _ahead(items, prepare):
         alone = index == 0 and len(prepared) == 1
-        if on_error == "raise":  # nothing behind the first bad input will be asked for
+        if on_error == "raise":  # no result after the first bad item is needed
             bad = next((place for place, job in enumerate(prepared) if isinstance(job, InputError)), len(prepared) - 1)
             prepared = prepared[: bad + 1]
         results = iter(compute([job for job in prepared if not isinstance(job, InputError)]))
@@ -77,9 +70,9 @@ def _run(
 
 
 def _ahead(items: Iterable[Item | InputError], prepare: Callable[[Item], Job]) -> Iterator[list[Job | InputError]]:
-    """Windows of prepared items, each prepared on another thread while the one before is computed.
+    """Windows of jobs, each prepared on another thread while the one before is computed.
 
-    The items themselves are taken on this thread: whoever made the iterable may have reasons to stay on one.
+    The items themselves are read on this thread: an iterable may be bound to the thread that made it.
     """
 
     def prepare_all(window: list[Item | InputError]) -> list[Job | InputError]:
@@ -87,7 +80,7 @@ def _ahead(items: Iterable[Item | InputError], prepare: Callable[[Item], Job]) -
 
     source = windows(items)
     first = next(source, [])
-    if len(first) < WINDOW:  # all there is: no need of a thread
+    if len(first) < WINDOW:  # there are no more: a thread would gain nothing
         yield from filter(None, [prepare_all(first)])
         return
     from concurrent.futures import ThreadPoolExecutor
@@ -97,7 +90,7 @@ def _ahead(items: Iterable[Item | InputError], prepare: Callable[[Item], Job]) -
         while True:
             try:
                 window = next(source, None)
-            except Exception:  # the source failed: what it gave before is not lost
+            except Exception:  # the source failed: earlier items are not lost
                 yield waiting.result()
                 raise
             following = None if window is None else thread.submit(prepare_all, window)
@@ -114,3 +107,29 @@ def _prepared(item: Item | InputError, prepare: Callable[[Item], Job]) -> Job | 
         return prepare(item)
     except InputError as problem:
         return problem
+
+
+def run_batches(
+    encodings: Sequence[Encoding],
+    compute: Callable[[Batch, list[int]], Sequence[Output]],
+    config: EncoderConfig,
+    batch_tokens: int | None,
+    usage: Usage | None = None,
+) -> list[Output]:
+    """Runs `compute` on batches of encodings and returns its outputs in the order of the encodings.
+
+    Args:
+        encodings: The inputs of the model.
+        compute: Takes a batch and the numbers of its encodings, returns one output for each.
+        config: The encoder's facts: its longest input, its padding.
+        batch_tokens: Tokens per batch, padding included; `None` for the default.
+        usage: Counts what is computed.
+    """
+    outputs: dict[int, Output] = {}
+    lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
+    for group in plan(lengths, default_batch_tokens() if batch_tokens is None else batch_tokens):
+        batch = make_batch([encodings[number] for number in group], config)
+        if usage is not None:
+            usage.add([len(encodings[number]) for number in group], batch.input_ids.shape[1])
+        outputs.update(zip(group, compute(batch, group), strict=True))
+    return [outputs[number] for number in range(len(encodings))]

@@ -1,14 +1,15 @@
-"""How near texts are to a query: cosines of vectors, ranked."""
+"""How similar texts are to a query: cosines of vectors, ranked."""
 
 import heapq
 from collections.abc import Iterable
 from typing import Literal, Unpack, cast, overload
 
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.results import Failure, Similarity
-from mlxbert.tasks.embed import EmbedOptions, embed_stream
+from mlxbert.tasks.embed import EmbedOptions, EmbedTask, check_texts
 from mlxbert.tasks.runner import check_on_error
+from mlxbert.tasks.task import check_top_k
 from mlxbert.text.batch import Usage
 
 
@@ -48,32 +49,33 @@ def similarity(
 
     Args:
         model: Any model; see `embed`.
-        query: What the others are compared with. A prompt is put before it as before the others.
+        query: The text that the others are compared with. A prompt is put before it and before the others.
         texts: The others, any number.
-        top_k: Keep only so many of the nearest, in memory too; `None` keeps all.
-        usage: Counts tokens, padding, and texts that were cut, the query among them.
-        on_error: `raise`, or `return` a Failure for each text that cannot be used, behind all others.
+        top_k: Keep only the most similar, in memory too; `None` keeps all.
+        usage: Counts tokens, padding, and truncated texts, including the query.
+        on_error: `raise`, or `return` a Failure for each text that cannot be used, after all others.
         **options: See `EmbedOptions`. Cosines do not depend on `normalize`.
 
     Returns:
-        The nearest first; of texts equally near, the first of the input.
+        The most similar text first; equally similar ones in the order of the input.
 
     Raises:
-        ArgumentError: An argument outside what is possible.
-        InputError: A text that cannot be used; the query in any case.
+        ArgumentError: An argument has an invalid value.
+        InputError: A text cannot be used; raised for the query whatever `on_error` says.
     """
     import numpy as np
 
     check_on_error(on_error)
-    if top_k is not None and (type(top_k) is not int or top_k < 1):
-        raise ArgumentError(f"top_k is {top_k!r}, expected a whole number of at least 1")
+    check_top_k(top_k)
     if not isinstance(query, str):
         raise InputError(f"expected a text as query, found {type(query).__name__}")
     options["normalize"] = True
-    (asked,) = embed_stream(model, [query], usage=usage, **options)
+    task = EmbedTask(model, usage=usage, **options)
+    check_texts(texts)
+    (asked,) = task.compute([task.prepare(query)])
     failures: list[Failure] = []
     best: list[tuple[float, int, str, bool]] = []
-    for index, found in enumerate(embed_stream(model, texts, usage=usage, on_error=on_error, **options)):
+    for index, found in enumerate(task.run(texts, on_error)):
         if isinstance(found, Failure):
             failures.append(found)
             continue

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.results import Failure, Token, Tokens
-from mlxbert.tasks.runner import check_on_error, run
+from mlxbert.tasks.runner import run
 from mlxbert.text.tokenizer import Tokenizer
 
 OVERFLOWS = ("error", "truncate")
@@ -18,16 +18,15 @@ def tokenize(
     overflow: str = "error",
     on_error: str = "raise",
 ) -> Iterator[Tokens | Failure]:
-    """Turns texts into tokens, special tokens included.
+    """Splits texts into tokens and adds the special tokens.
 
     Args:
-        tokenizer: A model's.
+        tokenizer: The tokenizer of a model.
         texts: Any number of texts.
         pair: A second text for each, in segment 1.
-        overflow: A text too long for the model: `error` or `truncate`.
-        on_error: `raise`, or `return` a Failure in the place of a text that cannot be used.
+        overflow: A text too long for the model: `error` refuses it, `truncate` drops its end.
+        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
     """
-    check_on_error(on_error)
     if overflow not in OVERFLOWS:
         raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(OVERFLOWS)}")
 

@@ -214,8 +214,8 @@ class Tokenizer:
         first = shorter if len(texts[0]) <= len(texts[1]) else room - shorter
         return self._assemble([texts[0].slice(0, first), texts[1].slice(0, room - first)], truncated=True)
 
-    def lead(self, prompt: str) -> int:
-        """The number of tokens before the text when `prompt` is prepended, the first special token included."""
+    def prompt_length(self, prompt: str) -> int:
+        """How many tokens precede the text: the first special token and those of `prompt`."""
         before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
         return before + len(self._split(prompt))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.views import render
+from mlxbert.cli.views import console
 from mlxbert.cli.views.convert import TRAINING, conversion
 from mlxbert.folders.convert import parse_size
 from mlxbert.folders.results import Conversion, Difference, OutputDifferences, Table, TensorCounts, Verification
@@ -82,9 +82,9 @@ def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
     )  # fmt: skip
     lines = []
     for part in conversion(found):
-        console = render.console()
-        with console.capture() as shown:
-            console.print(part)
+        screen = console.stdout()
+        with screen.capture() as shown:
+            screen.print(part)
         lines += [line.rstrip() for line in shown.get().split("\n") if line.strip()]
     out = [line for line in lines if line.startswith("  left out")]
     assert out == [

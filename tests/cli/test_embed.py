@@ -170,7 +170,7 @@ def test_a_pooling_that_nobody_named_is_said_to_be_assumed(tiny_folder: Path, em
 
 
 def test_cut_vectors_of_a_model_of_unit_vectors_are_noted(embed: Callable[..., Outcome], tiny_folder: Path) -> None:
-    said = "cut vectors are no longer of length 1; --normalize makes them so"
+    said = "shortened vectors no longer have length 1; --normalize scales them"
     assert notes(embed("the cat", "--dimensions", "5")) == [said]
     assert notes(embed("the cat", "--dimensions", "5", "--normalize")) == []
     assert notes(embed("the cat", "--dimensions", "5", "--no-normalize")) == []  # nobody expects it
@@ -178,9 +178,7 @@ def test_cut_vectors_of_a_model_of_unit_vectors_are_noted(embed: Callable[..., O
 
 
 def test_how_many_texts_were_cut_is_said(embed: Callable[..., Outcome]) -> None:
-    assert notes(embed(*TEXTS)) == [
-        "1 of 5 inputs were longer than the model takes and were cut; --overflow says what to do"
-    ]
+    assert notes(embed(*TEXTS)) == ["1 of 5 inputs were too long for the model and were truncated; see --overflow"]
     assert notes(embed(*TEXTS, "--overflow", "window")) == []
 
 

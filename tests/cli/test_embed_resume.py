@@ -103,7 +103,7 @@ def test_each_killed_command_ends_like_one_that_was_not(
     with Watch(path, kept) as watch:
         outcome = call(*arguments)
     assert outcome.status == 0
-    assert watch.seen and f"behind {len(kept) // 2 * PART:,} of an earlier run" in outcome.err
+    assert watch.seen and f"after {len(kept) // 2 * PART:,} of an earlier run" in outcome.err
     assert "inputs were longer than the model takes" in outcome.err and f"of {TOTAL:,}" in outcome.err
     assert path.read_bytes() == wholes[ending]
 
@@ -179,7 +179,7 @@ def test_overwrite_does_not_throw_away_what_can_be_gone_on_from(killed: list[str
     path.write_text("an older file")
     call(*killed).fails(2, "exists already", "hint: --overwrite")
     outcome = call(*killed, "--overwrite")
-    assert outcome.status == 0 and f"behind {taken:,} of an earlier run" in outcome.err
+    assert outcome.status == 0 and f"after {taken:,} of an earlier run" in outcome.err
     assert path.read_bytes() == wholes[".npy"]
 
 
@@ -204,7 +204,7 @@ def test_a_full_disk_keeps_what_is_finished_until_there_is_room(
 
     def fails(outcome: Outcome) -> dict[str, tuple[int, int]]:
         kept = finished_parts(path)
-        said = f"hint: {len(kept) // 2 * PART} results are kept in {path}.partial: the same command goes on from there"
+        said = f"hint: {len(kept) // 2 * PART} results are kept in {path}.partial"
         outcome.fails(1, "x.npy.partial: cannot be written (No space left on device)\n", said)
         assert [entry.name for entry in small_disk.iterdir()] == ["x.npy.partial"]
         assert not list(Path(f"{path}.partial").glob("*.unfinished"))
@@ -218,7 +218,7 @@ def test_a_full_disk_keeps_what_is_finished_until_there_is_room(
     with Watch(path, kept) as watch:
         outcome = call(*arguments)
     assert (outcome.status, watch.seen) == (0, True)
-    assert f"behind {len(kept) // 2 * PART:,} of an earlier run" in outcome.err
+    assert f"after {len(kept) // 2 * PART:,} of an earlier run" in outcome.err
     assert path.read_bytes() == wholes[".npy"]
 
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from mlxbert.cli.output import formats
+from mlxbert.cli.output.base import OutputFormat
+from mlxbert.cli.output.columns import Npy
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.output.format import OutputFormat
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Embedding, Failure
@@ -227,7 +228,7 @@ def test_an_ending_that_is_not_known_is_refused(name: str, allowed: Sequence[str
 
 
 def test_an_ending_may_be_in_capitals_and_no_file_is_json_lines() -> None:
-    assert isinstance(formats.choose(Path("x.NPY"), formats.VECTORS, width=3), formats.Npy)
+    assert isinstance(formats.choose(Path("x.NPY"), formats.VECTORS, width=3), Npy)
     assert isinstance(formats.choose(None, formats.VECTORS), formats.JsonLines)
     assert set(formats.VECTORS) == set(formats.FORMATS)
 

@@ -1,5 +1,7 @@
 """Where texts come from: arguments, .txt, .jsonl, .csv, .tsv and stdin, read as they are and as they come."""
 
+import gzip
+import io
 import json
 import os
 import subprocess
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.cli.options import to_options
 from mlxbert.text.batch import WINDOW
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal, tiny_model
 
@@ -97,7 +100,7 @@ def test_format_says_what_the_ending_does_not(read: Reader) -> None:
         ("in.jsonl", ["--column", "text"]),
         ("in.txt", ["--column", "text"]),
         ("in.jsonl", ["--field", "text", "--column", "text"]),
-        ("in.txt", ["--format", "parquet"]),
+        ("in.txt", ["--format", "xml"]),
         ("in.txt", ["an argument"]),
     ],
 )
@@ -200,3 +203,46 @@ def test_a_named_pipe_is_an_input(tiny: str, tmp_path: Path) -> None:
         writer.write("the cat\n")
     out, _ = running.communicate(timeout=TIMEOUT)
     assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat"]
+
+
+def test_a_parquet_has_a_text_per_row_in_a_column(read: Reader) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    written = io.BytesIO()
+    pq.write_table(pa.table({"text": ["the", None], "other": ["cat", "dog"], "n": [1, 2]}), written)
+    content = written.getvalue()
+    assert read.texts("in.parquet", content, "--column", "other") == ["cat", "dog"]
+    assert read.texts("in.data", content, "--column", "other", "--format", "parquet") == ["cat", "dog"]
+    outcome = read("in.parquet", content)
+    assert outcome.lines[0]["text"] == "the"
+    assert outcome.lines[1] == {"index": 1, "error": "column 'text' is null, expected a string"}
+    outcome.fails(1, "1 of 2 inputs failed")
+    read("in.parquet", content, "--column", "body").fails(1, "'body'", "text, other, n", "hint: ", "--column")
+    read("in.parquet", content, "--field", "text").fails(2, "--field goes with .jsonl")
+
+
+def test_a_compressed_file_is_read_as_what_it_holds(read: Reader) -> None:
+    assert read.texts("in.txt.gz", gzip.compress(b"the\ncat\n")) == ["the", "cat"]
+    assert read.texts("in.csv.gz", gzip.compress(b"x,y\nthe,cat\n"), "--column", "y") == ["cat"]
+    assert read.texts("in.data.gz", gzip.compress(b'{"x": "the"}\n'), "--format", "jsonl", "--field", "x") == ["the"]
+    read("in.data.gz", b"").fails(2, "'.gz'", "hint: ", "--format jsonl")
+
+
+def test_hints_of_the_library_name_options(read: Reader) -> None:
+    read("in.csv", b"body\nthe\n").fails(1, "'text'", "body", "hint: ", "--column")
+    read("in.jsonl", b'{"body": "the"}\n', "--strict").fails(1, "'text'", "body", "hint: ", "--field")
+
+
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        ("try dtype='float32'", "try --dtype float32"),
+        ('try prompt="a b"', "try --prompt 'a b'"),
+        ("overwrite=True replaces it", "--overwrite replaces it"),
+        ("normalize=False, or top_k=5.", "--no-normalize, or --top-k 5."),
+        ("choose one with batch_tokens=", "choose one with --batch-tokens"),
+        ("kept in /runs/lr=0.1/x: lr=0.1/x, lr=3.txt", "kept in /runs/lr=0.1/x: lr=0.1/x, lr=3.txt"),
+        ("x == 1, a==b, HF_HUB_OFFLINE=1, ?a=b", "x == 1, a==b, HF_HUB_OFFLINE=1, ?a=b"),
+    ],
+)
+def test_arguments_in_hints_become_options(hint: str, shown: str) -> None:
+    assert to_options(hint) == shown

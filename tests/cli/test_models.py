@@ -104,7 +104,7 @@ def test_download_prints_the_folder_and_fetches_the_newest(variables: dict[str, 
     assert run(variables, "path", "org/moving").out == second.out
     assert run(variables, "download", "org/moving").err == ""
     variables["HF_HUB_OFFLINE"] = "1"
-    run(variables, "download", "org/moving").fails(1, "the hub may not be asked", "hint: unset HF_HUB_OFFLINE")
+    run(variables, "download", "org/moving").fails(1, "offline", "hint: unset HF_HUB_OFFLINE")
 
 
 def test_a_terminal_shows_a_bar_while_a_model_arrives(variables: dict[str, str]) -> None:
@@ -177,8 +177,8 @@ def test_remove_asks_at_a_terminal(variables: dict[str, str], hub: FakeHub, answ
 def test_the_builtin_model_and_folders_are_not_in_the_cache(
     variables: dict[str, str], tmp_path: Path, what: str
 ) -> None:
-    run(variables, what, "builtin").fails(2, "comes with the program")
-    run(variables, what, str(tmp_path)).fails(2, "is a folder, expected a name of the hub", "hint: ")
+    run(variables, what, "builtin").fails(2, "built-in model")
+    run(variables, what, str(tmp_path)).fails(2, "is a folder", "hint: ")
     run(variables, what, str(tmp_path / "none")).fails(1, "no such folder")
     run(variables, what, NAME, "--revision", "../..").fails(2, "expected a branch, a tag or a commit")
 

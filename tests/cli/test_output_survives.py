@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from mlxbert.cli.output import formats
+from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import FileOutput, check_output
 from mlxbert.cli.output.fingerprint import hash_folder
-from mlxbert.cli.output.format import OutputFormat
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Embedding, Failure
 from tests.helpers.program import TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model
@@ -155,7 +155,7 @@ def test_a_resumed_run_counts_everything(ending: str, tmp_path: Path, wholes: di
     everything = [result(number) for number in range(TOTAL)]
     good = [one for one in everything if isinstance(one, Embedding)]
     assert (out.done, out.failed) == (TOTAL, TOTAL - len(good))
-    assert (out.cut, out.tokens) == (sum(one.truncated for one in good), 3 * len(good))
+    assert (out.truncated, out.tokens) == (sum(one.truncated for one in good), 3 * len(good))
     assert path.read_bytes() == wholes[ending]
 
 
@@ -292,7 +292,7 @@ def test_no_room_for_the_whole_keeps_the_parts(ending: str, tmp_path: Path, whol
         pytest.raises(MlxbertError, match=r"\.partial: cannot be written \(File too large\)") as caught,
     ):
         finish(path)
-    assert caught.value.hint == f"{TOTAL} results are kept in {path}.partial: the same command goes on from there"
+    assert caught.value.hint == f"{TOTAL} results are kept in {path}.partial: the same command resumes there"
     assert not list(Path(f"{path}.partial").glob("whole*")) and not list(Path(f"{path}.partial").glob("*.unfinished"))
     with output(path) as out:
         assert out.done == TOTAL
@@ -318,7 +318,7 @@ def test_a_full_disk_keeps_what_is_finished(ending: str, small_disk: Path) -> No
     ballast.write_bytes(bytes(300_000))
     with pytest.raises(MlxbertError, match=r"\.partial: cannot be written \(No space left on device\)") as caught:
         finish(path, 2000)
-    assert caught.value.hint and caught.value.hint.endswith("the same command goes on from there")
+    assert caught.value.hint and caught.value.hint.endswith("the same command resumes there")
     assert {entry.name for entry in small_disk.iterdir()} == {"ballast", f"x{ending}.partial"}
     before = finished_parts(path)
     assert before
@@ -334,7 +334,7 @@ def test_the_program_says_that_the_disk_is_full(small_disk: Path, tmp_path: Path
     texts.write_text("the cat sat on the mat\n" * 5000)
     arguments = ["tokenize", "--input", str(texts), "--model", str(model), "--output", str(small_disk / "x.jsonl")]
     outcome = call(*arguments)
-    outcome.fails(1, "x.jsonl.partial: cannot be written (No space left on device)\nhint: ", "the same command goes on")
+    outcome.fails(1, "x.jsonl.partial: cannot be written (No space left on device)\nhint: ", "the same command resumes")
     assert [entry.name for entry in small_disk.iterdir()] == ["x.jsonl.partial"]
 
 

@@ -43,7 +43,7 @@ def finish(path: Path, manifest: dict[str, Any], total: int) -> tuple[int, int]:
         taken = output.done
         for number in range(taken, total):
             output.write(result(number, truncated=number % 2 == 0))
-    return taken, output.cut
+    return taken, output.truncated
 
 
 def test_a_killed_run_is_gone_on_with_and_what_was_cut_is_counted_in_all(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_named_pipe_is_read_once_and_whole(tmp_path: Path) -> None:
     arguments = ["fill-mask", "--input", str(pipe), "--format", "txt", "--model", str(model)]
     outcome = call(*arguments, "--output", str(tmp_path / "x.jsonl"))
     writer.join()
-    assert outcome.status == 0 and "cannot go on where it stopped" in outcome.err
+    assert outcome.status == 0 and "cannot be resumed" in outcome.err
     assert (tmp_path / "x.jsonl").read_text().count("\n") == 5
 
 
@@ -134,11 +134,11 @@ def test_the_bar_of_a_resumed_run_begins_where_it_stopped(tmp_path: Path) -> Non
     model, texts, target = tiny_model(tmp_path / "model"), tmp_path / "in.txt", tmp_path / "x.jsonl"
     texts.write_text("the cat\n" * (PART + 900))
     arguments = ["tokenize", "--input", str(texts), "--model", str(model), "--output", str(target)]
-    with mock.patch("mlxbert.cli.views.render.progress", side_effect=interrupted_after(PART + 500)):
+    with mock.patch("mlxbert.cli.views.progress.records", side_effect=interrupted_after(PART + 500)):
         outcome = call(*arguments)
     assert (outcome.status, outcome.err) == (
         130,
-        f"hint: {PART} results are kept in {target}.partial: the same command goes on from there\n",
+        f"hint: {PART} results are kept in {target}.partial: the same command resumes there\n",
     )
     _, shown = terminal(*arguments, on=("stdout", "stderr"))
     counts = [int(count) for count in re.findall(r"(\d+) done", shown)]

@@ -79,7 +79,7 @@ def test_the_first_text_of_a_file_is_compared_with_the_others(
 
 
 def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> None:
-    said = "note: 1 of 3 inputs were longer than the model takes and were cut; --overflow says what to do\n"
+    said = "note: 1 of 3 inputs were too long for the model and were truncated; see --overflow\n"
     assert similarity(QUERY, "a dog", "cat " * 40).err == said
     assert similarity(QUERY, "a dog", "cat " * 40, "--quiet").err == ""
     assert similarity("cat " * 40, "a dog", "a cat").err == said  # the first text is one of them
@@ -111,7 +111,7 @@ def test_bad_records_come_behind_the_others(similarity: Callable[..., Outcome], 
     (tmp_path / "in.jsonl").write_text("\n".join(records))
     given = ["--input", str(tmp_path / "in.jsonl")]
     outcome = similarity(*given)
-    outcome.fails(1, "error: 2 of 5 inputs failed; each says why behind the others\n")
+    outcome.fails(1, "error: 2 of 5 inputs failed; each says why after the others\n")
     assert [line["index"] for line in outcome.lines[2:]] == [0, 2]
     assert "no field 'text'" in outcome.lines[2]["error"] and "not valid JSON" in outcome.lines[3]["error"]
     assert [line["rank"] for line in outcome.lines[:2]] == [1, 2]
@@ -138,7 +138,7 @@ def test_one_text_is_compared_with_those_of_a_file_or_a_pipe(
 def test_a_bad_first_text_is_the_error(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"n": 1}\n{"text": "a dog"}\n')
     outcome = similarity("--input", str(tmp_path / "in.jsonl"))
-    outcome.fails(1, "in.jsonl: input 0, which the others are compared with: no field 'text', the record has: n")
+    outcome.fails(1, "in.jsonl: input 0, with which the others are compared: no field 'text', the record has: n")
     assert outcome.out == ""
     long = similarity("cat " * 40, "a dog", "--overflow", "error")
     long.fails(1, "the text has 42 tokens, the model takes at most 32")

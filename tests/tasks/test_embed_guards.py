@@ -116,7 +116,7 @@ def test_what_would_give_names_or_numbers_for_texts_is_refused(texts: Any, unit:
 
 
 def test_a_name_is_no_model_and_an_unknown_option_is_said_to_be_one(unit: mlxbert.Model) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=r"model is 'builtin', expected what mlxbert\.load gave"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"model is 'builtin', expected .* mlxbert\.load"):
         mlxbert.embed("builtin", ["a"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unknown option 'batch_size', expected some of pooling, normalize"):
         mlxbert.embed(unit, ["a"], batch_size=3)  # type: ignore[call-arg]
@@ -127,7 +127,7 @@ def test_a_name_is_no_model_and_an_unknown_option_is_said_to_be_one(unit: mlxber
 def test_a_cut_text_is_counted(unit: mlxbert.Model) -> None:
     usage = mlxbert.Usage()
     list(mlxbert.embed_stream(unit, ["the cat", "the cat " * 40], usage=usage))
-    assert (usage.texts, usage.cut) == (2, 1)
+    assert (usage.texts, usage.truncated) == (2, 1)
     usage = mlxbert.Usage()
     mlxbert.similarity(unit, "the cat " * 40, ["a", "b", "the dog " * 40], top_k=1, usage=usage)
-    assert (usage.texts, usage.cut) == (4, 2)
+    assert (usage.texts, usage.truncated) == (4, 2)

@@ -128,7 +128,7 @@ def test_usage_counts_what_was_computed(tiny: mlxbert.Model) -> None:
     usage = Usage()
     found = list(mlxbert.embed_stream(tiny, [*TEXTS, LONG], usage=usage, batch_tokens=32))
     assert usage.inputs == len(TEXTS) + 1 and usage.tokens == sum(result.tokens for result in found)
-    assert usage.tokens <= usage.slots and 3 <= usage.batches <= 7 and 0 <= usage.padding < 1
+    assert usage.tokens <= usage.padded_tokens and 3 <= usage.batches <= 7 and 0 <= usage.padding < 1
     windows = Usage()
     list(mlxbert.embed_stream(tiny, [LONG], usage=windows, overflow="window", batch_tokens=1))
     assert (windows.inputs, windows.tokens, windows.batches) == (3, 71 + 6, 3)
@@ -175,7 +175,7 @@ def test_weights_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
         for name, array in tensors.items()
     }
     model = mlxbert.load(save(tmp_path / "model", broken), dtype="float32")
-    with pytest.raises(mlxbert.MlxbertError, match="vectors that are no numbers") as caught:
+    with pytest.raises(mlxbert.MlxbertError, match="vectors that are not finite") as caught:
         mlxbert.embed(model, "a")
     assert "float32" in (caught.value.hint or "")
 

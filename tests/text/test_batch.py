@@ -1,4 +1,4 @@
-"""Batches: every input in exactly one, within the budget, padded on the right; results in the order of the inputs."""
+"""Batches: every input in exactly one, within the budget, padded on the right."""
 
 from itertools import pairwise
 
@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from mlxbert.config import Absolute
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
-from mlxbert.nn.encoder import Batch
-from mlxbert.text.batch import Usage, bucket, default_batch_tokens, in_batches, make_batch, plan, windows
+from mlxbert.text.batch import Usage, bucket, default_batch_tokens, make_batch, plan, windows
 from mlxbert.text.encoding import Encoding
 from tests.helpers.tiny import tiny_config
 
@@ -26,10 +25,6 @@ def encoding(ids: list[int], second: int = 0) -> Encoding:
     length = len(ids)
     segments = [int(place >= length - second) for place in range(length)]
     return Encoding(ids, segments, [(0, 0)] * length, [None] * length, [None] * length, list(range(length)), False)
-
-
-def of_lengths(lengths: list[int]) -> list[Encoding]:
-    return [encoding([number + 1] * length) for number, length in enumerate(lengths)]
 
 
 @QUICK
@@ -77,33 +72,13 @@ def test_a_plan_depends_on_nothing_but_lengths_and_budget(lengths: list[int], bu
 def test_a_budget_below_one_token_is_refused(budget: int) -> None:
     with pytest.raises(ArgumentError, match=f"batch_tokens is {budget}, expected at least 1"):
         list(plan([3], budget))
-    with pytest.raises(ArgumentError, match="batch_tokens"):
-        in_batches(of_lengths([3]), lambda _, group: group, CONFIG, budget)
 
 
-@QUICK
-@given(LENGTHS, BUDGETS | st.none())
-def test_results_come_in_the_order_of_the_inputs(lengths: list[int], budget: int | None) -> None:
-    calls: list[list[int]] = []
-
-    def compute(batch: Batch, group: list[int]) -> list[tuple[int, int]]:
-        calls.append(group)
-        assert batch.input_ids.shape == (len(group), max(lengths[number] for number in group))
-        return [(number, lengths[number]) for number in group]
-
-    assert in_batches(of_lengths(lengths), compute, CONFIG, budget) == list(enumerate(lengths))
-    assert calls == list(plan(lengths, default_batch_tokens() if budget is None else budget))
-
-
-def test_a_computation_that_loses_a_result_is_noticed() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        in_batches(of_lengths([3, 4]), lambda _, group: group[:-1], CONFIG, 100)
-
-
-def test_what_is_computed_is_counted() -> None:
+def test_padding_is_a_share_of_the_padded_tokens() -> None:
     usage = Usage()
-    in_batches(of_lengths([30, 50, 31]), lambda _, group: group, CONFIG, 80, usage)
-    assert (usage.inputs, usage.tokens, usage.slots, usage.batches) == (3, 111, 31 * 2 + 50, 2)
+    usage.add([30, 31], 31)
+    usage.add([50], 50)
+    assert (usage.inputs, usage.tokens, usage.padded_tokens, usage.batches) == (3, 111, 31 * 2 + 50, 2)
     assert usage.padding == pytest.approx(1 / 112)
     assert Usage().padding == 0
 
@@ -114,25 +89,6 @@ def test_lengths_on_a_gpu_come_from_a_small_set(length: int, most: int) -> None:
     assert length <= found <= max(length, most)
     assert found in {length, most, *range(16, 129, 16), *range(192, 641, 64)}
     assert found < length + (16 if length <= 128 else 64)
-
-
-def test_a_gpu_gets_padded_lengths_and_no_dummy_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
-    shapes = []
-
-    def compute(batch: Batch, group: list[int]) -> list[int]:
-        shapes.append(batch.input_ids.shape)
-        assert batch.attention_mask is not None and batch.attention_mask.sum().item() == sum(map(len, batch_of(group)))
-        return group
-
-    inputs = of_lengths([3, 130, 17, 590])
-
-    def batch_of(group: list[int]) -> list[Encoding]:
-        return [inputs[number] for number in group]
-
-    assert in_batches(inputs, compute, CONFIG, 40) == [0, 1, 2, 3]
-    assert shapes == [(1, 16), (1, 32), (1, 192), (1, 600)]
-    assert in_batches(of_lengths([3, 5]), lambda _, group: group, CONFIG, 32) == [0, 1]
 
 
 def test_the_default_budget_is_a_sensible_number() -> None:

@@ -1,7 +1,7 @@
-"""What a format of output files has to do, and what formats of vectors share.
+"""The interface of output formats, and what formats of vectors share.
 
-Every format writes a part from a list of results, and assembles the whole from the parts in one pass in which only a
-piece of a part is in memory at a time. The bytes depend on nothing but the results. D is the width of a vector.
+A format writes parts from lists of results, and assembles the file from its parts with only a piece of a part in memory
+at a time. The bytes depend on the results only. D is the width of a vector.
 """
 
 from abc import ABC, abstractmethod
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+CHUNK = 1 << 20  # bytes copied at a time
+
 
 class OutputFormat(ABC):
-    """How results are kept in a file.
+    """A format of output files.
 
     Attributes:
-        ending: Of the whole file.
+        ending: Of the file.
         part_ending: Of its parts.
-        holds_errors: Whether the file says why an input failed; where it does not, that is said on stderr.
-        failures: What a failed input looks like in the file.
+        holds_errors: Whether the file says why an input failed; otherwise stderr does.
+        failures: Where failures are described, or what they look like.
     """
 
     ending: str
@@ -37,13 +39,13 @@ class OutputFormat(ABC):
 
     @property
     def width(self) -> int:
-        """D, which a format of vectors has to know before there are any."""
+        """D, which formats of vectors need in advance."""
         assert self._width is not None, f"{self.ending} needs the width of its vectors"
         return self._width
 
-    @classmethod  # noqa: B027 - most formats need nothing
+    @classmethod  # noqa: B027 - most formats need no check
     def check(cls, path: Path) -> None:
-        """Refuses what could not be written in the end.
+        """Refuses a file that cannot be written.
 
         Raises:
             MlxbertError: A library is missing.
@@ -51,21 +53,21 @@ class OutputFormat(ABC):
 
     @abstractmethod
     def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
-        """Writes some results, at least one, each a failure or what the command gives."""
+        """Writes one or more results, some of them failures."""
 
     @abstractmethod
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the whole.
+        """Writes the file.
 
         Args:
-            file: Where to.
-            parts: The parts in order; may be asked for more than once.
-            results: N, how many results they hold together.
+            file: The open file.
+            parts: The parts in order; can be iterated over more than once.
+            results: N, the number of results in all parts.
         """
 
 
 def stack(results: Sequence[Embedding | Failure], width: int) -> "NDArray[np.float32]":
-    """float32 (len(results), D); NaN where one failed."""
+    """float32 (len(results), D); a failure is a row of NaN."""
     import numpy as np
 
     found = np.full((len(results), width), np.nan, dtype="<f4")
@@ -77,5 +79,5 @@ def stack(results: Sequence[Embedding | Failure], width: int) -> "NDArray[np.flo
 
 
 def utf8(text: str) -> bytes:
-    """The text as UTF-8; halves of surrogate pairs, which an error may quote, as escapes."""
+    """The text as UTF-8; halves of surrogate pairs, which errors may quote, as escapes."""
     return text.encode("utf-8", "backslashreplace")

@@ -1,0 +1,121 @@
+"""The terminal: notes on stderr, and the tables, bars and lists that views are made of.
+
+Texts are data: they are put into rich's `Text` objects, never into its markup, and control characters in them are made
+visible, so that no text can steer the terminal.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from mlxbert.cli.options import to_options
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+BAR_WIDTH = 20
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_STYLES = {"error": "bold red", "hint": "cyan"}
+# Control characters as their pictures, U+2400 and on; DEL, the C1 block and halves of surrogate pairs as U+FFFD.
+_VISIBLE = {code: chr(0x2400 + code) for code in range(32)}
+_VISIBLE |= {code: "\ufffd" for code in (*range(127, 160), *range(0xD800, 0xE000))}
+_quiet = False
+
+
+def stdout() -> "Console":
+    """A rich console on stdout."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def stderr() -> "Console":
+    """A rich console on stderr; it leaves long lines to the terminal."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def at_terminal() -> bool:
+    """Whether stdout is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def may_draw() -> bool:
+    """Whether stderr is a terminal to draw progress on, and `--quiet` is not given."""
+    return not _quiet and sys.stderr is not None and sys.stderr.isatty()
+
+
+def set_quiet(quiet: bool) -> None:
+    """With `quiet`, only errors are printed from now on."""
+    global _quiet
+    _quiet = quiet
+
+
+def say(kind: str, text: str) -> None:
+    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`.
+
+    Hints of the library name arguments of Python; they are printed as options.
+    """
+    if sys.stderr is None or (_quiet and kind != "error"):
+        return
+    shown = visible(to_options(text) if kind == "hint" else text)
+    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+        from rich.text import Text
+
+        stderr().print(Text.assemble((f"{kind}:", _STYLES.get(kind, "dim")), " ", shown))
+    else:
+        print(f"{kind}: {shown}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
+
+
+def visible(text: str) -> str:
+    """The text with its control characters made visible."""
+    return text.translate(_VISIBLE)
+
+
+def size(count: int) -> str:
+    """A number of bytes in powers of 1000, for example 90.9 MB."""
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def bar(share: float, width: int = BAR_WIDTH) -> str:
+    """A bar of eighths of a character; `share` from 0 to 1."""
+    eighths = round(share * width * 8)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).strip().ljust(width)
+
+
+def grid(*headers: str) -> "Table":
+    """A table without lines, with one column per header; without a header line where all are empty."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(headers), header_style="dim")
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    return table
+
+
+def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["RenderableType"]:
+    """A heading and a list of names and values."""
+    from rich.text import Text
+
+    yield Text(visible(title), style="bold")
+    table = grid("", "")
+    for name, value in rows:
+        shown = Text("-", style="dim") if value is None else Text(visible(str(value)))
+        table.add_row(Text(f"  {name}", style="dim"), shown)
+    yield table
+
+
+def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> "RenderableType":
+    """A table with a header line."""
+    from rich.text import Text
+
+    table = grid(*headers)
+    for row in rows:
+        table.add_row(*(Text(visible(str(value))) for value in row))
+    return table

@@ -1,0 +1,40 @@
+"""Models on this machine."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.cli.views import console
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_COMPLETE = {True: "yes", False: "no", None: "not known"}
+
+
+def draw_list(found: dict[str, Any]) -> Iterator["RenderableType"]:
+    """The built-in model, the folder of the cache, and a line for each revision in it."""
+    builtin, *cached = found["models"]
+    yield from draw_facts(builtin["name"], builtin)
+    yield from console.facts("hub cache", [("folder", found["cache"])])
+    if cached:
+        rows = [_revision(model, revision) for model in cached for revision in model["revisions"]]
+        yield console.listing(("name", "family", "size", "revision", "complete"), rows)
+
+
+def draw_facts(title: str, facts: dict[str, Any]) -> Iterator["RenderableType"]:
+    """The facts of one model, without its name."""
+    rows = [("size", console.size(value)) if key == "bytes" else (key, _shown(value)) for key, value in facts.items()]
+    return console.facts(title, [row for row in rows if row[0] != "name"])
+
+
+def _revision(model: dict[str, Any], revision: dict[str, Any]) -> tuple[object, ...]:
+    names = ", ".join(revision["names"]) or revision["commit"][:12]
+    return model["name"], model["family"], console.size(revision["bytes"]), names, _COMPLETE[revision["complete"]]
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, list):
+        return ", ".join(value)
+    if isinstance(value, dict):
+        return "; ".join(f"{task}: {quality}" for task, quality in value.items())
+    return f"{value:,}" if isinstance(value, int) else value

@@ -1,0 +1,1 @@
+"""Data from files: what tasks, training and the command line read."""

@@ -1,0 +1,87 @@
+"""Lines of UTF-8 text files, plain or compressed."""
+
+import errno
+import io
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+from mlxbert.errors import InputError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def is_compressed(name: str) -> bool:
+    """Whether the ending of a file says that gzip has compressed it."""
+    return name.lower().endswith(".gz")
+
+
+class Lines:
+    """Lines split at newlines only; a byte-order mark, and the carriage return of CRLF, are removed.
+
+    Args:
+        name: What errors call the file. If it ends with `.gz`, the file is compressed with gzip.
+        file: To be read.
+    """
+
+    def __init__(self, name: str, file: BinaryIO) -> None:
+        self.name = name
+        self._offset = 0  # in the text
+        self._counted = _Counted(file) if is_compressed(name) else None
+        self._raw: Iterable[bytes] = file if self._counted is None else _decompressed(self._counted)
+
+    @property
+    def done(self) -> int:
+        """Bytes of the file read so far; of a compressed file, compressed ones."""
+        return self._offset if self._counted is None else self._counted.done
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for raw in self._raw:
+                start, self._offset = self._offset, self._offset + len(raw)
+                if start == 0:
+                    raw, start = raw.removeprefix(_BOM), start + len(_BOM) * raw.startswith(_BOM)
+                yield self._decode(raw, start)
+        except OSError as problem:
+            raise InputError(f"{self.name}: cannot be read ({problem.strerror or problem})") from None
+
+    def _decode(self, raw: bytes, start: int) -> str:
+        nul = raw.find(b"\0")
+        if nul >= 0:
+            raise InputError(
+                f"{self.name}: a zero byte at offset {start + nul}: binary, or UTF-16; expected UTF-8 text",
+                hint="convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8",
+            )
+        try:
+            return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as problem:
+            raise InputError(
+                f"{self.name}: byte 0x{raw[problem.start]:02x} at offset {start + problem.start} is not UTF-8",
+                hint="convert Latin-1 to UTF-8 with: iconv -f ISO-8859-1 -t UTF-8",
+            ) from None
+
+
+class _Counted(io.RawIOBase):
+    """A file that counts the bytes read from it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.done = file, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Reads as the file does."""
+        data = self._file.read(size)
+        self.done += len(data)
+        return data
+
+
+def _decompressed(file: _Counted) -> Iterator[bytes]:
+    import gzip
+    import zlib
+
+    try:
+        yield from io.BufferedReader(gzip.GzipFile(fileobj=file, mode="rb"))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
+        raise OSError(errno.EIO, f"damaged gzip data: {problem}") from None

@@ -1,0 +1,257 @@
+"""Records from files: one text each, or several values, streamed whatever the size of the file.
+
+`.txt`, `.jsonl`, `.csv` and `.tsv` files are UTF-8, and may be compressed with gzip (`.txt.gz` …); `.parquet` files
+need pyarrow. A record that cannot be used becomes an `InputError` in its place. Blank lines of .jsonl files and empty
+rows of .csv and .tsv files are not records.
+"""
+
+import csv
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, TypeVar, overload
+
+from mlxbert.data.lines import Lines, is_compressed
+from mlxbert.data.parquet import ParquetRows
+from mlxbert.errors import ArgumentError, InputError
+
+T_co = TypeVar("T_co", covariant=True)
+_Values = tuple[str, ...]
+
+
+class Format(StrEnum):
+    """How a file stores records."""
+
+    txt = "txt"
+    jsonl = "jsonl"
+    csv = "csv"
+    tsv = "tsv"
+    parquet = "parquet"
+
+
+_ENDINGS = {f".{format.value}": format for format in Format}
+
+
+@dataclass(frozen=True)
+class Records(Generic[T_co]):
+    """An open file; iterating over it reads it, once, and closes it at the end.
+
+    Attributes:
+        name: What errors call it.
+        path: The file, if it can be read again: not a pipe.
+        format: How it stores records.
+        names: The fields or columns that are read.
+        size: Bytes of the file; `None` if that is not known.
+    """
+
+    name: str
+    path: Path | None
+    format: Format
+    names: tuple[str, ...]
+    size: int | None
+    _records: Iterator[T_co | InputError]
+    _done: Callable[[], int]
+
+    def __iter__(self) -> Iterator[T_co | InputError]:
+        return self._records
+
+    @property
+    def done(self) -> int:
+        """Bytes of the file read so far."""
+        return self._done()
+
+
+@overload
+def read_records(
+    source: str | Path | BinaryIO, names: str = "text", *, format: Format | str | None = None, name: str | None = None
+) -> Records[str]: ...
+
+
+@overload
+def read_records(
+    source: str | Path | BinaryIO,
+    names: tuple[str, str],
+    *,
+    format: Format | str | None = None,
+    name: str | None = None,
+) -> Records[tuple[str, str]]: ...
+
+
+@overload
+def read_records(
+    source: str | Path | BinaryIO,
+    names: list[str] | tuple[str, ...],
+    *,
+    format: Format | str | None = None,
+    name: str | None = None,
+) -> Records[tuple[str, ...]]: ...
+
+
+def read_records(
+    source: str | Path | BinaryIO,
+    names: str | list[str] | tuple[str, ...] = "text",
+    *,
+    format: Format | str | None = None,
+    name: str | None = None,
+) -> Records[Any]:
+    """Opens a file of records.
+
+    Args:
+        source: Its path, or a file opened in binary mode, which the caller closes.
+        names: The field of .jsonl objects or the column of a table to read: records are strings. Several names give
+            tuples. A .txt has no names: each line is a record.
+        format: How the file stores records; by default its ending says so.
+        name: What errors call the file; by default its path.
+
+    Raises:
+        ArgumentError: The format is not known, or cannot hold several values.
+        InputError: The file cannot be opened. Iterating raises it, too: text that is not UTF-8, a missing column.
+        MlxbertError: A .parquet file, and pyarrow is not installed.
+    """
+    given = (names,) if isinstance(names, str) else tuple(names)
+    called = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
+    found = find_format(called) if format is None else _check_format(format)
+    if not given:
+        raise ArgumentError("names is empty, expected fields or columns")
+    if found is Format.txt and len(given) > 1:
+        raise ArgumentError(
+            f"{called}: a .txt file has one text per line, expected {' and '.join(given)}",
+            hint="use .jsonl, .csv, .tsv or .parquet",
+        )
+    file, path = _open(source)
+    size = _size(file)
+    reader: Lines | ParquetRows
+    try:
+        reader = ParquetRows(called, file, given, size) if found is Format.parquet else Lines(called, file)
+    except BaseException:
+        if file is not source:
+            file.close()
+        raise
+    records = _records(reader, given, found)
+    if isinstance(names, str):
+        records = (record if isinstance(record, InputError) else record[0] for record in records)
+    if file is not source:
+        records = _closing(file, records)
+    return Records(called, path, found, given, size, records, lambda: reader.done)
+
+
+def find_format(name: str) -> Format:
+    """The format that the ending of a file names; a `.gz` after it does not count.
+
+    Raises:
+        ArgumentError: It names none.
+    """
+    compressed = is_compressed(name)
+    ending = Path(name.lower().removesuffix(".gz")).suffix
+    if ending not in _ENDINGS or (compressed and _ENDINGS[ending] is Format.parquet):
+        raise ArgumentError(
+            f"{name}: ending {Path(name).suffix!r}, expected one of {', '.join(_ENDINGS)}, or a text format with .gz",
+            hint="otherwise name the format, for example format='jsonl'",
+        )
+    return _ENDINGS[ending]
+
+
+def _check_format(format: Format | str) -> Format:
+    try:
+        return Format(format)
+    except ValueError:
+        raise ArgumentError(f"format is {format!r}, expected one of {', '.join(Format)}") from None
+
+
+def _open(source: str | Path | BinaryIO) -> tuple[BinaryIO, Path | None]:
+    """The open file, and its path if that is a regular file."""
+    if not isinstance(source, str | Path):
+        return source, None
+    try:
+        file = open(source, "rb")  # noqa: SIM115 - closed by whoever reads the records
+    except (OSError, ValueError) as problem:
+        raise InputError(f"{source}: cannot be read ({getattr(problem, 'strerror', problem)})") from None
+    return file, Path(source) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+
+
+def _size(file: BinaryIO) -> int | None:
+    try:
+        return os.fstat(file.fileno()).st_size or None
+    except OSError:
+        return None
+
+
+def _closing(file: BinaryIO, records: Iterator[Any]) -> Iterator[Any]:
+    with file:
+        yield from records
+
+
+def _records(reader: Lines | ParquetRows, names: _Values, format: Format) -> Iterator[Any]:
+    if isinstance(reader, ParquetRows):
+        return iter(reader)
+    if format is Format.txt:
+        return ((line,) for line in reader)
+    if format is Format.jsonl:
+        return (_from_json(line, names) for line in reader if line.strip())
+    return _from_table(reader, names, format)
+
+
+def _from_json(line: str, names: _Values) -> _Values | InputError:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as problem:
+        return InputError(f"not valid JSON ({problem})")
+    if not isinstance(record, dict):
+        return InputError(f"expected a JSON object, found {_json_type(record)}")
+    for name in names:
+        if name not in record:
+            return InputError(
+                f"no field {name!r}, the record has: {', '.join(record) or 'nothing'}",
+                hint="choose the field with names=",
+            )
+        if not isinstance(record[name], str):
+            return InputError(f"field {name!r} is {_json_type(record[name])}, expected a string")
+    return tuple(record[name] for name in names)
+
+
+def _json_type(value: object) -> str:
+    types = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return types.get(type(value), "an object")
+
+
+def _from_table(lines: Lines, names: _Values, format: Format) -> Iterator[_Values | InputError]:
+    csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
+    text = (line + "\n" for line in lines)  # quoted fields may contain newlines
+    # Quotes are data in .tsv files (IANA text/tab-separated-values), and enclose fields in .csv files (RFC 4180).
+    is_csv = format is Format.csv
+    rows = csv.reader(text, strict=True) if is_csv else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    try:
+        header = next(rows, None)
+    except csv.Error as problem:
+        raise InputError(f"{lines.name}: the header is not valid {format.value} ({problem})") from None
+    places = [_find_column(lines.name, header, name) for name in names]
+    assert header is not None
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as problem:
+            yield InputError(f"not a line of {format.value} ({problem})")
+            continue
+        if row and len(row) != len(header):
+            yield InputError(f"{len(row)} columns, the header has {len(header)}")
+        elif row:
+            yield tuple(row[place] for place in places)
+
+
+def _find_column(source: str, header: Sequence[str] | None, name: str) -> int:
+    if header is None:
+        raise InputError(f"{source}: empty, expected a header line")
+    if header.count(name) != 1:
+        found = "twice" if name in header else "not"
+        columns = ", ".join(header)
+        hint = "choose the column with names="
+        if len(header) == 1 and ";" in columns:
+            hint = "columns are separated by semicolons: save it with commas, or as .tsv"
+        raise InputError(f"{source}: column {name!r} is {found} in the header: {columns}", hint=hint)
+    return header.index(name)

@@ -1,0 +1,209 @@
+"""The base of all tasks, and of their public functions: `Task` is what a new task subclasses."""
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from mlxbert.device import nn
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.results import Failure
+from mlxbert.tasks.runner import check_on_error, run, run_batches
+from mlxbert.text.batch import Usage, check_batch_tokens
+from mlxbert.text.encoding import Encoding
+
+Item = TypeVar("Item")
+Output = TypeVar("Output")
+Result = TypeVar("Result")
+AnyJob = TypeVar("AnyJob", bound="Job[Any]")
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Job(Generic[Item]):
+    """An item, ready for the model.
+
+    Attributes:
+        item: The item as it was given.
+        encodings: The inputs of the model: one, or the windows that cover the item.
+        truncated: Whether the encodings leave out a part of the item.
+    """
+
+    item: Item
+    encodings: Sequence[Encoding]
+    truncated: bool
+
+
+class Task(ABC, Generic[Item, AnyJob, Output, Result]):
+    """A model and checked options; `prepare` and `compute` turn items into results.
+
+    A subclass sets `name` and `overflows`, and implements `prepare`, `forward` and `result`.
+
+    Attributes:
+        name: The task's name in `mlxbert.nn.heads.TASKS`.
+        overflows: The allowed values of `overflow`.
+        model: The model that computes.
+        overflow: What happens to an item too long for the model.
+        batch_tokens: Tokens per batch, padding included; `None` for the default.
+        usage: Counts what is computed.
+    """
+
+    name: ClassVar[str]
+    overflows: ClassVar[tuple[str, ...]]
+
+    def __init__(self, model: Model, overflow: str, batch_tokens: int | None, usage: Usage | None = None) -> None:
+        if not isinstance(model, Model):
+            raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
+        model.require(self.name)
+        if overflow not in self.overflows:
+            raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(self.overflows)}")
+        if batch_tokens is not None:
+            check_batch_tokens(batch_tokens)
+        self.model, self.overflow, self.batch_tokens, self.usage = model, overflow, batch_tokens, usage
+
+    def is_item(self, given: object) -> bool:
+        """Whether `given` is one item and not an iterable of items."""
+        return isinstance(given, str)
+
+    @abstractmethod
+    def prepare(self, item: Item) -> AnyJob:
+        """Tokenizes an item; runs on any thread.
+
+        Raises:
+            InputError: The item cannot be used.
+        """
+
+    @abstractmethod
+    def forward(self, batch: Batch, parts: Sequence[tuple[AnyJob, int]]) -> Sequence[Output]:
+        """Runs the network on a batch.
+
+        Args:
+            batch: The encodings of `parts`, padded.
+            parts: For each row its job and the number of the encoding within the job.
+
+        Returns:
+            One output per row, as evaluated Python or NumPy values.
+        """
+
+    @abstractmethod
+    def result(self, job: AnyJob, outputs: Sequence[Output]) -> Result:
+        """Makes the result of a job from the outputs of its encodings."""
+
+    def compute(self, jobs: Sequence[AnyJob]) -> list[Result]:
+        """Computes the results of jobs, in their order and with the network in evaluation mode.
+
+        Raises:
+            ThreadError: The model was loaded on another thread.
+            MlxbertError: The outputs are not finite.
+        """
+        self.model.require(self.name)  # again: an iterator can move to another thread
+        parts = [(job, number) for job in jobs for number in range(len(job.encodings))]
+        encodings = [job.encodings[number] for job, number in parts]
+
+        def forward(batch: Batch, group: list[int]) -> Sequence[Output]:
+            return self.forward(batch, [parts[number] for number in group])
+
+        with evaluation_mode(self.model.network):
+            outputs = iter(run_batches(encodings, forward, self.model.config, self.batch_tokens, self.usage))
+        if self.usage is not None:
+            self.usage.texts += len(jobs)
+            self.usage.truncated += sum(job.truncated for job in jobs)
+        return [self.result(job, [next(outputs) for _ in job.encodings]) for job in jobs]
+
+    def run(self, items: Iterable[Item | InputError], on_error: str = "raise") -> Iterator[Result | Failure]:
+        """Prepares and computes any number of items; see `run`."""
+        return run(items, self.prepare, self.compute, on_error)
+
+
+class TaskFunction(Protocol[Item, P, Result]):
+    """The type of a public function that `task_function` makes."""
+
+    task: Callable[Concatenate[Model, P], Task[Item, Any, Any, Result]]
+
+    @overload
+    def __call__(self, model: Model, item: Item, *args: P.args, **options: P.kwargs) -> Result: ...
+    @overload
+    def __call__(
+        self, model: Model, items: Iterable[Item | InputError], *args: P.args, **options: P.kwargs
+    ) -> Iterator[Result]: ...
+    @overload  # a ParamSpec takes no further keywords: here the other options go unchecked
+    def __call__(
+        self, model: Model, items: Iterable[Item | InputError], *, on_error: str, **options: Any
+    ) -> Iterator[Result | Failure]: ...
+
+
+def task_function(
+    inputs: str,
+) -> Callable[[Callable[Concatenate[Model, P], Task[Item, Any, Any, Result]]], TaskFunction[Item, P, Result]]:
+    """Makes the public function of a task from a function that takes the model and options and returns the task.
+
+    The public function takes one item and returns its result, or takes an iterable of items and returns an iterator of
+    results. It has two more parameters, which the docstring has to describe: the inputs, and `on_error` (see `run`; a
+    single item always raises). `function.task(model, …)` returns the task alone, to call `prepare` and `compute` on.
+
+    Args:
+        inputs: The name of the parameter that takes the inputs.
+    """
+
+    def decorate(make: Callable[Concatenate[Model, P], Task[Item, Any, Any, Result]]) -> Any:
+        made = signature(make)
+        model, *options = made.parameters.values()
+        given = Parameter(inputs, Parameter.POSITIONAL_OR_KEYWORD)
+        on_error = Parameter("on_error", Parameter.KEYWORD_ONLY, default="raise", annotation=str)
+        parameters = sorted([model, given, *options, on_error], key=lambda parameter: parameter.kind)
+        shown = made.replace(parameters=parameters, return_annotation=made.empty)
+
+        @functools.wraps(make, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+        def function(*args: Any, **kwargs: Any) -> Any:
+            bound = shown.bind(*args, **kwargs)
+            items, on_error = bound.arguments.pop(inputs), bound.arguments.pop("on_error", "raise")
+            check_on_error(on_error)
+            task = make(*bound.args, **bound.kwargs)
+            if task.is_item(items):
+                return task.compute([task.prepare(items)])[0]
+            return task.run(items, on_error)
+
+        function.__signature__, function.task = shown, make  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+@contextmanager
+def evaluation_mode(network: nn.Module) -> Iterator[None]:
+    """Puts a network into evaluation mode, and afterwards every module back into its own mode."""
+    modes = [(module, module.training) for module in network.modules()]
+    if not any(training for _, training in modes):
+        yield
+        return
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:  # outer modules come first: `train` also sets those within
+            module.train(training)
+
+
+def check_top_k(top_k: int | None) -> None:
+    """Refuses a `top_k` that is neither `None` nor a positive integer."""
+    if top_k is not None and (type(top_k) is not int or top_k < 1):
+        raise ArgumentError(f"top_k is {top_k!r}, expected a whole number of at least 1")
+
+
+def check_finite(scores: list[float]) -> list[float]:
+    """Returns `scores`, or refuses them if one is not finite.
+
+    Raises:
+        MlxbertError: A weight is not finite, or a value exceeded the range of the dtype.
+    """
+    if not all(map(math.isfinite, scores)):
+        raise MlxbertError(
+            "the model computed scores that are not finite (NaN or infinite)", hint="try --dtype float32"
+        )
+    return scores

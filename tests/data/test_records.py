@@ -1,0 +1,235 @@
+"""Records from Python: .parquet, .gz, files and paths; the text formats are tested through the command line as well."""
+
+import gzip
+import io
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from mlxbert.data.records import Format, Records, read_records
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+
+CONTENTS = {
+    "in.txt": b"\xef\xbb\xbfthe\r\n\r\ncat\n",
+    "in.jsonl": b'{"text": "the"}\n\n{"text": ""}\n{"text": "cat"}\n',
+    "in.csv": b'n,text\r\n1,the\r\n\r\n2,""\r\n3,"cat"\r\n',
+    "in.tsv": b"text\tn\nthe\t1\n\t2\ncat\t3\n",
+}
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def write_table(path: Path, columns: dict[str, Any], **options: Any) -> Path:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def failures(records: Records[Any]) -> list[str]:
+    return [record.message for record in records if isinstance(record, InputError)]
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".GZ"])
+@pytest.mark.parametrize("name", CONTENTS)
+def test_texts_are_read_from_every_format_plain_or_compressed(tmp_path: Path, name: str, ending: str) -> None:
+    path = tmp_path / (name + ending)
+    path.write_bytes(gzip.compress(CONTENTS[name]) if ending else CONTENTS[name])
+    records = read_records(path)
+    assert (records.path, records.format, records.names) == (path, Format(name[3:]), ("text",))
+    assert records.done == 0
+    assert list(records) == ["the", "", "cat"]
+    assert records.done == records.size == path.stat().st_size
+    assert list(records) == []
+
+
+def test_several_names_give_tuples_in_their_order(tmp_path: Path) -> None:
+    for name, content in (("a.jsonl", b'{"a": "the", "b": "cat"}\n'), ("a.csv.gz", b"b,c,a\ncat,x,the\n")):
+        path = write(tmp_path / name, content)
+        assert list(read_records(path, ("a", "b"))) == [("the", "cat")]
+        assert list(read_records(path, ["b"])) == [("cat",)]
+    assert list(read_records(write(tmp_path / "a.txt", b"the\n"), ["x"])) == [("the",)]
+
+
+def test_an_open_file_is_read_as_the_format_says_and_stays_open() -> None:
+    file = io.BytesIO(b"text\nthe\n")
+    records = read_records(file, format="csv", name="memory")
+    assert (records.name, records.path, records.size) == ("memory", None, None)
+    assert list(records) == ["the"]
+    assert not file.closed
+
+
+def test_a_path_is_closed_at_the_end(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.txt", b"the\ncat\n")
+    with path.open("rb") as file, mock.patch("mlxbert.data.records.open", create=True, return_value=file):
+        records = read_records(path)
+        assert not file.closed
+        assert list(records) == ["the", "cat"]
+        assert file.closed
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("in.data", {}, "'.data'"),
+        ("in.parquet.gz", {}, "'.gz'"),
+        ("in", {}, "''"),
+        ("in.txt", {"names": ("a", "b")}, "a and b"),
+        ("in.txt", {"names": ()}, "names is empty"),
+        ("in.txt", {"format": "xml"}, "'xml'"),
+    ],
+)
+def test_arguments_that_fit_no_file_are_refused(
+    tmp_path: Path, name: str, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        read_records(write(tmp_path / name, b"the\n"), **arguments)
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.txt: cannot be read \(No such file"):
+        read_records(tmp_path / "none.txt")
+    with pytest.raises(InputError, match="null"):
+        read_records("a\0b.txt")
+
+
+def test_hints_name_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        read_records(write(tmp_path / "in.data", b""))
+    assert caught.value.hint and "format='jsonl'" in caught.value.hint
+    (record,) = read_records(write(tmp_path / "in.jsonl", b'{"body": "the"}\n'))
+    assert isinstance(record, InputError)
+    assert record.hint and "names=" in record.hint and "'text'" in record.message and "body" in record.message
+
+
+def test_compressed_bytes_are_counted_while_a_file_is_read(tmp_path: Path) -> None:
+    lines = [os.urandom(1000).hex() for _ in range(1000)]
+    records = read_records(write(tmp_path / "in.txt.gz", "".join(f"{line}\n" for line in lines).encode()))
+    assert records.size is not None and records.size > 10**6
+    seen = [(record, records.done) for record in records]
+    assert [record for record, _ in seen] == lines
+    counts = [done for _, done in seen]
+    assert counts == sorted(counts) and len(set(counts)) > 5
+    assert abs(counts[500] - records.size / 2) < records.size / 5
+    assert counts[-1] <= records.done == records.size
+
+
+def test_a_compressed_file_may_have_several_members_and_be_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "in.txt.gz"
+    os.mkfifo(pipe)
+    content = gzip.compress(b"the\nc") + gzip.compress(b"at\n")
+    writer = threading.Thread(target=pipe.write_bytes, args=(content,))
+    writer.start()
+    records = read_records(pipe)
+    assert (records.path, records.size) == (None, None)
+    assert list(records) == ["the", "cat"]
+    assert records.done == len(content)
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"the\n", "damaged gzip data: Not a gzipped file"),
+        (gzip.compress(b"the\n" * 99)[:-9], "damaged gzip data"),
+        (gzip.compress(b"the\n")[:-8] + bytes(8), "damaged gzip data: CRC"),
+        (gzip.compress(b"the\n")[:10] + b"\xff" * 20, "damaged gzip data"),
+        (gzip.compress(b"th\xe9\n"), "byte 0xe9 at offset 2 is not UTF-8"),
+        (gzip.compress(b"the\ncat\0\n"), "zero byte at offset 7"),
+    ],
+)
+def test_a_damaged_compressed_file_is_named_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "in.txt.gz"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        list(read_records(path))
+    assert caught.value.message.startswith(f"{path}: ") and said in caught.value.message
+
+
+def test_columns_of_a_parquet_are_streamed_by_rows(tmp_path: Path) -> None:
+    texts = [f"line {number}\nof text" for number in range(3000)]
+    columns = {"n": list(range(3000)), "text": texts, "b.c": [str(number) for number in range(3000)]}
+    path = write_table(tmp_path / "in.parquet", columns, row_group_size=700)
+    records = read_records(path)
+    assert (records.format, records.done, records.size) == (Format.parquet, 0, path.stat().st_size)
+    found = []
+    for record in records:
+        found.append(record)
+        if len(found) == 1500:
+            assert abs(records.done - path.stat().st_size / 2) < 10
+    assert found == texts
+    assert records.done == path.stat().st_size
+    assert list(read_records(path, ("b.c", "text")))[1] == ("1", texts[1])
+    with path.open("rb") as file:
+        assert len(list(read_records(file, format="parquet"))) == 3000
+
+
+def test_every_type_of_string_of_a_parquet_is_read(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    texts = ["the", "", "ž🦆", "the"]
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        path = write_table(tmp_path / "in.parquet", {"text": pa.array(texts).cast(kind)})
+        assert list(read_records(path)) == texts
+
+
+def test_values_of_a_parquet_that_are_not_texts_fail_in_their_place(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    raw = pa.array([b"the", b"c\xe9t", b"dog"])
+    invalid = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
+    path = write_table(tmp_path / "in.parquet", {"text": ["the", None, "cat"], "b": invalid})
+    assert list(read_records(path))[::2] == ["the", "cat"]
+    assert failures(read_records(path)) == ["column 'text' is null, expected a string"]
+    assert failures(read_records(path, "b")) == ["column 'b': byte 0xe9 is not UTF-8"]
+
+
+def test_a_parquet_without_rows_has_no_records(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    path = write_table(tmp_path / "in.parquet", {"text": pa.array([], pa.string())})
+    records = read_records(path)
+    assert (list(records), records.done) == ([], 0)
+
+
+def test_a_column_that_is_missing_or_no_text_is_refused_at_once(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "in.parquet", {"body": ["the"], "n": [1]})
+    with pytest.raises(InputError, match="no column 'text', the file has: body, n") as caught:
+        read_records(path)
+    assert caught.value.hint and "names=" in caught.value.hint
+    with pytest.raises(InputError, match="column 'n' has the type int64, expected strings"):
+        read_records(path, "n")
+
+
+def test_a_damaged_parquet_is_named(tmp_path: Path) -> None:
+    content = write_table(tmp_path / "in.parquet", {"text": ["the"] * 100}).read_bytes()
+    for damaged in (b"", b"text\nthe\n", content[:-20]):
+        path = tmp_path / "bad.parquet"
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"bad\.parquet: cannot be read as \.parquet"):
+            read_records(path)
+    path.write_bytes(content[:4] + b"\xff" * 60 + content[64:])
+    with pytest.raises(InputError, match=r"bad\.parquet: cannot be read as \.parquet"):
+        list(read_records(path))
+
+
+def test_a_parquet_cannot_be_read_from_a_pipe() -> None:
+    pytest.importorskip("pyarrow")
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    with open(read_end, "rb") as file, pytest.raises(InputError, match="stdin: is a pipe"):
+        read_records(file, format="parquet", name="stdin")
+
+
+def test_without_pyarrow_a_parquet_is_refused_with_a_hint(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.parquet", b"PAR1")
+    with (
+        mock.patch.dict(sys.modules, {"pyarrow": None, "pyarrow.parquet": None}),
+        pytest.raises(MlxbertError, match="pyarrow, which is not installed") as caught,
+    ):
+        read_records(path)
+    assert caught.value.hint and "mlxbert[parquet]" in caught.value.hint

@@ -1,0 +1,185 @@
+"""The base of all tasks: jobs of several encodings, evaluation mode, and the public functions made of tasks."""
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.device import mx
+from mlxbert.nn.encoder import Batch
+from mlxbert.tasks.next_sentence import Pair
+from mlxbert.tasks.task import Job, Task, evaluation_mode, task_function
+from mlxbert.text.batch import WINDOW, Usage
+from tests.helpers.tiny import CONFIG, random_network, save, tiny_config
+
+TEXT = "the [MASK] sat on the mat"
+PAIR = ("the cat sat", "he bought milk")
+
+
+class Widths(Task[Pair, Job[Pair], tuple[int, int], list[int]]):
+    """A task of several windows per pair: the length of each."""
+
+    name = "embed"  # any model can do it
+    overflows = ("window",)
+
+    def prepare(self, item: Pair) -> Job[Pair]:
+        """The second text in windows, each with the first."""
+        return Job(item, self.model.tokenizer.windows(*item, stride=3), False)
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[Pair], int]]) -> list[tuple[int, int]]:
+        """The number of each encoding and its length, which has to be that of its row."""
+        lengths = [len(job.encodings[number]) for job, number in parts]
+        assert batch.input_ids.shape == (len(parts), max(lengths)) and not self.model.network.training
+        ids = [row[: len(job.encodings[n])] for row, (job, n) in zip(batch.input_ids.tolist(), parts, strict=True)]  # type: ignore[arg-type, index]
+        assert ids == [job.encodings[number].ids for job, number in parts]
+        return [(number, length) for (_, number), length in zip(parts, lengths, strict=True)]
+
+    def result(self, job: Job[Pair], outputs: Sequence[tuple[int, int]]) -> list[int]:
+        """The lengths."""
+        assert [number for number, _ in outputs] == list(range(len(job.encodings)))
+        return [length for _, length in outputs]
+
+
+@task_function("pairs")
+def widths(model: mlxbert.Model, *, batch_tokens: int | None = None, usage: Usage | None = None) -> Widths:
+    """Measures windows."""
+    return Widths(model, "window", batch_tokens, usage)
+
+
+@pytest.mark.parametrize("batch_tokens", [None, 1, 70])
+def test_a_job_has_one_output_for_each_of_its_windows(tiny: mlxbert.Model, batch_tokens: int | None) -> None:
+    pairs = [("the cat", "a dog " * count) for count in (1, 40, 3, 13, 0)]
+    usage = Usage()
+    tiny.network.train()
+    found = list(widths(tiny, pairs, batch_tokens=batch_tokens, usage=usage))
+    assert found == [[len(one) for one in tiny.tokenizer.windows(*pair, stride=3)] for pair in pairs]
+    assert max(map(len, found)) == 4 and usage.texts == 5 and usage.inputs == sum(map(len, found))
+    assert usage.tokens == sum(map(sum, found)) and usage.truncated == 0
+
+
+def test_results_of_windows_of_items_keep_their_order(tiny: mlxbert.Model) -> None:
+    pairs = [("a", "dog " * (number % 50)) for number in range(2 * WINDOW + 3)]
+    task = widths.task(tiny)
+    assert list(task.run(pairs)) == [task.compute([task.prepare(pair)])[0] for pair in pairs]
+
+
+def functions(model: mlxbert.Model) -> dict[str, Callable[[], Any]]:
+    """A call of every task that the tiny model can do, each with numbers for a result."""
+
+    def words() -> list[tuple[int, float]]:
+        fills = mlxbert.fill_mask(model, TEXT).masks[0].fills
+        return [(fill.token_id, fill.score) for fill in fills]
+
+    return {
+        "fill_mask": words,
+        "next_sentence": lambda: mlxbert.next_sentence(model, PAIR).score,
+        "embed": lambda: mlxbert.embed(model, TEXT),
+        "similarity": lambda: [one.score for one in mlxbert.similarity(model, TEXT, PAIR)],
+    }
+
+
+@pytest.fixture(scope="module")
+def dropping(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
+    """A model with dropout everywhere."""
+    config = CONFIG | {"hidden_dropout_prob": 0.4, "attention_probs_dropout_prob": 0.4}
+    return mlxbert.load(save(tmp_path_factory.mktemp("dropping") / "model", config=config), dtype="float32")
+
+
+@pytest.mark.parametrize("name", ["fill_mask", "next_sentence", "embed", "similarity"])
+def test_tasks_compute_in_evaluation_mode(name: str, dropping: mlxbert.Model) -> None:
+    call = functions(dropping)[name]
+    expected = call()
+    dropping.network.train()
+    encoding = dropping.tokenizer.encode(TEXT)
+    ids = mx.array([encoding.ids])
+    one, other = (np.array(dropping.network(ids).last_hidden_state) for _ in range(2))
+    assert not np.array_equal(one, other)  # the network itself drops
+    assert np.array_equal(call(), expected) and np.array_equal(call(), expected)
+    assert dropping.network.training and dropping.network.encoder.layers[0].training
+    dropping.network.eval()
+
+
+def test_each_module_gets_its_own_mode_back_even_after_an_error() -> None:
+    network = random_network(tiny_config())
+    network.train()
+    network.encoder.eval()
+    network.encoder.layers[1].train()
+    modes = [module.training for module in network.modules()]
+    assert len(set(modes)) == 2
+    with pytest.raises(KeyError), evaluation_mode(network):
+        assert not any(module.training for module in network.modules())
+        raise KeyError
+    assert [module.training for module in network.modules()] == modes
+
+
+def test_an_iterator_left_unfinished_leaves_the_network_in_training_mode(tiny: mlxbert.Model) -> None:
+    tiny.network.train()
+    results = mlxbert.fill_mask(tiny, itertools.repeat(TEXT))
+    for _ in range(3):
+        next(results)
+        assert tiny.network.training
+
+
+FUNCTIONS: dict[str, tuple[Any, list[str]]] = {
+    "fill_mask": (mlxbert.fill_mask, ["model", "texts", "top_k", "targets", "overflow", "batch_tokens", "on_error"]),
+    "next_sentence": (mlxbert.next_sentence, ["model", "pairs", "overflow", "batch_tokens", "on_error"]),
+    "replaced": (mlxbert.replaced, ["model", "texts", "overflow", "batch_tokens", "on_error"]),
+    "embed_stream": (mlxbert.embed_stream, ["model", "texts", "usage", "on_error", "options"]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_signature_and_docstring_show_every_parameter(name: str) -> None:
+    function, parameters = FUNCTIONS[name]
+    signature = inspect.signature(function)
+    assert list(signature.parameters) == parameters and function.__name__ == name
+    assert signature.parameters["on_error"].default == "raise"
+    assert all(f"        {parameter}: " in function.__doc__.replace("**", "") for parameter in parameters)
+    assert "Raises:" in function.__doc__ and function.__module__ == mlxbert._HOME_OF[name]
+
+
+def test_inputs_may_be_given_by_name(tiny: mlxbert.Model) -> None:
+    named: Any = mlxbert.fill_mask
+    assert named(model=tiny, texts=TEXT, top_k=1) == mlxbert.fill_mask(tiny, TEXT, top_k=1)
+    assert next(named(tiny, texts=[TEXT], on_error="return")).text == TEXT
+    for arguments in ({"text": TEXT}, {}, {"texts": TEXT, "top": 3}):
+        with pytest.raises(TypeError):
+            named(tiny, **arguments)
+
+
+def test_what_is_wrong_is_said_at_the_call(tiny: mlxbert.Model) -> None:
+    def read() -> Iterator[Any]:
+        raise AssertionError("read")
+        yield TEXT
+
+    for function, _ in FUNCTIONS.values():
+        wrong: list[dict[str, Any]] = [{"batch_tokens": 0}, {"overflow": "cut"}, {"on_error": "skip"}]
+        for options in wrong if function is not mlxbert.replaced else []:
+            with pytest.raises(mlxbert.ArgumentError, match=next(iter(options))):
+                function(tiny, read(), **options)
+        with pytest.raises(mlxbert.ArgumentError, match="model is 'builtin'"):
+            function("builtin", read())
+
+
+def test_a_task_prepares_on_any_thread_and_computes_on_the_models(tiny: mlxbert.Model) -> None:
+    task = mlxbert.fill_mask.task(tiny, top_k=2)
+    with ThreadPoolExecutor(1) as thread:
+        job = thread.submit(task.prepare, TEXT).result()
+        assert isinstance(thread.submit(task.compute, [job]).exception(), mlxbert.ThreadError)
+    assert task.compute([job, job]) == [mlxbert.fill_mask(tiny, TEXT, top_k=2)] * 2
+
+
+def test_failures_among_results_have_a_type(tiny: mlxbert.Model) -> None:
+    for result in mlxbert.fill_mask(tiny, [TEXT, "no mask"], on_error="return"):
+        if isinstance(result, mlxbert.Failure):
+            assert result.index == 1 and "no [MASK]" in result.error.message
+        else:
+            assert result.masks[0].fills
+    assert [result.masks[0].position for result in mlxbert.fill_mask(tiny, [TEXT])] == [2]
+    found = mlxbert.fill_mask(tiny, TEXT)
+    assert found.masks[0].position == 2
