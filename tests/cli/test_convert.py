@@ -26,8 +26,6 @@ from tests.helpers.program import (
     tiny_model,
 )
 
-pytestmark = pytest.mark.usefixtures("measurement")
-
 MANIFEST = "conversion.json"
 # Writes so slowly that it can be stopped half-way.
 SLOW = """
@@ -47,6 +45,7 @@ def a(tmp_path: Path) -> Path:
     return tiny_model(tmp_path / "a")
 
 
+@pytest.mark.usefixtures("measurement")
 def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
     done = call("convert", str(a), str(tmp_path / "b"), "--dtype", "float16")
     assert done.status == 0, done.err
@@ -60,6 +59,7 @@ def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
     assert names(tmp_path) == ["a", "b"]
 
 
+@pytest.mark.usefixtures("measurement")
 def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
     done, shown = terminal("convert", str(a), str(tmp_path / "b"), "--quantize", "4", "--group-size", "128")
     done.fails(2, "group_size is 128, no divisor")
@@ -113,6 +113,7 @@ def test_the_help_says_what_is_read() -> None:
         assert piece in shown, piece
 
 
+@pytest.mark.usefixtures("measurement")
 def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
     done = call("convert", "builtin", str(tmp_path / "b"))
     assert done.status == 0, done.err
@@ -122,11 +123,13 @@ def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
     assert again.status == 0 and again.lines[0]["difference"]["tensors"]["rounded"] == 0
 
 
+@pytest.mark.usefixtures("measurement")
 def test_missing_parents_are_made(a: Path, tmp_path: Path) -> None:
     assert call("convert", str(a), str(tmp_path / "x" / "y" / "b")).status == 0
     assert names(tmp_path / "x" / "y") == ["b"]
 
 
+@pytest.mark.usefixtures("measurement")
 def test_an_empty_folder_is_filled_but_not_the_one_where_one_is(
     a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +143,7 @@ def test_an_empty_folder_is_filled_but_not_the_one_where_one_is(
     assert MANIFEST in names(tmp_path / "here") and names(tmp_path) == ["a", "here"]
 
 
+@pytest.mark.usefixtures("measurement")
 def test_an_empty_folder_that_is_linked_to_is_filled(a: Path, tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "b").mkdir()
@@ -196,6 +200,7 @@ def test_a_place_where_one_may_not_write_is_refused(a: Path, tmp_path: Path) -> 
     assert names(tmp_path / "locked") == []
 
 
+@pytest.mark.usefixtures("measurement")
 def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     assert call("convert", str(a), str(b), "--dtype", "float16", *SHARDS).status == 0
@@ -219,6 +224,7 @@ def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     assert set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST} and names(tmp_path) == ["a", "b"]
 
 
+@pytest.mark.usefixtures("measurement")
 def test_what_another_program_calls_partial_is_left_alone(a: Path, tmp_path: Path) -> None:
     for name in ("b.partial", "b.replaced"):
         (tmp_path / name).mkdir()
@@ -303,6 +309,7 @@ def test_wrong_options_are_refused(options: list[str], said: str, a: Path, tmp_p
 
 
 @pytest.mark.parametrize("size", ["99999999999999GB", "9" * 400, "9" * 400 + ".5GiB", "1B", " 7 kb ", "1.5KiB"])
+@pytest.mark.usefixtures("measurement")
 def test_every_size_that_is_one_is_taken(size: str, a: Path, tmp_path: Path) -> None:
     done = call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size)
     assert done.status == 0, done.err

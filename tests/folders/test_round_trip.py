@@ -15,6 +15,7 @@ from mlxbert import Conversion
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.checkpoint import open_checkpoint
+from tests.conftest import MEASURED
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import (
     GOLDENS,
@@ -70,6 +71,7 @@ def check_manifest(found: Conversion) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
+@MEASURED
 def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path, b: Path) -> None:
     a = model(family, head, tmp_path / "a")
     written = check_manifest(mlxbert.convert(a, b))

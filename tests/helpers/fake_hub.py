@@ -213,15 +213,15 @@ def serve() -> Iterator[FakeHub]:
 @contextmanager
 def _asked(home: str, endpoint: str, offline: str) -> Iterator[None]:
     """Points huggingface_hub, which reads the environment when it is imported, to another cache and hub."""
-    from huggingface_hub import constants, utils
+    from huggingface_hub import close_session, constants
 
     places = {"HF_HOME": home, "HF_HUB_CACHE": f"{home}/hub", "HF_TOKEN_PATH": f"{home}/token", "ENDPOINT": endpoint}
     places |= {"HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}"}
     places |= {"AGENT_HARNESSES_PATH": f"{home}/agents.json"}
     switches = {"HF_HUB_OFFLINE": offline.lower() in ("1", "yes", "true", "on"), "HF_HUB_DISABLE_XET": True}
-    known = {name: value for name, value in (places | switches).items() if hasattr(constants, name)}
+    known: dict[str, Any] = {name: value for name, value in (places | switches).items() if hasattr(constants, name)}
     with mock.patch.multiple(constants, **known):
-        utils.close_session()
+        close_session()
         yield
 
 
@@ -229,7 +229,7 @@ def call_with_hub(*arguments: str, **variables: str) -> Outcome:
     """Runs the program in this process, with the cache and the hub that the variables name."""
     offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
     with _asked(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
-        return call(*arguments, **variables)
+        return call(*arguments, **variables)  # type: ignore[arg-type]
 
 
 def terminal_with_hub(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:

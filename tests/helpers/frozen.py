@@ -48,6 +48,7 @@ def write_model(family: str, head: str, folder: Path) -> Path:
     shared = {golden["prefix"] + name: array for name, array in encoder.items() if name not in golden["without"]}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(golden["config"]), encoding="utf-8")
+    (folder / "model.safetensors").unlink(missing_ok=True)
     mx.save_safetensors(str(folder / "model.safetensors"), shared | arrays(source / f"{head}.safetensors"))
     return folder
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ class _TerminalStream(io.TextIOWrapper):
         return True
 
 
-def _run(arguments: Sequence[str | bytes], streams: Mapping[str, io.TextIOWrapper], variables: dict[str, str]) -> int:
+def _run(arguments: Sequence[str | bytes], streams: dict[str, Any], variables: dict[str, str]) -> int:
     """Runs the program in this process; returns its status."""
     handler = signal.getsignal(signal.SIGINT)
     from mlxbert.cli.app import run
@@ -126,7 +126,7 @@ def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str)
     """
     screen = io.BytesIO()
     pipes = {name: io.BytesIO() for name in ("stdin", "stdout", "stderr")}
-    streams: dict[str, io.TextIOWrapper] = {
+    streams = {
         name: _TerminalStream(screen, encoding="utf-8", newline="", write_through=True)
         if name in on
         else io.TextIOWrapper(pipe, encoding="utf-8", newline="")

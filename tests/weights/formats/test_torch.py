@@ -31,6 +31,7 @@ SECONDS, ROOM = 1.0, 256 * 2**20  # for one file
 
 def write(folder: Path, content: bytes) -> Path:
     path = folder / reader.SINGLE
+    path.unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk, which takes long
     path.write_bytes(content)
     return path
 

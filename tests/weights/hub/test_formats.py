@@ -179,7 +179,7 @@ def test_a_cache_of_torch_is_not_fetched_anew(machine: Machine, tiny: Path, old:
     machine.hub.forget()
     offline = machine.run(*FILL, "--offline")
     assert offline.status == 0 and ("may be incomplete" in offline.err) != listing
-    assert machine.run(*FILL, new=True).status == 0
+    assert machine.run_anew(*FILL).status == 0
     assert machine.run("inspect", NAME).lines[0]["weights"]["format"] == "PyTorch"
     assert machine.run("models", "download", NAME).status == 0
     assert machine.hub.fetched() == set()

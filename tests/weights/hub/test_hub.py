@@ -66,12 +66,14 @@ class Machine:
     def snapshot(self) -> Path:
         return self.folder / "snapshots" / self.repository.references["main"]
 
-    def run(self, *arguments: str, prelude: str = "", new: bool = False, **variables: str) -> Outcome:
-        """Runs the program here, or in a new process, which knows nothing of the listings that this one got."""
-        variables = self.variables | variables
-        if prelude or new:
-            return process(*arguments, prelude=prelude, **variables)  # type: ignore[arg-type]
-        return call_with_hub(*arguments, **variables)
+    def run(self, *arguments: str, prelude: str = "", **variables: str) -> Outcome:
+        if prelude:
+            return process(*arguments, prelude=prelude, **{**self.variables, **variables})  # type: ignore[arg-type]
+        return call_with_hub(*arguments, **{**self.variables, **variables})
+
+    def run_anew(self, *arguments: str) -> Outcome:
+        """Runs the program in a process that has not asked the hub before: huggingface_hub lists a commit once."""
+        return process(*arguments, **self.variables)  # type: ignore[arg-type]
 
     def forget_listing(self) -> None:
         """Leaves the cache as programs do that fetch single files."""
@@ -168,7 +170,7 @@ def test_a_cache_without_listing_is_completed_at_its_commit(warm: Machine, files
     warm.forget_listing()
     offline = warm.run(*FILL, "--offline")
     assert "may be incomplete" in offline.err
-    outcome = warm.run(*FILL, new=True)
+    outcome = warm.run_anew(*FILL)
     assert (outcome.status, (first / "vocab.txt").read_bytes()) == (0, files["vocab.txt"])
     assert warm.hub.fetched() <= {"vocab.txt"}
     assert not warm.snapshot.exists()  # the newer commit was not asked for
