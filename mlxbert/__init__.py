@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from mlxbert.config import Labels
     from mlxbert.errors import (
         ArgumentError,
         CheckpointError,
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from mlxbert.folders.inspect import inspect
     from mlxbert.folders.inspection import Inspection
     from mlxbert.folders.results import Conversion, Difference, Verification
+    from mlxbert.folders.save import save
     from mlxbert.folders.verify import verify
-    from mlxbert.model import Model, load
+    from mlxbert.model import Model, load, new_model
     from mlxbert.results import (
         Embedding,
         Failure,
@@ -52,11 +54,13 @@ if TYPE_CHECKING:
     from mlxbert.text.batch import Usage
 
 _HOMES = {
+    "mlxbert.config": ("Labels",),
     "mlxbert.text.batch": ("Usage",),
     "mlxbert.folders.convert": ("convert",),
     "mlxbert.folders.inspect": ("inspect",),
     "mlxbert.folders.inspection": ("Inspection",),
     "mlxbert.folders.results": ("Conversion", "Difference", "Verification"),
+    "mlxbert.folders.save": ("save",),
     "mlxbert.folders.verify": ("verify",),
     "mlxbert.errors": (
         "ArgumentError",
@@ -69,7 +73,7 @@ _HOMES = {
         "ThreadError",
         "TokenizerError",
     ),
-    "mlxbert.model": ("Model", "load"),
+    "mlxbert.model": ("Model", "load", "new_model"),
     "mlxbert.results": (
         *("Embedding", "Failure", "Fill", "FillMask", "Mask", "NextSentence"),
         *("Replaced", "ReplacedToken", "Similarity"),
@@ -96,6 +100,7 @@ __all__ = [
     "HubError",
     "InputError",
     "Inspection",
+    "Labels",
     "Mask",
     "MlxbertError",
     "Model",
@@ -114,8 +119,10 @@ __all__ = [
     "fill_mask",
     "inspect",
     "load",
+    "new_model",
     "next_sentence",
     "replaced",
+    "save",
     "similarity",
     "verify",
 ]

@@ -2,10 +2,11 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from mlxbert import device as devices
 from mlxbert.config import EncoderConfig, Labels
@@ -14,9 +15,10 @@ from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadE
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, task_parts
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
-from mlxbert.weights.build import build_network, first_problem
+from mlxbert.weights.build import build_network, first_problem, new_network
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
-from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families.registry import Architecture, read_architecture
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.source import check_source, find_folder
@@ -36,6 +38,8 @@ class Model:
         network: The network, a differentiable `mlx.nn.Module` that can be used on its own.
         labels: The classes of a classification head; `None` without one.
         device: The device that its tasks run on.
+        architecture: The family and the configuration file, as `save` writes them.
+        files: The opened folder.
     """
 
     source: str
@@ -45,6 +49,8 @@ class Model:
     network: Network = field(repr=False)
     labels: Labels | None = None
     device: mx.Device = field(default_factory=mx.default_device)
+    architecture: Architecture = field(kw_only=True, repr=False)
+    files: ModelFolder = field(kw_only=True, repr=False)
     _thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
     _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
 
@@ -74,13 +80,21 @@ class Model:
             ThreadError: The model was loaded on another thread; MLX arrays and streams belong to the thread that made
                 them.
         """
+        self.check_thread()
+        _check_parts(self.source, task, self.config, self._parts)
+        mx.set_default_device(self.device)  # another model may have been loaded since
+
+    def check_thread(self) -> None:
+        """Refuses use from another thread than the one that loaded the model.
+
+        Raises:
+            ThreadError: This is another thread; MLX arrays and streams belong to the thread that made them.
+        """
         if threading.current_thread() is not self._thread:
             raise ThreadError(
                 "the model was loaded on another thread, and MLX arrays cannot change threads",
                 hint="load the model on the thread that uses it, and send that thread its inputs through a queue",
             )
-        _check_parts(self.source, task, self.config, self._parts)
-        mx.set_default_device(self.device)  # another model may have been loaded since
 
     @property
     def _parts(self) -> tuple[str, ...]:
@@ -125,10 +139,12 @@ def load(
     source: str | Path,
     *,
     task: str | None = None,
+    new_heads: Mapping[str, Labels | None] | None = None,
     dtype: str = "auto",
     device: str = "auto",
     revision: str | None = None,
     offline: bool = False,
+    seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Model:
     """Loads a model.
@@ -138,10 +154,13 @@ def load(
             used as they are; missing ones are downloaded.
         task: One of `mlxbert.nn.heads.TASKS`: loads only the parts that it needs, and refuses a checkpoint without
             them. `None` loads every part.
+        new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, and the
+            labels of those that have labels; heads of the checkpoint are not loaded then.
         dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device.
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Never ask the hub.
+        seed: The fresh weights are a function of it.
         on_progress: Called with bytes done and bytes in all while files are downloaded.
 
     Raises:
@@ -151,17 +170,21 @@ def load(
     check_source(source)
     if task is not None and task not in TASKS:
         raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
+    if task is not None and new_heads:
+        raise ArgumentError(f"there are both a task {task!r} and new_heads, expected one of the two")
     source = str(source)
     devices.use(device)
     chosen = devices.choose_dtype(dtype)
     folder = ModelFolder(find_folder(source, revision=revision, offline=offline, on_progress=on_progress))
     checkpoint, parts = _open(source, folder, task)
+    parts = () if new_heads else parts
     tokenizer = load_tokenizer(folder, checkpoint.config)
     _doubt_tokenizer(source, tokenizer, checkpoint.config)
-    if task is None:
+    if task is None and not new_heads:
         _check_all(checkpoint)
     # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
-    network = build_network(checkpoint, parts, chosen, packed=mx.default_device().type == mx.DeviceType.gpu)
+    packed = mx.default_device().type == mx.DeviceType.gpu
+    network = build_network(checkpoint, parts, chosen, new_heads=new_heads, seed=seed, packed=packed)
     _LOG.info(
         "%s: %s in %s, computing in %s on %s (%s)",
         source, checkpoint.family_name, checkpoint.folder, dtype_name(chosen), mx.default_device(), devices.BLAS.name,
@@ -176,7 +199,52 @@ def load(
         embedder = embedder_of(folder, config, tokenizer)
         if task is not None and isinstance(embedder, MlxbertError):
             raise embedder
-    return Model(source, folder.path, config, tokenizer, network, labels, _embedder=embedder)
+    return Model(
+        *(source, folder.path, config, tokenizer, network, labels),
+        architecture=checkpoint.without_weights(),
+        files=folder,
+        _embedder=embedder,
+    )
+
+
+def new_model(
+    config: Mapping[str, Any],
+    vocabulary: str | Path,
+    *,
+    heads: Mapping[str, Labels | None] | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    seed: int = 0,
+) -> Model:
+    """Makes a model with fresh weights from a configuration alone.
+
+    Args:
+        config: The content of a `config.json`, as transformers has it: at least `model_type` and the sizes.
+        vocabulary: The folder, hub name or `builtin` whose vocabulary files the model uses.
+        heads: The heads by their names in `mlxbert.nn.heads.HEADS`, and the labels of those that have labels; `None`
+            for the encoder alone.
+        dtype: The dtype of the weights, see `load`.
+        device: The device, see `load`.
+        seed: The weights are a function of it.
+
+    Raises:
+        ConfigError: The configuration describes something that mlxbert does not compute.
+        TokenizerError: The vocabulary cannot be used, or has more tokens than the model has word embeddings.
+        ArgumentError: A head is unknown, or does not go with the family or its labels.
+    """
+    if not isinstance(config, Mapping):
+        raise ArgumentError(f"config is {config!r:.60}, expected the content of a config.json")
+    check_source(vocabulary, "vocabulary")
+    devices.use(device)
+    config_json = ConfigJson(Path("config.json"), dict(config))
+    folder = ModelFolder(find_folder(str(vocabulary)), described_by=config_json)
+    architecture = read_architecture(config_json)
+    tokenizer = load_tokenizer(folder, architecture.config)
+    network = new_network(architecture, heads or {}, devices.choose_dtype(dtype), seed)
+    facts = network.encoder.config
+    labels = facts.heads.labels if any(HEADS[head].labelled for head in network.heads) else None
+    name = str(vocabulary)
+    return Model(name, folder.path, facts, tokenizer, network, labels, architecture=architecture, files=folder)
 
 
 def _doubt_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig) -> None:
@@ -213,5 +281,4 @@ def load_tokenizer_of(
 ) -> tuple[Path, Tokenizer]:
     """The folder of `source` and its tokenizer, without the weights; see `load`."""
     folder = ModelFolder(find_folder(source, revision=revision, offline=offline, on_progress=on_progress))
-    _, family = family_of(folder.config_json)
-    return folder.path, load_tokenizer(folder, family.read_config(folder.config_json))
+    return folder.path, load_tokenizer(folder, read_architecture(folder.config_json).config)

@@ -5,7 +5,7 @@ Opening reads the configuration and the headers of the weights; data is read whe
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -28,7 +28,7 @@ from mlxbert.weights.google import completed
 ADAPTER = "adapter_config.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint(Architecture):
     """An opened model folder; the `pooler` of its `config` says whether the weights hold one.
 
@@ -49,6 +49,10 @@ class Checkpoint(Architecture):
     parts: tuple[str, ...]
     weights: WeightFiles
     storage: Storage | None
+
+    def without_weights(self) -> Architecture:
+        """What remains of a checkpoint when its files are closed."""
+        return Architecture(**{field.name: getattr(self, field.name) for field in fields(Architecture)})
 
     @cached_property
     def table(self) -> keymap.Table:

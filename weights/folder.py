@@ -35,10 +35,12 @@ class ModelFolder:
     Attributes:
         path: The folder.
         headers: Headers of weights that are on the hub and not in the folder, by the path that they would have here.
+        described_by: A configuration that is used instead of the one in the folder.
     """
 
     path: Path
     headers: Mapping[Path, Header] = field(default_factory=dict)
+    described_by: ConfigJson | None = None
 
     @property
     def modules(self) -> tuple[Module, ...]:
@@ -82,6 +84,8 @@ class ModelFolder:
         Raises:
             ConfigError: It is missing or damaged.
         """
+        if self.described_by is not None:
+            return self.described_by
         if self._config is not None and self.transformer == self.path:
             return self._config
         return read_config(self.transformer)

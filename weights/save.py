@@ -8,21 +8,26 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.nn.heads import Network
+from mlxbert.nn.heads import Network, class_names
 from mlxbert.weights import build, keymap
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS
-from mlxbert.weights.formats.quantized import GROUP_SIZES, Quantization, quantizable
+from mlxbert.weights.formats.quantized import GROUP_SIZES, KEY, THEIR_KEY, Quantization, quantizable
+from mlxbert.weights.hub.files import CONFIG
 
 DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_DTYPE_KEYS = ("dtype", "torch_dtype")  # the name in transformers since version 5, and the one before
 OnProgress = Callable[[int, int], None]
 
 
@@ -273,6 +278,59 @@ def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: O
     return len(shards)
 
 
+def config_changes(
+    architecture: Architecture, dtype: str | None, quantization: Quantization | None = None
+) -> dict[str, Any]:
+    """The keys of `config.json` that are not true of the weights that are written.
+
+    Args:
+        architecture: The model.
+        dtype: The dtype that the weights were converted to, one of `FLOATS`; `None` if they were not.
+        quantization: How they were quantized, if they were.
+
+    Returns:
+        The keys and their new values; `None` for a key that is left out.
+    """
+    values = architecture.config_json.values
+    changed: dict[str, Any] = {key: values[key] for key in architecture.config_json.added}
+    if dtype is not None:
+        named = [key for key in _DTYPE_KEYS if key in values] or [_DTYPE_KEYS[0]]
+        changed |= {key: NAMES[dtype] for key in named if values.get(key) != NAMES[dtype]}
+    for key, value in architecture.family.config_overrides(architecture.config_json, architecture.config).items():
+        if values.get(key) != value:
+            changed[key] = value
+    changed |= {key: None for key in (KEY, THEIR_KEY) if key in values}
+    if quantization is not None:
+        if is_untied(architecture, architecture.parts or ()):  # a copy in floats would differ from what is quantized
+            changed["tie_word_embeddings"] = None
+        changed[KEY] = {"group_size": quantization.group_size, "bits": quantization.bits}
+    return changed
+
+
+def network_changes(architecture: Architecture, network: Network) -> dict[str, Any]:
+    """The keys of `config.json` that are not true of a network: those that name its heads and its labels."""
+    changed: dict[str, Any] = {}
+    heads = [part for part in architecture.family.parts if part in network.heads]
+    if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"}:
+        changed["architectures"] = class_names(architecture.family.class_prefixes[architecture.family_name], heads)
+    labels = network.encoder.config.heads.labels
+    if labels is not None and labels != architecture.config.heads.labels:
+        changed |= labels.to_config()
+    return changed
+
+
+def write_config(architecture: Architecture, folder: Path, changed: Mapping[str, Any]) -> None:
+    """Writes `config.json` into a folder: that of the model with some keys changed."""
+    values = architecture.config_json.values
+    kept = {key: value for key, value in values.items() if key not in changed}
+    write_json(folder / CONFIG, kept | {key: value for key, value in changed.items() if value is not None})
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Writes a JSON object, indented."""
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
     """Writes a safetensors file.
 
@@ -285,3 +343,16 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
     except (RuntimeError, ValueError, CheckpointError) as problem:
         raise CheckpointError(f"{path}: cannot be written ({problem})") from None
     assert header.tensors.keys() == arrays.keys()
+
+
+def parse_size(text: str) -> int:
+    """`400MB`, `5GB`, `1GiB` or a number of bytes.
+
+    Raises:
+        ArgumentError: It is none of these, or nothing.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[KMG]i?)?B)?\s*", str(text), re.IGNORECASE)
+    size = int(Decimal(found[1]) * _UNITS[(found[2] or "").upper()]) if found else 0
+    if size < 1:
+        raise ArgumentError(f"max_shard_size is {text!r:.60}, expected a size such as 400MB, 5GB or 1GiB")
+    return size

@@ -6,10 +6,8 @@ The folder is made next to its place and then moved there, see `mlxbert.folders.
 import json
 import logging
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 
 from mlxbert import device as devices
@@ -27,22 +25,8 @@ from mlxbert.weights.hub.cache import is_commit
 from mlxbert.weights.hub.files import CONFIG
 from mlxbert.weights.source import BUILTIN, find_folder, local_folder
 
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 OnProgress = Callable[[int, int], None]
 _LOG = logging.getLogger("mlxbert")
-
-
-def parse_size(text: str) -> int:
-    """`400MB`, `5GB`, `1GiB` or a number of bytes.
-
-    Raises:
-        ArgumentError: It is none of these, or nothing.
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[KMG]i?)?B)?\s*", str(text), re.IGNORECASE)
-    size = int(Decimal(found[1]) * _UNITS[(found[2] or "").upper()]) if found else 0
-    if size < 1:
-        raise ArgumentError(f"max_shard_size is {text!r:.60}, expected a size such as 400MB, 5GB or 1GiB")
-    return size
 
 
 def convert(
@@ -88,7 +72,7 @@ def convert(
             cannot be written.
     """
     stored, how = _chosen(dtype, quantize, group_size)
-    most = parse_size(max_shard_size)
+    most = save.parse_size(max_shard_size)
     devices.use()
     found = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
     target = destination.check_target(folder, found, overwrite)
@@ -131,7 +115,7 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
     folder, checkpoint = plan.source.folder, plan.source.checkpoint
     inner = checkpoint.folder.relative_to(folder.path)
     read = [*checkpoint.weights.files, checkpoint.config_json.path]
-    read += copies.copy_files(folder, checkpoint, partial)
+    read += copies.copy_files(folder, partial)
     read += card.read_from(folder.path)
     (partial / inner).mkdir(parents=True, exist_ok=True)
     files = save.write_weights(plan.tensors, partial / inner, most, on_written)
@@ -139,7 +123,8 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
     modules = list(copies.write_modules(folder, partial, plan.dtype))
     cased = copies.write_case(plan.source.tokenizer.files, partial / inner)
     with destination.measurable(partial) as view:
-        changed = copies.write_config(checkpoint, view / inner, plan.dtype, plan.how)
+        changed = save.config_changes(checkpoint, plan.dtype, plan.how)
+        save.write_config(checkpoint, view / inner, changed)
         sentences = (
             *card.changes(checkpoint, plan.tensors, files, changed, plan.how),
             *(said for _, said in modules if said),

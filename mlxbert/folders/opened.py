@@ -60,7 +60,12 @@ class OpenedModel:
         """
         network, config = self._built[0], self._built[0].encoder.config
         labels = config.heads.labels
-        return Model(self.source, self.folder.path, config, self.tokenizer, network, labels, _embedder=self.embedder)
+        return Model(
+            *(self.source, self.folder.path, config, self.tokenizer, network, labels),
+            architecture=self.checkpoint.without_weights(),
+            files=self.folder,
+            _embedder=self.embedder,
+        )
 
     @property
     def problems(self) -> Mapping[str, str]:

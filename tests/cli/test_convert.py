@@ -12,8 +12,8 @@ import pytest
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.convert import TRAINING, conversion
-from mlxbert.folders.convert import parse_size
 from mlxbert.folders.results import Conversion, Difference, OutputDifferences, Table, TensorCounts, Verification
+from mlxbert.weights.save import parse_size
 from tests.helpers.program import (
     WITHOUT_PRIVILEGES,
     call,

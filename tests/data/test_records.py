@@ -23,7 +23,7 @@ CONTENTS = {
 
 
 def write(path: Path, content: bytes) -> Path:
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     return path
 
 
@@ -41,7 +41,7 @@ def failures(records: Records[Any]) -> list[str]:
 @pytest.mark.parametrize("name", CONTENTS)
 def test_texts_are_read_from_every_format_plain_or_compressed(tmp_path: Path, name: str, ending: str) -> None:
     path = tmp_path / (name + ending)
-    path.write_bytes(gzip.compress(CONTENTS[name]) if ending else CONTENTS[name])
+    path.write_bytes(gzip.compress(CONTENTS[name], mtime=0) if ending else CONTENTS[name])
     records = read_records(path)
     assert (records.path, records.format, records.names) == (path, Format(name[3:]), ("text",))
     assert records.done == 0
@@ -124,7 +124,7 @@ def test_compressed_bytes_are_counted_while_a_file_is_read(tmp_path: Path) -> No
 def test_a_compressed_file_may_have_several_members_and_be_a_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "in.txt.gz"
     os.mkfifo(pipe)
-    content = gzip.compress(b"the\nc") + gzip.compress(b"at\n")
+    content = gzip.compress(b"the\nc", mtime=0) + gzip.compress(b"at\n")
     writer = threading.Thread(target=pipe.write_bytes, args=(content,))
     writer.start()
     records = read_records(pipe)
@@ -138,11 +138,11 @@ def test_a_compressed_file_may_have_several_members_and_be_a_pipe(tmp_path: Path
     ("content", "said"),
     [
         (b"the\n", "damaged gzip data: Not a gzipped file"),
-        (gzip.compress(b"the\n" * 99)[:-9], "damaged gzip data"),
-        (gzip.compress(b"the\n")[:-8] + bytes(8), "damaged gzip data: CRC"),
-        (gzip.compress(b"the\n")[:10] + b"\xff" * 20, "damaged gzip data"),
-        (gzip.compress(b"th\xe9\n"), "byte 0xe9 at offset 2 is not UTF-8"),
-        (gzip.compress(b"the\ncat\0\n"), "zero byte at offset 7"),
+        (gzip.compress(b"the\n" * 99, mtime=0)[:-9], "damaged gzip data"),
+        (gzip.compress(b"the\n", mtime=0)[:-8] + bytes(8), "damaged gzip data: CRC"),
+        (gzip.compress(b"the\n", mtime=0)[:10] + b"\xff" * 20, "damaged gzip data"),
+        (gzip.compress(b"th\xe9\n", mtime=0), "byte 0xe9 at offset 2 is not UTF-8"),
+        (gzip.compress(b"the\ncat\0\n", mtime=0), "zero byte at offset 7"),
     ],
 )
 def test_a_damaged_compressed_file_is_named_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:

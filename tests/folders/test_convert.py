@@ -215,7 +215,7 @@ def test_a_source_that_is_none(source: object, tmp_path: Path) -> None:
 
 @UNMEASURED
 def test_a_target_that_is_none(a: Path) -> None:
-    with pytest.raises(ArgumentError, match="folder is None, expected where to write"):
+    with pytest.raises(ArgumentError, match="folder is None, expected the path"):
         mlxbert.convert(a, None)  # type: ignore[arg-type]
 
 

@@ -34,7 +34,7 @@ def family_of(config: ConfigJson) -> tuple[str, Family]:
     return name, FAMILIES[name]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Architecture:
     """A model without its weights.
 
@@ -42,13 +42,15 @@ class Architecture:
         family_name: The `model_type`.
         family: What has to be known of it to read and write checkpoints.
         config_json: The configuration file.
-        config: What it says, as facts of an encoder.
+        config: The facts of its encoder and heads.
+        parts: The optional parts (pooler, heads) that its checkpoint holds; `None` where there is no checkpoint.
     """
 
     family_name: str
     family: Family
     config_json: ConfigJson
     config: EncoderConfig
+    parts: tuple[str, ...] | None = None
 
 
 def read_architecture(config_json: ConfigJson) -> Architecture:
@@ -58,4 +60,5 @@ def read_architecture(config_json: ConfigJson) -> Architecture:
         ConfigError: It describes something that mlxbert does not compute.
     """
     name, family = family_of(config_json)
-    return Architecture(name, family, config_json, family.read_config(config_json))
+    config = family.read_config(config_json)
+    return Architecture(family_name=name, family=family, config_json=config_json, config=config)

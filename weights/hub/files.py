@@ -23,12 +23,7 @@ TRANSFORMER_SETTINGS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-SMALL = (
-    CONFIG,
-    "adapter_config.json",  # not supported, but its weights must not be ignored silently
-    MODULES,
-    "config_sentence_transformers.json",
-    *TRANSFORMER_SETTINGS,
+VOCABULARY = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -39,6 +34,14 @@ SMALL = (
     "spiece.model",
     "sentencepiece.bpe.model",
     "spm.model",
+)
+SMALL = (
+    CONFIG,
+    "adapter_config.json",  # not supported, but its weights must not be ignored silently
+    MODULES,
+    "config_sentence_transformers.json",
+    *TRANSFORMER_SETTINGS,
+    *VOCABULARY,
 )
 
 ReadJson = Callable[[str], Any]

@@ -1,0 +1,87 @@
+"""A model in memory to a folder that `mlxbert.load`, transformers and sentence-transformers open."""
+
+import shutil
+from pathlib import Path
+
+from mlxbert import __version__
+from mlxbert.errors import ArgumentError
+from mlxbert.files import sha256
+from mlxbert.folders import card, copies, destination
+from mlxbert.folders.destination import MARK, SAVED
+from mlxbert.model import Model
+from mlxbert.weights import save as weights
+
+
+def save(
+    model: Model,
+    folder: str | Path,
+    *,
+    dtype: str | None = None,
+    max_shard_size: str = "5GB",
+    overwrite: bool = False,
+) -> Path:
+    """Writes a model as a folder that mlxbert, transformers and sentence-transformers open.
+
+    Weights come from memory; vocabulary, modules, licenses and the model card are copied from the folder that the model
+    was loaded from. Heads that were not loaded are not written. The folder appears when it is complete.
+
+    Args:
+        model: A model from `load` or `new_model`.
+        folder: The folder to write: a new or an empty one.
+        dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; `None` leaves them as they are in memory.
+        max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`.
+        overwrite: Whether a folder that `save` or `convert` wrote is replaced.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ArgumentError: An argument is invalid, or the folder is in use.
+        CheckpointError: A weight is too large for `dtype`, or is quantized.
+        MlxbertError: The folder cannot be written.
+    """
+    if not isinstance(model, Model):
+        raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
+    if dtype is not None and dtype not in [*weights.DTYPES]:
+        raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(weights.DTYPES)}")
+    most = weights.parse_size(max_shard_size)
+    model.check_thread()
+    source, architecture = model.files, model.architecture
+    target = destination.check_target(folder, source.path, overwrite)
+    tensors = weights.plan_network(architecture, model.network, weights.DTYPES[dtype] if dtype else None)
+    destination.check_space(target, sum(tensor.bytes for tensor in tensors))
+    with destination.made(target, source.path, overwrite) as partial:
+        inner = partial / source.transformer.relative_to(source.path)
+        inner.mkdir(parents=True, exist_ok=True)
+        _copy(model, partial, inner, dtype)
+        weights.write_weights(tensors, inner, most)
+        weights.write_config(architecture, inner, _changes(model, tensors, dtype))
+        written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARK)
+        hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
+        weights.write_json(partial / SAVED, {"mlxbert": __version__, "source": model.source, "written": hashes})
+        destination.move(partial, target)
+    return target
+
+
+def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:
+    """Copies the files of the folder that the model was loaded from, all but its weights and its configuration."""
+    source = model.files
+    if model.architecture.parts is None:  # a new model has only the vocabulary in common with that folder
+        copies.copy_vocabulary(source, inner)
+    else:
+        for path in card.read_from(source.path):
+            shutil.copyfile(path, partial / path.name)
+        for _ in copies.copy_files(source, partial):
+            pass
+        for _ in copies.write_modules(source, partial, weights.DTYPES[dtype] if dtype else None):
+            pass
+    copies.write_case(model.tokenizer.files, inner)
+
+
+def _changes(model: Model, tensors: list[weights.Tensor], dtype: str | None) -> dict[str, object]:
+    """The keys of `config.json` that change; its dtype is that of the weights, if it names one."""
+    stored = weights.NAMES[tensors[0].dtype]
+    named = model.architecture.config_json.values
+    stated = dtype or (stored if named.get("dtype") or named.get("torch_dtype") else None)
+    changed = weights.config_changes(model.architecture, weights.DTYPES[stated] if stated else None)
+    return changed | weights.network_changes(model.architecture, model.network)

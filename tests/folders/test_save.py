@@ -1,0 +1,235 @@
+"""`mlxbert.save`: a model in memory becomes a folder that says the same; new heads and new models as well."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert import Labels
+from mlxbert.device import mx, nn
+from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.nn.heads import HEADS
+from mlxbert.weights.families.registry import FAMILIES
+from tests.helpers.families import FROZEN, FROZEN_CELLS
+from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_model
+from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st
+from tests.helpers.tiny import CONFIG
+
+# One head per family goes through the fast tests.
+REPRESENTATIVES = [next(cell for cell in FROZEN_CELLS if cell[0] == family and cell[1] != "Model") for family in FROZEN]
+LABELS = Labels(("no", "maybe", "yes"), "single_label_classification")
+
+
+def cells(chosen: list[tuple[str, str]] = FROZEN_CELLS) -> list[Any]:
+    """Every family and head; all but one head of a family are slow."""
+    marks = {cell: [] if cell in REPRESENTATIVES else [pytest.mark.slow] for cell in chosen}
+    return [pytest.param(*cell, marks=marks[cell], id=" ".join(cell)) for cell in chosen]
+
+
+def parameters(model: mlxbert.Model) -> dict[str, mx.array]:
+    return dict(nn.utils.tree_flatten(model.network.parameters()))
+
+
+def assert_same_parameters(a: mlxbert.Model, b: mlxbert.Model) -> None:
+    """Bit for bit."""
+    one, other = parameters(a), parameters(b)
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        assert mx.array_equal(array, other[name]).item(), name
+
+
+def golden(family: str, head: str, folder: Path) -> Path:
+    return add_vocabulary(write_model(family, head, folder), FROZEN[family].facts["vocab_size"])
+
+
+@pytest.mark.parametrize(("family", "head"), cells())
+def test_save_and_convert_write_equal_files(family: str, head: str, tmp_path: Path) -> None:
+    source = golden(family, head, tmp_path / "source")
+    model = mlxbert.load(source, dtype="float32")
+    saved = mlxbert.save(model, tmp_path / "saved")
+    mlxbert.convert(source, tmp_path / "converted")
+    for name in ("model.safetensors", "config.json", "vocab.txt", "tokenizer_config.json"):
+        assert (saved / name).read_bytes() == (tmp_path / "converted" / name).read_bytes(), name
+    assert_same_parameters(model, mlxbert.load(saved, dtype="float32"))
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    "family", ["bert", "roberta", "distilbert", "albert", "electra", "modernbert", "gte", "deberta-v3"]
+)
+def test_new_heads_on_a_loaded_encoder(family: str, head: str, tmp_path: Path) -> None:
+    source = golden(family, "Model", tmp_path / "source")
+    labels = LABELS if HEADS[head].labelled else None
+    known = FAMILIES[read_config(source)["model_type"]].parts
+    if head not in known:
+        with pytest.raises(ArgumentError, match=head):
+            mlxbert.load(source, new_heads={head: labels})
+        return
+    model = mlxbert.load(source, new_heads={head: labels}, dtype="float32", seed=4)
+    assert [*model.network.heads] == [head] and model.labels == labels
+    plain, drawn = parameters(mlxbert.load(source, dtype="float32")), parameters(model)
+    shared = [name for name in drawn if name in plain]
+    assert shared and all(mx.array_equal(drawn[name], plain[name]).item() for name in shared)
+    saved = mlxbert.save(model, tmp_path / "saved")
+    again = mlxbert.load(saved, dtype="float32")
+    assert_same_parameters(model, again)
+    assert again.labels == labels
+    assert read_config(saved)["architectures"][0].endswith(HEADS[head].class_name)
+    if labels:
+        assert read_config(saved)["id2label"] == {"0": "no", "1": "maybe", "2": "yes"}
+        assert read_config(saved)["problem_type"] == "single_label_classification"
+    other = parameters(mlxbert.load(source, new_heads={head: labels}, dtype="float32", seed=5))
+    same = parameters(mlxbert.load(source, new_heads={head: labels}, dtype="float32", seed=4))
+    fresh = [name for name in drawn if name not in plain and name.endswith("weight") and "norm" not in name]
+    assert all(mx.array_equal(drawn[name], same[name]).item() for name in fresh)
+    assert all(not mx.array_equal(drawn[name], other[name]).item() for name in fresh)
+
+
+def test_a_head_with_other_labels_replaces_the_old_one(tmp_path: Path) -> None:
+    source = golden("bert", "ForSequenceClassification", tmp_path / "source")  # four labels
+    model = mlxbert.load(source, new_heads={"sequence_classifier": LABELS}, dtype="float32")
+    old = mlxbert.load(source, dtype="float32")
+    assert old.labels is not None and len(old.labels) == 4
+    new = parameters(model)["heads.sequence_classifier.out.weight"]
+    assert new.shape == (3, 30) and np.abs(np.array(new)).max() < 6 * model.config.initialization.std
+    pooler = "encoder.pooler.dense.weight"
+    assert mx.array_equal(parameters(model)[pooler], parameters(old)[pooler]).item()
+
+
+def test_heads_that_cannot_be_new(tmp_path: Path) -> None:
+    source = golden("bert", "Model", tmp_path / "source")
+    for heads, said in (
+        ({"sequence_classifier": None}, "labels"),
+        ({"question_answering": LABELS}, "labels"),
+        ({"tagger": LABELS}, "'tagger'"),
+        ({"sequence_classifier": LABELS, "token_classifier": Labels(("O", "PER"))}, "one set of labels"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            mlxbert.load(source, new_heads=heads)
+    with pytest.raises(ArgumentError, match="new_heads"):
+        mlxbert.load(source, task="embed", new_heads={"sequence_classifier": LABELS})
+    with pytest.raises(ArgumentError, match="seed is -1"):
+        mlxbert.load(source, new_heads={"sequence_classifier": LABELS}, seed=-1)
+
+
+@pytest.mark.parametrize("heads", [{}, {"masked_lm": None, "next_sentence": None}, {"token_classifier": LABELS}])
+def test_a_new_model_from_a_configuration(heads: dict[str, Labels | None], tmp_path: Path, tiny_folder: Path) -> None:
+    model = mlxbert.new_model(CONFIG, tiny_folder, heads=heads, dtype="float32", seed=1)
+    drawn = parameters(model)
+    words = np.array(drawn["encoder.embeddings.word.weight"])
+    assert not words[CONFIG["pad_token_id"]].any() and 0.018 < words[1:].std() < 0.022
+    assert not np.array(drawn["encoder.layers.0.attention.query.bias"]).any()
+    assert (np.array(drawn["encoder.embeddings.norm.weight"]) == 1).all()
+    saved = mlxbert.save(model, tmp_path / "saved")
+    again = mlxbert.load(saved, dtype="float32")
+    assert_same_parameters(model, again)
+    assert [*again.network.heads] == [*heads]
+    assert again.tokenizer.encode("the cat").ids == model.tokenizer.encode("the cat").ids
+    assert read_config(saved)["architectures"] == [
+        {0: "BertModel", 1: "BertForTokenClassification", 2: "BertForPreTraining"}[len(heads)]
+    ]
+
+
+def test_rates_and_widths_of_modernbert(tmp_path: Path) -> None:
+    source = golden("modernbert", "Model", tmp_path / "source")
+    facts = mlxbert.load(source).config
+    how = facts.initialization
+    assert how.output_std is not None and how.cutoff == 2.0 and not how.zero_pad
+    model = mlxbert.new_model(read_config(source), source, heads={"sequence_classifier": LABELS}, dtype="float32")
+    drawn = {name: np.array(array) for name, array in parameters(model).items()}
+    for name, std in (
+        ("encoder.layers.1.feed_forward.down.weight", how.output_std),
+        ("encoder.layers.1.feed_forward.up.weight", how.std),
+        ("heads.sequence_classifier.transform.dense.weight", how.output_std),
+        ("heads.sequence_classifier.out.weight", facts.hidden_size**-0.5),
+    ):
+        assert np.abs(drawn[name]).max() <= 2 * std and 0.75 * std < drawn[name].std() < 1.01 * std, name
+
+
+def test_dtype_shards_and_what_the_configuration_says(tmp_path: Path, tiny_folder: Path) -> None:
+    model = mlxbert.load(tiny_folder, dtype="float32")
+    saved = mlxbert.save(model, tmp_path / "half", dtype="float16", max_shard_size="8KB")
+    assert len([*saved.glob("model-*.safetensors")]) > 1 and read_config(saved)["dtype"] == "float16"
+    again = mlxbert.load(saved, dtype="float16")
+    for name, array in parameters(again).items():
+        assert mx.array_equal(array, parameters(model)[name].astype(mx.float16)).item()
+    stated = change_config(golden("bert", "Model", tmp_path / "stated"), dtype="float16")
+    assert read_config(mlxbert.save(mlxbert.load(stated, dtype="float32"), tmp_path / "wide"))["dtype"] == "float32"
+
+
+def test_untied_copies_are_written_as_convert_writes_them(tmp_path: Path) -> None:
+    source = golden("bert", "ForMaskedLM", tmp_path / "source")
+    tensors = tensors_in(source)
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
+    mx.save_safetensors(str(source / "model.safetensors"), tensors)
+    change_config(source, tie_word_embeddings=False)
+    saved = mlxbert.save(mlxbert.load(source, dtype="float32"), tmp_path / "saved")
+    mlxbert.convert(source, tmp_path / "converted")
+    assert tensors_in(saved).keys() == tensors_in(tmp_path / "converted").keys()
+    assert "cls.predictions.decoder.weight" in tensors_in(saved)
+
+
+def test_modules_and_vectors_go_along(tmp_path: Path) -> None:
+    module = dense(mx.random.normal((12, 24)), mx.zeros(12))
+    source = save_st(tmp_path / "source", pooling("mean"), module, NORMALIZE, settings={"prompts": {"q": "a "}})
+    model = mlxbert.load(source, dtype="float32")
+    again = mlxbert.load(mlxbert.save(model, tmp_path / "saved"), dtype="float32")
+    texts = ["the cat sat", "a dog"]
+    assert np.array_equal(mlxbert.embed(model, texts), mlxbert.embed(again, texts))
+    assert again.embedder.config.prompts == {"q": "a "}
+
+
+def test_what_was_trained_is_what_is_saved(tmp_path: Path, tiny_folder: Path) -> None:
+    model = mlxbert.load(tiny_folder, dtype="float32")
+    weight = model.network.encoder.layers[0].attention.query.weight
+    model.network.encoder.layers[0].attention.query.weight = weight + 1
+    again = mlxbert.load(mlxbert.save(model, tmp_path / "saved"), dtype="float32")
+    assert mx.array_equal(again.network.encoder.layers[0].attention.query.weight, weight + 1).item()
+    manifest = json.loads((tmp_path / "saved" / "saved.json").read_text())
+    assert {"model.safetensors", "config.json", "vocab.txt"} <= manifest["written"].keys()
+
+
+def test_nothing_is_replaced_by_accident(tmp_path: Path, tiny_folder: Path) -> None:
+    model = mlxbert.load(tiny_folder, dtype="float32")
+    saved = mlxbert.save(model, tmp_path / "saved")
+    with pytest.raises(ArgumentError, match="there already") as problem:
+        mlxbert.save(model, saved)
+    assert problem.value.hint is not None and "overwrite" in problem.value.hint
+    mlxbert.save(model, saved, overwrite=True)
+    (saved / "notes.txt").write_text("mine")
+    with pytest.raises(ArgumentError, match=r"notes\.txt"):
+        mlxbert.save(model, saved, overwrite=True)
+    with pytest.raises(ArgumentError):
+        mlxbert.save(model, tiny_folder, overwrite=True)  # its own folder
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "file").write_text("mine")
+    with pytest.raises(ArgumentError, match="did not write it"):
+        mlxbert.save(model, tmp_path / "else", overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["else", "saved"]
+
+
+def test_bad_arguments(tmp_path: Path, tiny_folder: Path) -> None:
+    model = mlxbert.load(tiny_folder, dtype="float32")
+    for wrong in ({"dtype": "float64"}, {"max_shard_size": "big"}):
+        with pytest.raises(ArgumentError, match=next(iter(wrong.values()))):
+            mlxbert.save(model, tmp_path / "saved", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"expected the result of mlxbert\.load"):
+        mlxbert.save("builtin", tmp_path / "saved")  # type: ignore[arg-type]
+    model.network.encoder.embeddings.word.weight = model.network.encoder.embeddings.word.weight * 1e30
+    with pytest.raises(CheckpointError, match="float16"):
+        mlxbert.save(model, tmp_path / "saved", dtype="float16")
+    assert not (tmp_path / "saved").exists() and not (tmp_path / "saved.partial").exists()
+
+
+def test_labels_know_both_directions() -> None:
+    assert [LABELS.encode(name) for name in LABELS.names] == [0, 1, 2]
+    assert [LABELS.decode(index) for index in range(3)] == ["no", "maybe", "yes"]
+    for wrong in (-1, 3):
+        with pytest.raises(ArgumentError, match=str(wrong)):
+            LABELS.decode(wrong)
+    with pytest.raises(ArgumentError, match="'perhaps'"):
+        LABELS.encode("perhaps")
