@@ -1,6 +1,9 @@
-"""The device that tests run on, and models that many of them share."""
+"""The device that tests run on, what fast tests may not do, and models that many tests share."""
 
+import functools
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,10 +12,32 @@ os.environ.setdefault("MLX_ENABLE_TF32", "0")  # newer GPUs would round float32 
 
 import mlxbert
 from mlxbert import device
+from mlxbert.folders import verify
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import save
 
 device.use()  # MLXBERT_DEVICE=cpu keeps a Mac's tests from its GPU
+_SLOW = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind")
+_fast: list[str] = []  # the test that runs, unless it is marked slow
+
+
+def _guard(event: str, arguments: object) -> None:
+    if _fast and event in _SLOW:
+        pytest.fail(f"{_fast[0]} starts a process or a server ({event}): mark it slow")
+
+
+sys.addaudithook(_guard)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Keeps the fast tests fast."""
+    if not item.get_closest_marker("slow"):
+        _fast.append(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        _fast.clear()
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +69,23 @@ def unit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def unit(unit_folder: Path) -> mlxbert.Model:
     """The tiny model as sentence-transformers would save it, loaded afresh."""
     return mlxbert.load(unit_folder, dtype="float32")
+
+
+# For a test of what conversions measure, and for one that does not get as far.
+MEASURED, UNMEASURED = (
+    pytest.mark.parametrize("measurement", [how], indirect=True) for how in ("measured", "unmeasured")
+)
+
+
+@functools.cache
+def _agreement(folder: Path) -> object:
+    """What is measured of equal models."""
+    return verify.verify(folder, folder)
+
+
+@pytest.fixture(params=["unmeasured", pytest.param("measured", marks=pytest.mark.slow)])
+def measurement(request: pytest.FixtureRequest, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether conversions compare what they wrote with what they read, which takes nine tenths of their time."""
+    if request.param == "unmeasured":
+        found = _agreement(tiny_folder)
+        monkeypatch.setattr("mlxbert.folders.convert.verify", lambda source, result: found)

@@ -48,6 +48,7 @@ def test_every_error_is_an_mlxbert_error_and_stands_in_the_drawing() -> None:
     assert mlxbert.InputError("what", hint="how").hint == "how"
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_nothing_heavy() -> None:
     code = (
         "import sys, mlxbert\n"
@@ -57,6 +58,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert _python(code).stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_a_fill_mask_in_a_pipe_imports_neither_rich_nor_numpy_nor_the_hub() -> None:
     code = (
         "import sys, io\nfrom mlxbert.cli.app import run\n"
@@ -153,6 +155,7 @@ def test_a_model_has_what_it_computes_with_and_no_tasks(tiny: mlxbert.Model) -> 
         assert not hasattr(tiny, name)
 
 
+@pytest.mark.slow
 def test_embed_prints_nothing_and_imports_no_torch(tiny_folder: Path) -> None:
     code = (
         "import sys, mlxbert\n"
@@ -168,12 +171,14 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the choice of a BLAS
 
 
 @linux
+@pytest.mark.slow
 def test_a_blas_that_cannot_be_loaded_is_an_error() -> None:
     found = _python("import mlxbert; mlxbert.load('builtin')", MLXBERT_BLAS="/nowhere/libblas.so")
     assert "DeviceError" in found.stderr and "MLXBERT_BLAS=/nowhere/libblas.so" in found.stderr
 
 
 @linux
+@pytest.mark.slow
 def test_without_a_fast_blas_one_hint_says_so() -> None:
     code = (
         "import logging, mlxbert\nlogging.basicConfig(format='%(message)s')\n"
@@ -188,11 +193,13 @@ def test_without_a_fast_blas_one_hint_says_so() -> None:
 
 
 @linux
+@pytest.mark.slow
 def test_mlx_imported_before_mlxbert_is_told() -> None:
     code = "import logging; logging.basicConfig(); import mlx.core; from mlxbert import device; device.use()"
     assert "import mlxbert before mlx" in _python(code).stderr
 
 
+@pytest.mark.slow
 def test_a_platform_without_mlx_gets_a_sentence() -> None:
     code = (
         "import sys, platform\n"

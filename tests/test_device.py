@@ -32,6 +32,7 @@ def test_what_another_processor_says_of_itself_asks_for_nothing(text: str) -> No
     assert openblas_core(text) is None
 
 
+@pytest.mark.slow
 def test_the_kernels_that_a_user_names_are_kept() -> None:
     code = "import os, mlxbert.device; print(os.environ['OPENBLAS_CORETYPE'])"
     environment = os.environ | {"OPENBLAS_CORETYPE": "HASWELL"}

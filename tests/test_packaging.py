@@ -39,6 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.slow
 def test_a_wheel_holds_one_package_with_everything_in_it(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"mlxbert"}
@@ -56,6 +57,7 @@ def test_the_built_in_model_is_small_enough() -> None:
     assert sum(path.stat().st_size for path in files) <= 24_000_000
 
 
+@pytest.mark.slow
 def test_a_wheel_is_used_from_another_folder(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     entry = next(path for path in (tmp_path / "site").glob("*.dist-info/entry_points.txt"))

@@ -1,6 +1,7 @@
 """The shape of the source: which way imports point, how long things are, what is said nowhere."""
 
 import ast
+import functools
 import re
 import runpy
 import subprocess
@@ -71,8 +72,17 @@ def _place(room: str, module: str) -> int:
     return INSIDE[room].index(name) if name else -1
 
 
-def _imports(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _imports(path: Path) -> tuple[str, ...]:
+    return tuple(_imported(_tree(path)))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
@@ -114,7 +124,7 @@ def test_only_the_device_module_imports_mlx_and_the_command_line_never(module: s
 
 @pytest.mark.parametrize("module", MODULES)
 def test_what_is_slow_to_import_is_imported_where_it_is_used(module: str) -> None:
-    for node in ast.parse(MODULES[module].read_text(encoding="utf-8")).body:
+    for node in _tree(MODULES[module]).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             assert not {name.split(".")[0] for name in names} & {"numpy", "huggingface_hub", "pyarrow", "rich"}
@@ -129,7 +139,7 @@ def test_rooms_name_modules_that_exist() -> None:
 def test_files_and_functions_are_short(module: str) -> None:
     text = MODULES[module].read_text(encoding="utf-8")
     assert text.count("\n") <= MAX_FILE
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_tree(MODULES[module])):
         if isinstance(node, ast.FunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body  # signature and docstring are not counted
             assert not body or node.end_lineno is not None
@@ -175,6 +185,7 @@ def test_every_mutation_finds_its_line_and_its_test() -> None:
         assert f"\ndef {test.split('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), mutation.name
 
 
+@pytest.mark.slow
 def test_the_project_speaks_of_itself_alone() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:

@@ -144,6 +144,7 @@ def test_a_configuration_that_mlxbert_does_not_compute_is_refused(key: str, valu
         call(*arguments, str(model)).fails(1, key, str(value))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size"])
 def test_absurd_sizes_in_a_configuration_are_refused_without_trying(key: str, tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
@@ -217,7 +218,7 @@ def test_a_file_that_is_no_text_is_refused_with_the_place(
     name: str, content: bytes, said: str, tiny: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    process("fill-mask", "--input", str(tmp_path / name), "--model", tiny).fails(1, name, said)
+    call("fill-mask", "--input", str(tmp_path / name), "--model", tiny).fails(1, name, said)
 
 
 def test_an_input_that_cannot_be_opened_is_named(tiny: str, tmp_path: Path) -> None:
@@ -227,6 +228,7 @@ def test_an_input_that_cannot_be_opened_is_named(tiny: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["in.txt", "model/config.json", "model/model.safetensors", "model/vocab.txt", "model"])
+@pytest.mark.slow
 def test_what_may_not_be_read_is_named(name: str, tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
     (tmp_path / "in.txt").write_text("the [MASK]\n", encoding="utf-8")
@@ -251,14 +253,14 @@ def test_what_may_not_be_read_is_named(name: str, tmp_path: Path) -> None:
     ids=range(6),
 )
 def test_an_argument_that_is_not_utf_8_is_an_error(arguments: list[str | bytes], status: int, tiny: str) -> None:
-    process("fill-mask", *arguments, MLXBERT_MODEL=tiny).fails(status)
+    call("fill-mask", *arguments, MLXBERT_MODEL=tiny).fails(status)
 
 
 def test_a_text_that_is_not_utf_8_fails_in_its_place(tiny: str) -> None:
-    first, second = process("tokenize", b"the \xff", "the", "--model", tiny).lines
+    first, second = call("tokenize", b"the \xff", "the", "--model", tiny).lines
     assert (first["index"], second["text"]) == (0, "the")
-    process("tokenize", "the", "--pair", b"\xff", "--model", tiny).fails(1, "surrogate")
-    process("next-sentence", "the", b"\xff", "--model", tiny).fails(1, "surrogate")
+    call("tokenize", "the", "--pair", b"\xff", "--model", tiny).fails(1, "surrogate")
+    call("next-sentence", "the", b"\xff", "--model", tiny).fails(1, "surrogate")
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None:
@@ -270,17 +272,19 @@ def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None
     os.rmdir(folder)
     model = tiny_model(Path(os.fsdecode(folder).replace("\udcff", "new")))
     os.rename(model, folder)
-    outcome = process("inspect", folder)
+    outcome = call("inspect", folder)
     assert "Traceback" not in outcome.err
     assert (outcome.status, outcome.lines[0]["family"]) == (0, "bert")
 
 
+@pytest.mark.slow
 def test_output_is_utf_8_whatever_the_locale_says(tiny: str) -> None:
     outcome = process("fill-mask", "東京 [MASK]", "--model", tiny, PYTHONIOENCODING="ascii")
     assert "Traceback" not in outcome.err
     assert (outcome.status, outcome.lines[0]["text"]) == (0, "東京 [MASK]")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_the_program_quietly(tiny: str, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the [MASK]\n" * 5000, encoding="utf-8")
     running = subprocess.Popen(
@@ -300,6 +304,7 @@ def test_a_closed_pipe_ends_the_program_quietly(tiny: str, tmp_path: Path) -> No
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("texts", [1, 300])
+@pytest.mark.slow
 def test_a_full_disk_is_an_error(texts: int, tiny: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
@@ -316,6 +321,7 @@ def test_a_full_disk_is_an_error(texts: int, tiny: str) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
 @pytest.mark.parametrize("arguments", [[TEXT], ["--input", "-"]], ids=["argument", "stdin"])
+@pytest.mark.slow
 def test_a_stream_closed_beforehand_is_no_traceback(closed: str, arguments: list[str], tiny: str) -> None:
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", *command("fill-mask", *arguments, "--model", tiny)],
@@ -330,6 +336,7 @@ def test_a_stream_closed_beforehand_is_no_traceback(closed: str, arguments: list
     assert done.returncode in (0, 1, 2)
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_long_work_with_130_and_no_traceback(tiny: str) -> None:
     running = subprocess.Popen(
         command("fill-mask", "--model", tiny),

@@ -8,7 +8,7 @@ import pytest
 
 import mlxbert
 from mlxbert.weights.source import builtin_folder
-from tests.helpers.program import COMMANDS, call, change_weights, process, tiny_model
+from tests.helpers.program import COMMANDS, call, change_weights, tiny_model
 
 PARIS = "[MASK] is the capital of France."
 LONG = "the dog sat on the mat . " * 100  # 700 tokens, 26 characters for 7
@@ -99,7 +99,7 @@ def test_top_k_says_how_many_words() -> None:
 def test_targets_compete_alone_and_keep_their_probabilities() -> None:
     fills = masks(PARIS, "--targets", "london, paris,berlin")[0]["fills"]
     assert {fill["token"] for fill in fills} == {"paris", "london", "berlin"}
-    everything = {fill["token"]: fill["score"] for fill in masks(PARIS, "--top-k", "30522")[0]["fills"]}
+    everything = {fill["token"]: fill["score"] for fill in masks(PARIS, "--top-k", "3000")[0]["fills"]}
     assert {fill["token"]: fill["score"] for fill in fills} == pytest.approx(
         {word: everything[word] for word in ("paris", "london", "berlin")}
     )
@@ -255,7 +255,7 @@ def test_doctor_measures_and_names_versions() -> None:
 
 
 def test_version_is_that_of_the_package() -> None:
-    outcome = process("--version")
+    outcome = call("--version")
     assert (outcome.status, outcome.out, outcome.err) == (0, f"mlxbert {mlxbert.__version__}\n", "")
 
 

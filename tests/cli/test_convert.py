@@ -45,6 +45,7 @@ def a(tmp_path: Path) -> Path:
     return tiny_model(tmp_path / "a")
 
 
+@pytest.mark.usefixtures("measurement")
 def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
     done = call("convert", str(a), str(tmp_path / "b"), "--dtype", "float16")
     assert done.status == 0, done.err
@@ -58,6 +59,7 @@ def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
     assert names(tmp_path) == ["a", "b"]
 
 
+@pytest.mark.usefixtures("measurement")
 def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
     done, shown = terminal("convert", str(a), str(tmp_path / "b"), "--quantize", "4", "--group-size", "128")
     done.fails(2, "group_size is 128, no divisor")
@@ -111,6 +113,7 @@ def test_the_help_says_what_is_read() -> None:
         assert piece in shown, piece
 
 
+@pytest.mark.usefixtures("measurement")
 def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
     done = call("convert", "builtin", str(tmp_path / "b"))
     assert done.status == 0, done.err
@@ -120,11 +123,13 @@ def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
     assert again.status == 0 and again.lines[0]["difference"]["tensors"]["rounded"] == 0
 
 
+@pytest.mark.usefixtures("measurement")
 def test_missing_parents_are_made(a: Path, tmp_path: Path) -> None:
     assert call("convert", str(a), str(tmp_path / "x" / "y" / "b")).status == 0
     assert names(tmp_path / "x" / "y") == ["b"]
 
 
+@pytest.mark.usefixtures("measurement")
 def test_an_empty_folder_is_filled_but_not_the_one_where_one_is(
     a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +143,7 @@ def test_an_empty_folder_is_filled_but_not_the_one_where_one_is(
     assert MANIFEST in names(tmp_path / "here") and names(tmp_path) == ["a", "here"]
 
 
+@pytest.mark.usefixtures("measurement")
 def test_an_empty_folder_that_is_linked_to_is_filled(a: Path, tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "b").mkdir()
@@ -183,6 +189,7 @@ def test_odd_places_end_in_words(place: str, a: Path, tmp_path: Path, monkeypatc
         assert names(tmp_path / "here") == ["file"]
 
 
+@pytest.mark.slow
 def test_a_place_where_one_may_not_write_is_refused(a: Path, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir()
     (tmp_path / "locked").chmod(0o555)
@@ -193,6 +200,7 @@ def test_a_place_where_one_may_not_write_is_refused(a: Path, tmp_path: Path) -> 
     assert names(tmp_path / "locked") == []
 
 
+@pytest.mark.usefixtures("measurement")
 def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     assert call("convert", str(a), str(b), "--dtype", "float16", *SHARDS).status == 0
@@ -216,6 +224,7 @@ def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     assert set(snapshot(b)) == {*done.lines[0]["written"], MANIFEST} and names(tmp_path) == ["a", "b"]
 
 
+@pytest.mark.usefixtures("measurement")
 def test_what_another_program_calls_partial_is_left_alone(a: Path, tmp_path: Path) -> None:
     for name in ("b.partial", "b.replaced"):
         (tmp_path / name).mkdir()
@@ -244,6 +253,7 @@ def start(a: Path, b: Path) -> "subprocess.Popen[bytes]":
     return running
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     running = start(a, b)
@@ -260,6 +270,7 @@ def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_pa
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_no_model(by: signal.Signals, a: Path, tmp_path: Path) -> None:
     running = start(a, tmp_path / "b")
     running.send_signal(by)
@@ -272,6 +283,7 @@ def test_an_interrupted_run_leaves_no_model(by: signal.Signals, a: Path, tmp_pat
 
 
 @pytest.mark.parametrize("limit", [0, 100, 1500, 20_000])
+@pytest.mark.slow
 def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tmp_path: Path) -> None:
     full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
     assert max(path.stat().st_size for path in a.iterdir()) > 20_000
@@ -297,6 +309,7 @@ def test_wrong_options_are_refused(options: list[str], said: str, a: Path, tmp_p
 
 
 @pytest.mark.parametrize("size", ["99999999999999GB", "9" * 400, "9" * 400 + ".5GiB", "1B", " 7 kb ", "1.5KiB"])
+@pytest.mark.usefixtures("measurement")
 def test_every_size_that_is_one_is_taken(size: str, a: Path, tmp_path: Path) -> None:
     done = call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size)
     assert done.status == 0, done.err

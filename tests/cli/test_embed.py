@@ -80,6 +80,7 @@ def test_texts_come_from_stdin(given: list[str], embed: Callable[..., Outcome]) 
     assert embed(*given, stdin=b"the cat\n\na dog\n").out == embed("the cat", "", "a dog").out
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_reads_a_pipe(unit_folder: Path, embed: Callable[..., Outcome]) -> None:
     outcome = process("embed", "--model", str(unit_folder), "--dtype", "float32", stdin=b"the cat\na dog\n")
     assert (outcome.status, outcome.out) == (0, embed("the cat", "a dog").out)

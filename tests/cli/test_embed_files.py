@@ -15,6 +15,7 @@ from mlxbert.cli.output.parts import PART
 from tests.helpers.program import Outcome, call
 
 ENDINGS = pytest.mark.parametrize("ending", formats.VECTORS)
+QUICK = (".npy", ".parquet")  # whose many parts are put together in the fast tests, too
 MANY = 2 * PART + 100
 OPTIONS = {
     "dimensions": None,
@@ -70,8 +71,14 @@ def read(path: Path) -> dict[str, Any]:
     return columns | {"embeddings": embeddings, "metadata": metadata}
 
 
-@ENDINGS
-@pytest.mark.parametrize("count", [0, 1, PART, MANY])
+@pytest.mark.parametrize(
+    ("ending", "count"),
+    [
+        pytest.param(ending, count, marks=pytest.mark.slow if count > 1 and ending not in QUICK else ())
+        for ending in formats.VECTORS
+        for count in (0, 1, PART, MANY)
+    ],
+)
 def test_a_file_holds_what_the_library_computes(
     ending: str, count: int, embed: Callable[..., Outcome], unit: mlxbert.Model, unit_folder: Path, tmp_path: Path
 ) -> None:

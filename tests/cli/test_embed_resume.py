@@ -65,6 +65,7 @@ def same(kept: dict[str, tuple[int, int]], path: Path) -> bool:
 
 
 @ENDINGS
+@pytest.mark.slow
 def test_a_command_killed_at_ten_moments_goes_on_each_time_and_ends_the_same(
     ending: str, model: str, texts: str, wholes: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_command_killed_at_ten_moments_goes_on_each_time_and_ends_the_same(
 
 @ENDINGS
 @pytest.mark.parametrize("parts", [1, 3, 4])
+@pytest.mark.slow
 def test_each_killed_command_ends_like_one_that_was_not(
     ending: str, parts: int, model: str, texts: str, wholes: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -138,6 +140,7 @@ def killed(model: str, texts: str, tmp_path: Path) -> list[str]:
     return arguments
 
 
+@pytest.mark.slow
 def test_another_command_is_refused_and_what_is_finished_is_kept(
     killed: list[str], wholes: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -169,6 +172,7 @@ def test_another_command_is_refused_and_what_is_finished_is_kept(
     assert (outcome.status, path.read_bytes()) == (0, wholes[".npy"])
 
 
+@pytest.mark.slow
 def test_overwrite_does_not_throw_away_what_can_be_gone_on_from(killed: list[str], wholes: dict[str, bytes]) -> None:
     path = Path(killed[-1])
     taken = len(finished_parts(path)) // 2 * PART
@@ -191,6 +195,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_what_is_finished_until_there_is_room(
     small_disk: Path, model: str, texts: str, wholes: dict[str, bytes]
 ) -> None:
@@ -218,6 +223,7 @@ def test_a_full_disk_keeps_what_is_finished_until_there_is_room(
 
 
 @ENDINGS
+@pytest.mark.slow
 def test_a_folder_without_permission_is_refused_before_any_work(
     ending: str, model: str, texts: str, tmp_path: Path
 ) -> None:

@@ -14,7 +14,10 @@ import pytest
 from tests.helpers.program import call
 
 FOLDER = Path(os.environ.get("MLXBERT_TEST_TOKENIZERS", "/none"))
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="MLXBERT_TEST_TOKENIZERS names no folder of vocabularies")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not FOLDER.is_dir(), reason="MLXBERT_TEST_TOKENIZERS names no folder of vocabularies"),
+]
 
 TEXTS = [
     "Paris is the [MASK] of France.",

@@ -129,6 +129,7 @@ def test_safetensors_hold_vectors_hashes_and_tokens(total: int, tmp_path: Path) 
 
 
 @TOTALS
+@pytest.mark.slow
 def test_safetensors_are_what_their_library_reads(total: int, tmp_path: Path) -> None:
     library = pytest.importorskip("safetensors.numpy")
     path = written(tmp_path, ".safetensors", total)

@@ -12,7 +12,7 @@ import pytest
 
 from mlxbert.cli.options import to_options
 from mlxbert.text.batch import WINDOW
-from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, process, terminal, tiny_model
+from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal, tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_options_that_do_not_go_together_are_wrong_usage(read: Reader, name: str
 
 
 def test_piped_texts_are_read_without_being_asked_for(tiny: str) -> None:
-    piped = process("fill-mask", "--model", tiny, stdin=b"the [MASK]\r\nw1 [MASK]\r\n")
+    piped = call("fill-mask", "--model", tiny, stdin=b"the [MASK]\r\nw1 [MASK]\r\n")
     assert (piped.status, piped.err) == (0, "")
     assert [line["text"] for line in piped.lines] == ["the [MASK]", "w1 [MASK]"]
     assert piped.out == call("fill-mask", "--model", tiny, "--input", "-", stdin=b"the [MASK]\nw1 [MASK]\n").out
@@ -168,6 +168,7 @@ def test_pairs_are_no_lines_of_text_and_cannot_be_renamed(
 
 
 @pytest.mark.parametrize("task", ["tokenize", "fill-mask"])
+@pytest.mark.slow
 def test_results_arrive_while_the_input_goes_on(tiny: str, task: str) -> None:
     running = subprocess.Popen(
         command(task, "--model", tiny), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -191,6 +192,7 @@ def test_results_arrive_while_the_input_goes_on(tiny: str, task: str) -> None:
     running.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_named_pipe_is_an_input(tiny: str, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.txt"
     os.mkfifo(pipe)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.fake_hub import FakeHub, files_of, serve
-from tests.helpers.program import Outcome, command, environment, process, terminal, tiny_model
+from tests.helpers.fake_hub import FakeHub, call_with_hub, files_of, serve, terminal_with_hub
+from tests.helpers.program import Outcome, command, environment, process, tiny_model
+
+pytestmark = pytest.mark.slow
 
 NAME = "org/tiny"
 OTHER = "org/copy"
@@ -34,7 +36,7 @@ def variables(hub: FakeHub, tmp_path: Path) -> dict[str, str]:
 
 
 def run(variables: dict[str, str], *arguments: str) -> Outcome:
-    return process("models", *arguments, **variables)  # type: ignore[arg-type]
+    return call_with_hub("models", *arguments, **variables)
 
 
 def listed(variables: dict[str, str]) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def test_the_cache_is_listed_with_names_sizes_and_whether_all_is_there(variables
         path.unlink()
     complete = {tuple(each["names"]): each["complete"] for each in listed(variables)[NAME]["revisions"]}
     assert complete == {("main",): None, ("v2",): False}
-    _, shown = terminal("models", "list", **variables, NO_COLOR="1", COLUMNS="200")
+    _, shown = terminal_with_hub("models", "list", **variables, NO_COLOR="1", COLUMNS="200")
     rows = [line.split() for line in shown.split("\n") if line.startswith(NAME)]
     assert sorted(row[4:] for row in rows) == [["main", "not", "known"], ["v2", "no"]]
 
@@ -106,7 +108,7 @@ def test_download_prints_the_folder_and_fetches_the_newest(variables: dict[str, 
 
 
 def test_a_terminal_shows_a_bar_while_a_model_arrives(variables: dict[str, str]) -> None:
-    outcome, shown = terminal("models", "download", NAME, on=["stderr"], **variables)
+    outcome, shown = terminal_with_hub("models", "download", NAME, on=["stderr"], **variables)
     assert outcome.status == 0
     assert re.search(r"downloading org/tiny.*31\.\d/31\.\d kB", shown)
     assert "note:" not in shown

@@ -43,7 +43,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> str:
 
 
 def test_stdout_is_data_and_stderr_is_talk(mixed: str) -> None:
-    outcome = process("fill-mask", "--input", mixed)
+    outcome = call("fill-mask", "--input", mixed)
     assert len(outcome.lines) == 3
     talk = outcome.err.splitlines()
     assert [line.split(": ")[0] for line in talk] == ["note", "error"]
@@ -96,7 +96,7 @@ def test_bad_records_are_counted_from_the_beginning_of_the_input(tiny: str, tmp_
 def test_whatever_is_wrong_with_a_record_is_said_in_its_place(line: str, said: str, tiny: str, tmp_path: Path) -> None:
     good = '{"text": "the [MASK]"}'
     path = write_lines(tmp_path / "in.jsonl", [good, line, good])
-    outcome = process("fill-mask", "--input", path, "--model", tiny)
+    outcome = call("fill-mask", "--input", path, "--model", tiny)
     outcome.fails(1, "1 of 3")
     assert ["error" in result for result in outcome.lines] == [False, True, False]
     assert outcome.lines[1]["index"] == 1
@@ -154,6 +154,7 @@ def test_an_output_is_chosen_by_an_ending_that_is_known(tiny: str, tmp_path: Pat
     assert not (tmp_path / "out.csv.partial").exists()
 
 
+@pytest.mark.slow
 def test_an_output_that_cannot_be_written_is_an_error(tiny: str, tmp_path: Path) -> None:
     folder = tmp_path / "read-only"
     folder.mkdir(mode=0o500)
@@ -208,6 +209,7 @@ def killed(tiny: str, long_input: str, tmp_path: Path) -> list[str]:
     return arguments
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
     killed: list[str], tiny: str, long_input: str, tmp_path: Path
 ) -> None:
@@ -226,6 +228,7 @@ def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
     assert not list(tmp_path.glob("*.partial"))
 
 
+@pytest.mark.slow
 def test_another_command_does_not_go_on_from_what_is_there(killed: list[str], tiny: str, tmp_path: Path) -> None:
     before = sorted(Path(f"{killed[-1]}.partial").iterdir())
     other_model = str(tiny_model(tmp_path / "other", hidden_act="relu"))
@@ -246,6 +249,7 @@ def test_another_command_does_not_go_on_from_what_is_there(killed: list[str], ti
 
 
 @pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.slow
 def test_an_interrupted_run_says_that_it_can_go_on(quiet: bool, tiny: str, long_input: str, tmp_path: Path) -> None:
     arguments = ["fill-mask", "--input", long_input, "--model", tiny, *["--quiet"] * quiet]
     said = interrupt([*arguments, "--output", str(tmp_path / "out.jsonl")], signal.SIGINT)

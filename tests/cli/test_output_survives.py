@@ -184,6 +184,7 @@ def test_failures_that_the_file_tells_are_not_told_twice(tmp_path: Path, capsys:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @ENDINGS
+@pytest.mark.slow
 def test_a_kill_at_any_step_leaves_what_can_be_gone_on_from(
     ending: str, tmp_path: Path, wholes: dict[str, bytes]
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_kill_at_any_step_leaves_what_can_be_gone_on_from(
 
 
 @pytest.mark.parametrize(("by", "times"), [(signal.SIGKILL, 10), (signal.SIGTERM, 2), (signal.SIGINT, 2)])
+@pytest.mark.slow
 def test_a_slow_run_killed_many_times_is_done_in_the_end(by: signal.Signals, times: int, tmp_path: Path) -> None:
     path, folder = tmp_path / "x.npy", tmp_path / "x.npy.partial"
     # So slowly that it is not done before the signal comes, however busy the machine.
@@ -310,6 +312,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @ENDINGS
+@pytest.mark.slow
 def test_a_full_disk_keeps_what_is_finished(ending: str, small_disk: Path) -> None:
     path, ballast = small_disk / f"x{ending}", small_disk / "ballast"
     ballast.write_bytes(bytes(300_000))
@@ -325,6 +328,7 @@ def test_a_full_disk_keeps_what_is_finished(ending: str, small_disk: Path) -> No
         raise RuntimeError
 
 
+@pytest.mark.slow
 def test_the_program_says_that_the_disk_is_full(small_disk: Path, tmp_path: Path) -> None:
     texts, model = tmp_path / "in.txt", tiny_model(tmp_path / "model")
     texts.write_text("the cat sat on the mat\n" * 5000)
@@ -334,6 +338,7 @@ def test_the_program_says_that_the_disk_is_full(small_disk: Path, tmp_path: Path
     assert [entry.name for entry in small_disk.iterdir()] == ["x.jsonl.partial"]
 
 
+@pytest.mark.slow
 def test_a_folder_without_permission_is_refused_at_the_start(tmp_path: Path) -> None:
     folder = tmp_path / "read-only"
     folder.mkdir(mode=0o500)

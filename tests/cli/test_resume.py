@@ -166,6 +166,7 @@ def test_a_part_is_made_of_whole_windows() -> None:
     assert PART % WINDOW == 0
 
 
+@pytest.mark.slow
 def test_a_folder_whose_name_is_no_text_is_named_all_the_same() -> None:
     arguments = [*command("inspect"), b"bad\xff"]
     done = subprocess.run(arguments, capture_output=True, env=environment(), check=False)

@@ -9,7 +9,7 @@ import pytest
 
 import mlxbert
 from tests.cli.test_terminal import STEERING, plain, raw_controls
-from tests.helpers.program import Outcome, call, process, terminal
+from tests.helpers.program import Outcome, call, terminal
 
 QUERY = "the cat sat on the mat"
 TEXTS = ["a dog", "paris , tokyo !", QUERY, "", "he bought milk in the largest store"]
@@ -127,7 +127,7 @@ def test_one_text_is_compared_with_those_of_a_file_or_a_pipe(
     (tmp_path / "in.txt").write_text("a dog\ncat\n")
     expected = similarity(QUERY, "a dog", "cat").out
     assert similarity(QUERY, "--input", str(tmp_path / "in.txt")).out == expected
-    piped = process("similarity", QUERY, "--model", str(unit_folder), stdin=b"a dog\ncat\n")
+    piped = call("similarity", QUERY, "--model", str(unit_folder), stdin=b"a dog\ncat\n")
     assert (piped.status, [line["text"] for line in piped.lines]) == (
         0,
         [one["text"] for one in map(json.loads, expected.splitlines())],
@@ -147,7 +147,7 @@ def test_a_bad_first_text_is_the_error(similarity: Callable[..., Outcome], tmp_p
 
 def test_a_terminal_shows_a_ranking_with_bars(unit_folder: Path) -> None:
     given = ["similarity", QUERY, *TEXTS, "--model", str(unit_folder)]
-    lines = process(*given).lines
+    lines = call(*given).lines
     outcome, shown = terminal(*given, on=["stdout"])
     assert (outcome.status, outcome.err) == (0, "")
     rows = plain(shown)[:-1]

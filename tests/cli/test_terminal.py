@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.program import process, terminal, tiny_model
+from tests.helpers.program import TERMINALS, Terminal, call, terminal, tiny_model
 
 TEXT = "Tokyo is the largest city in [MASK]."
 # Sequences that set a title, move the cursor, ring, switch character sets, and do the same in one C1 character.
@@ -35,8 +35,9 @@ def raw_controls(shown: str) -> set[str]:
     return {char for char in CODES.sub("", shown) if (char < " " and char != "\n") or "\x7f" <= char <= "\x9f"}
 
 
-def test_fill_mask_draws_words_bars_percents_and_the_sentence() -> None:
-    outcome, shown = terminal("fill-mask", TEXT, "--top-k", "3")
+@TERMINALS
+def test_fill_mask_draws_words_bars_percents_and_the_sentence(show: Terminal) -> None:
+    outcome, shown = show("fill-mask", TEXT, "--top-k", "3")
     rows = [line for line in plain(shown) if line]
     assert len(rows) == 3
     assert [row.split()[0] for row in rows] == ["japan", "tokyo", "china"]
@@ -81,7 +82,7 @@ def test_several_masks_and_texts_are_told_apart(tiny: str) -> None:
 def test_json_is_printed_at_a_terminal_when_asked_for(tiny: str) -> None:
     arguments = ["fill-mask", "the [MASK]", "--json", "--model", tiny]
     _, shown = terminal(*arguments)
-    assert json.loads(shown) == json.loads(process(*arguments).out)
+    assert json.loads(shown) == json.loads(call(*arguments).out)
     assert "\x1b" not in shown
 
 
@@ -157,12 +158,13 @@ def test_control_characters_never_reach_the_terminal(arguments: list[str], tiny:
     assert raw_controls(shown) == set()
 
 
-def test_names_and_words_of_a_model_do_not_steer_the_terminal(tmp_path: Path) -> None:
+@TERMINALS
+def test_names_and_words_of_a_model_do_not_steer_the_terminal(show: Terminal, tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model\x1b]0;title\x07")
     words = (model / "vocab.txt").read_text(encoding="utf-8").replace("cat", "\x1b[5A").replace("dog", "[red]dog")
     (model / "vocab.txt").write_text(words, encoding="utf-8")
     for arguments in (["inspect", str(model)], ["fill-mask", "[MASK]", "--top-k", "60", "--model", str(model)]):
-        _, shown = terminal(*arguments)
+        _, shown = show(*arguments)
         assert raw_controls(shown) == set()
     assert any(line.startswith("[red]dog") for line in plain(shown))
 
@@ -172,19 +174,21 @@ def test_brackets_in_a_text_are_no_markup(tiny: str) -> None:
     assert plain(shown)[1:3] == ["A  [bold]the[/bold] [/nothing]", "B  [link=x]cat"]
 
 
-def test_long_work_shows_a_bar_with_its_rate_on_stderr(tiny: str, tmp_path: Path) -> None:
+@TERMINALS
+def test_long_work_shows_a_bar_with_its_rate_on_stderr(show: Terminal, tiny: str, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n" * 300, encoding="utf-8")
     arguments = ["tokenize", "--input", str(tmp_path / "in.txt"), "--model", tiny]
-    outcome, shown = terminal(*arguments, "--output", str(tmp_path / "out.jsonl"), on=["stderr"])
+    outcome, shown = show(*arguments, "--output", str(tmp_path / "out.jsonl"), on=["stderr"])
     assert outcome.status == 0
     assert re.search(r"\d+ done, \d+/s", shown)
-    _, quiet = terminal(*arguments, "--output", str(tmp_path / "quiet.jsonl"), "--quiet", on=["stderr"])
+    _, quiet = show(*arguments, "--output", str(tmp_path / "quiet.jsonl"), "--quiet", on=["stderr"])
     assert quiet == ""
 
 
-def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(tiny: str) -> None:
+@TERMINALS
+def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(show: Terminal, tiny: str) -> None:
     arguments = ["fill-mask", "the", "--model", tiny]
-    assert colours(terminal(*arguments, on=["stderr"])[1])
-    _, uncoloured = terminal(*arguments, on=["stderr"], NO_COLOR="1")
+    assert colours(show(*arguments, on=["stderr"])[1])
+    _, uncoloured = show(*arguments, on=["stderr"], NO_COLOR="1")
     assert "error: no [MASK]" in uncoloured
     assert not colours(uncoloured)

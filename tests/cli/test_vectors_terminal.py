@@ -10,7 +10,7 @@ import pytest
 import mlxbert
 from mlxbert.device import mx
 from tests.cli.test_terminal import STEERING, colours, plain, raw_controls
-from tests.helpers.program import process, terminal
+from tests.helpers.program import TERMINALS, Terminal, call, terminal
 from tests.helpers.st_folder import dense, pooling, save_st
 
 TEXTS = ["the cat sat on the mat", "a dog", "paris , tokyo !"]
@@ -29,8 +29,11 @@ def cosines(shown: str) -> list[list[str]]:
     return [re.findall(r"-?\d\.\d\d", row) for row in rows if row]
 
 
-def test_a_text_is_shown_with_its_size_its_norm_and_a_strip(embed: list[str], unit: mlxbert.Model) -> None:
-    outcome, shown = terminal(*embed, "the cat", "--no-normalize")
+@TERMINALS
+def test_a_text_is_shown_with_its_size_its_norm_and_a_strip(
+    show: Terminal, embed: list[str], unit: mlxbert.Model
+) -> None:
+    outcome, shown = show(*embed, "the cat", "--no-normalize")
     assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
     first, strip, end = plain(shown)
     vector = mlxbert.embed(unit, ["the cat"], normalize=False)[0]
@@ -98,7 +101,7 @@ def test_no_color_removes_the_colours_and_nothing_else(embed: list[str]) -> None
 def test_json_is_printed_at_a_terminal_when_asked_for(embed: list[str]) -> None:
     for arguments in ([*embed, *TEXTS], ["similarity", *embed[1:], *TEXTS]):
         _, shown = terminal(*arguments, "--json")
-        assert [json.loads(line) for line in shown.split("\n")[:-1]] == process(*arguments).lines
+        assert [json.loads(line) for line in shown.split("\n")[:-1]] == call(*arguments).lines
         assert "\x1b" not in shown
 
 
@@ -110,17 +113,20 @@ def test_a_file_is_shown_text_by_text_without_a_matrix(embed: list[str], tmp_pat
     assert outcome.err.startswith("note: 3 texts, 18 tokens in ")
 
 
+@TERMINALS
 @pytest.mark.parametrize("ending", [".npy", ".jsonl"])
-def test_a_file_shows_a_bar_on_stderr_when_that_is_a_terminal(ending: str, embed: list[str], tmp_path: Path) -> None:
+def test_a_file_shows_a_bar_on_stderr_when_that_is_a_terminal(
+    show: Terminal, ending: str, embed: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "in.txt").write_text("the cat\n" * 600)
     arguments = [*embed, "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / f"x{ending}")]
-    outcome, shown = terminal(*arguments, on=["stderr"])
+    outcome, shown = show(*arguments, on=["stderr"])
     assert (outcome.status, outcome.out) == (0, "")
     assert re.search(r"600 done, \d+/s", shown) and "━" in shown
     assert "600 texts, 2,400 tokens in " in shown
-    piped, quiet = terminal(*arguments, "--overwrite", "--quiet", on=["stderr"])
+    piped, quiet = show(*arguments, "--overwrite", "--quiet", on=["stderr"])
     assert (piped.status, quiet) == (0, "")
-    plainly = process(*arguments, "--overwrite")
+    plainly = call(*arguments, "--overwrite")
     assert "done" not in plainly.err and "\x1b" not in plainly.err
 
 
@@ -128,7 +134,7 @@ def test_lines_go_into_a_pipe_while_a_bar_is_shown(embed: list[str], tmp_path: P
     (tmp_path / "in.txt").write_text("the cat\n" * 40)
     arguments = [*embed, "--input", str(tmp_path / "in.txt")]
     outcome, shown = terminal(*arguments, on=["stderr"])
-    assert outcome.out == process(*arguments).out and len(outcome.lines) == 40
+    assert outcome.out == call(*arguments).out and len(outcome.lines) == 40
     assert re.search(r"40 done, \d+/s", shown) and "embedding" not in shown
 
 

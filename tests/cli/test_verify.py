@@ -9,7 +9,7 @@ import pytest
 from mlxbert.cli.views.verify import outputs
 from mlxbert.device import mx
 from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
-from tests.helpers.program import call, change_config, change_weights, terminal, tiny_model
+from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def b(tmp_path: Path) -> Path:
     return tiny_model(tmp_path / "b")
 
 
-def drawn(*arguments: object) -> tuple[int, list[str]]:
+def drawn(*arguments: object, show: Terminal = terminal) -> tuple[int, list[str]]:
     """The exit status, and the lines that a terminal shows."""
-    outcome, shown = terminal("verify", *map(str, arguments))
+    outcome, shown = show("verify", *map(str, arguments))
     assert outcome.err == ""
     return outcome.status, [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", shown).split("\n")]
 
@@ -49,8 +49,9 @@ def test_models_that_differ(a: Path, b: Path) -> None:
     assert found["differences"] == [{"kind": "config", "name": "layer_norm_eps", "a": 1e-12, "b": 1e-5, "text": said}]
 
 
-def test_at_a_terminal(a: Path, b: Path) -> None:
-    status, lines = drawn(a, a)
+@TERMINALS
+def test_at_a_terminal(show: Terminal, a: Path, b: Path) -> None:
+    status, lines = drawn(a, a, show=show)
     assert status == 0 and lines[0] == "the models agree"
     assert "tensors" in lines and any(re.fullmatch("  hidden states, largest difference +0", line) for line in lines)
     change_config(b, layer_norm_eps=1e-5, hidden_dropout_prob=0.5)

@@ -16,6 +16,8 @@ from tests.docs.pages import rows
 from tests.helpers import frozen, tf_files, torch_files
 from tests.helpers.tiny import random_network, save, tensors_of, tiny_config
 
+pytestmark = pytest.mark.usefixtures("measurement")
+
 PAGE = "docs/formats.md"
 WIDE = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}  # what quantizing needs: whole groups
 TENSORS = tensors_of(random_network(tiny_config()))

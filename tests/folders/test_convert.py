@@ -13,15 +13,19 @@ import pytest
 import mlxbert
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, TokenizerError
-from mlxbert.folders import convert, verify
+from mlxbert.folders import card, convert, verify
 from mlxbert.folders.opened import OpenedModel
 from mlxbert.folders.results import Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.weights import save
 from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.quantized import Quantization
+from tests.conftest import MEASURED, UNMEASURED
 from tests.helpers.frozen import add_vocabulary, arrays
 from tests.helpers.program import call, change_weights, names, snapshot, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st
 from tests.helpers.tf_files import write_model
+
+pytestmark = pytest.mark.usefixtures("measurement")
 
 BIAS = "bert.encoder.layer.0.output.dense.bias"
 
@@ -94,6 +98,7 @@ def test_a_copy_beside_quantized_words_is_left_out(tmp_path: Path) -> None:
     assert mlxbert.load(tmp_path / "b", task="fill-mask").folder == tmp_path / "b"
 
 
+@MEASURED
 def test_what_would_be_another_model_is_not_written(
     a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -115,6 +120,7 @@ def test_what_would_be_another_model_is_not_written(
     ]
 
 
+@MEASURED
 def test_nothing_looks_finished_while_it_is_measured(a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
@@ -201,16 +207,19 @@ def test_a_card_tells_of_the_last_conversion_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", [None, 3, b"a", ["a"]])
+@UNMEASURED
 def test_a_source_that_is_none(source: object, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=f"source is of type {type(source).__name__}, expected a hub name"):
         mlxbert.convert(source, tmp_path / "b")  # type: ignore[arg-type]
 
 
+@UNMEASURED
 def test_a_target_that_is_none(a: Path) -> None:
     with pytest.raises(ArgumentError, match="folder is None, expected the path"):
         mlxbert.convert(a, None)  # type: ignore[arg-type]
 
 
+@UNMEASURED
 def test_a_loaded_model_is_no_source(a: Path, tmp_path: Path) -> None:
     model = mlxbert.load(a)
     with pytest.raises(ArgumentError, match="source is of type Model"):
@@ -218,6 +227,7 @@ def test_a_loaded_model_is_no_source(a: Path, tmp_path: Path) -> None:
     assert len(repr(model)) < 300 and str(a) in repr(model)
 
 
+@MEASURED
 def test_what_is_put_into_a_folder_while_it_is_replaced_stays(
     a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,21 +346,25 @@ CARDS = {
 @pytest.mark.parametrize(
     "front", ["", "---\nlicense: mit\n---\n\n", "---  \r\nlicense: mit\r\n---\r\n", "\ufeff---\nlicense: mit\n---\n"]
 )
+@UNMEASURED
 def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path: Path) -> None:
-    a = tiny_model(tmp_path / "a", hidden_size=32)
-    (a / "README.md").write_bytes((front + text).encode())
-    mlxbert.convert(a, tmp_path / "b", quantize=8, group_size=32)
-    mlxbert.convert(tmp_path / "b", tmp_path / "c", dtype="float32")
-    card = tmp_path / "c" / "README.md"
-    with card.open("a") as file:
-        file.write("\nMy last line.\n")
-    mlxbert.convert(tmp_path / "c", tmp_path / "d")
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "README.md").write_bytes((front + text).encode())
+    for old, new in ("ab", "bc", "cd"):
+        how = Quantization(8) if new == "b" else None
+        note = card.describe(old, ("weights",), how)
+        card.write(tmp_path / old, tmp_path / new, new, note, quantized=how is not None)
+        if new == "c":
+            with (tmp_path / "c" / "README.md").open("a") as file:
+                file.write("\nMy last line.\n")
     found = (tmp_path / "d" / "README.md").read_text()
     assert found.count("by mlxbert ") == 1 and "Converted from c by mlxbert" in found
     assert found.startswith("---\nlicense: mit\n---\n") == bool(front)
     assert text.strip() in found and "My last line." in found
 
 
+@MEASURED
 def test_a_model_without_numbers_is_told(a: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     change_weights(a, lambda tensors: tensors.update({BIAS: tensors[BIAS] * mx.nan}))
     found = mlxbert.convert(a, tmp_path / "b")

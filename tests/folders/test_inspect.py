@@ -14,7 +14,7 @@ from mlxbert.device import mx
 from mlxbert.folders.inspection import TensorFacts
 from mlxbert.folders.results import to_json
 from mlxbert.weights.formats.files import open_weights
-from tests.helpers.program import call, change_config, change_weights, terminal, tiny_model
+from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.helpers.tf_files import write_model
 from tests.helpers.tiny import save
@@ -29,9 +29,9 @@ def inspected(folder: Path) -> dict[str, Any]:
     return found
 
 
-def drawn(folder: Path | str, *options: str, columns: int = 100) -> str:
+def drawn(folder: Path | str, *options: str, columns: int = 100, show: Terminal = terminal) -> str:
     """What a terminal shows, without what steers it and without spaces at the ends of lines."""
-    outcome, shown = terminal("inspect", str(folder), *options, COLUMNS=str(columns))
+    outcome, shown = show("inspect", str(folder), *options, COLUMNS=str(columns))
     assert outcome.status == 0
     return "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", shown).split("\n"))
 
@@ -99,11 +99,12 @@ def test_names_of_the_file_and_what_else_it_holds(tmp_path: Path) -> None:
     assert f"{stored[name]} → {name} → {becomes.replace('{}', '1')}\n" in whole
 
 
-def test_names_that_are_those_of_transformers_are_said_once(model: Path) -> None:
+@TERMINALS
+def test_names_that_are_those_of_transformers_are_said_once(show: Terminal, model: Path) -> None:
     found = inspected(model)
     assert not any("stored_as" in tensor for tensor in found["tensors"])
     assert found["skipped"] == {"count": 0, "example": None}
-    shown = drawn(model, columns=200)
+    shown = drawn(model, columns=200, show=show)
     assert "not used" not in shown and re.search(r"weights +safetensors, F32, ", shown)
 
 

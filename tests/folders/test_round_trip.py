@@ -15,6 +15,7 @@ from mlxbert import Conversion
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.checkpoint import open_checkpoint
+from tests.conftest import MEASURED
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import (
     GOLDENS,
@@ -32,6 +33,8 @@ from tests.helpers.tf_files import NETWORKS, source
 from tests.helpers.tf_files import frozen as frozen_tf
 from tests.helpers.tf_files import write_model as write_tf_model
 from tests.weights.test_traps_names import MASKED_LM, OLD_ENOUGH, POOLED, Arrays, assert_loads_as, prefix_in, words_in
+
+pytestmark = pytest.mark.usefixtures("measurement")
 
 
 @pytest.fixture
@@ -68,6 +71,7 @@ def check_manifest(found: Conversion) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
+@MEASURED
 def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path, b: Path) -> None:
     a = model(family, head, tmp_path / "a")
     written = check_manifest(mlxbert.convert(a, b))

@@ -15,6 +15,8 @@ from tests.helpers.st_folder import FLAGS, NORMALIZE, Spec, dense, layer_norm, p
 from tests.helpers.tiny import save
 from tests.helpers.torch_files import archive
 
+pytestmark = pytest.mark.usefixtures("measurement")
+
 TEXTS = ["the cat sat on the mat .", "a dog in the store , he bought milk .", "", "play ##ing"]
 mx.random.seed(9)
 WEIGHT, BIAS = mx.random.normal((7, 24)) * 0.3, mx.random.normal((7,))

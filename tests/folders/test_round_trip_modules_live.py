@@ -27,6 +27,8 @@ from tests.weights.test_sentence_transformers_live import (  # noqa: E402
     save_model,
 )
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["bert"]
 OLD = ("all poolings", "Dense with residual", "Dense without bias", "Dense, LayerNorm, Normalize", "weightedmean")
 CELLS = [(stack, "version 6") for stack in STACKS] + [

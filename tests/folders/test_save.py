@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,15 +17,7 @@ from tests.helpers.frozen import add_vocabulary, change_config, read_config, ten
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st
 from tests.helpers.tiny import CONFIG
 
-# One head per family goes through the fast tests.
-REPRESENTATIVES = [next(cell for cell in FROZEN_CELLS if cell[0] == family and cell[1] != "Model") for family in FROZEN]
 LABELS = Labels(("no", "maybe", "yes"), "single_label_classification")
-
-
-def cells(chosen: list[tuple[str, str]] = FROZEN_CELLS) -> list[Any]:
-    """Every family and head; all but one head of a family are slow."""
-    marks = {cell: [] if cell in REPRESENTATIVES else [pytest.mark.slow] for cell in chosen}
-    return [pytest.param(*cell, marks=marks[cell], id=" ".join(cell)) for cell in chosen]
 
 
 def parameters(model: mlxbert.Model) -> dict[str, mx.array]:
@@ -45,7 +36,8 @@ def golden(family: str, head: str, folder: Path) -> Path:
     return add_vocabulary(write_model(family, head, folder), FROZEN[family].facts["vocab_size"])
 
 
-@pytest.mark.parametrize(("family", "head"), cells())
+@pytest.mark.usefixtures("measurement")
+@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_save_and_convert_write_equal_files(family: str, head: str, tmp_path: Path) -> None:
     source = golden(family, head, tmp_path / "source")
     model = mlxbert.load(source, dtype="float32")

@@ -58,6 +58,7 @@ def test_a_copy_in_half_precision_agrees_with_a_note(a: Path, b: Path, dtype: mx
     assert mlxbert.verify(a, b).outputs.tolerance == module.TOLERANCES[stored]
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_builtin_model_in_floats_agrees(tmp_path: Path) -> None:
     model = mlxbert.load("builtin", dtype="float32")
     tensors = tensors_of(model.network)
@@ -337,7 +338,7 @@ def test_heads_that_are_not_run_are_compared(tmp_path: Path) -> None:
     assert "not used, so not compared: only A has classifier.bias, classifier.weight" in found.notes
 
 
-@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=" ".join)
+@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_every_family_and_head_is_compared(tmp_path: Path, family: str, head: str) -> None:
     a, b = (write_model(family, head, tmp_path / name) for name in "ab")
     for folder in (a, b):

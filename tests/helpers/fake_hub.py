@@ -3,13 +3,16 @@
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import unquote, urlsplit
+
+from tests.helpers.program import Outcome, call, terminal
 
 Files = dict[str, bytes]
 
@@ -197,7 +200,7 @@ def serve() -> Iterator[FakeHub]:
     hub = FakeHub()
     server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)  # ends soon after shutdown()
     thread.start()
     try:
         yield hub
@@ -205,3 +208,32 @@ def serve() -> Iterator[FakeHub]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def _asked(home: str, endpoint: str, offline: str) -> Iterator[None]:
+    """Points huggingface_hub, which reads the environment when it is imported, to another cache and hub."""
+    from huggingface_hub import close_session, constants
+
+    places = {"HF_HOME": home, "HF_HUB_CACHE": f"{home}/hub", "HF_TOKEN_PATH": f"{home}/token", "ENDPOINT": endpoint}
+    places |= {"HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}"}
+    places |= {"AGENT_HARNESSES_PATH": f"{home}/agents.json"}
+    switches = {"HF_HUB_OFFLINE": offline.lower() in ("1", "yes", "true", "on"), "HF_HUB_DISABLE_XET": True}
+    known: dict[str, Any] = {name: value for name, value in (places | switches).items() if hasattr(constants, name)}
+    with mock.patch.multiple(constants, **known):
+        close_session()
+        yield
+
+
+def call_with_hub(*arguments: str, **variables: str) -> Outcome:
+    """Runs the program in this process, with the cache and the hub that the variables name."""
+    offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
+    with _asked(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
+        return call(*arguments, **variables)  # type: ignore[arg-type]
+
+
+def terminal_with_hub(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
+    """The same with some of the streams on a terminal."""
+    offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
+    with _asked(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
+        return terminal(*arguments, on=on, **variables)

@@ -1,5 +1,6 @@
 """Frozen models and outputs of transformers: where they lie, and how a model folder is made of them."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -28,10 +29,14 @@ def arrays(path: Path) -> dict[str, mx.array]:
     return found
 
 
+@functools.cache
+def _outputs(family: str) -> dict[str, mx.array]:
+    return arrays(GOLDENS / file_name(family) / "outputs.safetensors")
+
+
 def frozen_outputs(family: str, head: str, case: str) -> dict[str, Array]:
     """What transformers gave."""
-    start = f"{head}/{case}/"
-    found = arrays(GOLDENS / file_name(family) / "outputs.safetensors")
+    start, found = f"{head}/{case}/", _outputs(family)
     return {name.removeprefix(start): np.array(array) for name, array in found.items() if name.startswith(start)}
 
 
@@ -43,6 +48,7 @@ def write_model(family: str, head: str, folder: Path) -> Path:
     shared = {golden["prefix"] + name: array for name, array in encoder.items() if name not in golden["without"]}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(golden["config"]), encoding="utf-8")
+    (folder / "model.safetensors").unlink(missing_ok=True)
     mx.save_safetensors(str(folder / "model.safetensors"), shared | arrays(source / f"{head}.safetensors"))
     return folder
 
@@ -64,6 +70,7 @@ def tensors_in(folder: Path) -> dict[str, mx.array]:
 def write_tensors(folder: Path, tensors: dict[str, mx.array]) -> Path:
     """Puts other tensors into a model folder; returns the folder."""
     mx.eval(tensors)  # the file that they may come from is about to be replaced
+    (folder / "model.safetensors").unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk
     mx.save_safetensors(str(folder / "model.safetensors"), tensors)
     return folder
 

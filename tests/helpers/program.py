@@ -1,6 +1,5 @@
 """What the tests of the command line share: the program in this process, in its own, at a terminal; a tiny model."""
 
-import contextlib
 import errno
 import io
 import json
@@ -9,11 +8,13 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from mlxbert.device import BLAS, mx, nn, use
 from mlxbert.nn.heads import Network
@@ -83,27 +84,57 @@ def environment(**more: str) -> dict[str, str]:
     return kept | ({"MLXBERT_BLAS": "off"} if BLAS.hint else {}) | more
 
 
-def call(*arguments: str, stdin: bytes = b"", **variables: str) -> Outcome:
-    """Runs the program in this process, with pipes for a terminal."""
+class _TerminalStream(io.TextIOWrapper):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Whether somebody looks at it."""
+        return True
+
+
+def _run(arguments: Sequence[str | bytes], streams: dict[str, Any], variables: dict[str, str]) -> int:
+    """Runs the program in this process; returns its status."""
     handler = signal.getsignal(signal.SIGINT)
     from mlxbert.cli.app import run
 
     signal.signal(signal.SIGINT, handler)  # the program sets its own on import
     use()  # a hint about a slow BLAS is given once, and not to a test
-    streams = [io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline="") for data in (stdin, b"", b"")]
     with (
         mock.patch.dict(os.environ, environment(**variables), clear=True),
-        mock.patch.object(sys, "stdin", streams[0]),
-        contextlib.redirect_stdout(streams[1]),
-        contextlib.redirect_stderr(streams[2]),
+        mock.patch.multiple(sys, **streams),
         warnings.catch_warnings(action="ignore", category=ResourceWarning),  # inputs are closed with the process
     ):
-        status = run(list(arguments))
-    written = []
-    for stream in streams[1:]:
-        stream.seek(0)
-        written.append(stream.read())
-    return Outcome(status, *written)
+        status = run([os.fsdecode(argument) for argument in arguments])
+        for stream in streams.values():
+            stream.flush()
+    return status
+
+
+def call(*arguments: str | bytes, stdin: bytes = b"", **variables: str) -> Outcome:
+    """Runs the program in this process, with pipes for a terminal."""
+    pipes = {"stdin": io.BytesIO(stdin), "stdout": io.BytesIO(), "stderr": io.BytesIO()}
+    streams = {name: io.TextIOWrapper(pipe, encoding="utf-8", newline="") for name, pipe in pipes.items()}
+    status = _run(arguments, streams, variables)
+    return Outcome(status, pipes["stdout"].getvalue().decode(), pipes["stderr"].getvalue().decode())
+
+
+def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
+    """Runs the program in this process, with some of its streams on what passes for a terminal of 100 columns.
+
+    Returns:
+        What went through pipes, and what the terminal was sent.
+    """
+    screen = io.BytesIO()
+    pipes = {name: io.BytesIO() for name in ("stdin", "stdout", "stderr")}
+    streams = {
+        name: _TerminalStream(screen, encoding="utf-8", newline="", write_through=True)
+        if name in on
+        else io.TextIOWrapper(pipe, encoding="utf-8", newline="")
+        for name, pipe in pipes.items()
+    }
+    status = _run(arguments, streams, {"TERM": "xterm-256color", "COLUMNS": "100"} | variables)
+    outcome = Outcome(status, pipes["stdout"].getvalue().decode(), pipes["stderr"].getvalue().decode())
+    return outcome, screen.getvalue().decode()
 
 
 def command(*arguments: str | bytes, prelude: str = "") -> list[str | bytes]:
@@ -141,8 +172,8 @@ def _drain(descriptor: int) -> bytes:
         pieces.append(piece)
 
 
-def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
-    """Runs the program with some of its streams on a terminal, 100 columns wide.
+def real_terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
+    """Runs the program in a process of its own, with some of its streams on a terminal of 100 columns.
 
     Returns:
         What went through pipes, and what the terminal was sent.
@@ -156,6 +187,11 @@ def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str)
     os.close(outer)
     out, err = (pipe or b"" for pipe in running.communicate(timeout=TIMEOUT))
     return Outcome(running.returncode, out.decode(), err.decode()), shown
+
+
+# For tests of what is drawn: here, and once for each way of drawing on a real terminal.
+Terminal = Callable[..., tuple[Outcome, str]]
+TERMINALS = pytest.mark.parametrize("show", [terminal, pytest.param(real_terminal, marks=pytest.mark.slow)])
 
 
 def tiny_model(folder: Path, **changes: object) -> Path:
@@ -194,7 +230,7 @@ def change_weights(folder: Path, change: Callable[[dict[str, mx.array]], object]
     assert isinstance(arrays, dict)
     mx.eval(arrays)
     change(arrays)
-    path.unlink()
+    path.unlink()  # a file that is overwritten is flushed to the disk, which takes long
     mx.save_safetensors(str(path), arrays)
 
 

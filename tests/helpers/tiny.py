@@ -89,6 +89,7 @@ def save(
     """Writes a model folder; what is not given is the tiny model's own. Returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     found = tensors_of(random_network(tiny_config())) if tensors is None else tensors
+    (folder / "model.safetensors").unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk
     mx.save_safetensors(str(folder / "model.safetensors"), dict(found), {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(CONFIG if config is None else config), encoding="utf-8")
     (folder / "vocab.txt").write_text("\n".join(VOCAB if vocab is None else vocab) + "\n", encoding="utf-8")

@@ -18,8 +18,14 @@ from tests.helpers.tiny import random_network, tiny_config
 NEAR = tuple(Rotation(30.0, window) for window in (None, 3, 5))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("family", FROZEN)
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [
+        pytest.param(family, dtype, marks=() if dtype == "float32" or family == "bert" else pytest.mark.slow)
+        for family in FROZEN
+        for dtype in ("float32", "float16", "bfloat16")
+    ],
+)
 def test_the_way_of_gpus_gives_the_same(
     family: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from tests.helpers.parity import assert_equal, load_network, outputs, reference_
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
 
+pytestmark = pytest.mark.slow
+
 # Every key of every family, each with a rate of its own; keys that a family does not have are left out.
 RATES = {
     "hidden_dropout_prob": 0.11,
@@ -59,7 +61,6 @@ def _rates(family: str, head: str) -> dict[str, float]:
     return found | ({"cls_dropout": 0.53} if compared.classes == "DebertaV2" else {})
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("replaced")
 @pytest.mark.parametrize("rates", ["of their own", "defaults"])
 @pytest.mark.parametrize(("family", "head"), CELLS, ids=" ".join)

@@ -11,10 +11,11 @@ from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import GOLDENS, arrays, frozen_outputs, write_model
 from tests.helpers.parity import BOUNDS, Array, Case, assert_equal, difference, load_network, outputs
 
+TOGETHER = [pytest.param(cell.values, marks=cell.marks) for cell in FROZEN_CELLS]
 CASES = ("padding", "pairs", "full length", "one token")
 
 
-@pytest.fixture(scope="module", params=FROZEN_CELLS, ids=" ".join)
+@pytest.fixture(scope="module", params=TOGETHER, ids=" ".join)
 def cell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
     """A family, a head, and the folder of the model."""
     family, head = request.param

@@ -19,6 +19,7 @@ import mlxbert
 EMBEDDER, DATA = os.environ.get("MLXBERT_TEST_EMBEDDER"), os.environ.get("MLXBERT_TEST_DATA")
 if not EMBEDDER or not DATA:
     pytest.skip("MLXBERT_TEST_EMBEDDER and MLXBERT_TEST_DATA are not set", allow_module_level=True)
+pytestmark = pytest.mark.slow
 Array = NDArray[np.float32]
 ODD = [
     "",

@@ -86,9 +86,9 @@ def test_what_is_no_text_and_no_iterable_is_refused(tiny: mlxbert.Model, texts: 
         mlxbert.load(texts)
 
 
-def test_many_masks_share_windows(builtin: mlxbert.Model) -> None:
-    result = mlxbert.fill_mask(builtin, "[MASK] " * 1200, top_k=1)
-    assert [mask.position for mask in result.masks] == list(range(1, 1201))
+def test_many_masks_share_windows(tiny: mlxbert.Model) -> None:
+    result = mlxbert.fill_mask(tiny, "[MASK] " * 200, top_k=1)
+    assert [mask.position for mask in result.masks] == list(range(1, 201))
 
 
 def test_a_continuation_joins_the_word_before_it(tiny: mlxbert.Model) -> None:

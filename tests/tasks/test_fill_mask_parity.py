@@ -20,6 +20,8 @@ if not CHECKPOINT or not DATA:
     pytest.skip("MLXBERT_TEST_CHECKPOINT and MLXBERT_TEST_DATA are not set", allow_module_level=True)
 transformers = pytest.importorskip("transformers", reason="parity needs transformers")
 
+pytestmark = pytest.mark.slow
+
 SENTENCES, TOP_K, TIE, BOUND = 200, 5, 1e-6, 1e-4
 TARGETS = ["the", "man", "city", "2009", "good", "in", "american"]
 

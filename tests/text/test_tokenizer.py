@@ -259,7 +259,7 @@ def test_an_id_that_is_not_in_the_vocabulary_is_refused() -> None:
         tokenizer().token(ROWS)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[pytest.param(None, marks=pytest.mark.slow, id="live")])
 def reference() -> Any:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     pytest.importorskip("torch", reason="live parity needs torch")

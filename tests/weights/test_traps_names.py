@@ -14,7 +14,7 @@ from tests.helpers.frozen import change_config, tensors_in, write_model, write_t
 from tests.helpers.parity import load_network
 
 # The decoder of each family's masked-word head: the copy of the word embeddings, and that of the bias where it has one.
-MASKED_LM = [family for family, head in FROZEN_CELLS if head == "ForMaskedLM"]
+MASKED_LM = [family for family, compared in FROZEN.items() if "ForMaskedLM" in compared.heads]
 TWO_BIASES = [family for family in MASKED_LM if FROZEN[family].kind.decoder[1]]
 OLD_ENOUGH = [
     name for name, compared in FROZEN.items() if compared.classes not in ("ModernBert", "NomicBert", "Gte", "DebertaV2")

@@ -43,6 +43,7 @@ fuzz.child("planted", 1, numbers)
 """
 
 
+@pytest.mark.slow
 def test_a_sample_of_mutants_of_every_reader_loads_or_is_refused() -> None:
     names = [name for name in fuzz.ALL if name != ".onnx" or _has("onnx")]
     with ThreadPoolExecutor(2) as pool:
@@ -71,6 +72,7 @@ def test_a_mutant_can_be_made_again(tmp_path: Path) -> None:
     assert one == two and any(name.endswith(".index") for name in one)
 
 
+@pytest.mark.slow
 def test_what_must_not_happen_is_noticed_and_the_next_mutant_tried(tmp_path: Path) -> None:
     script = tmp_path / "planted.py"
     script.write_text(PLANTED.format(scripts=str(SCRIPTS)), encoding="utf-8")
@@ -88,6 +90,7 @@ def test_what_must_not_happen_is_noticed_and_the_next_mutant_tried(tmp_path: Pat
     assert result.row("planted").startswith("| planted | ")
 
 
+@pytest.mark.slow
 def test_a_child_that_cannot_start_is_no_finding(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="failed before a mutant"):
         fuzz.fuzz("none", 1, range(2), [sys.executable, "-c", "raise SystemExit(3)"])

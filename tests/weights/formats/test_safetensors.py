@@ -27,6 +27,7 @@ QUICK = settings(deadline=None, max_examples=400)
 def write(path: Path, header: object, data: bytes = DATA) -> Path:
     """A file of this header, JSON or raw bytes, and this data."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk, which takes long
     path.write_bytes(struct.pack("<Q", len(raw)) + raw + data)
     return path
 

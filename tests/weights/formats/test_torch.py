@@ -31,6 +31,7 @@ SECONDS, ROOM = 1.0, 256 * 2**20  # for one file
 
 def write(folder: Path, content: bytes) -> Path:
     path = folder / reader.SINGLE
+    path.unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk, which takes long
     path.write_bytes(content)
     return path
 
@@ -43,7 +44,7 @@ def values(content: bytes, folder: Path) -> Any:
     return loaded(write(folder, content))["w"].tolist()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[pytest.param(None, marks=pytest.mark.slow, id="limited")])
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What came of the hostile files, read in one process whose memory and time are limited."""
     folder = tmp_path_factory.mktemp("hostile")
@@ -233,6 +234,7 @@ def _check_equal(path: Path, expected: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 @pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.slow
 def test_it_is_what_torch_loads(tmp_path: Path, zipped: bool, protocol: int) -> None:
     torch = pytest.importorskip("torch")
     path = tmp_path / reader.SINGLE
@@ -241,6 +243,7 @@ def test_it_is_what_torch_loads(tmp_path: Path, zipped: bool, protocol: int) -> 
 
 
 @pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.slow
 def test_the_state_of_a_module_is_read_and_the_module_is_not(tmp_path: Path, zipped: bool) -> None:
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))

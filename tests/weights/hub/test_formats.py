@@ -55,7 +55,7 @@ def old(tiny: Path) -> Files:
     return files | {BIN: torch_files.saved(arrays_of(tiny / "model.safetensors")), "training_args.bin": b"never"}
 
 
-@pytest.fixture
+@pytest.fixture(params=[pytest.param(None, marks=pytest.mark.slow, id="served")])
 def machine(old: Files, tmp_path: Path) -> Iterator[Machine]:
     with serve() as hub:
         hub.add(NAME, old)
@@ -179,7 +179,7 @@ def test_a_cache_of_torch_is_not_fetched_anew(machine: Machine, tiny: Path, old:
     machine.hub.forget()
     offline = machine.run(*FILL, "--offline")
     assert offline.status == 0 and ("may be incomplete" in offline.err) != listing
-    assert machine.run(*FILL).status == 0
+    assert machine.run_anew(*FILL).status == 0
     assert machine.run("inspect", NAME).lines[0]["weights"]["format"] == "PyTorch"
     assert machine.run("models", "download", NAME).status == 0
     assert machine.hub.fetched() == set()
@@ -250,6 +250,7 @@ def test_what_is_no_safetensors_is_not_inspected_before_it_is_fetched(machine: M
     assert (found["format"], found["here"], list(found["files"])) == ("PyTorch", True, [BIN])
 
 
+@pytest.mark.slow
 def test_choosing_needs_neither_arrays_nor_numpy() -> None:
     code = "import sys, mlxbert.weights.hub.cache; print({'mlx', 'numpy', 'huggingface_hub'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

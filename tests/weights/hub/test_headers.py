@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from mlxbert.device import mx
-from tests.helpers.fake_hub import FakeHub, Repository, files_of, serve
-from tests.helpers.program import Outcome, call, change_weights, process, tiny_model
+from tests.helpers.fake_hub import FakeHub, Repository, call_with_hub, files_of, serve
+from tests.helpers.program import Outcome, call, change_weights, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st
+
+pytestmark = pytest.mark.slow
 
 NAME = "org/tiny"
 FILL = ("fill-mask", "the [MASK]", "--top-k", "2", "--model", NAME)
@@ -44,7 +46,7 @@ class Machine:
     def run(self, *arguments: str) -> Outcome:
         variables = {"HF_HOME": str(self.home), "HF_ENDPOINT": self.hub.url, "HF_HUB_DISABLE_XET": "1"}
         variables |= {"HF_TOKEN": "", "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
-        return process(*arguments, **variables)  # type: ignore[arg-type]
+        return call_with_hub(*arguments, **variables)
 
     def inspect(self, *options: str) -> dict[str, Any]:
         outcome = self.run("inspect", NAME, *options)

@@ -37,6 +37,7 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_added_tokens_of_bert_have_the_ids_of_transformers(way: str, whole: bool, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     settings, added = WAYS[way]
@@ -52,6 +53,7 @@ def test_added_tokens_of_bert_have_the_ids_of_transformers(way: str, whole: bool
 
 
 @pytest.mark.parametrize("settings", [{"additional_special_tokens": ["<e1>"]}, {"bos_token": "<bos>"}])
+@pytest.mark.slow
 def test_added_tokens_of_roberta_have_the_ids_of_transformers(settings: dict[str, Any], tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = put(tmp_path, {**byte_files(), "config.json": {"model_type": "roberta"}})

@@ -56,9 +56,12 @@ SENTENCES = (
     ),
 )
 
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir() or not DATA.is_dir(), reason="MLXBERT_TEST_TOKENIZERS and MLXBERT_TEST_DATA name no folders"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not FOLDER.is_dir() or not DATA.is_dir(), reason="MLXBERT_TEST_TOKENIZERS and MLXBERT_TEST_DATA name no folders"
+    ),
+]
 
 
 @functools.cache

@@ -140,6 +140,7 @@ print("alive")
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.slow
 def test_damaged_models_never_end_the_process(tmp_path: Path, kind: str) -> None:
     (tmp_path / "whole").write_bytes(trained(kind))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "DebertaV2Tokenizer"}', encoding="utf-8")
