@@ -233,7 +233,7 @@ def test_more_layers_than_tensors_are_refused_before_a_network_is_made(
 ) -> None:
     folder = save(tmp_path, config=CONFIG | {"num_hidden_layers": 1000})
     monkeypatch.setattr("mlxbert.weights.checkpoint.Network", lambda *_: pytest.fail("made"))
-    with pytest.raises(CheckpointError, match=r"expected those of 1000 layers by config\.json") as caught:
+    with pytest.raises(CheckpointError, match=r"expected those of the 1000 layers in config\.json") as caught:
         open_checkpoint(folder)
     assert caught.value.message.startswith(f"{tmp_path}: ")
 
