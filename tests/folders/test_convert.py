@@ -74,7 +74,7 @@ def test_modules_are_converted_too(tmp_path: Path) -> None:
     again = mlxbert.convert(tmp_path / "b", tmp_path / "c", dtype="float16")
     assert again.changed == () and again.difference.tensors.rounded == 0
     large = [pooling("mean"), dense(mx.full((6, 24), 1e5))]
-    with pytest.raises(CheckpointError, match=r"2_Dense: tensor 'linear\.weight' holds 100000, more than float16 can hold"):
+    with pytest.raises(CheckpointError, match=r"2_Dense: tensor 'linear\.weight' holds 100000, more than float16 can"):
         mlxbert.convert(save_st(tmp_path / "large", *large), tmp_path / "d", dtype="float16")
 
 

@@ -210,7 +210,7 @@ def test_a_number_that_is_none(a: Path, b: Path, value: float) -> None:
             "output",
             "BA".index(side),
         )
-        said = f"outputs: of {side} alone, the model computed hidden states that are no numbers (NaN)"
+        said = f"outputs: only for {side}, the model computed hidden states that are no numbers (NaN)"
         assert found.differences[1].text == said and found.outputs.to_dict().keys() == {"tolerance"}
     same = mlxbert.verify(b, b)
     assert same.agree and len(same.notes) == 1

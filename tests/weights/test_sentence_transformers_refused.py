@@ -140,8 +140,8 @@ def test_damaged_weights_of_a_module_are_refused(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"prompts": ["a"]}, r"prompts is \['a'\], expected an object of strings"),
-        ({"prompts": ""}, "prompts is '', expected a table"),
-        ({"prompts": {"query": 3}}, "prompts is {'query': 3}, expected a table"),
+        ({"prompts": ""}, "prompts is '', expected an object"),
+        ({"prompts": {"query": 3}}, "prompts is {'query': 3}, expected an object"),
         ({"prompts": {"query": "q"}, "default_prompt_name": "q"}, "default_prompt_name is 'q', expected one of query"),
         ({"prompts": {"query": "q"}, "default_prompt_name": ["query"]}, r"default_prompt_name is \['query'\]"),
         ({"default_prompt_name": "q"}, "default_prompt_name is 'q'"),
