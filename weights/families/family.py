@@ -42,6 +42,7 @@ class Family:
         ignored: Patterns of tensors that are no weights of ours: heads of other tasks. `inspect` lists both.
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
         exported: What transformers calls a tensor (plain name) that is written, if a configuration decides that.
+        pooled: Whether the class without a head has the pooler, if the family has one at all.
         config_overrides: Keys of `config.json` that are written for transformers where the file is in another dialect;
             `None` for a key that is left out.
     """
@@ -55,6 +56,7 @@ class Family:
     buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict)
+    pooled: bool = True
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
 
