@@ -120,7 +120,7 @@ def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = m
     Raises:
         ArgumentError: A head is unknown, or does not fit the family or its labels.
     """
-    bare = not heads and "pooler" in architecture.family.parts
+    bare = not heads and architecture.family.pooled and "pooler" in architecture.family.parts
     config = _with_new_heads(architecture, ("pooler",) if bare else (), heads)
     network = Network(config, heads)
     initialize(network, parameters(network), seed, dtype)

@@ -13,9 +13,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from mlxbert.config import Labels
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.nn.heads import Network, class_names
+from mlxbert.nn.heads import HEADS, Network, class_names
 from mlxbert.weights import build, keymap
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.families.registry import Architecture
@@ -311,9 +312,11 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     """The keys of `config.json` that are not correct for a network: those that name its heads and its labels."""
     changed: dict[str, Any] = {}
     heads = [part for part in architecture.family.parts if part in network.heads]
+    labels = network.encoder.config.heads.labels
     if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"}:
         changed["architectures"] = class_names(architecture.family.class_prefixes[architecture.family_name], heads)
-    labels = network.encoder.config.heads.labels
+        if not any(HEADS[head].labelled for head in heads):  # transformers gives question answering as many outputs
+            changed |= dict.fromkeys(Labels().to_config())
     if labels is not None and labels != architecture.config.heads.labels:
         changed |= labels.to_config()
     return changed

@@ -43,6 +43,7 @@ class Family:
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
         exported: The name in transformers of a tensor (plain name) that is written, where it depends on the
             configuration.
+        pooled: Whether the class without a head has the pooler, if the family has one at all.
         config_overrides: Keys of `config.json` that are written for transformers where the file is in another dialect;
             `None` for a key that is omitted.
     """
@@ -56,6 +57,7 @@ class Family:
     buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict)
+    pooled: bool = True
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
 

@@ -154,6 +154,7 @@ NOMIC = Family(
     read_config=_read,
     prefixes=("nomic_bert.", "bert."),
     encoder=encoder_table(rotary_embeddings("emb_ln"), _LAYER, "encoder.layers.{}."),
+    pooled=False,
     parts={
         "pooler": POOLER,
         "masked_lm": masked_lm_table(
