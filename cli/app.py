@@ -73,7 +73,7 @@ def run(arguments: list[str] | None = None) -> int:
             console.say("error", problem.format_message())
         return 2
     except MlxbertError as problem:
-        console.say("error", problem.message)
+        console.say("error", _name_option(problem.message) if isinstance(problem, ArgumentError) else problem.message)
         if problem.hint:
             console.say("hint", problem.hint)
         return 2 if isinstance(problem, ArgumentError) else 1
@@ -86,6 +86,15 @@ def run(arguments: list[str] | None = None) -> int:
         return 1
     except (KeyboardInterrupt, typer.Abort):
         return 130
+
+
+def _name_option(text: str) -> str:
+    """An error of the library that begins with an argument, `group_size is 7`, with the option in place of it."""
+    program = typer.main.get_command(app)
+    found = [parameter for command in program.commands.values() for parameter in command.params]  # type: ignore[attr-defined]
+    options = {parameter.name: parameter.opts[-1] for parameter in found if parameter.opts[-1].startswith("--")}
+    name, space, rest = text.partition(" ")
+    return f"{options.get(name, name)}{space}{rest}"
 
 
 def _drop_output() -> None:

@@ -96,7 +96,7 @@ class ModelOptions(ModelName):
         DType, typer.Option(help="Dtype of computation; auto depends on the device.", rich_help_panel="Model")
     ] = DType.auto
     device: Annotated[
-        Device, typer.Option(help="Device of computation; auto takes the GPU if there is one.", rich_help_panel="Model")
+        Device, typer.Option(help="Device of computation; auto uses the GPU if there is one.", rich_help_panel="Model")
     ] = Device.auto
     batch_tokens: Annotated[
         int | None,
@@ -147,7 +147,9 @@ class InputOptions:
     ] = None
     format: Annotated[
         Format | None,
-        typer.Option(help="Format of the input; by default by its ending, txt for stdin.", rich_help_panel="Input"),
+        typer.Option(
+            help="Format of the input; by default taken from its ending, txt for stdin.", rich_help_panel="Input"
+        ),
     ] = None
     field: Annotated[str | None, typer.Option(metavar="NAME", help="Field of a .jsonl.", rich_help_panel="Input")] = (
         None
@@ -166,11 +168,11 @@ class TalkOptions:
     """How much is printed on stderr."""
 
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print no notes, hints and progress.", rich_help_panel="Output")
+        bool, typer.Option("--quiet", "-q", help="Print no notes, hints or progress.", rich_help_panel="Output")
     ] = False
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print what is done.", rich_help_panel="Output")] = (
-        False
-    )
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print details of what is done.", rich_help_panel="Output")
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ class OutputOptions(TalkOptions):
     """How results are shown."""
 
     json: Annotated[
-        bool, typer.Option("--json", help="Print JSON lines, also at a terminal.", rich_help_panel="Output")
+        bool, typer.Option("--json", help="Print JSON lines, even at a terminal.", rich_help_panel="Output")
     ] = False
 
 

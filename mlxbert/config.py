@@ -170,6 +170,9 @@ class Transform:
     bias: bool = True
 
 
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+
+
 @dataclass(frozen=True)
 class Labels:
     """The classes of a classification head.
@@ -183,8 +186,25 @@ class Labels:
     names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     problem_type: str | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.names, str):
+            object.__setattr__(self, "names", tuple(self.names))
+
     def __len__(self) -> int:
         return len(self.names)
+
+    def check(self) -> None:
+        """Refuses what a `config.json` cannot hold; files may have such labels, as long as nobody uses them.
+
+        Raises:
+            ArgumentError: The names are not different strings, or the problem type is unknown.
+        """
+        if isinstance(self.names, str) or not all(isinstance(name, str) for name in self.names):
+            raise ArgumentError(f"names of labels are {self.names!r:.60}, expected strings")
+        if not self.names or len({*self.names}) < len(self.names):
+            raise ArgumentError(f"names of labels are {self.names!r:.60}, expected at least one, all different")
+        if self.problem_type not in (None, *PROBLEM_TYPES):
+            raise ArgumentError(f"problem_type is {self.problem_type!r}, expected one of {', '.join(PROBLEM_TYPES)}")
 
     def encode(self, name: str) -> int:
         """The index of a class.

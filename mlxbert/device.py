@@ -84,7 +84,7 @@ def _load_blas() -> Blas:
     if sys.platform != "linux":
         return Blas("accelerate")
     if "mlx.core" in sys.modules:
-        return Blas("unknown", hint="import mlxbert before mlx: a fast BLAS has to be loaded first")
+        return Blas("unknown", hint="import mlxbert.device before mlx: a fast BLAS has to be loaded first")
     wanted = os.environ.get("MLXBERT_BLAS", "")
     if wanted == "off":
         return Blas("reference")

@@ -171,7 +171,7 @@ def load(
     if task is not None and task not in TASKS:
         raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
     if task is not None and new_heads:
-        raise ArgumentError(f"there are both a task {task!r} and new_heads, expected one of the two")
+        raise ArgumentError(f"task is {task!r} and new_heads are given, expected one of the two")
     source = str(source)
     devices.use(device)
     chosen = devices.choose_dtype(dtype)
@@ -244,7 +244,14 @@ def new_model(
     facts = network.encoder.config
     labels = facts.heads.labels if any(HEADS[head].labelled for head in network.heads) else None
     name = str(vocabulary)
-    return Model(name, folder.path, facts, tokenizer, network, labels, architecture=architecture, files=folder)
+    return Model(
+        *(name, folder.path, facts, tokenizer, network, labels),
+        architecture=architecture,
+        files=folder,
+        _embedder=CheckpointError(
+            "a new model has no pooling yet", hint="save it and load it: mean pooling is assumed"
+        ),
+    )
 
 
 def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig) -> None:

@@ -133,19 +133,27 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
     """The configuration of a network with these parts and new heads."""
     config = architecture.config
     labels = config.heads.labels
+    if not isinstance(new_heads, Mapping):
+        raise ArgumentError(
+            f"new heads are {new_heads!r:.60}, expected names and their labels: {{name: Labels or None}}"
+        )
     for head, given in new_heads.items():
         if head not in architecture.family.parts or head not in HEADS:
             known = ", ".join(part for part in architecture.family.parts if part in HEADS)
-            raise ArgumentError(f"new head is {head!r:.60}, {architecture.family_name} models have: {known}")
+            raise ArgumentError(f"new head is {head!r:.60}, {architecture.family_name} models can have: {known}")
         if head in parts:
             raise ArgumentError(f"new head {head!r} is also loaded from the checkpoint, expected one of the two")
         if HEADS[head].labelled != isinstance(given, Labels):
-            expected = "Labels" if HEADS[head].labelled else "None: it has no labels"
-            raise ArgumentError(f"new head {head!r} has the labels {given!r:.60}, expected {expected}")
-        labels = given or labels
+            expected = "mlxbert.Labels" if HEADS[head].labelled else "None: it has no labels"
+            raise ArgumentError(f"labels of the new head {head!r} are {given!r:.60}, expected {expected}")
+        if given is not None:
+            given.check()
+            labels = given
     collision = architecture.family.colliding((*parts, *new_heads))
     if collision is not None:
-        raise ArgumentError("heads are {!r} and {!r}, expected one: files name their tensors alike".format(*collision))
+        raise ArgumentError(
+            "heads are {!r} and {!r}, expected one of them: files use the same tensor names for both".format(*collision)
+        )
     named: set[Labels | None] = {given for given in new_heads.values() if given is not None}
     named |= {config.heads.labels for part in parts if part in HEADS and HEADS[part].labelled and named}
     if len(named) > 1:

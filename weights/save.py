@@ -18,7 +18,7 @@ from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.nn.heads import HEADS, Network, class_names
 from mlxbert.weights import build, keymap
-from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.checkpoint import Checkpoint, network_shapes
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS
@@ -156,8 +156,8 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
         dtype: One of `FLOATS` for all of them; `None` leaves each as it is.
 
     Raises:
-        CheckpointError: The network has parameters that the family's files have no name for (quantized ones), or two
-            heads that they give the same name.
+        CheckpointError: The network has parameters that the family's files have no name for (quantized ones) or whose
+            shape differs from the configuration's, or two heads with the same names.
     """
     ours = build.parameters(network)
     family, config = architecture.family, network.encoder.config
@@ -169,6 +169,9 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
             f"the network's parameter {min(unnamed)!r} has no name in files of {architecture.family_name} models",
             hint="quantized weights are written by mlxbert.convert",
         )
+    for name, shape in network_shapes(config).items():
+        if name in ours and ours[name].shape != shape:
+            raise CheckpointError(f"the network's parameter {name!r} has shape {ours[name].shape}, expected {shape}")
     by_dtype = {mlx: name for name, mlx in FLOATS.items()}
 
     def stored(entry: keymap.Entry, plain: str) -> Tensor:
@@ -178,7 +181,7 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
 
     if collision := family.colliding(parts):
         raise CheckpointError(
-            "the network has the heads {!r} and {!r}: files name their tensors alike".format(*collision)
+            "the network has the heads {!r} and {!r}: files use the same tensor names for both".format(*collision)
         )
     tensors = {plain: stored(entry, plain) for entry in entries for plain in entry.theirs}
     for copy in _copies(architecture, parts):

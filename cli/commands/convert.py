@@ -36,7 +36,9 @@ def convert(
     group_size: Annotated[
         int | None, typer.Option(metavar="32|64|128", help="Numbers that share a scale when quantized; by default 64.")
     ] = None,
-    max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="The most data in one file of weights.")] = "5GB",
+    max_shard_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="The maximum size of one file of weights.")
+    ] = "5GB",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier conversion.")] = False,
     revision: Revision = None,
     offline: Offline = False,

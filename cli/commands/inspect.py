@@ -22,7 +22,7 @@ def inspect(
         bool, typer.Option("--tensors", help="Every tensor, instead of one line for all layers.")
     ] = False,
 ) -> None:
-    """Explain a model before it runs: its kind, size, tokenizer, vectors, tasks, and what each tensor becomes.
+    """Describe a model without running it: its kind, size, tokenizer, vectors, tasks, and what each tensor becomes.
 
     Of the weights only the headers are read. Safetensors of a model of the hub that are not in the cache are not
     downloaded.

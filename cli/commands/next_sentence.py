@@ -21,7 +21,7 @@ def next_sentence(
         NoWindow, typer.Option(help="What to do with a pair too long for the model.")
     ] = NoWindow.truncate,
 ) -> None:
-    """Say whether text B follows text A.
+    """Tell whether text B follows text A.
 
     In a file, the pairs are the fields or columns a and b. The score is the probability that B is the next sentence.
 

@@ -18,7 +18,7 @@ def replaced(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
 ) -> None:
-    """Show which tokens of a text look as if they replaced others.
+    """Show which tokens of a text look replaced.
 
     Needs an ELECTRA discriminator. The score is the probability that a token is a replacement.
 

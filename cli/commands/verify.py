@@ -28,7 +28,7 @@ def verify(
         Device, typer.Option(help="Where to compute; auto takes the GPU if there is one.", rich_help_panel="Model")
     ] = Device.auto,
 ) -> None:
-    """Say whether two models agree, and if not, what differs.
+    """Tell whether two models agree, and if not, what differs.
 
     Exit status: 0 if they agree, 1 if they differ, or if one cannot be read: then nothing is on stdout.
 

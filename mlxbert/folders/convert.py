@@ -178,7 +178,9 @@ def _check_result(plan: _Plan, result: Path) -> Verification:
     for difference in found.differences:
         _LOG.warning("%s: the result computes something else: %s", source, difference.text)
     if not computed:
-        _LOG.warning("%s: computes no numbers, nor does the result: their distance is not known", source)
+        _LOG.warning(
+            "%s: computes NaN or infinite numbers, and so does the result: their outputs cannot be compared", source
+        )
     return replace(found, b=str(plan.target))
 
 

@@ -22,8 +22,9 @@ def save(
 ) -> Path:
     """Writes a model as a folder that mlxbert, transformers and sentence-transformers open.
 
-    Weights come from memory; vocabulary, modules, licenses and the model card are copied from the folder that the model
-    was loaded from. Heads that were not loaded are not written. The folder appears when it is complete.
+    Weights come from memory; vocabulary, modules and licenses are copied from the folder that the model was loaded
+    from, and the model card if the heads are the same. Heads that were not loaded are not written. The folder appears
+    when it is complete.
 
     Args:
         model: A model from `load` or `new_model`.
@@ -69,7 +70,9 @@ def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:
     if model.architecture.parts is None:  # a new model has only the vocabulary in common with that folder
         copies.copy_vocabulary(source, inner)
     else:
-        for path in card.read_from(source.path):
+        # A model card describes the heads that the model came with.
+        same_heads = {*model.network.heads} == {*model.architecture.parts} - {"pooler"}
+        for path in card.read_from(source.path) if same_heads else ():
             shutil.copyfile(path, partial / path.name)
         for _ in copies.copy_files(source, partial):
             pass

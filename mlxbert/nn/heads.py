@@ -273,9 +273,10 @@ class Network(nn.Module):
         Their ids are checked, which waits for the device, except inside `mx.compile`, where arrays have no values yet.
 
         Raises:
-            InputError: `input_ids` are not integers (B, L), or an id is not a row of its table: MLX would read past it.
+            InputError: `input_ids` are not integers (B, L), another array has another shape, or an id is not a row of
+                its table: MLX would read past it.
         """
-        _check_inputs(self.encoder.config, input_ids, token_type_ids)
+        _check_inputs(self.encoder.config, input_ids, attention_mask, token_type_ids)
         return self.encoder(
             input_ids,
             attention_mask,
@@ -296,14 +297,17 @@ class Network(nn.Module):
             the discriminator; see the head's class.
 
         Raises:
-            ArgumentError: The network does not have this head.
+            ArgumentError: The network does not have this head, or `inputs` is neither.
+            InputError: An array of the batch is invalid, see `__call__`.
         """
         if head not in self.heads:
             raise ArgumentError(
                 f"head is {head!r:.60}, expected one of this network's: {', '.join(self.heads) or 'it has none'}"
             )
         if isinstance(inputs, Batch):
-            inputs = self.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
+            inputs = self(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
+        if not isinstance(inputs, EncoderOutput):
+            raise ArgumentError(f"inputs are {inputs!r:.60}, expected a Batch or the output of the network")
         return self.heads[head](inputs, self.encoder)
 
 
@@ -313,15 +317,18 @@ def _pooled(output: EncoderOutput) -> mx.array:
     return output.pooler_output
 
 
-def _check_inputs(config: EncoderConfig, input_ids: mx.array, token_type_ids: mx.array | None) -> None:
+def _check_inputs(
+    config: EncoderConfig, input_ids: mx.array, attention_mask: mx.array | None, token_type_ids: mx.array | None
+) -> None:
     """Checks the inputs of `Network.__call__`."""
     integers = isinstance(input_ids, mx.array) and mx.issubdtype(input_ids.dtype, mx.integer) and input_ids.ndim == 2
     if not integers or not input_ids.size:
-        raise InputError("input_ids: expected an array of integers (B, L), neither of them 0")
+        raise InputError("input_ids: expected an mx.array of integers (B, L), not empty")
+    for name, array in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
+        if array is not None and array.shape != input_ids.shape:
+            raise InputError(f"{name}: the shape is {array.shape}, that of input_ids {input_ids.shape}")
     _check_ids("input_ids", input_ids, config.vocab_size, "vocabulary")
     if token_type_ids is not None and config.type_vocab_size:  # a model without segments ignores them
-        if token_type_ids.shape != input_ids.shape:
-            raise InputError(f"token_type_ids have shape {token_type_ids.shape}, input_ids {input_ids.shape}")
         _check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments")
 
 

@@ -105,7 +105,8 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         vectors = np.array(self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0))
         if not np.isfinite(vectors).all():
             raise MlxbertError(
-                "the model computed vectors that are not finite (NaN or infinite)", hint="try --dtype float32"
+                "the model computed vectors that are not finite (NaN or infinite)",
+                hint="load it with dtype='float32'; weights that are not finite do this, too",
             )
         return list(vectors)
 

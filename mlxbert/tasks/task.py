@@ -204,6 +204,7 @@ def check_finite(scores: list[float]) -> list[float]:
     """
     if not all(map(math.isfinite, scores)):
         raise MlxbertError(
-            "the model computed scores that are not finite (NaN or infinite)", hint="try --dtype float32"
+            "the model computed scores that are not finite (NaN or infinite)",
+            hint="load it with dtype='float32'; weights that are not finite do this, too",
         )
     return scores

@@ -2,14 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mlxbert.config import Labels
 from mlxbert.device import nn
-from mlxbert.nn.heads import HEADS
-from mlxbert.weights.build import new_network
+from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import read_architecture
 from tests.helpers.frozen import GOLDENS
@@ -75,8 +74,7 @@ def test_every_family_has_its_own_places_and_rates(family: str, given: Rates, ex
     values = json.loads((GOLDENS / family / "Model.json").read_text(encoding="utf-8"))["config"]
     architecture = read_architecture(ConfigJson(Path("config.json"), values | given))
     heads = [part for part in architecture.family.parts if part in HEADS]
-    labels = Labels(("no", "yes"), None)
-    network = new_network(architecture, {head: labels if HEADS[head].labelled else None for head in heads})
+    network = Network(replace(architecture.config, pooler="pooler" in architecture.family.parts), heads)
     found: dict[str, set[float]] = {}
     for path, module in network.named_modules():
         if isinstance(module, nn.Dropout) and module._p_1 < 1:

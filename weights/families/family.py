@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlxbert.config import (
+    PROBLEM_TYPES,
     Absolute,
     Dropout,
     EncoderConfig,
@@ -22,7 +23,6 @@ from mlxbert.weights.keymap import Table
 
 MIN_EPS, MAX_DROPOUT = 1e-30, 0.999999  # MLX accepts no norm with eps 0 and no dropout of 1
 GELU_MASKED_LM = Transform("gelu", norm=True)  # masked-word heads that ignore hidden_act
-PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
 
 @dataclass(frozen=True)
