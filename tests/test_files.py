@@ -54,5 +54,5 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_not_ours(
             (folder / "lock").touch()
 
     monkeypatch.setattr("fcntl.flock", finish_first)
-    with pytest.raises(ArgumentError, match=r"x\.partial: another run is working on it"):
+    with pytest.raises(ArgumentError, match=r"x\.partial.*another"):
         acquire_lock(folder / "lock", "run")

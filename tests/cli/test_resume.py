@@ -85,7 +85,7 @@ def test_the_work_of_another_command_is_refused_and_kept(tmp_path: Path) -> None
 def test_two_runs_at_once_do_not_destroy_each_other(tmp_path: Path) -> None:
     with FileOutput(tmp_path / "x.jsonl", FILE, overwrite=False) as first:
         first.write(result(0))
-        with pytest.raises(ArgumentError, match="another run is working on it"):
+        with pytest.raises(ArgumentError, match="another"):
             finish(tmp_path / "x.jsonl", FILE, 5)
     assert (tmp_path / "x.jsonl").read_text().count("\n") == 1
 
