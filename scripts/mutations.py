@@ -1,586 +1,397 @@
-"""Breaks the code in a copy of the repository, one line at a time, and shows which test notices.
+"""Makes known mistakes in copies of the source, one at a time, and shows the test that catches each.
 
-`python scripts/mutations.py [NAME…]`: the exit status is the number of mutations that no test caught.
+`python scripts/mutations.py [NAME…]`: the exit status is the number of mistakes that no test caught.
 """
 
 import argparse
 import os
+import queue
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from family_mutations import FAMILY_MUTATIONS
-from reading_mutations import READING_MUTATIONS
-from writing_mutations import WRITING_MUTATIONS
-
 ROOT = Path(__file__).parents[1]
+COPIED = ("mlxbert", "cli", "weights", "tests", "pyproject.toml")
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A mistake somebody could make; `only` is the `-k` of pytest, for what would take long otherwise."""
+    """A mistake that somebody has made, here or in another project.
+
+    Attributes:
+        name: The mistake.
+        file: Where it is made.
+        old: What stands there, once.
+        new: What the mistake makes of it.
+        test: The test that must fail: a file, two colons, a function, perhaps parameters in brackets.
+    """
 
     name: str
     file: str
     old: str
     new: str
-    tests: str
-    only: str = ""
+    test: str
 
 
-_PARITY = "tests/nn/test_parity_goldens.py"
-_EMBED, _OPTIONS = "tests/tasks/test_embed.py", "tests/tasks/test_embed_options.py"
-_FOLDERS = "tests/weights/test_sentence_transformers.py"
-_HEADERS = "tests/weights/hub/test_headers.py"
-_CLASSES, _FILLS = "tests/weights/tokenizers/test_classes.py", "tests/tasks/test_fill_mask_spelling.py"
+_GOLDENS = "tests/nn/test_parity_goldens.py::test_outputs_equal_those_of_transformers"
+_TRAPS, _TRAINING = "tests/nn/test_traps.py", "tests/nn/test_training_mode.py"
+_CHECKPOINT, _TOKENIZER = "tests/weights/test_checkpoint.py", "tests/text/test_tokenizer.py"
+_DROPOUT = "tests/nn/test_dropout.py::test_every_family_has_its_own_places_and_rates"
+
 MUTATIONS = (
-    Mutation("layer_norm_eps forgotten", "mlxbert/nn/blocks.py", ", eps=config.layer_norm_eps", "", _PARITY),
-    Mutation("biases of norms forgotten", "mlxbert/nn/blocks.py", ", bias=config.biases.norm", "", _PARITY),
+    # Positions, segments and padding.
     Mutation(
-        "norm of the head forgotten", "mlxbert/nn/heads.py", 'self.norm(x) if "norm" in self else x', "x", _PARITY
+        "RoBERTa's positions start at 0",
+        "weights/families/roberta.py",
+        "read_absolute(config, pad + 1)",
+        "read_absolute(config)",
+        f"{_TRAPS}::test_embeddings_are_those_made_by_hand[roberta]",
     ),
-    Mutation("mask ignored", "mlxbert/nn/encoder.py", "Context(mask, output", "Context(None, output", _PARITY),
-    Mutation("segments ignored", "mlxbert/nn/encoder.py", "if token_type_ids is None else", "if True else", _PARITY),
     Mutation(
-        "segment 0 not added when no ids are given",
+        "segment 0 is not added when there are no segment ids",
         "mlxbert/nn/encoder.py",
         "self.token_type.weight[0] if",
-        "0.0 if",
-        _PARITY,
+        "0 if",
+        f"{_TRAPS}::test_embeddings_are_those_made_by_hand[bert]",
     ),
     Mutation(
-        "positions from 1",
-        "mlxbert/nn/encoder.py",
-        "self.position.weight[: input_ids.shape[1]]",
-        "self.position.weight[1 : 1 + input_ids.shape[1]]",
-        _PARITY,
-    ),
-    Mutation("gelu by tanh", "mlxbert/nn/activations.py", '"gelu": gelu,', '"gelu": gelu_tanh,', _PARITY),
-    Mutation(
-        "hidden_act ignored", "mlxbert/nn/activations.py", "ACTIVATIONS[name]\n", 'ACTIVATIONS["gelu"]\n', _PARITY
+        "the second text of a pair has segment 0",
+        "weights/tokenizers/classes.py",
+        '["$B:1", f"{sep[0]}:1"]',
+        '["$B:0", f"{sep[0]}:0"]',
+        f"{_TOKENIZER}::test_a_pair_has_segments_and_both_separators",
     ),
     Mutation(
-        "scale of attention", "mlxbert/nn/attention.py", "math.sqrt(config.head_size)", "config.head_size", _PARITY
-    ),
-    Mutation(
-        "residual forgotten",
-        "mlxbert/nn/blocks.py",
-        "self.attention_norm(x + self.dropout(attended))",
-        "self.attention_norm(self.dropout(attended))",
-        _PARITY,
-    ),
-    Mutation(
-        "bias of the decoder forgotten",
-        "mlxbert/nn/heads.py",
-        "logits + self.bias if",
-        "logits if",
-        _PARITY,
-    ),
-    Mutation("pooler of the last token", "mlxbert/nn/encoder.py", "hidden[:, 0]", "hidden[:, -1]", _PARITY),
-    Mutation(
-        "pooler without tanh",
-        "mlxbert/nn/encoder.py",
-        "mx.tanh(self.dense(hidden[:, 0]))",
-        "self.dense(hidden[:, 0])",
-        _PARITY,
-    ),
-    Mutation("q and k swapped", "weights/families/bert.py", '"attention.self.query"', '"attention.self.key"', _PARITY),
-    Mutation(
-        "-inf where nothing may be seen",
+        "masked scores are -inf",
         "mlxbert/nn/kernels.py",
         "mx.finfo(mx.float32).min",
         "-mx.inf",
-        "tests/nn/test_kernels.py",
+        "tests/nn/test_kernels.py::test_a_row_that_may_see_nothing_gives_no_nan",
+    ),
+    # Layers and heads.
+    Mutation(
+        "gelu_new is computed as gelu",
+        "mlxbert/nn/activations.py",
+        '"gelu_new": gelu_tanh',
+        '"gelu_new": gelu',
+        "tests/nn/test_parity_goldens.py::test_activations_equal_those_of_transformers[gelu_new]",
     ),
     Mutation(
-        "no rest after the whole part of an exponent",
-        "mlxbert/nn/kernels.py",
-        "_polynomial(_EXP2, fraction)",
-        "_polynomial(_EXP2, 0 * fraction)",
-        "tests/nn/test_kernels.py",
+        "layer_norm_eps is ignored",
+        "mlxbert/nn/blocks.py",
+        "eps=config.layer_norm_eps, ",
+        "",
+        f"{_TRAPS}::test_layer_norm_eps_reaches_every_norm[bert-Model]",
     ),
     Mutation(
-        "untied decoder accepted",
-        "weights/build.py",
-        'if "masked_lm" in parts:',
-        "if False:",
-        "tests/weights/test_checkpoint.py",
+        "RoBERTa's masked-word head follows hidden_act",
+        "weights/families/roberta.py",
+        "masked_lm=GELU_MASKED_LM",
+        'masked_lm=Transform(config.string("hidden_act"), norm=True)',
+        f"{_GOLDENS}[roberta, other activation ForMaskedLM-float32]",
     ),
     Mutation(
-        "gamma and beta unknown",
-        "weights/families/bert.py",
-        r'{r"\.gamma$": ".weight", r"\.beta$": ".bias"}',
-        "{}",
-        "tests/weights/test_checkpoint.py",
+        "RoBERTa's classifier has gelu",
+        "weights/families/roberta.py",
+        'classifier=Transform("tanh")',
+        'classifier=Transform("gelu")',
+        f"{_GOLDENS}[roberta ForSequenceClassification-float32]",
     ),
     Mutation(
-        "unknown tensors skipped",
-        "weights/checkpoint.py",
-        "    if unknown:\n",
-        "    if False:\n",
-        "tests/weights/test_checkpoint.py",
+        "the bias of the decoder is not added",
+        "mlxbert/nn/heads.py",
+        'logits + self.bias if "bias" in self else logits',
+        "logits",
+        f"{_GOLDENS}[bert ForMaskedLM-float32]",
     ),
     Mutation(
-        "maximum over padding too",
-        "mlxbert/nn/pooling.py",
-        "mx.where(real > 0, hidden, -mx.inf)",
-        "(hidden * real)",
-        "tests/nn/test_pooling.py",
-    ),
-    Mutation(
-        "mean over padding too",
-        "mlxbert/nn/pooling.py",
-        "(hidden * real).sum(axis=1) / real.sum(axis=1)",
-        "hidden.mean(axis=1)",
-        "tests/nn/test_pooling.py",
-    ),
-    Mutation(
-        "order of a batch lost",
-        "mlxbert/text/batch.py",
-        "zip(group, compute",
-        "zip(sorted(group), compute",
-        "tests/text/test_batch.py",
-    ),
-    Mutation(
-        "padding on the left",
-        "mlxbert/text/batch.py",
-        "row + [fill] * (length - len(row))",
-        "[fill] * (length - len(row)) + row",
-        "tests/text/test_batch.py",
-    ),
-    Mutation(
-        "second text in segment 0",
-        "weights/tokenizers/classes.py",
-        '["$B:1", f"{sep[0]}:1"] if',
-        '["$B:0", f"{sep[0]}:0"] if',
-        "tests/weights/tokenizers/test_files.py",
-    ),
-    Mutation(
-        "saved truncation kept",
-        "weights/tokenizers/files.py",
-        "tokenizer.no_truncation()",
-        "None",
-        "tests/weights/tokenizers/test_files.py",
-    ),
-    Mutation("segments for RoBERTa", "weights/tokenizers/classes.py", "kind.segments else", "True else", _CLASSES),
-    Mutation("mask keeps the space before it", "weights/tokenizers/settings.py", "lstrip=lstrip, ", "", _CLASSES),
-    Mutation(
-        "merges with # skipped",
-        "weights/tokenizers/vocab.py",
-        'number == 1 and line.startswith("#version")',
-        'line.startswith("#")',
-        _CLASSES,
-    ),
-    Mutation(
-        "ids of XLM-R not shifted", "weights/tokenizers/pieces.py", '"sep", "unk"), 3)', '"sep", "unk"), 4)', _CLASSES
-    ),
-    Mutation(
-        "symbols without their score",
-        "weights/tokenizers/pieces.py",
-        "if kind == USER_DEFINED else score",
-        "if False else score",
-        _CLASSES,
-    ),
-    Mutation(
-        "table of replacements left out", "weights/tokenizers/pieces.py", "if model.charsmap:", "if False:", _CLASSES
-    ),
-    Mutation("pairs merged in any order", "weights/tokenizers/pieces.py", "((-score, ", "((0, ", _CLASSES),
-    Mutation(
-        "a piece beyond the end of the file",
-        "weights/formats/protobuf.py",
-        "number == 0 or at + size > end",
-        "number == 0",
-        "tests/weights/tokenizers/test_sentencepiece.py",
-    ),
-    Mutation("word glued to the one before", "mlxbert/text/tokenizer.py", "left + gap + word", "left + word", _FILLS),
-    Mutation(
-        "continuation behind a space",
-        "mlxbert/text/tokenizer.py",
-        "left.rstrip() if self._mask_hides_space",
-        "left if True",
-        _FILLS,
-    ),
-    Mutation(
-        "mask with its space", "mlxbert/tasks/fill_mask.py", "start + len(around)", "start + 0 * len(around)", _FILLS
-    ),
-    Mutation(
-        "look-alike read",
-        "weights/tokenizers/files.py",
-        "if name in REFUSED:",
-        "if False:",
-        "tests/weights/tokenizers/test_files.py",
-    ),
-    Mutation(
-        "offset off by one",
-        "mlxbert/text/tokenizer.py",
-        "raw.offsets,",
-        "[(a, b - 1) for a, b in raw.offsets],",
-        "tests/text/test_tokenizer.py",
-    ),
-    Mutation(
-        "windows without overlap",
-        "mlxbert/text/tokenizer.py",
-        "room - stride)",
-        "room)",
-        "tests/text/test_tokenizer.py",
-    ),
-    Mutation(
-        "scores over the targets alone",
-        "mlxbert/tasks/fill_mask.py",
-        "scores = scores[:, mx.array(chosen)]",
-        "scores = scores[:, mx.array(chosen)] / scores[:, mx.array(chosen)].sum(axis=-1, keepdims=True)",
-        "tests/tasks/test_fill_mask.py",
-    ),
-    Mutation(
-        "probabilities added up in order",
+        "the probabilities of a vocabulary are summed in order",
         "mlxbert/nn/heads.py",
         "return shares / total",
         "return mx.softmax(wide, axis=-1)",
-        "tests/nn/test_kernels.py",
+        "tests/nn/test_kernels.py::test_probabilities_of_a_vocabulary_add_up_to_one_beside_a_likely_word",
     ),
     Mutation(
-        "class 1 says next",
+        "class 1 means that the second text follows",
         "mlxbert/tasks/next_sentence.py",
         "scores[:, 0]",
         "scores[:, 1]",
-        "tests/tasks/test_next_sentence.py",
+        "tests/tasks/test_next_sentence.py::test_the_score_is_the_share_of_class_zero",
     ),
     Mutation(
-        "a part of an output taken for the whole",
+        "ids that are not in the vocabulary are accepted",
+        "mlxbert/nn/heads.py",
+        "if not 0 <= low <= high < rows:",
+        "if False:",
+        f"{_TRAINING}::test_ids_from_outside_are_still_checked",
+    ),
+    # Names and data of tensors.
+    Mutation(
+        "gamma and beta are unknown",
+        "weights/families/tables.py",
+        r'{r"\.gamma$": ".weight", r"\.beta$": ".bias"}',
+        "{}",
+        f"{_CHECKPOINT}::test_every_spelling_of_the_names_loads_the_same_weights[old]",
+    ),
+    Mutation(
+        "the prefix of names is not removed",
+        "weights/checkpoint.py",
+        "name = name.removeprefix(prefix)",
+        "pass",
+        f"{_CHECKPOINT}::test_every_spelling_of_the_names_loads_the_same_weights[prefix]",
+    ),
+    Mutation(
+        "the buffer of position ids is taken for a weight",
+        "weights/families/tables.py",
+        "(position_ids|token_type_ids)",
+        "(token_type_ids)",
+        f"{_CHECKPOINT}::test_buffers_and_heads_of_other_tasks_are_listed_as_not_used",
+    ),
+    Mutation(
+        "unknown tensors are skipped",
+        "weights/checkpoint.py",
+        "    if unknown:\n",
+        "    if False:\n",
+        f"{_CHECKPOINT}::test_a_tensor_that_no_table_knows_is_refused_by_name",
+    ),
+    Mutation(
+        "a decoder that differs from the word embeddings is accepted",
+        "weights/build.py",
+        'if "masked_lm" in parts:',
+        "if False:",
+        f"{_CHECKPOINT}::test_copies_that_differ_are_refused_by_name",
+    ),
+    Mutation(
+        "queries and keys are swapped",
+        "weights/families/tables.py",
+        '"attention.self.query"),\n    same("attention.key", "attention.self.key")',
+        '"attention.self.key"),\n    same("attention.key", "attention.self.query")',
+        f"{_GOLDENS}[bert Model-float32]",
+    ),
+    Mutation(
+        "a fused matrix is split in the wrong order",
+        "weights/keymap.py",
+        "mx.split(arrays[0], count, axis=0)",
+        "mx.split(arrays[0], count, axis=0)[::-1]",
+        f"{_GOLDENS}[modernbert Model-float32]",
+    ),
+    Mutation(
+        "TensorFlow's kernels are not transposed",
+        "weights/formats/tensorflow/reader.py",
+        "array.T if is_transposed(name) else array",
+        "array",
+        "tests/weights/formats/test_tensorflow.py::test_names_shapes_and_numbers_are_those_of_the_model",
+    ),
+    Mutation(
+        "the offsets of quantized groups are ignored",
+        "weights/formats/quantized.py",
+        "mx.dequantize(packed, scales, biases,",
+        "mx.dequantize(packed, scales, 0 * biases,",
+        "tests/weights/formats/test_quantized.py::test_packed_and_expanded_give_the_same_numbers[4-bert]",
+    ),
+    Mutation(
+        "numbers too large for float16 are written as infinity",
+        "weights/save.py",
+        "if lost.any().item():",
+        "if False:",
+        "tests/folders/test_convert.py::test_a_number_that_float16_does_not_hold_is_refused",
+    ),
+    # Texts, offsets and batches.
+    Mutation(
+        "a longer text is truncated silently",
+        "mlxbert/text/tokenizer.py",
+        'overflow: str = "error") -> Encoding:',
+        'overflow: str = "truncate") -> Encoding:',
+        f"{_TOKENIZER}::test_a_text_of_exactly_the_longest_length_fits_and_one_token_more_does_not",
+    ),
+    Mutation(
+        "offsets end one character early",
+        "mlxbert/text/tokenizer.py",
+        "Pieces(ids, raw.offsets,",
+        "Pieces(ids, [(start, end - 1) for start, end in raw.offsets],",
+        f"{_TOKENIZER}::test_offsets_count_code_points",
+    ),
+    Mutation(
+        "windows do not overlap",
+        "mlxbert/text/tokenizer.py",
+        "room - stride)",
+        "room)",
+        f"{_TOKENIZER}::test_windows_cover_every_token_and_overlap_by_the_stride",
+    ),
+    Mutation(
+        "a filled mask replaces the space before it",
+        "mlxbert/tasks/fill_mask.py",
+        "start + len(span) - len(span.lstrip())",
+        "start",
+        "tests/tasks/test_fill_mask_spelling.py::test_a_mask_whose_offsets_include_spaces_does_not_include_them",
+    ),
+    Mutation(
+        "the results of a batch lose their order",
+        "mlxbert/tasks/runner.py",
+        "zip(group, compute(",
+        "zip(sorted(group), compute(",
+        "tests/tasks/test_runner.py::test_results_come_in_the_order_of_the_inputs",
+    ),
+    # Vectors.
+    Mutation(
+        "the mean includes padding",
+        "mlxbert/nn/pooling.py",
+        "(hidden * real).sum(axis=1) / real.sum(axis=1)",
+        "hidden.mean(axis=1)",
+        "tests/nn/test_pooling.py::test_pooling_is_what_its_name_says",
+    ),
+    Mutation(
+        "the maximum includes zeros for padding",
+        "mlxbert/nn/pooling.py",
+        "mx.where(real > 0, hidden, -mx.inf)",
+        "(hidden * real)",
+        "tests/nn/test_pooling.py::test_pooling_is_what_its_name_says",
+    ),
+    Mutation(
+        "every model is mean-pooled",
+        "weights/sentence_transformers.py",
+        "replace(config, poolings=poolings, ",
+        "replace(config, ",
+        "tests/weights/test_sentence_transformers.py::test_settings_of_the_model_are_read",
+    ),
+    # Runs.
+    Mutation(
+        "NaN is returned as a score",
+        "mlxbert/tasks/task.py",
+        "if not all(map(math.isfinite, scores)):",
+        "if False:",
+        "tests/tasks/test_fill_mask.py::test_scores_that_are_no_numbers_are_an_error",
+    ),
+    Mutation(
+        "a half-written folder looks finished",
+        "mlxbert/folders/convert.py",
+        "save.write_config(checkpoint, view / inner,",
+        "save.write_config(checkpoint, partial / inner,",
+        "tests/folders/test_convert.py::test_nothing_looks_finished_while_it_is_measured",
+    ),
+    Mutation(
+        "the parts of another run are resumed",
         "cli/output/file.py",
         "if not useless and found != wanted:",
         "if False:",
-        "tests/cli/test_output.py",
+        "tests/cli/test_resume.py::test_the_work_of_another_command_is_refused_and_kept",
+    ),
+    # Training.
+    Mutation(
+        "tasks compute with dropout",
+        "mlxbert/tasks/task.py",
+        "    network.eval()\n",
+        "    pass\n",
+        "tests/tasks/test_task.py::test_tasks_compute_in_evaluation_mode[embed]",
     ),
     Mutation(
-        "prompt one token shorter",
-        "mlxbert/text/tokenizer.py",
-        "return before + len(self._split(prompt))",
-        "return before - 1 + len(self._split(prompt))",
-        _OPTIONS,
+        "DistilBERT has dropout after its attention",
+        "weights/families/distilbert.py",
+        "replace(dropout, attention_output=0.0)",
+        "dropout",
+        _DROPOUT,
     ),
     Mutation(
-        "prompt pooled in any case",
-        "mlxbert/nn/embedder.py",
-        "skip = 0 if self.config.include_prompt else skip",
-        "skip = 0",
-        _OPTIONS,
+        "heads ignore classifier_dropout",
+        "weights/families/family.py",
+        'rate = read_rate(config, "classifier_dropout", read_rate(config, "hidden_dropout_prob", hidden))',
+        'rate = read_rate(config, "hidden_dropout_prob", hidden)',
+        _DROPOUT,
     ),
     Mutation(
-        "prompt left out in any case",
-        "mlxbert/nn/embedder.py",
-        "skip = 0 if self.config.include_prompt else skip",
-        "skip = skip",
-        _OPTIONS,
+        "a new head keeps the labels of another one",
+        "weights/build.py",
+        "labels = given or labels",
+        "labels = labels or given",
+        "tests/folders/test_save.py::test_a_head_with_other_labels_replaces_the_old_one",
     ),
     Mutation(
-        "include_prompt not read",
-        "weights/sentence_transformers.py",
-        'include_prompt=settings.flag("include_prompt", default=True)',
-        "include_prompt=True",
-        _FOLDERS,
-    ),
-    Mutation(
-        "prompt in the first window only",
-        "mlxbert/text/tokenizer.py",
-        "head.then(run.cut(start, start + room))",
-        "(head if start == 0 else run.cut(0, 0)).then(run.cut(start, start + room))",
-        _EMBED,
-    ),
-    Mutation(
-        "windows count alike",
-        "mlxbert/tasks/embed.py",
-        "weights=[len(window) - around for window in windows]",
-        "weights=None",
-        _EMBED,
-    ),
-    Mutation(
-        "special tokens counted in windows",
-        "mlxbert/tasks/embed.py",
-        "len(window) - around for window",
-        "len(window) for window",
-        _EMBED,
-    ),
-    Mutation(
-        "mean of windows not of unit length", "mlxbert/tasks/embed.py", "if plan.embedder.unit:", "if False:", _EMBED
-    ),
-    Mutation(
-        "cut vectors taken for unit vectors",
-        "mlxbert/nn/embedder.py",
-        "(ends and not self._cut)",
-        "ends",
-        _EMBED,
-    ),
-    Mutation(
-        "cls of token 0 whatever is left out",
-        "mlxbert/nn/pooling.py",
-        "first = real.argmax(axis=1)",
-        "first = 0 * real.argmax(axis=1)",
-        "tests/nn/test_pooling.py",
-    ),
-    Mutation(
-        "last token of the batch",
-        "mlxbert/nn/pooling.py",
-        "(real * mx.arange(hidden.shape[1])[None, :, None]).argmax(axis=1)",
-        "(0 * real + mx.arange(hidden.shape[1])[None, :, None]).argmax(axis=1)",
-        "tests/nn/test_pooling.py",
-    ),
-    Mutation(
-        "places counted from the end of the prompt",
-        "mlxbert/nn/pooling.py",
-        "weights = real * mx.arange(1, hidden.shape[1] + 1, dtype=mx.float32)[None, :, None]",
-        "weights = real * real.cumsum(axis=1)",
-        "tests/nn/test_pooling.py",
-    ),
-    Mutation("one token more left out", "mlxbert/nn/pooling.py", ">= skip)", ">  skip)", "tests/nn/test_pooling.py"),
-    Mutation(
-        "attention of an earlier layer",
-        "mlxbert/nn/pooling.py",
-        "output.attentions[-1]",
-        "output.attentions[0]",
-        "tests/nn/test_pooling.py",
-    ),
-    Mutation(
-        "Normalize forgotten",
-        "mlxbert/nn/embedder.py",
-        "return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), SMALLEST_NORM)",
-        "return x",
-        _FOLDERS,
-    ),
-    Mutation(
-        "normalized before it is cut",
-        "mlxbert/nn/embedder.py",
-        "        x = x[:, : self.config.dimensions]\n        return Normalize()(x) if self.config.normalize else x",
-        "        x = Normalize()(x) if self.config.normalize else x\n        return x[:, : self.config.dimensions]",
-        _OPTIONS,
-    ),
-    Mutation(
-        "normalize=False without effect",
-        "mlxbert/nn/embedder.py",
-        "while normalize is False and layers",
-        "while False and layers",
-        _OPTIONS,
-    ),
-    Mutation(
-        "bias of Dense ignored",
-        "weights/sentence_transformers.py",
-        'config.flag("bias", default=True)',
-        "False",
-        _FOLDERS,
-    ),
-    Mutation(
-        "activation of Dense ignored",
-        "mlxbert/nn/embedder.py",
-        "activate(self.activation, self.linear(x))",
-        'activate("tanh", self.linear(x))',
-        _FOLDERS,
-    ),
-    Mutation("residual of Dense ignored", "mlxbert/nn/embedder.py", "if not self.adds:", "if True:", _FOLDERS),
-    Mutation(
-        "projection of the residual ignored",
-        "weights/sentence_transformers.py",
-        'config.flag("use_residual", default=False)',
-        "False",
-        _FOLDERS,
-    ),
-    Mutation(
-        "eps of LayerNorm",
-        "weights/sentence_transformers.py",
-        "_LAYER_NORM_EPS = 1e-5",
-        "_LAYER_NORM_EPS = 1e-12",
-        _FOLDERS,
-    ),
-    Mutation(
-        "poolings in another order",
-        "mlxbert/nn/embedder.py",
-        "for mode in self.config.poolings]",
-        "for mode in sorted(self.config.poolings)]",
-        _EMBED,
-    ),
-    Mutation(
-        "truncate_dim ignored",
-        "weights/sentence_transformers.py",
-        "default_prompt_name=default, dimensions=dimensions)",
-        "default_prompt_name=default)",
-        _OPTIONS,
-    ),
-    Mutation(
-        "default prompt ignored",
-        "mlxbert/tasks/embed.py",
-        "name = default if name is None else name",
-        "name = None if name is None else name",
-        _OPTIONS,
-    ),
-    Mutation("max_seq_length ignored", "mlxbert/model.py", "max_length=embedder.config.max_length, ", "", _OPTIONS),
-    Mutation(
-        "max_seq_length beyond the positions",
-        "mlxbert/text/tokenizer.py",
-        "min(max_length, self._limit)",
-        "max_length",
-        _OPTIONS,
-    ),
-    Mutation("do_lower_case ignored", "mlxbert/model.py", ", lower_case=embedder.config.lower_case", "", _OPTIONS),
-    Mutation(
-        "a config.json that holds a version alone taken for a checkpoint",
-        "weights/sentence_transformers.py",
-        '.keys() != {"__version__"}',
-        ".keys() != set()",
-        _FOLDERS,
-    ),
-    Mutation("modules outside the folder", "weights/hub/files.py", '".." in path.split("/")', "False", _FOLDERS),
-    Mutation(
-        "modules of anybody",
-        "weights/sentence_transformers.py",
-        "not kind.startswith(_NAMESPACE) or name",
+        "the seed of new weights is ignored",
+        "mlxbert/nn/initialize.py",
+        'f"{seed} {name}"',
         "name",
-        _FOLDERS,
+        "tests/nn/test_initialize.py::test_a_weight_depends_on_the_seed_and_its_name_alone",
     ),
     Mutation(
-        "tensors too many in a module",
-        "weights/sentence_transformers.py",
-        "sorted(found.keys() | expected.keys())",
-        "sorted(expected.keys())",
-        "tests/weights/test_sentence_transformers_refused.py",
+        "training leaves BLAS on one thread",
+        "mlxbert/nn/encoder.py",
+        "cpu_streams(1 if self.training else input_ids.shape[0])",
+        "cpu_streams(input_ids.shape[0])",
+        f"{_TRAINING}::test_training_gives_blas_its_threads_back",
     ),
     Mutation(
-        "padding pooled",
-        "mlxbert/tasks/embed.py",
-        "plan.embedder(output, batch.attention_mask,",
-        "plan.embedder(output, None,",
-        _EMBED,
+        "mx.compile fails on the check of ids",
+        "mlxbert/nn/heads.py",
+        "except ValueError:",
+        "except KeyError:",
+        f"{_TRAINING}::test_a_compiled_network_gives_the_same",
     ),
-    Mutation(
-        "vectors in the order of the batches",
-        "mlxbert/text/batch.py",
-        "return [results[number] for number in range(len(encodings))]",
-        "return list(results.values())",
-        _EMBED,
-    ),
-    Mutation("NaN let through", "mlxbert/tasks/embed.py", "if not np.isfinite(vectors).all():", "if False:", _OPTIONS),
-    Mutation(
-        "an iterator on another thread",
-        "mlxbert/tasks/embed.py",
-        '        model.require("embed")  # again',
-        "        pass  # again",
-        _OPTIONS,
-    ),
-    Mutation(
-        "the furthest kept",
-        "mlxbert/tasks/similarity.py",
-        "heapq.heappushpop(best, entry)",
-        "best[0] = entry",
-        "tests/tasks/test_similarity.py",
-    ),
-    Mutation(
-        "of texts equally near the last",
-        "mlxbert/tasks/similarity.py",
-        "(score, -index, found.text",
-        "(score, index, found.text",
-        "tests/tasks/test_similarity.py",
-    ),
-    Mutation(
-        "dot products for cosines",
-        "mlxbert/tasks/similarity.py",
-        'options["normalize"] = True',
-        "pass",
-        "tests/tasks/test_similarity.py",
-    ),
-    Mutation("inspect downloads weights", "weights/hub/headers.py", "if not holds_weights(file)", "if True", _HEADERS),
-    Mutation(
-        "more than the header asked for",
-        "weights/hub/headers.py",
-        "{first + count - 1}",
-        "{first + count - 1 + first * 100}",
-        _HEADERS,
-    ),
-    Mutation(
-        "the whole file taken for a part",
-        "weights/hub/headers.py",
-        "response.status_code != _PARTIAL",
-        "False",
-        _HEADERS,
-    ),
-    Mutation(
-        "an inspected commit passes for a whole one",
-        "weights/source.py",
-        "if not snapshot.is_usable():",
-        "if False:",
-        _HEADERS,
-    ),
-    Mutation(
-        "headers of the hub not checked to the end",
-        "weights/formats/safetensors.py",
-        "if place != total - 8 - length:",
-        "if False:",
-        _HEADERS,
-    ),
-    Mutation(
-        "limit of the tokenizer not told",
-        "mlxbert/folders/inspect.py",
-        '"tokenizer": files.max_length}',
-        '"tokenizer": None}',
-        "tests/folders/test_inspect.py",
-    ),
-    Mutation(
-        "shapes of tensors not compared",
-        "weights/validate.py",
-        "if array.shape != arrays[name].shape:",
-        "if False:",
-        "tests/folders/test_inspect.py",
-    ),
-    *(Mutation(*row) for row in (*FAMILY_MUTATIONS, *READING_MUTATIONS, *WRITING_MUTATIONS)),
 )
 
 
-def first_failure(mutation: Mutation, folder: Path) -> str | None:
-    """The first test that fails with the mutation in place, `None` if all pass."""
+def run(folder: Path, *tests: str) -> subprocess.CompletedProcess[str]:
+    """Runs tests in a copy of the source, up to the first failure."""
+    options = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-m", ""]
+    command = [sys.executable, "-B", "-m", "pytest", *options, *tests]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+
+
+def check(mutation: Mutation, folder: Path) -> tuple[bool, str]:
+    """Whether the mistake goes unnoticed, and what the tests say."""
     path = folder / mutation.file
     original = path.read_text(encoding="utf-8")
-    assert mutation.old in original, f"{mutation.name}: {mutation.old!r} is not in {mutation.file}"
+    assert original.count(mutation.old) == 1, f"{mutation.name}: {mutation.file} has to hold {mutation.old!r} once"
     path.write_text(original.replace(mutation.old, mutation.new), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-B",
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "--no-header",
-        "-p",
-        "no:cacheprovider",
-        mutation.tests,
-        *(["-k", mutation.only] if mutation.only else []),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+        done = run(folder, mutation.test)
     finally:
         path.write_text(original, encoding="utf-8")
-    found = re.search(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", done.stdout, flags=re.MULTILINE)
-    return found[1] if found and done.returncode == 1 else None  # 2 to 5: pytest itself could not run
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", done.stdout, flags=re.MULTILINE)
+    if done.returncode == 1 and failed:  # 2 to 5: pytest itself could not run
+        return False, failed[1]
+    if done.returncode == 0 and not re.search(r"\d passed", done.stdout):
+        return False, f"skipped on this machine: {mutation.test}"
+    return True, f"NOT CAUGHT\n{done.stdout}{done.stderr}"
 
 
 def main() -> int:
-    """Prints a line per mutation; returns how many went unnoticed."""
+    """Prints a line per mistake; returns how many went unnoticed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     names = parser.parse_args().names
-    missed = 0
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "copy"
-        ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "build", "*.egg-info")
-        shutil.copytree(ROOT, folder, symlinks=True, ignore=ignored)
-        for mutation in MUTATIONS:
-            if not names or mutation.name in names:
-                caught = first_failure(mutation, folder)
-                missed += caught is None
-                print(f"{mutation.name}: {caught or 'NOT CAUGHT'}", flush=True)
-    return missed
+    chosen = [mutation for mutation in MUTATIONS if not names or mutation.name in names]
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    folders: queue.Queue[Path] = queue.Queue()
+
+    def timed(mutation: Mutation) -> bool:
+        folder, start = folders.get(), time.monotonic()
+        missed, said = check(mutation, folder)
+        folders.put(folder)
+        print(f"{time.monotonic() - start:5.1f} s  {mutation.name}: {said}", flush=True)
+        return missed
+
+    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(workers + 1) as threads:
+        for number in range(workers + 1):
+            for name in COPIED:
+                source, target = ROOT / name, Path(temporary, str(number), name)
+                target.parent.mkdir(exist_ok=True)
+                if source.is_dir():
+                    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    shutil.copy(source, target)
+            folders.put(target.parent)
+        unchanged = threads.submit(run, folders.get(), *dict.fromkeys(mutation.test for mutation in chosen))
+        missed = sum(threads.map(timed, chosen))
+        if unchanged.result().returncode:
+            print(f"without any mistake:\n{unchanged.result().stdout}")
+        return missed + (unchanged.result().returncode != 0)
 
 
 if __name__ == "__main__":

@@ -174,14 +174,15 @@ def test_the_package_list_is_that_of_the_folders() -> None:
         assert (ROOT / "mlxbert" / package).resolve() == ROOT / package
 
 
-def test_every_mutation_still_finds_its_line() -> None:
+def test_every_mutation_finds_its_line_and_its_test() -> None:
     listed = runpy.run_path(str(ROOT / "scripts" / "mutations.py"))["MUTATIONS"]
-    assert len(listed) > 20
+    assert len(listed) == len({mutation.name for mutation in listed}) >= 40
     for mutation in listed:
         text = (ROOT / mutation.file).read_text(encoding="utf-8")
-        assert mutation.old in text, mutation.name
+        assert text.count(mutation.old) == 1, mutation.name
         compile(text.replace(mutation.old, mutation.new), mutation.name, "exec")  # or any test would notice it
-        assert (ROOT / mutation.tests).is_file(), mutation.name
+        file, _, test = mutation.test.partition("::")
+        assert f"\ndef {test.split('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), mutation.name
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What is said of a conversion: in sentences, and in the model card."""
+"""How a conversion is described: in sentences, and in the model card."""
 
 import json
 import re
@@ -23,14 +23,14 @@ _LIBRARY = re.compile(r"^library_name:.*$", re.MULTILINE)
 def changes(
     checkpoint: Checkpoint, tensors: list[Tensor], files: int, config: dict[str, Any], how: Quantization | None
 ) -> Iterator[str]:
-    """What is otherwise than in the source, in sentences.
+    """What differs from the source, in sentences.
 
     Args:
         checkpoint: The opened source.
-        tensors: What is written of it.
-        files: In how many files.
+        tensors: The tensors that are written.
+        files: The number of files that they are written to.
         config: The keys of `config.json` that changed, see `mlxbert.folders.copies.write_config`.
-        how: Tensors are quantized, if so.
+        how: How tensors are quantized, if they are.
     """
     if checkpoint.weights.format != "safetensors":
         yield f"weights: {checkpoint.weights.format} → safetensors"
@@ -54,12 +54,12 @@ def changes(
 
 
 def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) -> str:
-    """What the model card says of the conversion.
+    """The section of the model card that describes the conversion.
 
     Args:
-        source: What it was made of.
+        source: The name of the source.
         sentences: What changed.
-        how: It is quantized, if so.
+        how: How it is quantized, if it is.
     """
     lines = [
         f"{_SECTION}{source} by mlxbert {__version__}.",
@@ -76,19 +76,19 @@ def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) 
 
 
 def read_from(source: Path) -> list[Path]:
-    """The card of a model folder, if it has one of its own."""
+    """The model card of a folder, if the folder has its own."""
     return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
 
 
 def write(source: Path, folder: Path, title: str, note: str, *, quantized: bool) -> None:
-    """Writes the model card: that of the source with a note, or one of the note alone.
+    """Writes the model card: the card of the source with a note, or the note alone.
 
     Args:
         source: The model folder.
-        folder: Where to.
-        title: Of a card that is new.
-        note: Markdown that says what was done, from its heading on.
-        quantized: Whether other programs do not open the model: the note stands first, and the library is MLX's.
+        folder: The folder to write to.
+        title: The title of a new card.
+        note: The section on the conversion, in Markdown.
+        quantized: Whether other programs cannot open the model: then the note comes first, and the library is MLX.
     """
     text = f"---\nlibrary_name: transformers\n---\n\n# {title}"
     for old in read_from(source):

@@ -92,10 +92,10 @@ def _sizes(checkpoint: Checkpoint, modules: Iterable[ModuleFacts]) -> dict[str, 
     """The number of parameters by part and the memory that they take by dtype; modules compute in float32 always."""
     counts = inventory.parameters(checkpoint)
     own = {module.folder: module.parameters for module in modules if module.parameters}
-    model, behind = sum(counts.values()), sum(own.values())
+    model, after = sum(counts.values()), sum(own.values())
     return {
-        "parameters": table(counts | own | {"total": model + behind}),
-        "memory": table({dtype: size * model + 4 * behind for dtype, size in _BYTES.items()}),
+        "parameters": table(counts | own | {"total": model + after}),
+        "memory": table({dtype: size * model + 4 * after for dtype, size in _BYTES.items()}),
     }
 
 

@@ -136,7 +136,7 @@ def test_an_empty_folder_is_filled_but_not_the_one_where_one_is(
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     for place in (".", "./", "../here", str(tmp_path / "here")):
-        call("convert", str(a), place).fails(2, "is the folder that mlxbert runs in")
+        call("convert", str(a), place).fails(2, "is the current folder")
     assert names(tmp_path) == ["a", "here"] and names(tmp_path / "here") == []
     monkeypatch.chdir(tmp_path)
     assert call("convert", str(a), "here/").status == 0
@@ -163,11 +163,11 @@ def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
     refused = {
         str(tmp_path / "file"): "is a file",
         str(tmp_path / "dangling"): "expected a folder",
-        str(tmp_path / "full"): "no conversion made it",
-        str(a): "is the model",
-        str(a / "b"): "lies in the model",
-        str(a / ".." / "a"): "is the model",
-        str(tmp_path): "the model that is converted lies in it",
+        str(tmp_path / "full"): "mlxbert did not write it",
+        str(a): "is the folder of the source",
+        str(a / "b"): "is inside the folder of the source",
+        str(a / ".." / "a"): "is the folder of the source",
+        str(tmp_path): "contains the folder of the source",
         str(tmp_path / "file" / "b"): "annot be written" if sys.platform == "darwin" else "",
     }
     for options in ([], ["--overwrite"]):
@@ -211,12 +211,12 @@ def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     (b / "runs").mkdir()
     for mine in (b / "mine.md", b / "runs" / "log"):
         mine.write_text("beside it")
-        call("convert", str(a), str(b), "--overwrite").fails(2, mine.name, "no conversion wrote", "move it away")
+        call("convert", str(a), str(b), "--overwrite").fails(2, mine.name, "mlxbert did not write", "move it away")
         assert mine.read_text() == "beside it"
         mine.unlink()
     for manifest in ("", "{}", "[]", '{"written": 1}', "[" * 100_000):
         (b / MANIFEST).write_text(manifest)
-        call("convert", str(a), str(b), "--overwrite").fails(2, "no conversion wrote")
+        call("convert", str(a), str(b), "--overwrite").fails(2, "mlxbert did not write")
     (b / MANIFEST).write_bytes(before[MANIFEST])
     assert snapshot(b) == before
     done = call("convert", str(a), str(b), "--overwrite")

@@ -198,10 +198,10 @@ def test_a_parquet_without_rows_has_no_records(tmp_path: Path) -> None:
 
 def test_a_column_that_is_missing_or_no_text_is_refused_at_once(tmp_path: Path) -> None:
     path = write_table(tmp_path / "in.parquet", {"body": ["the"], "n": [1]})
-    with pytest.raises(InputError, match="column.*'text'") as caught:
+    with pytest.raises(InputError, match=r"column.*'text'") as caught:
         read_records(path)
     assert caught.value.hint and "names=" in caught.value.hint
-    with pytest.raises(InputError, match="column.*'n'.*int64"):
+    with pytest.raises(InputError, match=r"column.*'n'.*int64"):
         read_records(path, "n")
 
 

@@ -123,7 +123,7 @@ def test_a_bad_input_raises_unless_asked_otherwise(tiny: mlxbert.Model, bad: Any
         mlxbert.embed(tiny, ["a", bad])
     with pytest.raises(mlxbert.InputError):
         list(mlxbert.embed_stream(tiny, ["a", bad], on_error="raise"))
-    with pytest.raises(mlxbert.ArgumentError, match="on_error.*'skip'.*raise, return"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"on_error.*'skip'.*raise, return"):
         mlxbert.embed_stream(tiny, ["a"], on_error="skip")
 
 
@@ -132,7 +132,7 @@ def test_what_is_no_text_and_no_iterable_is_refused(tiny: mlxbert.Model, texts: 
     for function in (mlxbert.embed, mlxbert.embed_stream):
         with pytest.raises(mlxbert.ArgumentError, match=f"texts.*{texts!r}.*iterable"):
             function(tiny, texts)
-    with pytest.raises(mlxbert.ArgumentError, match="texts.*'a text'.*iterable"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"texts.*'a text'.*iterable"):
         mlxbert.embed_stream(tiny, "a text")
 
 
@@ -149,7 +149,7 @@ def test_a_long_text_is_an_error_if_so_wished(tiny: mlxbert.Model) -> None:
         mlxbert.embed(tiny, ["a", LONG], overflow="error")
     short, long = mlxbert.embed_stream(tiny, ["a", LONG], overflow="error", on_error="return")
     assert isinstance(short, Embedding) and isinstance(long, Failure) and long.error.message == message
-    with pytest.raises(mlxbert.ArgumentError, match="overflow.*'cut'.*truncate, window, error"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"overflow.*'cut'.*truncate, window, error"):
         mlxbert.embed(tiny, [], overflow="cut")
 
 

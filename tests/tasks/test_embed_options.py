@@ -113,7 +113,7 @@ def test_the_longest_prompt_leaves_room_for_a_token(unit: mlxbert.Model) -> None
 
 
 def test_a_model_without_prompts_says_so(tiny: mlxbert.Model) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match="prompt_name.*'query'"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"prompt_name.*'query'"):
         mlxbert.embed(tiny, "a", prompt_name="query")
 
 

@@ -10,7 +10,7 @@ from mlxbert.tasks.fill_mask import target_ids
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.files import read_tokenizer
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
-from tests.helpers.vocabularies import BYTE_TOKENS, HEAD, byte_files, pieces_file, plain, put
+from tests.helpers.vocabularies import HEAD, byte_files, pieces_file, plain, put
 
 SPACE = "\u2581"
 PIECES = {
@@ -89,13 +89,16 @@ def test_targets_are_words_at_the_beginning_or_exact_spellings(byte_pairs: Token
         target_ids(pieces, ["\ud800"])
 
 
+def model_of(folder: Path, content: Any, name: str) -> mlxbert.Model:
+    """The tiny network with another vocabulary."""
+    size = opened(folder, content, name).vocab_size
+    save(folder, tensors_of(random_network(tiny_config(vocab_size=size))), {**CONFIG, "vocab_size": size})
+    return mlxbert.load(str(folder))
+
+
 def roberta(folder: Path) -> mlxbert.Model:
     """The tiny network with a vocabulary of byte pairs."""
-    tokens = list(dict.fromkeys(BYTE_TOKENS))
-    config = {**CONFIG, "vocab_size": len(tokens)}
-    save(folder, tensors_of(random_network(tiny_config(vocab_size=len(tokens)))), config)
-    put(folder, {**byte_files(), "tokenizer_config.json": {"tokenizer_class": "RobertaTokenizer"}})
-    return mlxbert.load(str(folder))
+    return model_of(folder, byte_files(), "RobertaTokenizer")
 
 
 def test_a_mask_does_not_include_the_space_that_it_takes(tmp_path: Path) -> None:
@@ -110,6 +113,15 @@ def test_a_mask_does_not_include_the_space_that_it_takes(tmp_path: Path) -> None
         assert texts[" Paris"] == text[: mask.start] + gap + "Paris" + text[mask.end :]
         assert texts["ing"] == text[: mask.start].rstrip() + "ing" + text[mask.end :]
         assert text[: mask.start].endswith(word) and word.startswith(joined)
+
+
+def test_a_mask_whose_offsets_include_spaces_does_not_include_them(tmp_path: Path) -> None:
+    model, text = model_of(tmp_path, PIECES, "XLMRobertaTokenizer"), "the [MASK], Paris  <mask>"
+    respelled = model.tokenizer.encode(text.replace("[MASK]", "<mask>"))
+    assert (3, 10) in respelled.offsets  # the tokenizer counts the space as a part of the mask
+    masks = mlxbert.fill_mask(model, text, targets=["Paris"]).masks
+    assert [text[mask.start : mask.end] for mask in masks] == ["[MASK]", "<mask>"]
+    assert [mask.fills[0].text for mask in masks] == ["the Paris, Paris  <mask>", "the [MASK], Paris  Paris"]
 
 
 def test_a_respelled_mask_is_the_models_own(tmp_path: Path) -> None:

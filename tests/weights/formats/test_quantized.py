@@ -164,7 +164,7 @@ def test_scales_have_the_dtype_that_is_asked_for(dtype: str, a: Path, tmp_path: 
 @pytest.mark.usefixtures("measurement")
 def test_what_is_quantized_can_be_expanded_again_and_not_quantized_twice(b: Path, tmp_path: Path) -> None:
     for bits, group in ((4, 64), (8, 32)):
-        with pytest.raises(CheckpointError, match="4 bits.*64"):
+        with pytest.raises(CheckpointError, match=r"4 bits.*64"):
             mlxbert.convert(b, tmp_path / "c", quantize=bits, group_size=group)
     assert not (tmp_path / "c").exists()
     plain = mlxbert.convert(b, tmp_path / "plain")
