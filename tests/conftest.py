@@ -29,6 +29,11 @@ def _guard(event: str, arguments: object) -> None:
 sys.addaudithook(_guard)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves torch, which is slow to import, to the slow tests."""
+    return True if collection_path.stem.endswith("_live") and config.option.markexpr == "not slow" else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Keeps the fast tests fast."""
