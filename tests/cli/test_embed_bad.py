@@ -92,7 +92,7 @@ def test_a_file_of_which_all_inputs_failed_is_not_written(
 ) -> None:
     (tmp_path / "in.jsonl").write_text('{"body": "the cat"}\n' * 30)
     outcome = embed("--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / f"x{ending}"))
-    outcome.fails(1, "30", "failed", f"{tmp_path}/x{ending}", "hint: name it with --field")
+    outcome.fails(1, "30", "failed", f"{tmp_path}/x{ending}", "hint: ", "--field")
     assert outcome.err.count("error: input ") == 20 and "note: more inputs fail" in outcome.err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 

@@ -363,8 +363,8 @@ for name in ("x.npy", "new/folder/x.jsonl"):
 def test_what_cannot_be_written_is_said_before_a_model_is_loaded(tmp_path: Path) -> None:
     arguments = ["--model", str(tmp_path / "no model"), "--output"]
     for command in ("fill-mask", "tokenize"):
-        call(command, "the [MASK]", *arguments, str(tmp_path / "x.npy")).fails(2, "ending '.npy', expected .jsonl")
-        call(command, "the [MASK]", *arguments, f"{__file__}/x.jsonl").fails(1, "is no folder")
+        call(command, "the [MASK]", *arguments, str(tmp_path / "x.npy")).fails(2, "'.npy'", ".jsonl")
+        call(command, "the [MASK]", *arguments, f"{__file__}/x.jsonl").fails(1, __file__)
     check_output(tmp_path / "new" / "folder" / "x.npy", False, formats.VECTORS)
     assert not list(tmp_path.iterdir())
 

@@ -95,7 +95,7 @@ def test_a_pooling_that_nobody_named_is_said_to_be_assumed(tiny_folder: Path) ->
 def test_one_text_alone_is_refused(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
     similarity(QUERY).fails(1, "stdin", "text")
     outcome, shown = terminal("similarity", QUERY, on=("stdin", "stderr"))
-    assert outcome.status == 2 and "error: " in shown
+    assert outcome.status == 2 and "error:" in shown
     (tmp_path / "in.txt").write_text(f"{QUERY}\n")
     similarity("--input", str(tmp_path / "in.txt")).fails(1, f"{tmp_path}/in.txt", "text")
 
