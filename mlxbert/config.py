@@ -12,8 +12,8 @@ class Absolute:
 
     Attributes:
         max_position_embeddings: Rows of the position table.
-        first_position: Row of the first token; 0 in BERT, pad id + 1 in RoBERTa and its kin, where tokens that are the
-            pad token are not counted.
+        first_position: Row of the first token; 0 in BERT, pad id + 1 in models like RoBERTa, which do not count pad
+            tokens.
     """
 
     max_position_embeddings: int
@@ -32,7 +32,7 @@ class Absolute:
 
 @dataclass(frozen=True)
 class RelativeBias:
-    """A learned number per head and distance, added to the scores of every layer; beside a table of positions (MPNet).
+    """A learned number per head and distance, added to the scores of every layer, besides a table of positions (MPNet).
 
     Attributes:
         table: The table of position vectors.
@@ -56,7 +56,7 @@ class Rotation:
 
     Attributes:
         theta: Base of the wavelengths.
-        window: The greatest distance at which a token is seen; `None` sees all.
+        window: The greatest distance at which a token may be attended to; `None` for no limit.
         wavelength_scale: Factor of every wavelength ("NTK" scaling has one, in addition to a larger base).
     """
 
@@ -71,7 +71,7 @@ class Rotary:
 
     Attributes:
         max_length: The longest input in tokens, special tokens included.
-        rotations: That of each stored layer.
+        rotations: The rotation of each stored layer.
     """
 
     max_length: int
@@ -85,12 +85,12 @@ class Disentangled:
 
     Attributes:
         max_length: The longest input in tokens, special tokens included.
-        table: A table of position vectors, where there is one besides.
+        table: A table of position vectors, if there is one as well.
         max_relative_positions: Distances are clipped to this; the table of distances has twice as many rows.
         buckets: Number of logarithmic buckets for the far distances on each side (version 2); 0 for none.
-        content_to_position: Whether queries look at distances.
-        position_to_content: Whether distances look at keys.
-        shared_projections: Whether distances go through the projections of the content; else through their own.
+        content_to_position: Whether queries attend to distances.
+        position_to_content: Whether distances attend to keys.
+        shared_projections: Whether distances use the projections of the content; otherwise they have their own.
         norm: Whether the table of distances is normed.
     """
 
@@ -116,7 +116,7 @@ class PostNorm:
 
 @dataclass(frozen=True)
 class PreNorm:
-    """Norm, attention, add, norm, feed-forward, add; the first norm is left out and one more ends the stack."""
+    """Norm, attention, add, norm, feed-forward, add; the first norm is omitted, and one more follows the last block."""
 
 
 Positions = Absolute | RelativeBias | Rotary | Disentangled
@@ -125,10 +125,10 @@ Block = PostNorm | PreNorm
 
 @dataclass(frozen=True)
 class Projection:
-    """Embeddings narrower than the model, brought to its width.
+    """The projection of embeddings that are narrower than the model.
 
     Attributes:
-        before_norm: Whether that happens before the norm, which is then as wide as the model.
+        before_norm: Whether it comes before the norm, which is then as wide as the model.
         bias: Whether it has a bias.
     """
 
@@ -138,12 +138,12 @@ class Projection:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution over the embeddings, added to what the first layer gives (DeBERTa v2).
+    """A convolution over the embeddings, added to the output of the first layer (DeBERTa v2).
 
     Attributes:
-        kernel_size: Tokens it sees, an odd number.
-        groups: Into how many independent parts the width falls.
-        activation: What follows it.
+        kernel_size: Its width in tokens, an odd number.
+        groups: How many groups the channels are divided into.
+        activation: The activation after it.
     """
 
     kernel_size: int
@@ -163,7 +163,7 @@ class Biases:
 
 @dataclass(frozen=True)
 class Transform:
-    """A dense layer and an activation, perhaps a norm: what stands before the last layer of many heads."""
+    """A dense layer, an activation and optionally a norm, before the last layer of many heads."""
 
     activation: str
     norm: bool = False
@@ -207,7 +207,7 @@ class Labels:
         return self.names[index]
 
     def to_config(self) -> dict[str, Any]:
-        """The keys of `config.json` that name them; `None` for a key that is to be left out."""
+        """The keys of `config.json` that describe them; `None` for a key that is omitted."""
         return {
             "id2label": {str(index): name for index, name in enumerate(self.names)},
             "label2id": {name: index for index, name in enumerate(self.names)},
@@ -218,7 +218,7 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class Dropout:
-    """Rates of dropout in the encoder by place; 0 where the family has none.
+    """Dropout rates in the encoder, by position; 0 where the family has none.
 
     Attributes:
         embeddings: On the embeddings, after their norm; before a projection that follows the norm.
@@ -241,7 +241,7 @@ class Dropout:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadDropout:
-    """Rates of dropout in the heads by place; heads that are not named have none.
+    """Dropout rates in the heads, by position; other heads have none.
 
     Attributes:
         pooled: Of a sequence classifier, on the pooled vector before the dense layer.
@@ -287,7 +287,7 @@ class HeadConfig:
         labels: The classes of a classification head; `None` where `config.json` names them in a way that cannot be
             used, which only classification heads need.
         masked_lm: What the masked-word head computes before the product with the word embeddings.
-        masked_lm_bias: Whether each word has a bias in it.
+        masked_lm_bias: Whether its output has a bias for each token of the vocabulary.
         classifier: What a sequence classifier computes from the pooled vector; `None` where it takes the output of the
             encoder's pooler.
         classifier_pooling: `cls` or `mean`, where it does not take the pooler.
@@ -315,10 +315,10 @@ class EncoderConfig:
 
     Attributes:
         embedding_size: Width of the embedding tables; smaller than `hidden_size` where the model projects them up.
-        projection: How it does that; `None` where it does not.
+        projection: The projection; `None` if there is none.
         layer_schedule: Which stored layer runs at each step; `(0, 1, 2)`, or `(0, 0, 0)` where layers are shared.
         gated: Whether the feed-forward's activation gates a second projection (GLU, arXiv:2002.05202).
-        pad_token_id: What fills up shorter inputs of a batch; masked out.
+        pad_token_id: The token that pads the shorter inputs of a batch; masked out.
         type_vocab_size: Number of segment types; 0 where the model has no segments.
         pooler: Whether a dense + tanh layer over the first token belongs to the model.
         dropout: Rates of dropout.
@@ -349,7 +349,7 @@ class EncoderConfig:
 
     @property
     def num_stored_layers(self) -> int:
-        """Layers that have weights of their own."""
+        """The number of layers with their own weights."""
         return max(self.layer_schedule) + 1
 
     @property

@@ -1,8 +1,8 @@
 """Which device, which dtype, which BLAS: the only file that knows the hardware, and the only one that imports MLX.
 
-Everybody else writes `from mlxbert.device import mx, nn`. That makes one thing certain: on Linux, where the MLX wheel
-brings the reference BLAS (5 to 8 GFLOP/s on two cores that can do 250), a fast BLAS is in the process before MLX binds
-its symbols. Loading it later has no effect.
+All other modules write `from mlxbert.device import mx, nn`. This guarantees that on Linux, where the MLX wheel brings
+the reference BLAS (5 to 8 GFLOP/s on two cores that can do 250), a fast BLAS is loaded before MLX binds its symbols.
+Loading it later has no effect.
 """
 
 import ctypes
@@ -31,13 +31,13 @@ _LOG = logging.getLogger("mlxbert")
 
 @dataclass(frozen=True)
 class Blas:
-    """The library behind MLX's matrix products on a CPU.
+    """The library that computes MLX's matrix products on a CPU.
 
     Attributes:
-        name: `accelerate`, `openblas`, `mkl`, `reference`, or the path that was asked for.
+        name: `accelerate`, `openblas`, `mkl`, `reference`, or the requested path.
         path: The file that was loaded, if one was.
-        hint: What would make it faster, if something would.
-        set_threads: Sets how many threads it uses, where that is known.
+        hint: How to get a faster one, if that is possible.
+        set_threads: Sets how many threads it uses, if it has a function for that.
     """
 
     name: str
@@ -52,13 +52,13 @@ def _mkl_of_this_environment() -> list[str]:
 
 
 def openblas_core(cpuinfo: str) -> str | None:
-    """The kernels that OpenBLAS should take on a processor that it may be too old to know.
+    """The kernels that OpenBLAS should use on a processor that it may be too old to know.
 
-    Older releases (0.3.21, Debian 12's) take AMD's Zen 4 and 5 for a Zen, whose kernels work on 256 bits; those for
-    SkylakeX work on 512, and run there. With them embedding by a MiniLM was some 7 % faster.
+    Older releases (0.3.21, Debian 12's) use the 256-bit kernels of the first Zen on AMD's Zen 4 and 5. The 512-bit
+    kernels for SkylakeX run there, too; with them, embedding with a MiniLM was about 7 % faster.
 
     Args:
-        cpuinfo: What Linux says of the processor, `/proc/cpuinfo`.
+        cpuinfo: The content of Linux's `/proc/cpuinfo`.
     """
     flags = next((line.split() for line in cpuinfo.split("\n") if line.startswith("flags")), [])
     wide = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"} <= set(flags)
@@ -84,7 +84,7 @@ def _load_blas() -> Blas:
     if sys.platform != "linux":
         return Blas("accelerate")
     if "mlx.core" in sys.modules:
-        return Blas("unknown", hint="import mlxbert before mlx, or a fast BLAS cannot be put under it")
+        return Blas("unknown", hint="import mlxbert before mlx: a fast BLAS has to be loaded first")
     wanted = os.environ.get("MLXBERT_BLAS", "")
     if wanted == "off":
         return Blas("reference")
@@ -106,7 +106,7 @@ def _load_blas() -> Blas:
         return Blas(name, path, set_threads=next((setter for setter in setters if setter), None))
     return Blas(
         "reference",
-        hint="matrix products run on the reference BLAS, many times slower than this machine can: "
+        hint="matrix products run on the reference BLAS, many times slower than this machine allows: "
         "install OpenBLAS (Debian, Ubuntu: apt install libopenblas0-pthread), or mlxbert's 'mkl' extra",
     )
 
@@ -159,14 +159,14 @@ def use(device: str = "auto") -> mx.Device:
     """Makes `device` MLX's default and bounds what MLX keeps of freed buffers.
 
     Args:
-        device: `auto` (what `MLXBERT_DEVICE` says, else the GPU where there is one), `gpu` or `cpu`.
+        device: `auto` (that of `MLXBERT_DEVICE`, else the GPU if there is one), `gpu` or `cpu`.
 
     Returns:
         The device now in use.
 
     Raises:
-        ArgumentError: `device` is none of the three.
-        DeviceError: `gpu` was asked for and there is none.
+        ArgumentError: `device` is invalid.
+        DeviceError: `gpu` was requested, and there is none.
     """
     named = "device"
     if device == "auto" and os.environ.get("MLXBERT_DEVICE"):
@@ -175,11 +175,11 @@ def use(device: str = "auto") -> mx.Device:
         raise ArgumentError(f"{named} is {device!r}, expected one of {', '.join(DEVICES)}")
     gpu = mx.is_available(mx.gpu)
     if device == "gpu" and not gpu:
-        raise DeviceError(f"{named} is 'gpu', but MLX finds no GPU here", hint="'auto' takes what there is")
+        raise DeviceError(f"{named} is 'gpu', but MLX finds no GPU here", hint="'auto' uses what is available")
     mx.set_default_device(mx.Device(mx.gpu if gpu and device != "cpu" else mx.cpu))
     if gpu:
-        # Left alone, MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at
-        # ten times their weights); a gibibyte is more than one batch of any encoder turns over.
+        # By default MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at ten
+        # times the size of their weights); a gibibyte is more than one batch of any encoder allocates.
         mx.set_cache_limit(_GIB)
     elif BLAS.hint:
         _hint_once(BLAS.hint)
@@ -201,7 +201,7 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
 
     Fewer than two streams mean: do not split the batch.
 
-    MLX computes everything but matrix products on one core. On a Linux CPU each core gets a stream of its own, and BLAS
+    MLX computes everything but matrix products on one core. On a Linux CPU each core gets its own stream, and BLAS
     one thread in each; a batch that cannot be split leaves the cores to BLAS.
     """
     if on_gpu() or sys.platform != "linux":
@@ -210,7 +210,7 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
     count = min(cores, batch)
     if BLAS.set_threads is not None:
         BLAS.set_threads(1 if count > 1 else cores)
-    elif BLAS.name != "reference":  # threads we cannot set would fight over the cores
+    elif BLAS.name != "reference":  # threads that we cannot limit would compete for the cores
         return []
     if not hasattr(_streams, "found"):
         _streams.found = [mx.new_stream(mx.cpu) for _ in range(cores)]
@@ -221,8 +221,8 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
 def choose_dtype(name: str = "auto") -> mx.Dtype:
     """The dtype to compute in: as named, or the one that suits the device in use.
 
-    `auto` is float32 on a CPU (halves are emulated there), float16 on an Apple GPU (M1 and M2 have no bfloat16 units),
-    bfloat16 on CUDA.
+    `auto` is float32 on a CPU (half precision is emulated there), float16 on an Apple GPU (M1 and M2 have no bfloat16
+    units), bfloat16 on CUDA.
     """
     if name not in DTYPES:
         raise ArgumentError(f"dtype is {name!r}, expected one of {', '.join(DTYPES)}")

@@ -38,7 +38,7 @@ class Model:
         network: The network, a differentiable `mlx.nn.Module` that can be used on its own.
         labels: The classes of a classification head; `None` without one.
         device: The device that its tasks run on.
-        architecture: The family and the configuration file, as `save` writes them.
+        architecture: The family and the configuration file, for `save`.
         files: The opened folder.
     """
 
@@ -69,7 +69,7 @@ class Model:
 
     @cached_property
     def embed_tokenizer(self) -> Tokenizer:
-        """The tokenizer for `embed`: embedding models may have a longest input and lower-casing of their own."""
+        """The tokenizer for `embed`: embedding models may define another longest input and lower-casing."""
         return _embed_tokenizer(self.tokenizer, self.embedder)
 
     def require(self, task: str) -> None:
@@ -77,8 +77,8 @@ class Model:
 
         Raises:
             CheckpointError: A part that the task needs is missing.
-            ThreadError: The model was loaded on another thread; MLX arrays and streams belong to the thread that made
-                them.
+            ThreadError: The model was loaded on another thread; MLX arrays and streams belong to the thread that
+                created them.
         """
         self.check_thread()
         _check_parts(self.source, task, self.config, self._parts)
@@ -88,7 +88,7 @@ class Model:
         """Refuses use from another thread than the one that loaded the model.
 
         Raises:
-            ThreadError: This is another thread; MLX arrays and streams belong to the thread that made them.
+            ThreadError: This is another thread; MLX arrays and streams belong to the thread that created them.
         """
         if threading.current_thread() is not self._thread:
             raise ThreadError(
@@ -159,9 +159,9 @@ def load(
         dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device.
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
-        offline: Never ask the hub.
-        seed: The fresh weights are a function of it.
-        on_progress: Called with bytes done and bytes in all while files are downloaded.
+        offline: Make no requests to the hub.
+        seed: Seed of the fresh weights.
+        on_progress: Called with the downloaded and the total bytes during a download.
 
     Raises:
         MlxbertError: A ConfigError, CheckpointError, TokenizerError, ArgumentError, HubError or DeviceError, which says
@@ -179,7 +179,7 @@ def load(
     checkpoint, parts = _open(source, folder, task)
     parts = () if new_heads else parts
     tokenizer = load_tokenizer(folder, checkpoint.config)
-    _doubt_tokenizer(source, tokenizer, checkpoint.config)
+    _warn_about_tokenizer(source, tokenizer, checkpoint.config)
     if task is None and not new_heads:
         _check_all(checkpoint)
     # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
@@ -219,18 +219,18 @@ def new_model(
     """Makes a model with fresh weights from a configuration alone.
 
     Args:
-        config: The content of a `config.json`, as transformers has it: at least `model_type` and the sizes.
+        config: The content of a `config.json`, as transformers writes it: at least `model_type` and the sizes.
         vocabulary: The folder, hub name or `builtin` whose vocabulary files the model uses.
         heads: The heads by their names in `mlxbert.nn.heads.HEADS`, and the labels of those that have labels; `None`
             for the encoder alone.
         dtype: The dtype of the weights, see `load`.
         device: The device, see `load`.
-        seed: The weights are a function of it.
+        seed: Seed of the weights.
 
     Raises:
         ConfigError: The configuration describes something that mlxbert does not compute.
         TokenizerError: The vocabulary cannot be used, or has more tokens than the model has word embeddings.
-        ArgumentError: A head is unknown, or does not go with the family or its labels.
+        ArgumentError: A head is unknown, or does not fit the family or its labels.
     """
     if not isinstance(config, Mapping):
         raise ArgumentError(f"config is {config!r:.60}, expected the content of a config.json")
@@ -247,16 +247,16 @@ def new_model(
     return Model(name, folder.path, facts, tokenizer, network, labels, architecture=architecture, files=folder)
 
 
-def _doubt_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig) -> None:
-    """Warns when the tokenizer looks like another model's; one with more tokens than the model has is refused."""
+def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig) -> None:
+    """Warns if the tokenizer seems to belong to another model; `load_tokenizer` refuses one with too many tokens."""
     pad = tokenizer.token_id(tokenizer.special["pad"]) if "pad" in tokenizer.special else None
     if 2 * tokenizer.vocab_size < config.vocab_size:
-        why = f"has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,} word embeddings"
+        reason = f"has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,} word embeddings"
     elif pad not in (None, config.pad_token_id):
-        why = f"pads with token {pad}, config.json says {config.pad_token_id}"
+        reason = f"pads with token {pad}, but pad_token_id is {config.pad_token_id}"
     else:
         return
-    _LOG.warning("%s: the tokenizer %s: it may belong to another model", source, why)
+    _LOG.warning("%s: the tokenizer %s: it may belong to another model", source, reason)
 
 
 def _embed_tokenizer(tokenizer: Tokenizer, embedder: Embedder) -> Tokenizer:

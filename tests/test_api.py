@@ -231,7 +231,7 @@ def test_what_device_describes_is_what_doctor_needs() -> None:
     ("config", "said"),
     [
         ({"vocab_size": 2 * len(VOCAB) + 1}, "word embeddings"),
-        ({"pad_token_id": 3}, "pads with token 0, config.json says 3"),
+        ({"pad_token_id": 3}, "pads with token 0, but pad_token_id is 3"),
         ({"vocab_size": 2 * len(VOCAB)}, None),
         ({}, None),
     ],

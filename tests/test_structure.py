@@ -196,3 +196,19 @@ def test_the_project_speaks_of_itself_alone() -> None:
         if name.endswith((".py", ".md", ".toml", ".yml", ".yaml")) and path.is_file() and path != Path(__file__):
             found = words.search(path.read_text(encoding="utf-8"))
             assert found is None, f"{name}: {found and found[0]}"
+
+
+def test_the_tables_of_files_are_complete() -> None:
+    """Every module is in the table of its folder in CONTRIBUTING.md, or its folder is in one, and nothing else is."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set()
+    for folder, table in re.findall(r"^### `([a-z/]+)/`.*\n\n((?:\|.*\n)+)", text, re.MULTILINE):
+        for row in table.splitlines()[2:]:
+            inside, _, files = row.split("|")[1].rpartition(":")
+            below = "".join(re.findall(r"`(.*)/`", inside))
+            named |= {str(Path(folder, below, name)) for name in re.findall(r"`([\w/]+)`", files)}
+    found = {str(path.relative_to(ROOT).with_suffix("")) for path in MODULES.values()}
+    found -= {name for name in found if name.endswith(("/__init__", "/__main__"))} - {"mlxbert/__init__"}
+    folders = {name.rstrip("/") for name in named if (ROOT / name).is_dir()}
+    assert named - folders <= found
+    assert {name for name in found - named if str(Path(name).parent) not in folders} == set()

@@ -1,4 +1,4 @@
-"""From an opened checkpoint, or from a configuration alone, to the network with its weights."""
+"""Builds networks with their weights, from an opened checkpoint or from a configuration alone."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -18,10 +18,10 @@ from mlxbert.weights.formats.quantized import Quantization, quantizable, quantiz
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
-    """Refuses copies that differ from what they are tied to; the copy itself is not used.
+    """Refuses copies that differ from the tensor that they are tied to; the copies themselves are not used.
 
     Raises:
-        CheckpointError: One does.
+        CheckpointError: A copy differs.
     """
     arrays = checkpoint.arrays(mx.float32)
     for copy, original in checkpoint.family.tied.items():
@@ -30,7 +30,7 @@ def check_tied(checkpoint: Checkpoint) -> None:
 
 
 def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointError | None:
-    """Why a network with these parts cannot be built, as far as headers tell."""
+    """Why a network with these parts cannot be built, as far as the headers show."""
     parts = tuple(parts)
     for part in ("encoder", *parts):
         for problem in validate.problems(checkpoint, part, parts):
@@ -45,7 +45,7 @@ def shapes(checkpoint: Checkpoint, parts: Iterable[str]) -> dict[str, tuple[int,
 
 
 def parameters(network: nn.Module) -> dict[str, mx.array]:
-    """The parameters of a network by their whole names."""
+    """The parameters of a network by their full names."""
     return dict(nn.utils.tree_flatten(network.parameters()))
 
 
@@ -69,22 +69,22 @@ def build_network(
     packed: bool = False,
     streamed: bool = False,
 ) -> Network:
-    """The network with its weights in place and read from disk.
+    """The network with its weights, read from disk.
 
     Args:
         checkpoint: The opened folder.
         parts: Which optional parts to build; each must be in the weights.
-        dtype: What to compute in.
+        dtype: The dtype to compute in.
         new_heads: Heads to add with fresh weights, and the labels of those that have labels. A pooler that they need is
             loaded where the weights hold one, and fresh otherwise.
-        seed: Of the fresh weights.
-        packed: Whether quantized weights stay so and are computed with as they are, which saves memory; they are
-            expanded to `dtype` otherwise.
-        streamed: Whether each layer is read anew whenever it computes, and let go: slow, and small.
+        seed: Seed of the fresh weights.
+        packed: Whether quantized weights stay quantized in memory, which saves space; otherwise they are expanded to
+            `dtype`.
+        streamed: Whether each layer is read from disk whenever it computes, and then freed: slow, but saves memory.
 
     Raises:
         CheckpointError: A tensor is missing, has another shape or dtype than expected, or is tied and differs.
-        ArgumentError: A new head is unknown, or does not go with the family, its labels, or the loaded parts.
+        ArgumentError: A new head is unknown, or does not fit the family, its labels, or the loaded parts.
     """
     parts, new_heads = tuple(parts), new_heads or {}
     config = _with_new_heads(checkpoint, parts, new_heads)
@@ -101,7 +101,7 @@ def build_network(
     if streamed:
         layers = range(len(network.encoder.layers))
         network.encoder["layers"] = [_StreamedLayer(checkpoint, number, dtype) for number in layers]
-    _fill(network, checkpoint, dtype, packed=packed, fresh=fresh)
+    _load_weights(network, checkpoint, dtype, packed=packed, fresh=fresh)
     mx.eval(network.parameters())
     return network
 
@@ -114,13 +114,13 @@ def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = m
     Args:
         architecture: The configuration.
         heads: The heads, and the labels of those that have labels.
-        dtype: Of the weights.
-        seed: Of the weights.
+        dtype: The dtype of the weights.
+        seed: Seed of the weights.
 
     Raises:
-        ArgumentError: A head is unknown, or does not go with the family or its labels.
+        ArgumentError: A head is unknown, or does not fit the family or its labels.
     """
-    bare = not heads and "pooler" in architecture.family.parts
+    bare = not heads and architecture.family.pooled and "pooler" in architecture.family.parts
     config = _with_new_heads(architecture, ("pooler",) if bare else (), heads)
     network = Network(config, heads)
     initialize(network, parameters(network), seed, dtype)
@@ -153,13 +153,13 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
 
 
 def _is_fresh(name: str, parts: tuple[str, ...], new_heads: NewHeads) -> bool:
-    """Whether a parameter of the network is not among the loaded ones."""
-    room, part = name.split(".")[:2]
-    return part in new_heads if room == "heads" else part == "pooler" and "pooler" not in parts
+    """Whether a parameter of the network gets fresh weights instead of loaded ones."""
+    root, part = name.split(".")[:2]
+    return part in new_heads if root == "heads" else part == "pooler" and "pooler" not in parts
 
 
 class _StreamedLayer(nn.Module):
-    """A layer without parameters of its own: it reads them when it computes."""
+    """A layer that keeps no parameters: it reads them whenever it computes."""
 
     def __init__(self, checkpoint: Checkpoint, number: int, dtype: mx.Dtype) -> None:
         super().__init__()
@@ -168,13 +168,13 @@ class _StreamedLayer(nn.Module):
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """See the layers of `mlxbert.nn.blocks`."""
         layer = build_block(self._checkpoint.config, self._number)
-        _fill(layer, self._checkpoint, self._dtype, within=f"encoder.layers.{self._number}.")
+        _load_weights(layer, self._checkpoint, self._dtype, within=f"encoder.layers.{self._number}.")
         found: tuple[mx.array, mx.array | None] = layer(x, context)
         mx.eval(found)
         return found
 
 
-def _fill(
+def _load_weights(
     module: nn.Module,
     checkpoint: Checkpoint,
     dtype: mx.Dtype,
@@ -183,13 +183,13 @@ def _fill(
     packed: bool = False,
     fresh: AbstractSet[str] = frozenset(),
 ) -> None:
-    """Puts weights in their places, lazy.
+    """Loads the weights of a module, lazily.
 
     Args:
         module: The network, or a layer of it.
         checkpoint: The opened folder.
-        dtype: Of the weights.
-        within: The prefix of the module's own names in the network.
+        dtype: The dtype of the weights.
+        within: The prefix of the module's parameters in the network.
         packed: Whether quantized weights stay quantized.
         fresh: Names of parameters that keep the weights that they have.
     """
@@ -218,7 +218,7 @@ def _is_packed(checkpoint: Checkpoint, entry: keymap.Entry, kept: set[str]) -> b
 
 
 def _packed(checkpoint: Checkpoint, entry: keymap.Entry, how: Quantization, dtype: mx.Dtype) -> dict[str, mx.array]:
-    """The tensors of quantized modules: rows of a quantized matrix are cut and joined as those of a plain one."""
+    """The tensors of quantized modules: a quantized matrix is split and joined by rows, like a plain one."""
     stored = checkpoint.weights.arrays()
     parts = {name: how.parts(stored, checkpoint.names[name], dtype) for name in entry.theirs}
     loaded: dict[str, mx.array] = {}

@@ -1,4 +1,4 @@
-"""A model folder opened: which family, which parts, which of its tensors is which of ours.
+"""Opens a model folder: which family, which parts, which tensor is which parameter of the network.
 
 Opening reads the configuration and the headers of the weights; data is read when a network is built.
 """
@@ -30,13 +30,13 @@ ADAPTER = "adapter_config.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Architecture):
-    """An opened model folder; the `pooler` of its `config` says whether the weights hold one.
+    """An opened model folder; the `pooler` of its `config` is whether the weights hold one.
 
     Attributes:
         folder: The folder.
-        names: The name in the file of every tensor, by its plain name: without prefix, in today's spelling.
-        tensors: What the headers say, by the name in the file; of a matrix that several stand for, what is meant.
-        ignored: Plain names of tensors that are no weights of ours.
+        names: The name in the file of every tensor, by its plain name: without prefix, in the current spelling.
+        tensors: The entries of the headers, by the name in the file; one for a matrix stored as several tensors.
+        ignored: Plain names of tensors that the network does not use.
         parts: Which optional parts (pooler, heads) the weights hold.
         weights: The files.
         storage: How matrices are stored if not as plain floats.
@@ -105,8 +105,8 @@ def network_shapes(config: EncoderConfig) -> Mapping[str, tuple[int, ...]]:
 
 def part_of(name: str) -> str:
     """The part that one of our parameters belongs to: `encoder`, `pooler`, or a head by its name."""
-    room, part = name.split(".")[:2]
-    return part if room == "heads" or part == "pooler" else room
+    root, part = name.split(".")[:2]
+    return part if root == "heads" or part == "pooler" else root
 
 
 def _names_of_parts(family: Family, config: EncoderConfig) -> dict[str, set[str]]:
@@ -138,17 +138,17 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
 def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mapping[str, str]) -> tuple[str, ...]:
     """Which parts the weights hold.
 
-    Tensors tell, unless a part shares all that are there with another: then the class does that the model was saved as.
+    The tensors decide, unless a part shares all that the file has with other parts: then `architectures` decides.
     """
     classes = config_json.strings("architectures")
-    choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier goes by the others' names
+    choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier has the others' names
     found = []
     for part, wanted in known.items():
         others = set().union(*(tensors for other, tensors in known.items() if other != part))
         head = HEADS.get(part)
         named = head is not None and any(name.endswith(head.class_name) for name in classes)
-        there = wanted & names.keys()
-        if (there - others or (there and named)) and not (choices and head is not None and head.labelled):
+        present = wanted & names.keys()
+        if (present - others or (present and named)) and not (choices and head is not None and head.labelled):
             found.append(part)
     return tuple(part for part in found if part != "encoder")
 
@@ -164,7 +164,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     folder, config_json = opened.transformer, opened.config_json
     if (folder / ADAPTER).is_file():
         raise CheckpointError(
-            f"{folder}: has an {ADAPTER}: weights that an adapter changes are not read",
+            f"{folder}: has an {ADAPTER}: mlxbert does not apply adapters",
             hint="merge the adapter into the model and save it (peft: merge_and_unload)",
         )
     family_name, family = family_of(config_json)
@@ -172,9 +172,9 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     if weights.format == TENSORFLOW:
         config_json = completed(config_json, weights.tensors)
     config = family.read_config(config_json)
-    if config.num_stored_layers > len(weights.tensors):  # said now, as a network of so many takes its time
+    if config.num_stored_layers > len(weights.tensors):  # checked first, as building so many takes long
         raise CheckpointError(
-            f"{folder}: {len(weights.tensors)} tensors, expected those of {config.num_stored_layers} layers by "
+            f"{folder}: {len(weights.tensors)} tensors, expected those of the {config.num_stored_layers} layers in "
             f"{config_json.path.name}"
         )
     storage = _read_storage(folder, config_json, weights)
@@ -188,8 +188,8 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     if unknown:
         name = names[unknown[0]]
         raise CheckpointError(
-            f"{tensors[name].file}: unknown tensor {name!r}: no weight of a {family_name} model "
-            f"of {config.num_stored_layers} layers",
+            f"{tensors[name].file}: unknown tensor {name!r}: not a weight of a {family_name} model "
+            f"with {config.num_stored_layers} layers",
             hint=_unknown_hint(unknown, names, family, known["encoder"]),
         )
     config = replace(config, pooler="pooler" in parts)
@@ -209,13 +209,13 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
 
 
 def _is_ignored(name: str, family: Family, known: Mapping[str, set[str]]) -> bool:
-    """Whether a tensor is no weight of ours, or one of a head of which nothing says what it is for."""
+    """Whether a tensor is a buffer or known to be unused, or belongs to a head that nothing identifies."""
     listed = any(re.fullmatch(pattern, name) for pattern in family.buffers + family.ignored)
     return listed or any(name in tensors for tensors in known.values())
 
 
 def _unknown_hint(unknown: Iterable[str], names: Mapping[str, str], family: Family, encoder: set[str]) -> str:
-    """What may be the matter with tensors that no table knows.
+    """The probable reason for tensors that no table knows.
 
     Args:
         unknown: Their plain names.
@@ -229,8 +229,8 @@ def _unknown_hint(unknown: Iterable[str], names: Mapping[str, str], family: Fami
         if name.endswith(f".{anchor}") and before not in family.prefixes:
             for own in family.prefixes:
                 before = before.removesuffix(own) if before.endswith(f".{own}") else before
-            return f"names begin with {before!r}, which other programs put before them: save the model without it"
-    beginnings = {name.split(".")[0] for name in encoder}
-    if encoder <= names.keys() and not any(name.split(".")[0] in beginnings for name in unknown):
-        return "the encoder is whole: this is part of a further head, one that mlxbert does not know"
+            return f"names begin with {before!r}, a prefix that other programs add: save the model without it"
+    roots = {name.split(".")[0] for name in encoder}
+    if encoder <= names.keys() and not any(name.split(".")[0] in roots for name in unknown):
+        return "the encoder is complete: the tensor belongs to a head that mlxbert does not know"
     return "the configuration may belong to another model"

@@ -144,7 +144,7 @@ class ConfigJson:
         return str(value)
 
     def only(self, key: str, allowed: Any, why: str, hint: str | None = None) -> None:
-        """Refuses any value of `key` except `allowed`, which is also the meaning of a missing key."""
+        """Refuses any value of `key` except `allowed`, which is also the default."""
         if self.get(key, allowed) != allowed:
             raise ConfigError(f"{self.path}: {self.prefix}{self._key(key)} is {self.get(key)!r:.200}: {why}", hint=hint)
 

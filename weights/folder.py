@@ -1,6 +1,6 @@
 """A model folder: where its checkpoint is, which modules it has, and its configuration.
 
-Each file is read when something first asks for it, and then kept: whoever needs a folder passes on the opened one.
+Each file is read when it is first needed, and then kept: functions that need a folder share the opened one.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ SETTINGS = "config_sentence_transformers.json"
 WITH_WEIGHTS = ("Dense", "LayerNorm")
 _NAMESPACE = "sentence_transformers."
 _KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize")
-_LONGEST = 255  # bytes of a path; longer names are refused by file systems anyway
+_MAX_PATH = 255  # bytes; file systems refuse longer names anyway
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ModelFolder:
         """The modules of sentence-transformers in their order; empty without a `modules.json`.
 
         Raises:
-            ConfigError: The file is damaged, names a module that mlxbert does not know, or points out of the folder.
+            ConfigError: The file is damaged, names a module that mlxbert does not know, or points outside the folder.
         """
         if isinstance(self._modules, ConfigError):
             raise self._modules
@@ -112,7 +112,7 @@ class ModelFolder:
 
 
 def open_folder(folder: Path | ModelFolder) -> ModelFolder:
-    """A model folder by its path; one that is open already is returned as it is."""
+    """A model folder by its path; an opened one is returned unchanged."""
     return folder if isinstance(folder, ModelFolder) else ModelFolder(folder)
 
 
@@ -132,7 +132,7 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
     modules = []
     for entry in read_json_list(path, ConfigError):
         match entry:
-            case {"type": str(kind), "path": str(place)}:
+            case {"type": str(kind), "path": str(inner)}:
                 pass
             case _:
                 raise ConfigError(f"{path}: expected a list of modules with type and path, found {entry!r:.80}")
@@ -142,11 +142,11 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
                 f"{path}: module {kind!r}, expected one of sentence-transformers' {', '.join(_KNOWN)}",
                 hint="mlxbert never runs code from a model folder",
             )
-        if leaves_folder(place):
-            raise ConfigError(f"{path}: path {place!r}, expected one inside the model folder")
-        if len(place.encode("utf-8", "replace")) > _LONGEST:
-            raise ConfigError(f"{path}: path {place!r:.80}… of {len(place)} characters, expected a short one")
-        modules.append(Module(name, folder / place))
+        if leaves_folder(inner):
+            raise ConfigError(f"{path}: path {inner!r}, expected one inside the model folder")
+        if len(inner.encode("utf-8", "replace")) > _MAX_PATH:
+            raise ConfigError(f"{path}: path {inner!r:.80}… of {len(inner)} characters, expected a shorter one")
+        modules.append(Module(name, folder / inner))
     kinds = [module.kind for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & {*kinds[2:]}:
         raise ConfigError(

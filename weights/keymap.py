@@ -31,15 +31,15 @@ def _keep(arrays: list[mx.array], count: int) -> list[mx.array]:
     return arrays
 
 
-def _turn(arrays: list[mx.array], count: int) -> list[mx.array]:
+def _transpose(arrays: list[mx.array], count: int) -> list[mx.array]:
     return [array.T for array in arrays]  # a bias has one axis: unchanged
 
 
-def _cut(arrays: list[mx.array], count: int) -> list[mx.array]:
+def _split(arrays: list[mx.array], count: int) -> list[mx.array]:
     return list(mx.split(arrays[0], count, axis=0))
 
 
-def _glue(arrays: list[mx.array], count: int) -> list[mx.array]:
+def _join(arrays: list[mx.array], count: int) -> list[mx.array]:
     return [mx.concatenate(arrays, axis=0)]
 
 
@@ -48,9 +48,9 @@ def _channels_last(arrays: list[mx.array], count: int) -> list[mx.array]:
 
 
 SAME = Operation("same", _keep, _keep)
-TRANSPOSE = Operation("transpose", _turn, _turn)
-SPLIT = Operation("split", _cut, _glue)
-JOIN = Operation("join", _glue, _cut)
+TRANSPOSE = Operation("transpose", _transpose, _transpose)
+SPLIT = Operation("split", _split, _join)
+JOIN = Operation("join", _join, _split)
 CHANNELS_LAST = Operation("channels last", _channels_last, _channels_last)
 
 
@@ -77,7 +77,7 @@ def transpose(ours: str, theirs: str) -> Entry:
 
 
 def channels_last(ours: str, theirs: str) -> Entry:
-    """The same convolution with the channels behind the kernel, as MLX has them; torch has them before it."""
+    """The same convolution with the channels last, as MLX stores them; torch stores them before the kernel."""
     return Entry((ours,), (theirs,), CHANNELS_LAST)
 
 
@@ -113,7 +113,7 @@ def expand(table: Table, layers: int) -> Table:
 
 
 def pairs(table: Table, layers: int, wanted: Mapping[str, object]) -> Iterator[Entry]:
-    """The entries with whole tensor names, for those of our tensors that are in `wanted`."""
+    """The entries with full tensor names, for those of our tensors that are in `wanted`."""
     for entry in expand(table, layers):
         for suffix in SUFFIXES:
             ours = tuple(f"{stem}.{suffix}" for stem in entry.ours)
@@ -122,12 +122,12 @@ def pairs(table: Table, layers: int, wanted: Mapping[str, object]) -> Iterator[E
 
 
 def load(entry: Entry, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Their arrays of one entry (whole names) under our names."""
+    """Their arrays of one entry (full names) under our names."""
     found = entry.operation.load([arrays[name] for name in entry.theirs], len(entry.ours))
     return dict(zip(entry.ours, found, strict=True))
 
 
 def save(entry: Entry, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Our arrays of one entry (whole names) under their names."""
+    """Our arrays of one entry (full names) under their names."""
     found = entry.operation.save([arrays[name] for name in entry.ours], len(entry.theirs))
     return dict(zip(entry.theirs, found, strict=True))

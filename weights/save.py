@@ -1,7 +1,7 @@
-"""Weights written under the names of transformers: safetensors, in shards of a size.
+"""Writes weights as safetensors under the names of transformers, in shards.
 
 What is written comes from a checkpoint on disk or from a network in memory; names, prefix, copies, dtype and shards
-follow the same rules. One shard is in memory at a time, and one tensor of what is converted for it.
+follow the same rules. One shard is in memory at a time, and one tensor that is converted for it.
 """
 
 import json
@@ -13,9 +13,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from mlxbert.config import Labels
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.nn.heads import Network, class_names
+from mlxbert.nn.heads import HEADS, Network, class_names
 from mlxbert.weights import build, keymap
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.families.registry import Architecture
@@ -37,10 +38,10 @@ class Tensor:
 
     Attributes:
         name: Its name in the file.
-        plain: Its plain name: without prefix, as the family's table has it.
-        dtype: One of `FLOATS`; of the scales, if it is quantized.
-        shape: Of the unpacked matrix.
-        read: Gives its numbers, in any dtype; called once.
+        plain: Its plain name: without prefix, as in the family's table.
+        dtype: One of `FLOATS`; that of the scales, if it is quantized.
+        shape: The shape of the unpacked matrix.
+        read: Returns its values, in any dtype; called once.
         source: Where it comes from, for messages.
         quantization: How it is quantized; `None` if it is not.
     """
@@ -63,7 +64,7 @@ class Tensor:
         return count * self.quantization.bits // 8 + 2 * groups * BYTES[self.dtype]
 
     def arrays(self) -> dict[str, mx.array]:
-        """What is written for it.
+        """The arrays that are written for it.
 
         Raises:
             CheckpointError: It cannot be read, or holds a number too large for its dtype.
@@ -78,12 +79,12 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
     """A tensor in another dtype.
 
     Args:
-        name: Of its file and of itself, for messages.
+        name: The names of its file and of the tensor, for messages.
         array: The tensor.
         dtype: One of `FLOATS`.
 
     Raises:
-        CheckpointError: It holds a number that is too large for it.
+        CheckpointError: It holds a number that is too large for the dtype.
     """
     found = array.astype(FLOATS[dtype])
     if found.dtype == array.dtype:
@@ -92,7 +93,7 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
     if lost.any().item():
         largest = mx.where(lost, mx.abs(array), 0).max().item()
         raise CheckpointError(
-            f"{name} holds {largest:g}, more than {NAMES[dtype]} can",
+            f"{name} holds {largest:g}, more than {NAMES[dtype]} can hold",
             hint="bfloat16 holds numbers as large as float32 does",
         )
     return found
@@ -101,8 +102,8 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
 def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization | None) -> list[Tensor]:
     """The tensors that are written of a checkpoint: all its weights, in the order of the network.
 
-    Copies of tied tensors are left out where the configuration ties them, and so are buffers, which hold nothing of
-    their own. Heads that mlxbert does not run are written as they are.
+    Copies of tied tensors are omitted if the configuration ties them, and so are buffers, which are not learned.
+    Heads that mlxbert does not run are written as they are.
 
     Args:
         checkpoint: The opened folder.
@@ -110,7 +111,7 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
         quantization: How to quantize the matrices that it suits.
 
     Raises:
-        CheckpointError: The weights are incomplete or quantized already, or a copy differs from what it is tied to.
+        CheckpointError: The weights are incomplete or already quantized, or a copy differs from what it is tied to.
     """
     problem = build.first_problem(checkpoint, checkpoint.parts)
     if problem is not None:
@@ -118,7 +119,7 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
     if quantization is not None and checkpoint.storage is not None:
         raise CheckpointError(
             f"{checkpoint.folder}: the weights are stored in {checkpoint.storage.name}, expected floats to quantize",
-            hint="quantize the model that it was made of",
+            hint="quantize the original model",
         )
     build.check_tied(checkpoint)
 
@@ -135,9 +136,9 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
     for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, shapes):
         how = quantization if suited.issuperset(entry.ours) else None
         tensors += [_quantized(tensor, how) for tensor in map(stored, entry.theirs)]
-    if quantization is None:  # a copy in floats would differ from what is quantized
+    if quantization is None:  # an unquantized copy would differ from the quantized original
         tensors += [stored(copy) for copy in _copies(checkpoint, checkpoint.parts) if copy in checkpoint.names]
-    tensors += map(stored, _carried(checkpoint))
+    tensors += map(stored, _unused_weights(checkpoint))
     if quantization is not None and not any(tensor.quantization for tensor in tensors):
         raise ArgumentError(
             f"group_size is {quantization.group_size}, no divisor of the width of any matrix of {checkpoint.folder}",
@@ -192,7 +193,7 @@ def _widest(checkpoint: Checkpoint) -> str:
 
 
 def is_untied(architecture: Architecture, parts: Iterable[str]) -> bool:
-    """Whether files hold a copy of the word embeddings, which must be equal; transformers misses it otherwise."""
+    """Whether files hold a copy of the word embeddings, which must be equal: transformers expects one."""
     return architecture.config_json.values.get("tie_word_embeddings") is False and "masked_lm" in parts
 
 
@@ -202,8 +203,8 @@ def _copies(architecture: Architecture, parts: Iterable[str]) -> Iterator[str]:
         yield from architecture.family.tied
 
 
-def _carried(checkpoint: Checkpoint) -> Iterator[str]:
-    """Plain names of weights that mlxbert does not run and that are written as they are."""
+def _unused_weights(checkpoint: Checkpoint) -> Iterator[str]:
+    """Plain names of weights that mlxbert does not use and that are written as they are."""
     for plain in checkpoint.ignored:
         buffer = any(re.fullmatch(pattern, plain) for pattern in checkpoint.family.buffers)
         if not buffer and checkpoint.tensors[checkpoint.names[plain]].dtype in FLOATS:
@@ -211,7 +212,7 @@ def _carried(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def _named(architecture: Architecture, tensors: list[Tensor]) -> list[Tensor]:
-    """The tensors with whole names: the encoder's have a prefix where others are in the file."""
+    """The tensors with full names: those of the encoder have a prefix if the file has others, too."""
     family = architecture.family
     roots = {stem.split(".")[0] for entry in family.table(["pooler"]) for stem in entry.theirs}
     inside = [tensor.plain.split(".")[0] in roots for tensor in tensors]
@@ -223,13 +224,13 @@ def _named(architecture: Architecture, tensors: list[Tensor]) -> list[Tensor]:
 
 
 def left_out(checkpoint: Checkpoint, tensors: list[Tensor]) -> list[str]:
-    """What else the files of a checkpoint hold, by the names in them."""
+    """The names of tensors and other entries in the files of a checkpoint that are not written."""
     written = {tensor.plain for tensor in tensors}
     return [name for plain, name in checkpoint.names.items() if plain not in written] + list(checkpoint.weights.skipped)
 
 
 def _shards(tensors: list[Tensor], most: int) -> list[list[Tensor]]:
-    """In order, each as large as it may be; a tensor that is larger on its own has a shard of its own."""
+    """The tensors in order, in shards as large as allowed; a larger tensor has a shard to itself."""
     shards: list[list[Tensor]] = [[]]
     room = most
     for tensor in tensors:
@@ -245,13 +246,13 @@ def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: O
     """Writes tensors into a folder.
 
     Args:
-        tensors: What `plan` or `plan_network` gave.
-        folder: Where to; it is there.
-        most: Bytes of data in one file.
-        on_progress: Called with bytes done and bytes in all.
+        tensors: The result of `plan` or `plan_network`.
+        folder: An existing folder.
+        most: The most bytes of data in one file.
+        on_progress: Called with the written and the total bytes.
 
     Returns:
-        How many files that took.
+        The number of files.
 
     Raises:
         CheckpointError: A tensor cannot be read, holds a number too large, or a file cannot be written.
@@ -281,7 +282,7 @@ def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: O
 def config_changes(
     architecture: Architecture, dtype: str | None, quantization: Quantization | None = None
 ) -> dict[str, Any]:
-    """The keys of `config.json` that are not true of the weights that are written.
+    """The keys of `config.json` that are not correct for the written weights.
 
     Args:
         architecture: The model.
@@ -289,7 +290,7 @@ def config_changes(
         quantization: How they were quantized, if they were.
 
     Returns:
-        The keys and their new values; `None` for a key that is left out.
+        The keys and their new values; `None` for a key that is omitted.
     """
     values = architecture.config_json.values
     changed: dict[str, Any] = {key: values[key] for key in architecture.config_json.added}
@@ -301,19 +302,21 @@ def config_changes(
             changed[key] = value
     changed |= {key: None for key in (KEY, THEIR_KEY) if key in values}
     if quantization is not None:
-        if is_untied(architecture, architecture.parts or ()):  # a copy in floats would differ from what is quantized
+        if is_untied(architecture, architecture.parts or ()):  # it would differ
             changed["tie_word_embeddings"] = None
         changed[KEY] = {"group_size": quantization.group_size, "bits": quantization.bits}
     return changed
 
 
 def network_changes(architecture: Architecture, network: Network) -> dict[str, Any]:
-    """The keys of `config.json` that are not true of a network: those that name its heads and its labels."""
+    """The keys of `config.json` that are not correct for a network: those that name its heads and its labels."""
     changed: dict[str, Any] = {}
     heads = [part for part in architecture.family.parts if part in network.heads]
+    labels = network.encoder.config.heads.labels
     if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"}:
         changed["architectures"] = class_names(architecture.family.class_prefixes[architecture.family_name], heads)
-    labels = network.encoder.config.heads.labels
+        if not any(HEADS[head].labelled for head in heads):  # transformers gives question answering as many outputs
+            changed |= dict.fromkeys(Labels().to_config())
     if labels is not None and labels != architecture.config.heads.labels:
         changed |= labels.to_config()
     return changed
@@ -349,7 +352,7 @@ def parse_size(text: str) -> int:
     """`400MB`, `5GB`, `1GiB` or a number of bytes.
 
     Raises:
-        ArgumentError: It is none of these, or nothing.
+        ArgumentError: The text is not such a size, or the size is 0.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[KMG]i?)?B)?\s*", str(text), re.IGNORECASE)
     size = int(Decimal(found[1]) * _UNITS[(found[2] or "").upper()]) if found else 0

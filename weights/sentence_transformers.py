@@ -42,7 +42,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
     Args:
         folder: The model folder.
         width: Hidden size of its encoder.
-        with_weights: Whether weights of modules are read; if not, they are zeros, and headers are enough.
+        with_weights: Whether weights of modules are read; if not, they are zeros, and only headers are needed.
 
     Raises:
         ConfigError: A file is damaged or asks for something that mlxbert does not compute.
@@ -92,7 +92,7 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
         named = settings.values["pooling_mode"]
         modes = [named] if isinstance(named, str) else named
         if not isinstance(modes, list) or not modes or not all(mode in list(_POOLINGS) for mode in modes):
-            raise ConfigError(f"{path}: pooling_mode is {named!r:.80}, expected one or some of {', '.join(_POOLINGS)}")
+            raise ConfigError(f"{path}: pooling_mode is {named!r:.80}, expected one or more of {', '.join(_POOLINGS)}")
         poolings = tuple(_POOLINGS[mode][0] for mode in modes)
     else:
         known = {flag: name for name, flag in _POOLINGS.values()}
@@ -108,7 +108,7 @@ def _with_prompts(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingCon
     raw = settings.values.get("prompts")
     raw = {} if raw is None else raw
     if not isinstance(raw, Mapping) or not all(isinstance(text, str | None) for text in raw.values()):
-        raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected a table of names and texts")
+        raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected an object of strings")
     prompts = {name: text or "" for name, text in raw.items()}
     default = settings.values.get("default_prompt_name")
     if default is not None and default not in list(prompts):  # a list: the value may not be hashable
@@ -125,7 +125,7 @@ def _weights(
     try:
         weights = open_weights(folder, elsewhere=headers)
     except CheckpointError as problem:
-        raise CheckpointError(f"{problem.message}, as {MODULES} asks for", hint=problem.hint) from None
+        raise CheckpointError(f"{problem.message}, required by {MODULES}", hint=problem.hint) from None
     for name, info in weights.tensors.items():
         if info.dtype not in FLOATS:
             raise CheckpointError(

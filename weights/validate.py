@@ -1,4 +1,4 @@
-"""What is wrong with a checkpoint as far as headers tell: `build_network` raises the first, `inspect` reports all."""
+"""What is wrong with a checkpoint as far as headers show: `build_network` raises the first, `inspect` reports all."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from mlxbert.weights.formats.headers import FLOATS
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a part cannot be built, and what to do about it where there is something."""
+    """Why a part cannot be built, and a hint if there is one."""
 
     text: str
     hint: str | None = None
 
     def error(self, checkpoint: Checkpoint) -> CheckpointError:
-        """The error that says so."""
+        """The error for it."""
         return CheckpointError(f"{checkpoint.folder}: {self.text}", hint=self.hint)
 
 
@@ -30,13 +30,13 @@ def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterato
     Args:
         checkpoint: The opened folder.
         part: `encoder`, or one of the optional parts.
-        parts: Those that are built.
+        parts: The optional parts that are built.
     """
     heads, spec = checkpoint.config.heads, HEADS.get(part)
     if spec is not None and spec.labelled and heads.labels is None:
         yield Problem(_labels_problem(checkpoint), "the labels are needed for classifiers only")
     if spec is not None and spec.pooler(heads) and "pooler" not in parts:
-        yield Problem(f"{part} needs the pooler, which is not there")
+        yield Problem(f"{part} needs the pooler, which is missing")
     table = checkpoint.family.encoder if part == "encoder" else checkpoint.family.parts[part]
     shapes = network_shapes(checkpoint.config)
     for entry in keymap.pairs(table, checkpoint.config.num_stored_layers, shapes):
@@ -67,12 +67,12 @@ def _of_entry(checkpoint: Checkpoint, entry: keymap.Entry, shapes: Mapping[str, 
                 f"tensor {checkpoint.names[name]!r} has dtype {info.dtype}, expected one of {', '.join(stored)}"
             )
     first = checkpoint.names[entry.theirs[0]]
-    there = {name: mx.zeros(info.shape) for name, info in infos.items()}  # lazy: never made
+    arrays = {name: mx.zeros(info.shape) for name, info in infos.items()}  # lazy: never computed
     try:
-        found = keymap.load(entry, there)
+        found = keymap.load(entry, arrays)
     except ValueError:
         shape = infos[entry.theirs[0]].shape
-        yield Problem(f"tensor {first!r} has shape {shape}, expected one that can be cut in {len(entry.ours)}")
+        yield Problem(f"tensor {first!r} has shape {shape}, expected one that splits into {len(entry.ours)}")
         return
     for name, array in found.items():
         if array.shape != shapes[name]:
@@ -81,14 +81,14 @@ def _of_entry(checkpoint: Checkpoint, entry: keymap.Entry, shapes: Mapping[str, 
 
 
 def _of_ties(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """What is wrong with copies of tied tensors; whether they are equal only their data tells."""
+    """What is wrong with copies of tied tensors; only their data shows whether they are equal."""
     untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
     names, tensors = checkpoint.names, checkpoint.tensors
     for copy, original in checkpoint.family.tied.items():
         if copy not in names and untied and copy.endswith(".weight"):
             yield Problem(
-                f"tensor {copy!r} is missing, and config.json says tie_word_embeddings is false",
-                "if the decoder is the word embeddings after all, take tie_word_embeddings out of config.json",
+                f"tensor {copy!r} is missing, but tie_word_embeddings is false in config.json",
+                "if the decoder is tied to the word embeddings, remove tie_word_embeddings from config.json",
             )
         if copy in names and original in names:
             shapes = tensors[names[copy]].shape, tensors[names[original]].shape
@@ -97,9 +97,9 @@ def _of_ties(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def untied_problem(copy: str, original: str, where: str = "") -> Problem:
-    """A decoder that is not the word embeddings."""
+    """A decoder that differs from the word embeddings."""
     return Problem(
         f"{copy!r} differs from {original!r}{where}: mlxbert runs models whose decoder is tied to their word "
         "embeddings",
-        "what needs no masked-word head can be done: task='embed'",
+        "tasks without the masked-word head work: task='embed'",
     )

@@ -1,1 +1,1 @@
-"""What is done with whole model folders: inspect, verify, convert."""
+"""Operations on whole model folders: inspect, verify, convert, save."""

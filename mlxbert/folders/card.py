@@ -1,4 +1,4 @@
-"""How a conversion is described: in sentences, and in the model card."""
+"""Describes a conversion: in sentences, and in the model card."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def changes(
         wide = [tensor for tensor in tensors if not tensor.quantization and len(tensor.shape) == 2]
         yield f"quantized: {packed} matrices, {how.name}; not quantized: {len(wide)} matrices and all vectors"
     for key, value in config.items():
-        yield f"config.json: {key} " + ("taken out" if value is None else f"is {json.dumps(value)}")
+        yield f"config.json: {key} " + ("removed" if value is None else f"is {json.dumps(value)}")
 
 
 def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) -> str:
@@ -63,14 +63,14 @@ def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) 
     """
     lines = [
         f"{_SECTION}{source} by mlxbert {__version__}.",
-        f"`{MANIFEST}` tells of which files, and how far the results differ.",
+        f"`{MANIFEST}` lists the files and how far the results differ.",
         "",
-        *(f"- {sentence}" for sentence in sentences or ("weights and configuration are as they were",)),
+        *(f"- {sentence}" for sentence in sentences or ("weights and configuration are unchanged",)),
     ]
     if how is not None:
         lines += [
             "",
-            "The weights are quantized in MLX's layout: transformers and sentence-transformers do not open them.",
+            "The weights are quantized in MLX's layout: transformers and sentence-transformers cannot open them.",
         ]
     return "\n".join([*lines, "", _END])
 

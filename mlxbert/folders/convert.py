@@ -1,6 +1,6 @@
-"""Writes a readable checkpoint as a folder that transformers and sentence-transformers open, or with quantized weights.
+"""Converts a checkpoint to a folder that transformers and sentence-transformers open, or to one with quantized weights.
 
-The folder is made next to its place and then moved there, see `mlxbert.folders.destination`.
+The folder is written under a temporary name and then renamed, see `mlxbert.folders.destination`.
 """
 
 import json
@@ -14,7 +14,7 @@ from mlxbert import device as devices
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.files import sha256
 from mlxbert.folders import card, copies, destination
-from mlxbert.folders.destination import MANIFEST, MARK
+from mlxbert.folders.destination import MANIFEST, MARKER
 from mlxbert.folders.opened import OpenedModel, open_model
 from mlxbert.folders.results import Conversion, Table, Verification
 from mlxbert.folders.verify import verify
@@ -45,8 +45,8 @@ def convert(
 ) -> Conversion:
     """Writes a model as a folder that transformers and sentence-transformers open.
 
-    Configuration, vocabulary, labels, modules and licences are copied; the configuration changes only where it would no
-    longer be true. The folder also gets a model card and a manifest, `conversion.json`.
+    Configuration, vocabulary, labels, modules and licenses are copied; the configuration changes only where it would no
+    longer be correct. The folder also gets a model card and a manifest, `conversion.json`.
 
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
@@ -58,10 +58,10 @@ def convert(
         max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`. About twice as much is in memory;
             an ONNX file is in memory as a whole.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
-        offline: Never ask the hub.
+        offline: Make no requests to the hub.
         overwrite: Whether a folder that an earlier conversion wrote is replaced.
-        on_progress: Called with bytes done and bytes in all while files are downloaded.
-        on_written: Called with bytes done and bytes in all while weights are written.
+        on_progress: Called with the downloaded and the total bytes during a download.
+        on_written: Called with the written and the total bytes while weights are written.
 
     Returns:
         What was written, and how far it is from the source.
@@ -71,19 +71,19 @@ def convert(
         MlxbertError: The source cannot be read, see `mlxbert.load`; a number is too large for `dtype`; or the folder
             cannot be written.
     """
-    stored, how = _chosen(dtype, quantize, group_size)
+    stored, how = _options(dtype, quantize, group_size)
     most = save.parse_size(max_shard_size)
     devices.use()
     found = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
     target = destination.check_target(folder, found, overwrite)
-    opened = open_model(str(found), ModelFolder(found))  # with its tokenizer, to refuse it before anything is written
+    opened = open_model(str(found), ModelFolder(found))  # a bad tokenizer is refused before writing
     checkpoint = opened.checkpoint
     destination.check_apart(target, [*checkpoint.weights.files, checkpoint.config_json.path])
     tensors = save.plan(checkpoint, stored, how)
     destination.check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else found.resolve().name
     plan = _Plan(name, opened, target, tensors, stored, how)
-    with destination.made(target, found, overwrite) as partial:
+    with destination.partial_folder(target, found, overwrite) as partial:
         conversion = _write(plan, partial, most, on_written)
         destination.move(partial, target)
     return conversion
@@ -111,7 +111,7 @@ class _Plan:
 
 
 def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None) -> Conversion:
-    """Fills the folder; `config.json`, which makes it a model, is put there when all else is done."""
+    """Writes the folder; `config.json`, without which it is not a model, comes last."""
     folder, checkpoint = plan.source.folder, plan.source.checkpoint
     inner = checkpoint.folder.relative_to(folder.path)
     read = [*checkpoint.weights.files, checkpoint.config_json.path]
@@ -121,16 +121,16 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
     files = save.write_weights(plan.tensors, partial / inner, most, on_written)
     checkpoint.weights.release()
     modules = list(copies.write_modules(folder, partial, plan.dtype))
-    cased = copies.write_case(plan.source.tokenizer.files, partial / inner)
-    with destination.measurable(partial) as view:
+    casing = copies.write_casing(plan.source.tokenizer.files, partial / inner)
+    with destination.loadable_view(partial) as view:
         changed = save.config_changes(checkpoint, plan.dtype, plan.how)
         save.write_config(checkpoint, view / inner, changed)
         sentences = (
             *card.changes(checkpoint, plan.tensors, files, changed, plan.how),
-            *(said for _, said in modules if said),
-            *([cased] if cased else []),
+            *(change for _, change in modules if change),
+            *([casing] if casing else []),
         )
-        difference = _compared(plan, view)
+        difference = _check_result(plan, view)
         note = card.describe(plan.name, sentences, plan.how)
         card.write(folder.path, partial, plan.target.name, note, quantized=plan.how is not None)
         os.replace(view / inner / CONFIG, partial / inner / CONFIG)
@@ -152,7 +152,7 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
     return conversion
 
 
-def _chosen(dtype: str | None, quantize: int | None, group_size: int | None) -> tuple[str | None, Quantization | None]:
+def _options(dtype: str | None, quantize: int | None, group_size: int | None) -> tuple[str | None, Quantization | None]:
     if dtype is not None and dtype not in [*save.DTYPES]:
         raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(save.DTYPES)}")
     if quantize is not None and (type(quantize) is not int or quantize not in BITS):
@@ -164,17 +164,17 @@ def _chosen(dtype: str | None, quantize: int | None, group_size: int | None) -> 
     return save.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
 
 
-def _compared(plan: _Plan, result: Path) -> Verification:
+def _check_result(plan: _Plan, result: Path) -> Verification:
     """How far the result is from the source.
 
     Raises:
-        CheckpointError: It is another model, not the same one with less precision.
+        CheckpointError: The result is another model, not the same one with less precision.
     """
     found, source = verify(plan.source, result), plan.source.folder.path
     computed = found.outputs.texts is not None
     wrong = [difference.text for difference in found.differences if difference.kind != "output" or not computed]
     if wrong:
-        raise CheckpointError(f"{source}: what was written would be another model: {wrong[0]}")
+        raise CheckpointError(f"{source}: the result would be another model: {wrong[0]}")
     for difference in found.differences:
         _LOG.warning("%s: the result computes something else: %s", source, difference.text)
     if not computed:
@@ -183,6 +183,6 @@ def _compared(plan: _Plan, result: Path) -> Verification:
 
 
 def _hashes(folder: Path, paths: list[Path]) -> Table[str]:
-    """SHA-256 of files by their names in the folder; the mark is left out."""
-    names = {path.relative_to(folder).as_posix(): path for path in paths if path.name != MARK}
+    """SHA-256 of files by their names in the folder; the marker is omitted."""
+    names = {path.relative_to(folder).as_posix(): path for path in paths if path.name != MARKER}
     return Table(tuple((name, sha256(path)) for name, path in names.items()))

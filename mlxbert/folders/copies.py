@@ -1,4 +1,4 @@
-"""What lies beside the weights of a converted model: configuration, vocabulary, modules, licence."""
+"""The files next to the weights of a converted model: configuration, vocabulary, modules, licenses."""
 
 import shutil
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from mlxbert.weights.hub.files import CONFIG, SMALL, VOCABULARY
 from mlxbert.weights.tokenizers.files import WHOLE, TokenizerFiles
 
 CARD, SETTINGS = "README.md", "tokenizer_config.json"
-_TERMS = ("LICENSE*", "LICENCE*", "NOTICE*")
+_LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*")
 
 
 def copy_files(source: ModelFolder, folder: Path) -> Iterator[Path]:
@@ -30,11 +30,12 @@ def copy_files(source: ModelFolder, folder: Path) -> Iterator[Path]:
     Yields:
         Each file when it is copied.
     """
-    places = dict.fromkeys((source.path, source.transformer), SMALL)
-    terms = [path for here in places for pattern in _TERMS for path in here.glob(pattern) if is_own(path, source.path)]
-    places = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | places
-    files = [here / name for here, names in places.items() for name in names]
-    for path in (*files, *terms):
+    wanted = dict.fromkeys((source.path, source.transformer), SMALL)
+    found = (path for inner in wanted for pattern in _LICENSES for path in inner.glob(pattern))
+    licenses = [path for path in found if is_own(path, source.path)]
+    wanted = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | wanted
+    files = [inner / name for inner, names in wanted.items() for name in names]
+    for path in (*files, *licenses):
         if path.is_file() and path != source.transformer / CONFIG:
             target = folder / path.relative_to(source.path)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -56,11 +57,11 @@ def is_own(path: Path, source: Path) -> bool:
 
 
 def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Iterator[tuple[Path, str | None]]:
-    """Writes the weights of modules behind the pooling.
+    """Writes the weights of modules after the pooling.
 
     Args:
         source: The model folder.
-        folder: Where to.
+        folder: The folder to write.
         dtype: One of `FLOATS`; `None` leaves them as they are.
 
     Yields:
@@ -87,10 +88,10 @@ def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Itera
             yield path, f"{module.folder.name}: {', '.join(changes)}" if changes else None
 
 
-def write_case(files: TokenizerFiles, folder: Path) -> str | None:
-    """Says in `tokenizer_config.json` that case counts, where only the vocabulary told.
+def write_casing(files: TokenizerFiles, folder: Path) -> str | None:
+    """Writes `do_lower_case: false` to `tokenizer_config.json` if only the vocabulary shows that it is cased.
 
-    transformers lower-cases a vocabulary without settings, a cased one, too; mlxbert does not.
+    Without settings transformers lower-cases texts even if the vocabulary is cased; mlxbert does not.
 
     Returns:
         What changed, in a sentence; `None` if nothing did.

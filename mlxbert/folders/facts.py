@@ -100,11 +100,11 @@ def _fields(a: object, b: object, before: str = "") -> Iterator[tuple[str, objec
 def of_parts(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     """Parts that only one model has, or that only one can be run with."""
     for part in dict.fromkeys((*a.parts, *b.parts)):
-        there = part in a.parts, part in b.parts
+        present = part in a.parts, part in b.parts
         problems = a.problems.get(part), b.problems.get(part)
-        if there[0] != there[1]:
-            has, lacks = "AB" if there[0] else "BA"
-            yield differ("part", part, *there, f"{part}: {has} has it, {lacks} has not")
+        if present[0] != present[1]:
+            has, lacks = "AB" if present[0] else "BA"
+            yield differ("part", part, *present, f"{part}: {has} has it, {lacks} does not")
         elif problems[0] != problems[1]:
             text = "; ".join(f"{side}: {problem}" for side, problem in zip("AB", problems, strict=True) if problem)
             yield differ("part", part, *problems, text)
@@ -140,8 +140,8 @@ def _of_vocabularies(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     first = min(number for number in one.keys() | other.keys() if one.get(number) != other.get(number))
     tokens = one.get(first), other.get(first)
     sizes = f"{len(one):,} tokens in A, {len(other):,} in B; " if len(one) != len(other) else ""
-    said = f"vocabulary: {sizes}the first that differs is id {first}: {both(quoted(tokens[0]), quoted(tokens[1]))}"
-    yield differ("tokenizer", "vocabulary", *tokens, said)
+    message = f"vocabulary: {sizes}the first that differs is id {first}: {both(quoted(tokens[0]), quoted(tokens[1]))}"
+    yield differ("tokenizer", "vocabulary", *tokens, message)
 
 
 def encoded(model: OpenedModel) -> list[Encoding]:
@@ -162,14 +162,14 @@ def _of_splits(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
         truncated = one.truncated or other.truncated
         most = (min(len(one), len(other)) - 1 if isinstance(text, str) else 0) if truncated else None
         tokens = spelled(a, one)[:most], spelled(b, other)[:most]
-        told = quoted(text if isinstance(text, str) else " | ".join(text))
+        shown_text = quoted(text if isinstance(text, str) else " | ".join(text))
         if tokens[0] != tokens[1]:
-            said = f"cut: {told} becomes {both(*(quoted(' '.join(names)) for names in tokens))}"
-            yield differ("tokenizer", "cut", *tokens, said)
+            message = f"cut: {shown_text} becomes {both(*(quoted(' '.join(names)) for names in tokens))}"
+            yield differ("tokenizer", "cut", *tokens, message)
             return
         if (one.offsets[:most], one.token_type_ids[:most]) != (other.offsets[:most], other.token_type_ids[:most]):
-            said = f"offsets: the tokens of {told} are the same, their offsets or segments are not"
-            yield differ("tokenizer", "offsets", one.offsets[:most], other.offsets[:most], said)
+            message = f"offsets: the tokens of {shown_text} are the same, their offsets or segments are not"
+            yield differ("tokenizer", "offsets", one.offsets[:most], other.offsets[:most], message)
             return
 
 
@@ -179,8 +179,9 @@ def of_embedders(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     if not isinstance(one, Embedder) or not isinstance(other, Embedder):
         problems = a.no_vectors, b.no_vectors
         if problems[0] != problems[1]:
-            said = "; ".join(f"{side}: no vectors: {text}" for side, text in zip("AB", problems, strict=True) if text)
-            yield differ("embedding", "embedder", *problems, said)
+            sides = zip("AB", problems, strict=True)
+            message = "; ".join(f"{side}: no vectors: {problem}" for side, problem in sides if problem)
+            yield differ("embedding", "embedder", *problems, message)
         return
     for name, first, second in _fields(one.config, other.config):
         if name not in ("stated", "max_length"):
@@ -205,7 +206,7 @@ def layers_of(embedder: Embedder) -> list[str]:
     def described(layer: nn.Module) -> str:
         if not isinstance(layer, Dense):
             return type(layer).__name__
-        return f"Dense ({layer.activation}{', residual' if layer.adds else ''})"
+        return f"Dense ({layer.activation}{', residual' if layer.has_residual else ''})"
 
     return [described(layer) for layer in embedder.layers]
 

@@ -1,4 +1,4 @@
-"""What a model folder says of its model, read from its configuration and the headers of its weights alone."""
+"""Describes a model from its configuration and the headers of its weights alone."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -38,15 +38,15 @@ def inspect(
     offline: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Inspection:
-    """Explains a model from its configuration and the headers of its weights; no weight is read.
+    """Describes a model from its configuration and the headers of its weights; no weight is read.
 
     Safetensors of a model on the hub that are not in the cache are not downloaded.
 
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
-        offline: Never ask the hub.
-        on_progress: Called with bytes done and bytes in all while files are downloaded.
+        offline: Make no requests to the hub.
+        on_progress: Called with the downloaded and the total bytes during a download.
 
     Raises:
         MlxbertError: The folder holds no checkpoint that mlxbert reads, or its encoder cannot be loaded.
@@ -118,7 +118,7 @@ def _embedding(
     except MlxbertError as problem:  # a model can do more than embed
         return None, NoEmbedding(problem.message)
     own, similarity = embedder.config, folder.settings.values.get("similarity_fn_name")
-    # A limit of its own comes before that of the tokenizer, as in `Tokenizer.adapted`.
+    # The embedder's own limit takes precedence over that of the tokenizer, as in `Tokenizer.adapted`.
     longest = _longest(config, files) if own.max_length is None else min(own.max_length, config.max_length)
     return embedder, EmbeddingFacts(
         **vars(own) | {"prompts": table(own.prompts), "max_length": longest},

@@ -10,7 +10,7 @@ from mlxbert.folders.results import Record, Table, to_json
 
 @dataclass(frozen=True)
 class Limits(Record):
-    """The longest input in tokens by each place that may limit it; `None` if it does not.
+    """The longest input in tokens by each source of a limit; `None` if it sets none.
 
     Attributes:
         config: The positions of the model.
@@ -28,8 +28,8 @@ class PartFacts(Record):
     """The encoder, the pooler or a head.
 
     Attributes:
-        in_file: The common beginning of its tensors' names in the file.
-        in_network: The common beginning of their names in the network.
+        in_file: The common prefix of its tensors' names in the file.
+        in_network: The common prefix of their names in the network.
         tensors: How many of its tensors the file has.
         parameters: How many numbers the network has for it.
         problem: Why it cannot be loaded, if so.
@@ -52,7 +52,7 @@ class UnusedTensor(Record):
 
 @dataclass(frozen=True)
 class SkippedEntries(Record):
-    """Entries of the files that are no tensors of a model, an optimizer's for example: how many, and one of them."""
+    """Entries of the files that are not tensors of a model, for example an optimizer's: how many, and one of them."""
 
     count: int
     example: str | None
@@ -106,7 +106,7 @@ class ModuleFacts(Record):
         kind: `Dense`, `LayerNorm` or `Normalize`.
         folder: Its folder within that of the model.
         shapes: The shapes of its tensors, by name.
-        parameters: How many numbers these are.
+        parameters: How many numbers they hold.
     """
 
     kind: str
@@ -174,7 +174,7 @@ class TensorFacts(Record):
 
 @dataclass(frozen=True)
 class Inspection(Record):
-    """What a model folder says of its model; see `mlxbert.inspect`.
+    """The description of a model; see `mlxbert.inspect`.
 
     Attributes:
         folder: The folder.
@@ -183,11 +183,11 @@ class Inspection(Record):
         architectures: The classes that `config.json` names, if it names some.
         config: The facts of the encoder and its heads.
         max_length: The longest input in tokens.
-        limited_by: Which of `limits` decide that.
-        limits: The longest input by each place that may limit it.
+        limited_by: Which of `limits` set that.
+        limits: The longest input by each source of a limit.
         parts: The encoder and each part that the weights hold.
         unused: Tensors that are not loaded.
-        skipped: Entries of the files that are no tensors of the model.
+        skipped: Entries of the files that are not tensors of the model.
         parameters: The number of parameters by part, and in `total`.
         memory: The bytes that the parameters take, by dtype.
         weights: The weights.

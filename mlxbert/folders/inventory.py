@@ -14,7 +14,7 @@ _SHOWN = 3  # problems of a part
 
 
 def parameters(checkpoint: Checkpoint) -> dict[str, int]:
-    """The number of parameters of each piece of the network, by the shapes that the configuration asks for."""
+    """The number of parameters of each piece of the network, by the shapes that the configuration implies."""
     counts: dict[str, int] = {}
     for name, shape in shapes(checkpoint, checkpoint.parts).items():
         part = name.split(".")[1]
@@ -43,14 +43,14 @@ def parts(checkpoint: Checkpoint) -> dict[str, PartFacts]:
 
 
 def _problem(checkpoint: Checkpoint, part: str) -> str | None:
-    """All that is wrong with a part; of many problems the first ones."""
+    """Everything that is wrong with a part; if there is much, the first problems."""
     found = [problem.text for problem in validate.problems(checkpoint, part, checkpoint.parts)]
     more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     return "; ".join(found[:_SHOWN] + more) or None
 
 
 def _stem(names: list[str]) -> str:
-    """The common beginning of names of tensors, in whole words; several beginnings if they have none in common."""
+    """The common prefix of tensor names, in whole words; several prefixes if there is no common one."""
     words = [name.split(".")[:-1] for name in names]  # the last one is weight or bias
     common = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))]
     return ".".join(common) or ", ".join(dict.fromkeys(word[0] for word in words if word))

@@ -1,4 +1,4 @@
-"""A model folder opened once: all of it that can be loaded, and why the rest cannot."""
+"""A model folder opened once: everything in it that can be loaded, and why the rest cannot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from mlxbert.weights.formats.headers import FLOATS, Lazy, Storage
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor in float32, its dtype in the file, and how it is stored there if not as plain floats."""
+    """A tensor in float32, its dtype in the file, and its storage there if that is not plain floats."""
 
     array: mx.array
     stored: str
@@ -85,7 +85,7 @@ class OpenedModel:
     @property
     def no_vectors(self) -> str | None:
         """Why it makes no vectors, if so."""
-        return None if isinstance(self.embedder, Embedder) else _placeless(self.embedder.message, self.folder.path)
+        return None if isinstance(self.embedder, Embedder) else _without_path(self.embedder.message, self.folder.path)
 
     @property
     def similarity(self) -> str:
@@ -119,7 +119,7 @@ class OpenedModel:
         return Lazy([*ours, *after], read)
 
     def raw(self, names: set[str]) -> dict[str, Tensor]:
-        """Tensors of the files by their plain names, those that are there and hold numbers."""
+        """Tensors of the files by their plain names: those of `names` that exist and have a known dtype."""
         arrays, infos = self.checkpoint.arrays(mx.float32), self.checkpoint.tensors
         dtypes = {name: infos[self.checkpoint.names[name]].dtype for name in names & arrays.keys()}
         storage = self.checkpoint.storage
@@ -155,7 +155,7 @@ def _stored_after(folder: ModelFolder) -> str:
 
 
 def coarseness(dtype: str) -> int:
-    """The place of a dtype of files, the coarsest first: Q4, Q8, I8, BF16, F16, F32."""
+    """The rank of a dtype in a file, the coarsest first: Q4, Q8, I8, BF16, F16, F32."""
     return int(dtype[1:]) if dtype.startswith("Q") else {"I8": 8, "BF16": 32, "F16": 33}.get(dtype, 34)
 
 
@@ -168,7 +168,7 @@ def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
         if problem is None:
             parts.append(part)
         else:
-            problems[part] = _placeless(problem.message, checkpoint.folder)
+            problems[part] = _without_path(problem.message, checkpoint.folder)
     try:
         return build_network(checkpoint, parts, mx.float32, streamed=True), problems
     except CheckpointError as problem:
@@ -176,9 +176,9 @@ def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
             raise
         rest = [part for part in parts if part != "masked_lm"]
         network = build_network(checkpoint, rest, mx.float32, streamed=True)  # raises if another part is to blame
-        return network, problems | {"masked_lm": _placeless(problem.message, checkpoint.folder)}
+        return network, problems | {"masked_lm": _without_path(problem.message, checkpoint.folder)}
 
 
-def _placeless(message: str, folder: Path) -> str:
+def _without_path(message: str, folder: Path) -> str:
     """A message without the path of the folder: two copies of a model have the same problems."""
     return message.removeprefix(f"{folder}: ").replace(f"{folder}/", "")

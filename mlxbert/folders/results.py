@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, eq=False)
 class Table(Mapping[str, V], Generic[V]):
-    """A mapping that cannot be changed: values by name, in an order.
+    """An immutable mapping: values by name, in a fixed order.
 
     Attributes:
         entries: The names and their values.
@@ -38,7 +38,7 @@ class Table(Mapping[str, V], Generic[V]):
 
 
 def table(values: Mapping[str, V]) -> Table[V]:
-    """A mapping as one that cannot be changed."""
+    """An immutable copy of a mapping."""
     return Table(tuple(values.items()))
 
 
@@ -51,17 +51,17 @@ class Record:
 
 
 def frozen(value: object) -> Any:
-    """A value of a JSON file as one that cannot be changed: tuples for lists, a `Table` for an object."""
+    """An immutable copy of a JSON value: tuples for lists, a `Table` for an object."""
     if isinstance(value, Mapping):
         return Table(tuple((str(key), frozen(entry)) for key, entry in value.items()))
     return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def to_json(value: object) -> Any:
-    """A value as JSON has it.
+    """A value as plain JSON types.
 
-    A dataclass that is no result becomes an object of its fields, with its name as `type`; an infinite number or NaN
-    becomes text.
+    A dataclass that is not a `Record` becomes an object of its fields, with its name as `type`; infinity and NaN become
+    strings.
     """
     if isinstance(value, Record):
         return value.to_dict()
@@ -232,14 +232,14 @@ class Conversion(Record):
     difference: Verification
 
     def to_dict(self) -> dict[str, Any]:
-        """The conversion as JSON has it and as the manifest holds it: without its folder."""
+        """The conversion as JSON and in the manifest: without its folder."""
         values = super().to_dict()
         names = ("source", "revision", "bytes", "family", "format", "changed", "left_out")
-        apart = ("agree", "differences", "notes", "tensors", "outputs")
+        compared = ("agree", "differences", "notes", "tensors", "outputs")
         return {
             "mlxbert": __version__,
             **{name: values[name] for name in names},
-            "difference": {name: values["difference"][name] for name in apart},
+            "difference": {name: values["difference"][name] for name in compared},
             "read": values["read"],
             "written": values["written"],
         }

@@ -1,4 +1,4 @@
-"""A model in memory to a folder that `mlxbert.load`, transformers and sentence-transformers open."""
+"""Writes a model in memory as a folder that `mlxbert.load`, transformers and sentence-transformers open."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ from mlxbert import __version__
 from mlxbert.errors import ArgumentError
 from mlxbert.files import sha256
 from mlxbert.folders import card, copies, destination
-from mlxbert.folders.destination import MARK, SAVED
+from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.model import Model
 from mlxbert.weights import save as weights
 
@@ -50,13 +50,13 @@ def save(
     target = destination.check_target(folder, source.path, overwrite)
     tensors = weights.plan_network(architecture, model.network, weights.DTYPES[dtype] if dtype else None)
     destination.check_space(target, sum(tensor.bytes for tensor in tensors))
-    with destination.made(target, source.path, overwrite) as partial:
+    with destination.partial_folder(target, source.path, overwrite) as partial:
         inner = partial / source.transformer.relative_to(source.path)
         inner.mkdir(parents=True, exist_ok=True)
         _copy(model, partial, inner, dtype)
         weights.write_weights(tensors, inner, most)
         weights.write_config(architecture, inner, _changes(model, tensors, dtype))
-        written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARK)
+        written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
         hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
         weights.write_json(partial / SAVED, {"mlxbert": __version__, "source": model.source, "written": hashes})
         destination.move(partial, target)
@@ -75,7 +75,7 @@ def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:
             pass
         for _ in copies.write_modules(source, partial, weights.DTYPES[dtype] if dtype else None):
             pass
-    copies.write_case(model.tokenizer.files, inner)
+    copies.write_casing(model.tokenizer.files, inner)
 
 
 def _changes(model: Model, tensors: list[weights.Tensor], dtype: str | None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""How the tensors of two models compare: equal, equal once rounded alike, swapped, transposed, or different.
+"""Compares the tensors of two models: equal, equal once rounded alike, swapped, transposed, or different.
 
 Tensors are rounded alike when both are rounded to the coarser of their dtypes. A number in a quantized storage equals
 every number that quantizing turns into it.
@@ -19,8 +19,8 @@ from mlxbert.weights.checkpoint import part_of
 from mlxbert.weights.formats.headers import FLOATS, Lazy
 
 # The largest rounding error of a dtype, relative to the number: half a unit in the last place.
-_HALVES = {"F16": 2.0**-11, "BF16": 2.0**-8}
-_SMALLEST_HALF = 2.0**-25
+_HALF_ULPS = {"F16": 2.0**-11, "BF16": 2.0**-8}
+_MIN_HALF_ULP = 2.0**-25
 _BLOCK = 2**20  # numbers
 _Tensors = Mapping[str, Tensor]
 
@@ -52,8 +52,9 @@ class Comparison:
 
 def compare(a: OpenedModel, b: OpenedModel) -> Comparison:
     """Compares the tensors of two models: by their names in the network, or in the files for parts that do not run."""
-    apart = [part for part in dict.fromkeys((*a.parts, *b.parts)) if not (a.has_loaded(part) and b.has_loaded(part))]
-    left_out = {*apart}  # a part that one model lacks is a difference already
+    parts = dict.fromkeys((*a.parts, *b.parts))
+    not_loaded = [part for part in parts if not (a.has_loaded(part) and b.has_loaded(part))]
+    left_out = {*not_loaded}  # a part that one model lacks is already reported
     if not same_layers(a, b):
         left_out.add("embedder")
 
@@ -63,7 +64,7 @@ def compare(a: OpenedModel, b: OpenedModel) -> Comparison:
     found = Comparison()
     _compare(compared(a.tensors()), compared(b.tensors()), found)
     if a.checkpoint.family is b.checkpoint.family:
-        names = {name for part in apart if part in a.parts and part in b.parts for name in _names(a, part)}
+        names = {name for part in not_loaded if part in a.parts and part in b.parts for name in _names(a, part)}
         names |= {*a.checkpoint.ignored} & {*b.checkpoint.ignored}
         one, other = (model.raw(names) if names else {} for model in (a, b))
         shared = sorted(one.keys() & other.keys())
@@ -85,23 +86,23 @@ def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
     for name in dict.fromkeys((*a, *b)):
         if name not in a or name not in b:
             has = "A" if name in a else "B"
-            there = name in a, name in b
-            found.differences.append(differ("tensor", name, *there, f"{name}: only {has} has it"))
+            present = name in a, name in b
+            found.differences.append(differ("tensor", name, *present, f"{name}: only {has} has it"))
             continue
         found.compared += 1
         one, other = a[name], b[name]
         if one.array.shape != other.array.shape:
             shapes = one.array.shape, other.array.shape
-            said = f"{name}: " + both(*(" x ".join(map(str, shape)) or "one number" for shape in shapes))
-            found.differences.append(differ("tensor", name, list(shapes[0]), list(shapes[1]), said))
+            message = f"{name}: " + both(*(" x ".join(map(str, shape)) or "one number" for shape in shapes))
+            found.differences.append(differ("tensor", name, list(shapes[0]), list(shapes[1]), message))
         elif all(mx.array_equal(x.array, y.array, equal_nan=True).item() for x, y in _blocks(one, other)):
             found.equal += 1
         elif all(alike(x, y).all().item() for x, y in _blocks(one, other)):
             found.rounded += 1
-            found.coarsest = min(found.coarsest, *_taken(one, other), key=coarseness)
+            found.coarsest = min(found.coarsest, *_rounded_to(one, other), key=coarseness)
         else:
             different.append(name)
-    found.differences += _explained(a, b, different)
+    found.differences += _explain(a, b, different)
 
 
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -115,7 +116,7 @@ def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         yield tuple(replace(tensor, array=tensor.array[start : start + step]) for tensor in tensors)
 
 
-def _taken(a: Tensor, b: Tensor) -> tuple[str, str]:
+def _rounded_to(a: Tensor, b: Tensor) -> tuple[str, str]:
     """The dtypes that two tensors were rounded to: float32 for a storage that only had to be expanded."""
     one, other = _expanded(a), _expanded(b)
     if (a.storage or b.storage) and all(alike(x, y).all().item() for x, y in _blocks(one, other)):
@@ -124,7 +125,7 @@ def _taken(a: Tensor, b: Tensor) -> tuple[str, str]:
 
 
 def _expanded(tensor: Tensor) -> Tensor:
-    """The tensor as if its numbers were stored as they are."""
+    """The tensor as if it were stored as plain floats."""
     return tensor if tensor.storage is None else Tensor(tensor.array, "F32")
 
 
@@ -135,7 +136,7 @@ def alike(a: Tensor, b: Tensor) -> mx.array:
     if a.stored == b.stored and not a.stored.startswith("Q"):  # scales of MLX's layout may be rounded as well
         return same
     if a.storage or b.storage or {a.stored, b.stored} == {"F16", "BF16"}:
-        near = mx.abs(one - other) <= _off(a) + _off(b)
+        near = mx.abs(one - other) <= _rounding_error(a) + _rounding_error(b)
     else:
         coarser = FLOATS[min(a.stored, b.stored, key=coarseness)]
         near = one.astype(coarser) == other.astype(coarser)
@@ -143,45 +144,47 @@ def alike(a: Tensor, b: Tensor) -> mx.array:
     return mx.logical_or(same, mx.logical_and(finite, near))
 
 
-def _off(tensor: Tensor) -> mx.array:
+def _rounding_error(tensor: Tensor) -> mx.array:
     """The rounding error that each number may have."""
     if tensor.storage is not None:
         return tensor.storage.rounding_error(tensor.array)
-    return mx.abs(tensor.array) * _HALVES[tensor.stored] + _SMALLEST_HALF if tensor.stored in _HALVES else mx.array(0.0)
+    if tensor.stored not in _HALF_ULPS:
+        return mx.array(0.0)
+    return mx.abs(tensor.array) * _HALF_ULPS[tensor.stored] + _MIN_HALF_ULP
 
 
-def _explained(a: _Tensors, b: _Tensors, names: list[str]) -> Iterator[Difference]:
+def _explain(a: _Tensors, b: _Tensors, names: list[str]) -> Iterator[Difference]:
     """A difference for each tensor; two swapped tensors share one."""
-    moved = _moved(a, b, names)
-    told: set[str] = set()
+    moved = _find_moved(a, b, names)
+    reported: set[str] = set()
     for name in names:
-        if name in told:
+        if name in reported:
             continue
         other = moved.get(name)
         if other is not None and moved.get(other) == name:
-            told.add(other)
+            reported.add(other)
             yield differ("tensor", name, name, other, f"{name} and {other} are swapped")
         elif other is not None:
             yield differ("tensor", name, name, other, f"{name} of A is {other} of B")
         elif _is_transposed(a[name], b[name]):
             yield differ("tensor", name, "as it is", "transposed", f"{name} of B is that of A transposed")
         else:
-            yield _numbers(name, a[name], b[name])
+            yield _largest_difference(name, a[name], b[name])
 
 
-def _moved(a: _Tensors, b: _Tensors, names: list[str]) -> dict[str, str]:
+def _find_moved(a: _Tensors, b: _Tensors, names: list[str]) -> dict[str, str]:
     """The tensor of B that each tensor of A equals under another name; both differ from their namesakes."""
     if len(names) < 2:
         return {}
     stored = {_expanded(side[name]).stored for side in (a, b) for name in names}
     coarser = min(stored, key=coarseness)
-    places = {_fingerprint(b[name], coarser): name for name in names}
-    found = {name: places.get(_fingerprint(a[name], coarser)) for name in names}
+    by_content = {_fingerprint(b[name], coarser): name for name in names}
+    found = {name: by_content.get(_fingerprint(a[name], coarser)) for name in names}
     # Tensors of one repeated number, for example biases of zeros, are equal by chance.
-    return {name: other for name, other in found.items() if other is not None and not _is_flat(a[name].array)}
+    return {name: other for name, other in found.items() if other is not None and not _is_constant(a[name].array)}
 
 
-def _is_flat(array: mx.array) -> bool:
+def _is_constant(array: mx.array) -> bool:
     return bool((array.min() == array.max()).item())
 
 
@@ -189,8 +192,8 @@ def _fingerprint(tensor: Tensor, dtype: str) -> tuple[tuple[int, ...], bytes]:
     import numpy as np
 
     array = tensor.array.astype(FLOATS.get(dtype, mx.float32)) + 0  # -0 becomes 0
-    whole = array.view(mx.uint32 if array.dtype == mx.float32 else mx.uint16)
-    return array.shape, hashlib.blake2b(np.array(whole).data).digest()
+    bits = array.view(mx.uint32 if array.dtype == mx.float32 else mx.uint16)
+    return array.shape, hashlib.blake2b(np.array(bits).data).digest()
 
 
 def _is_transposed(a: Tensor, b: Tensor) -> bool:
@@ -204,15 +207,15 @@ def _transposed(tensor: Tensor) -> Tensor:
     return replace(_expanded(tensor), array=tensor.array.T)
 
 
-def _numbers(name: str, a: Tensor, b: Tensor) -> Difference:
-    """How many numbers differ, and the place of the largest difference."""
+def _largest_difference(name: str, a: Tensor, b: Tensor) -> Difference:
+    """How many numbers differ, and the index of the largest difference."""
     changed = mx.logical_not(alike(a, b))
     far = mx.where(changed, mx.abs(a.array - b.array), 0)
     far = mx.where(mx.isnan(far), mx.inf, far)  # NaN differs most
-    place = cast(int, far.argmax().item())
-    one, other = (cast(float, tensor.array.flatten()[place].item()) for tensor in (a, b))
-    where = [place // math.prod(far.shape[axis + 1 :]) % far.shape[axis] for axis in range(far.ndim)]
+    index = cast(int, far.argmax().item())
+    one, other = (cast(float, tensor.array.flatten()[index].item()) for tensor in (a, b))
+    where = [index // math.prod(far.shape[axis + 1 :]) % far.shape[axis] for axis in range(far.ndim)]
     count = cast(int, changed.sum().item())
     most = f"by up to {abs(one - other):.3g} at" if math.isfinite(one - other) else "most at"
-    said = f"{name}: {count:,} of {far.size:,} numbers differ, {most} {where}"
-    return differ("tensor", name, to_json(one), to_json(other), f"{said}: {both(f'{one:.6g}', f'{other:.6g}')}")
+    message = f"{name}: {count:,} of {far.size:,} numbers differ, {most} {where}"
+    return differ("tensor", name, to_json(one), to_json(other), f"{message}: {both(f'{one:.6g}', f'{other:.6g}')}")

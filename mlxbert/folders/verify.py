@@ -39,8 +39,8 @@ def verify(
             equal only once rounded to float16 or bfloat16. If tensors are equal as far as quantized weights can tell,
             outputs are judged only with a tolerance.
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one. Both compute in float32.
-        offline: Never ask the hub.
-        on_progress: Called with bytes done and bytes in all while files are downloaded.
+        offline: Make no requests to the hub.
+        on_progress: Called with the downloaded and the total bytes during a download.
 
     Returns:
         The differences, which include parts that cannot be loaded. It is true if the models agree.
@@ -67,8 +67,8 @@ def verify(
     allowed = TOLERANCES.get(compared.coarsest) if tolerance is None else float(tolerance)
     if allowed is None and not found:
         notes.append(
-            f"tensors are equal as far as {_named(one, other, compared.coarsest)} can tell; how far the outputs are "
-            "apart is measured, not judged, unless a tolerance is given"
+            f"tensors are equal as far as {_storage_name(one, other, compared.coarsest)} can tell; how far the outputs "
+            "are apart is measured, not judged, unless a tolerance is given"
         )
     computed, broken = outputs.compare(one, other)
     if len(broken) == 1:
@@ -94,14 +94,14 @@ def _storage(model: OpenedModel) -> str:
     return ", ".join(sorted({checkpoint.tensors[name].dtype for name in used}))
 
 
-def _named(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
+def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
     """The name of the storage whose matrices have this dtype."""
     storages = [model.checkpoint.storage for model in (a, b)]
     return next((storage.name for storage in storages if storage is not None and storage.dtype == dtype), dtype)
 
 
 def _notes(a: OpenedModel, b: OpenedModel, compared: Comparison) -> Iterator[str]:
-    """What is worth knowing without being a difference."""
+    """Remarks that are not differences."""
     if _storage(a) != _storage(b):
         yield (
             f"A is stored as {_storage(a)}, B as {_storage(b)}; of {compared.compared} tensors {compared.equal} are "
@@ -110,7 +110,7 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: Comparison) -> Iterator[str
     yield from facts.of_idle(a, b)
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:
-            yield f"{part} can be run with neither: {problem}"
+            yield f"neither can run {part}: {problem}"
     if a.no_vectors is not None and a.no_vectors == b.no_vectors:
         yield f"neither makes vectors: {a.no_vectors}"
     for letter, model, other in (("A", a, b), ("B", b, a)):
@@ -124,7 +124,7 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: Comparison) -> Iterator[str
 def _unmeasured(a: OpenedModel, b: OpenedModel, found: OutputDifferences, broken: dict[str, str]) -> Iterator[str]:
     """Why outputs are not compared, unless that is a difference."""
     if broken.get("A") == broken.get("B") and broken:
-        yield f"outputs are not compared: of both, {broken['A']}"
+        yield f"outputs are not compared: A and B: {broken['A']}"
     elif len(broken) == 2:
         yield f"outputs are not compared: {'; '.join(f'{letter}: {problem}' for letter, problem in broken.items())}"
     elif not broken and not found.texts:
@@ -136,7 +136,7 @@ def _unmeasured(a: OpenedModel, b: OpenedModel, found: OutputDifferences, broken
 
 def _no_numbers(letter: str, problem: str) -> Difference:
     given = {"A": None, "B": None, letter: problem}
-    return Difference("output", "outputs", given["A"], given["B"], f"outputs: of {letter} alone, {problem}")
+    return Difference("output", "outputs", given["A"], given["B"], f"outputs: only for {letter}, {problem}")
 
 
 def _reason(a: OpenedModel, b: OpenedModel, compared: Comparison) -> str:
@@ -147,5 +147,5 @@ def _reason(a: OpenedModel, b: OpenedModel, compared: Comparison) -> str:
 
 
 def _too_far(apart: float, allowed: float, why: str) -> Difference:
-    said = f"outputs differ by up to {apart:.3g}, more than {allowed:g}, {why}"
-    return Difference("output", "outputs", to_json(apart), allowed, said)
+    message = f"outputs differ by up to {apart:.3g}, more than {allowed:g}, {why}"
+    return Difference("output", "outputs", to_json(apart), allowed, message)

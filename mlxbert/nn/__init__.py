@@ -1,1 +1,1 @@
-"""The network: layers, the encoder built of them, the heads on it, and what makes a vector of its output."""
+"""The network: its layers, the encoder, the heads, and the pooling that turns hidden states into vectors."""

@@ -15,17 +15,17 @@ Activation = Callable[[mx.array], mx.array]
 
 
 def gelu(x: mx.array) -> mx.array:
-    """`x Phi(x)` with the exact normal distribution (arXiv:1606.08415)."""
+    """`x Phi(x)` with the exact normal CDF (arXiv:1606.08415)."""
     return 0.5 * x * (1 + mx.erf(x * math.sqrt(0.5))) if on_gpu() else kernels.gelu(x)
 
 
 def gelu_tanh(x: mx.array) -> mx.array:
-    """GELU by the tanh formula: `gelu_new`, `gelu_pytorch_tanh`, `gelu_fast`."""
+    """GELU with the tanh approximation: `gelu_new`, `gelu_pytorch_tanh`, `gelu_fast`."""
     return 0.5 * x * (1 + mx.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def quick_gelu(x: mx.array) -> mx.array:
-    """GELU by a logistic curve."""
+    """GELU approximated by a sigmoid."""
     return x * mx.sigmoid(1.702 * x)
 
 
@@ -40,7 +40,7 @@ def relu(x: mx.array) -> mx.array:
 
 
 def linear(x: mx.array) -> mx.array:
-    """`x` as it is."""
+    """`x` unchanged."""
     return x
 
 
@@ -67,10 +67,14 @@ def _fused(function: Activation) -> Activation:
 
 
 def check_activation(name: str) -> str:
-    """Returns `name`, or refuses it with the list of known ones."""
+    """Returns `name` if mlxbert knows this activation.
+
+    Raises:
+        ConfigError: It does not.
+    """
     if name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        raise ConfigError(f"hidden_act is {name!r}, an activation mlxbert does not know; known: {known}")
+        raise ConfigError(f"hidden_act is {name!r}, expected one of {known}")
     return name
 
 

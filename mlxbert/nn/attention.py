@@ -1,4 +1,4 @@
-"""Attention of a sequence to itself, one class for each way in which positions enter it.
+"""Self-attention: one class for each way of encoding positions.
 
 Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
@@ -20,8 +20,8 @@ class PositionedQK:
     Attributes:
         q: (B, H, L, d).
         k: (B, H, L, d).
-        bias: Added to their products, broadcast to (B, H, L, L); `None` for nothing.
-        mask: bool, broadcast to (B, H, L, L), true where a token is seen; `None` for all.
+        bias: Added to the scores, broadcast to (B, H, L, L); `None` for no bias.
+        mask: bool, broadcast to (B, H, L, L), true where a token may be attended to; `None` for no mask.
         blocks: See `Rotated.blocks`.
     """
 
@@ -33,7 +33,7 @@ class PositionedQK:
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself, with the output projection."""
+    """Multi-head self-attention with the output projection."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class SelfAttention(nn.Module):
         self.num_heads = config.num_attention_heads
         self.scale = 1 / math.sqrt(config.head_size)
         self.dropout = nn.Dropout(config.dropout.attention)
-        self.drops = config.dropout.attention > 0
+        self.has_dropout = config.dropout.attention > 0
 
     def split(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, H, L, d)."""
@@ -58,19 +58,19 @@ class SelfAttention(nn.Module):
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if asked for.
 
-        The weights are a lazy array next to the fused kernel: asked for but not used, they cost nothing.
+        The fused kernel does not return weights. They are computed apart from it, lazily: unused, they cost nothing.
         """
         q, k, v = (self.split(project(x)) for project in (self.query, self.key, self.value))
         positioned = self.apply_positions(q, k, context)
-        drops = self.training and self.drops
-        weights = _weights(positioned, self.scale) if drops or context.output_attentions else None
-        if drops and weights is not None:  # the fused kernel knows no dropout
+        dropping = self.training and self.has_dropout
+        weights = _weights(positioned, self.scale) if dropping or context.output_attentions else None
+        if dropping and weights is not None:  # the fused kernel has no dropout
             mixed = self.dropout(weights) @ v
         elif on_gpu():
-            seen = positioned.mask if positioned.bias is None else _additive(positioned.bias, positioned.mask)
-            mixed = mx.fast.scaled_dot_product_attention(positioned.q, positioned.k, v, scale=self.scale, mask=seen)
+            mask = positioned.mask if positioned.bias is None else _additive(positioned.bias, positioned.mask)
+            mixed = mx.fast.scaled_dot_product_attention(positioned.q, positioned.k, v, scale=self.scale, mask=mask)
         elif positioned.blocks is not None:
-            mixed = _in_blocks(positioned, v, self.scale, positioned.blocks)
+            mixed = _blockwise_attention(positioned, v, self.scale, positioned.blocks)
         else:
             mixed = kernels.attention(positioned.q, positioned.k, v, self.scale, positioned.mask, positioned.bias)
         merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
@@ -78,7 +78,7 @@ class SelfAttention(nn.Module):
 
 
 def _additive(bias: mx.array, mask: mx.array | None) -> mx.array:
-    # Half of the least number: a score is added to it, and what overflows in a row that may see nothing is NaN.
+    # Half of the lowest number: scores are added to it, and a fully masked row that overflows to -inf gives NaN.
     return bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min / 2)
 
 
@@ -91,26 +91,26 @@ def _weights(positioned: PositionedQK, scale: float) -> mx.array:
     return mx.softmax(scores, axis=-1, precise=True)
 
 
-def _in_blocks(positioned: PositionedQK, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
-    """Attention of layers that see near tokens only: a block of queries attends to three blocks of keys, not to all."""
+def _blockwise_attention(positioned: PositionedQK, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
+    """Sliding-window attention: each block of queries attends to three blocks of keys instead of all."""
     batch, heads, length, _ = positioned.q.shape
-    number, size = blocks.shape[2:4]
-    end = number * size - length
-    queries = mx.pad(positioned.q, [(0, 0), (0, 0), (0, end), (0, 0)]).reshape(batch, heads, number, size, -1)
-    keys, values = (_with_neighbours(x, size, end) for x in (positioned.k, v))
+    count, size = blocks.shape[2:4]
+    padding = count * size - length
+    queries = mx.pad(positioned.q, [(0, 0), (0, 0), (0, padding), (0, 0)]).reshape(batch, heads, count, size, -1)
+    keys, values = (_with_neighbours(x, size, padding) for x in (positioned.k, v))
     mixed = kernels.attention(queries, keys, values, scale, blocks)
-    return mixed.reshape(batch, heads, number * size, -1)[:, :, :length]
+    return mixed.reshape(batch, heads, count * size, -1)[:, :, :length]
 
 
-def _with_neighbours(x: mx.array, size: int, end: int) -> mx.array:
-    """(B, H, L, d) → (B, H, blocks, 3 sizes, d): every block between its two neighbours."""
-    padded = mx.pad(x, [(0, 0), (0, 0), (size, end + size), (0, 0)])
+def _with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
+    """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block between its two neighbours."""
+    padded = mx.pad(x, [(0, 0), (0, 0), (size, padding + size), (0, 0)])
     blocks = padded.reshape(*x.shape[:2], -1, size, x.shape[-1])
     return mx.concatenate([blocks[:, :, :-2], blocks[:, :, 1:-1], blocks[:, :, 2:]], axis=3)
 
 
 class RotaryAttention(SelfAttention):
-    """Queries and keys are rotated by their positions; a layer may see near tokens only."""
+    """Attention with rotary positions; a layer may have a sliding window."""
 
     def __init__(self, config: EncoderConfig, rotation: Rotation) -> None:
         super().__init__(config)
@@ -129,7 +129,7 @@ def _rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
 
 
 class DisentangledAttention(SelfAttention):
-    """Queries also look at distances, and distances at keys; the scores of all three kinds are added up."""
+    """The sum of content-to-content, content-to-position and position-to-content scores (DeBERTa)."""
 
     def __init__(self, config: EncoderConfig, positions: Disentangled) -> None:
         super().__init__(config)
@@ -148,50 +148,51 @@ class DisentangledAttention(SelfAttention):
     def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
         """See `SelfAttention.apply_positions`."""
         assert context.distances is not None
-        # The same mask for both kinds of scores, another one in every layer, as in transformers.
+        # One dropout mask for both kinds of scores, a new one in every layer, as in transformers.
         distances = context.distances._replace(vectors=self.distance_dropout(context.distances.vectors))
         bias = None
         if self.content_to_position:
             project = self.position_key if "position_key" in self else self.key
-            bias = _by_distance(q * self.scale, self._project_distances(project, distances, ahead=False))
+            bias = _by_distance(q * self.scale, self._project_distances(project, distances, from_keys=False))
         if self.position_to_content:
             project = self.position_query if "position_query" in self else self.query
-            transposed = _by_distance(k * self.scale, self._project_distances(project, distances, ahead=True))
+            transposed = _by_distance(k * self.scale, self._project_distances(project, distances, from_keys=True))
             bias = transposed.swapaxes(-1, -2) if bias is None else bias + transposed.swapaxes(-1, -2)
         return PositionedQK(q, k, bias, context.mask)
 
-    def _project_distances(self, project: nn.Linear, distances: Distances, *, ahead: bool) -> mx.array:
-        """The projected vectors of the distances between a token and those at -(L - 1) … L from it, (H, 2 L, d).
+    def _project_distances(self, project: nn.Linear, distances: Distances, *, from_keys: bool) -> mx.array:
+        """The projected vectors for tokens at the offsets -(L - 1) … L from a key or a query, (H, 2 L, d).
 
-        A distance is that of the query from the key: from a query to a key `ahead` of it, it is negative.
+        A distance is the position of the query minus that of the key: the offset from a key, its negative from a query.
         """
         vectors, rows = distances
-        rows = rows if ahead else mx.concatenate([rows[-2::-1], rows[-1:]])
-        # Project the table or the rows, whichever are fewer.
-        found = project(vectors[rows]) if rows.size < vectors.shape[0] else project(vectors)[rows]
-        return self.split(found[None])[0]
+        rows = rows if from_keys else mx.concatenate([rows[-2::-1], rows[-1:]])
+        # Project the selected rows or the whole table, whichever is smaller.
+        projected = project(vectors[rows]) if rows.size < vectors.shape[0] else project(vectors)[rows]
+        return self.split(projected[None])[0]
 
 
 def _by_distance(x: mx.array, vectors: mx.array) -> mx.array:
-    """Products of every token with the vector of its distance to every other.
+    """The products of each token with the vectors of its distances to all tokens.
 
     Args:
         x: (B, H, L, d).
-        vectors: (H, 2 L, d), those of the distances -(L - 1) … L.
+        vectors: (H, 2 L, d), for the offsets -(L - 1) … L.
 
     Returns:
         (B, H, L, L).
     """
     products = mx.contiguous(x @ vectors.swapaxes(-1, -2))  # (B, H, L, 2 L)
     batch, heads, length = x.shape[:3]
-    # Token i meets token j at column j - i + L - 1: one step to the left in every row, so a view of the same numbers.
+    # The product of token i for token j is in column j - i + L - 1: each row starts one column further left, so a
+    # strided view is enough.
     row = 2 * length
     strides = (heads * length * row, length * row, row - 1, 1)
     return mx.as_strided(products, (batch, heads, length, length), strides, offset=length - 1)
 
 
 def build_attention(config: EncoderConfig, layer: int) -> SelfAttention:
-    """The attention of a stored layer, for the kind of `config.positions`."""
+    """The attention of a stored layer, of the class that `config.positions` needs."""
     match config.positions:
         case Absolute() | RelativeBias():
             return SelfAttention(config)

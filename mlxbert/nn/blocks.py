@@ -1,4 +1,4 @@
-"""The layers of an encoder: feed-forward, and how a block puts attention and feed-forward together.
+"""The blocks of an encoder: attention and feed-forward with norms and residual connections.
 
 Shapes: B batch, L length, D hidden size, I intermediate size.
 """
@@ -13,12 +13,12 @@ from mlxbert.nn.positions import Context
 
 
 def layer_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm:
-    """A norm with the model's eps and bias, as wide as the model or `width`."""
+    """A norm with the model's eps and bias, of the hidden size or of `width`."""
     return nn.LayerNorm(width or config.hidden_size, eps=config.layer_norm_eps, bias=config.biases.norm)
 
 
 class FeedForward(nn.Module):
-    """Two dense layers with an activation between them, which may gate a third."""
+    """Two dense layers with an activation in between, optionally gated (GLU)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class PostNormBlock(nn.Module):
 
 
 class PreNormBlock(nn.Module):
-    """Norm, attention, add, norm, feed-forward, add; the embeddings have normed the input of the first block."""
+    """Norm, attention, add, norm, feed-forward, add; the first has no attention norm, as its input is normalized."""
 
     def __init__(self, config: EncoderConfig, layer: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class EmbeddingConvolution(nn.Module):
 
 
 def build_block(config: EncoderConfig, layer: int) -> PostNormBlock | PreNormBlock:
-    """The stored layer number `layer`, of the kind that `config.block` names."""
+    """The stored layer number `layer`, of the class that `config.block` needs."""
     match config.block:
         case PostNorm():
             return PostNormBlock(config, layer)

@@ -1,6 +1,6 @@
-"""From hidden states to the vector of a text: pooling, what sentence-transformers puts after it, and how long it gets.
+"""From hidden states to the vector of a text: pooling, the modules after it, truncation and normalization.
 
-Shapes: B batch, L length, D hidden size, W width of a vector. Everything here runs in float32.
+Shapes: B batch, L length, D hidden size, W size of a vector. Everything here runs in float32.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,26 +17,26 @@ _JOIN = "+"
 
 
 class Dense(nn.Module):
-    """A linear layer, an activation, and perhaps the input added to it."""
+    """A linear layer and an activation, optionally with a residual connection."""
 
     def __init__(self, width: int, out: int, *, bias: bool = True, activation: str = "tanh", residual: bool = False):
         super().__init__()
         self.linear = nn.Linear(width, out, bias=bias)
         self.activation = check_activation(activation)
-        self.adds = residual
+        self.has_residual = residual
         if residual and width != out:
             self.residual = nn.Linear(width, out, bias=False)
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, W) → (B, W')."""
         y = activate(self.activation, self.linear(x))
-        if not self.adds:
+        if not self.has_residual:
             return y
         return y + (self.residual(x) if "residual" in self else x)
 
 
 class Normalize(nn.Module):
-    """Vectors of length 1."""
+    """Scales vectors to length 1."""
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, W) → (B, W)."""
@@ -48,15 +48,15 @@ class EmbeddingConfig:
     """How a model makes one vector of a text.
 
     Attributes:
-        poolings: Names of `POOLINGS`; the vectors of several stand one after the other.
+        poolings: Names of `POOLINGS`; the vectors of several are concatenated.
         include_prompt: Whether the tokens of a prompt are pooled, too.
-        dimensions: Only so many leading values are kept (Matryoshka); `None` for all.
-        normalize: Whether vectors are brought to length 1 at the very end, after cutting.
-        prompts: Texts that may be put before a text, by name.
-        default_prompt_name: The one that is used when none is named.
+        dimensions: How many leading values are kept (Matryoshka); `None` for all.
+        normalize: Whether vectors are scaled to length 1 at the very end, after truncation.
+        prompts: Prefixes for texts, by name.
+        default_prompt_name: The prompt that is used unless another one is named.
         max_length: The longest input in tokens, where the model has its own limit.
         lower_case: Whether texts are lower-cased before anything else.
-        stated: Whether the model says all this; mean pooling is assumed otherwise.
+        stated: Whether the model's files define this; otherwise mean pooling is assumed.
     """
 
     poolings: tuple[str, ...] = ("mean",)
@@ -71,13 +71,13 @@ class EmbeddingConfig:
 
 
 class Embedder(nn.Module):
-    """Hidden states to vectors.
+    """Turns hidden states into vectors.
 
     Attributes:
-        config: How.
+        config: The configuration.
         width: Hidden size of the encoder, D.
-        layers: What stands between pooling and the end: `Dense`, `LayerNorm`, `Normalize`.
-        size: How many values a vector has, W.
+        layers: The layers after the pooling: `Dense`, `LayerNorm`, `Normalize`.
+        size: The number of values of a vector, W.
     """
 
     def __init__(self, config: EmbeddingConfig, width: int, layers: Sequence[nn.Module] = ()) -> None:
@@ -88,10 +88,14 @@ class Embedder(nn.Module):
         if config.dimensions is not None and (type(config.dimensions) is not int or not 1 <= config.dimensions <= full):
             raise ArgumentError(f"dimensions is {config.dimensions!r:.60}, the model's vectors have {full}")
         self.size = config.dimensions or full
-        self._cut = self.size < full
+        self._truncated = self.size < full
 
     def _check_widths(self) -> int:
-        """The width after all layers, each of which fits the one before."""
+        """The width after all layers.
+
+        Raises:
+            ArgumentError: A layer does not fit the one before.
+        """
         width = self.width * len(self.config.poolings)
         for number, layer in enumerate(self.layers):
             if isinstance(layer, Normalize):
@@ -100,29 +104,29 @@ class Embedder(nn.Module):
             if weight.shape[-1] != width:
                 raise ArgumentError(
                     f"pooling '{_JOIN.join(self.config.poolings)}' gives {width} values, "
-                    f"layer {number + 1} behind it ({type(layer).__name__}) takes {weight.shape[-1]}"
+                    f"layer {number + 1} after it ({type(layer).__name__}) takes {weight.shape[-1]}"
                 )
             width = weight.shape[0]
         return width
 
     @property
     def unit(self) -> bool:
-        """Whether vectors come out with length 1."""
+        """Whether the vectors have length 1."""
         ends = bool(self.layers) and isinstance(self.layers[-1], Normalize)
-        return self.config.normalize or (ends and not self._cut)
+        return self.config.normalize or (ends and not self._truncated)
 
     def variant(
         self, *, pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None
     ) -> "Embedder":
-        """The same with some things done otherwise; `None` leaves them as the model has them.
+        """The same embedder with other options; `None` keeps that of the model.
 
         Args:
             pooling: One of `POOLINGS`, or several joined by `+`.
-            normalize: True brings vectors to length 1 at the very end; False leaves out the model's own normalizing.
-            dimensions: Keep only so many leading values.
+            normalize: True scales vectors to length 1 at the very end; False omits the model's own normalization.
+            dimensions: How many leading values to keep.
 
         Raises:
-            ArgumentError: An unknown pooling, or sizes that do not fit.
+            ArgumentError: The pooling is unknown, or sizes do not fit.
         """
         config, layers = self.config, list(self.layers)
         if pooling is not None:
@@ -137,16 +141,16 @@ class Embedder(nn.Module):
 
     @property
     def needs_attentions(self) -> bool:
-        """Whether the encoder has to give its attentions."""
+        """Whether the encoder has to return its attentions."""
         return "attention" in self.config.poolings
 
     def __call__(self, output: EncoderOutput, attention_mask: mx.array | None = None, skip: int = 0) -> mx.array:
-        """Pools and finishes.
+        """Pools the output of the encoder and applies the layers after the pooling.
 
         Args:
-            output: What the encoder gave; with attentions where `needs_attentions`.
+            output: The output of the encoder; with attentions if `needs_attentions`.
             attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded.
-            skip: How many leading tokens a prompt takes; they are left out unless the model pools them, too.
+            skip: The number of leading tokens of a prompt; they are skipped unless the model pools them, too.
 
         Returns:
             float32 (B, W).

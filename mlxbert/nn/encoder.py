@@ -1,4 +1,4 @@
-"""Embeddings and the stack of layers on them: one encoder for every family.
+"""The embeddings and the stack of layers: one encoder for every family.
 
 Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored layers.
 """
@@ -34,7 +34,7 @@ class EncoderOutput:
 
     Attributes:
         last_hidden_state: (B, L, D).
-        pooler_output: (B, D), the first token through the pooler; `None` where the model has none. Lazy, as every MLX
+        pooler_output: (B, D), the first token through the pooler; `None` where the model has none. Lazy, like every MLX
             array: unused, it costs nothing.
         hidden_states: The embeddings and the output of every layer, each (B, L, D), if asked for.
         attentions: The weights of every layer, each (B, H, L, L), if asked for.
@@ -54,7 +54,7 @@ class EncoderOutput:
 
 
 class Embeddings(nn.Module):
-    """Word, position and segment vectors added up and normed, and projected where they are narrower than the model."""
+    """The normalized sum of word, position and segment vectors, projected if it is narrower than the model."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Embeddings(nn.Module):
         """The vectors of the positions, (L, E) or (B, L, E)."""
         if not self.first_position:
             return self.position.weight[: input_ids.shape[1]]
-        # RoBERTa and its kin count the tokens that are not padding; padding itself has the row before the first.
+        # Models like RoBERTa count only tokens that are not padding; padding has the row before the first position.
         pad = self.first_position - 1
         real = (input_ids != pad).astype(mx.int32)
         return self.position(pad + mx.cumsum(real, axis=1) * real)
@@ -137,8 +137,8 @@ class Encoder(nn.Module):
             input_ids: Integers (B, L), padded on the right with the pad token.
             attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded, which is faster.
             token_type_ids: Integers (B, L); `None` means segment 0 everywhere.
-            output_hidden_states: Whether to give the hidden states of all layers.
-            output_attentions: Whether to give the attention weights of all layers.
+            output_hidden_states: Whether to return the hidden states of all layers.
+            output_attentions: Whether to return the attention weights of all layers.
 
         Raises:
             InputError: L exceeds the model's positions. (Ids are not checked here: that would wait for the device.)
@@ -189,7 +189,7 @@ class Encoder(nn.Module):
 
 
 def _join(parts: list[EncoderOutput]) -> EncoderOutput:
-    """The outputs of the parts of a batch as those of the whole."""
+    """The outputs of the parts of a batch as one."""
 
     def whole(arrays: Iterable[mx.array | None]) -> mx.array | None:
         found = [array for array in arrays if array is not None]

@@ -1,4 +1,4 @@
-"""Heads: the layers that turn the encoder's output into scores, one record per head, and the network that holds both.
+"""Heads: the layers that turn the encoder's output into logits, their registry, and the network of encoder and heads.
 
 A head that is added here, with its tensors' names in the families, can be loaded, saved, converted and verified.
 
@@ -17,18 +17,18 @@ from mlxbert.nn.blocks import layer_norm
 from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput
 from mlxbert.nn.pooling import pool
 
-_BRANCHES = 16  # fan-in of the tree in which a long row is summed
+_FAN_IN = 16  # of the tree that sums a long row
 
 
 class Head(Protocol):
-    """A head; all are called alike."""
+    """A head; all have the same signature."""
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
-        """Logits of the output of `encoder`, whose word embeddings a tied decoder uses."""
+        """Logits of the output of `encoder`; a tied decoder uses its word embeddings."""
 
 
 class DenseTransform(nn.Module):
-    """Dense, activation, perhaps a norm."""
+    """A dense layer, an activation, and optionally a norm."""
 
     def __init__(self, config: EncoderConfig, transform: Transform, width: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class DenseTransform(nn.Module):
 
 
 class MaskedLM(nn.Module):
-    """Scores of every word of the vocabulary, through the transposed word embeddings ("tied")."""
+    """Scores of every token of the vocabulary; the decoder is tied to the word embeddings."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class MaskedLM(nn.Module):
 
 
 class SentenceOrder(nn.Module):
-    """How two texts belong together: class 0 means that the second follows the first."""
+    """Whether the second of two texts follows the first: class 0 means that it does."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class QuestionAnswering(TokenHead):
 
 
 class Discriminator(nn.Module):
-    """Whether each token was put in the place of another (ELECTRA, arXiv:2003.10555)."""
+    """Whether each token replaces another one (ELECTRA, arXiv:2003.10555)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -141,13 +141,13 @@ class Discriminator(nn.Module):
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """All that is specific to a head.
+    """Everything that is specific to a head.
 
     Attributes:
         name: Its name, in the network and in errors.
-        module: Makes its layers.
+        module: Builds its layers.
         scope: What it scores: the whole `text`, each `token`, the ends of a `span`, or each word of the `vocabulary`.
-        class_name: How the names of the classes of transformers that have it end.
+        class_name: The suffix of the transformers classes that have it.
         pooler: Whether it takes the output of the encoder's pooler.
         labelled: Whether its outputs are the classes that `config.json` names.
         facts: The fields of `HeadConfig` that it depends on.
@@ -226,28 +226,28 @@ def class_names(prefix: str, heads: Sequence[str]) -> list[str]:
     """The `architectures` of a `config.json` for a network with these heads.
 
     Args:
-        prefix: How the names of the family's classes begin.
+        prefix: The prefix of the family's class names.
         heads: Names of `HEADS`.
     """
     endings = [HEADS[head].class_name for head in heads] or ["Model"]
     if "ForPreTraining" in endings or {"masked_lm", "next_sentence"} <= {*heads}:
-        pretraining = ("ForMaskedLM", "ForNextSentencePrediction")  # what the class of pre-training holds, too
+        pretraining = ("ForMaskedLM", "ForNextSentencePrediction")  # the pre-training class has these heads, too
         endings = ["ForPreTraining", *(ending for ending in endings if ending not in pretraining)]
     return [prefix + ending for ending in dict.fromkeys(endings)]
 
 
 def probabilities(logits: mx.array) -> mx.array:
-    """Softmax over the last axis, in float32, exact for vocabularies.
+    """Softmax over the last axis, in float32, accurate for rows as long as a vocabulary.
 
     MLX's CPU backend sums a row in order: next to a likely word the 30,000 unlikely ones fall below the last digit of
-    the sum, and every probability comes out up to 3e-4 too high. Summing in a tree keeps them.
+    the sum, and every probability is up to 3e-4 too high. Summing in a tree keeps them.
     """
     wide = logits.astype(mx.float32)
     shares = mx.exp(wide - wide.max(axis=-1, keepdims=True))
     total = shares
     while total.shape[-1] > 1:
-        total = mx.pad(total, [(0, 0)] * (total.ndim - 1) + [(0, -total.shape[-1] % _BRANCHES)])
-        total = total.reshape(*total.shape[:-1], -1, _BRANCHES).sum(axis=-1)
+        total = mx.pad(total, [(0, 0)] * (total.ndim - 1) + [(0, -total.shape[-1] % _FAN_IN)])
+        total = total.reshape(*total.shape[:-1], -1, _FAN_IN).sum(axis=-1)
     return shares / total
 
 
@@ -285,7 +285,7 @@ class Network(nn.Module):
         )
 
     def logits(self, head: str, inputs: Batch | EncoderOutput) -> mx.array:
-        """The scores that a head gives.
+        """The scores of a head.
 
         Args:
             head: One of `HEADS` that the network has.
@@ -314,7 +314,7 @@ def _pooled(output: EncoderOutput) -> mx.array:
 
 
 def _check_inputs(config: EncoderConfig, input_ids: mx.array, token_type_ids: mx.array | None) -> None:
-    """Refuses what `Network.__call__` does not take."""
+    """Checks the inputs of `Network.__call__`."""
     integers = isinstance(input_ids, mx.array) and mx.issubdtype(input_ids.dtype, mx.integer) and input_ids.ndim == 2
     if not integers or not input_ids.size:
         raise InputError("input_ids: expected an array of integers (B, L), neither of them 0")

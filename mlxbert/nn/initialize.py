@@ -1,4 +1,4 @@
-"""How the weights of a new network, or of a new head, are drawn."""
+"""Initial weights of new networks and new heads."""
 
 import math
 import zlib
@@ -14,15 +14,15 @@ _OUTPUTS = (".attention.output.weight", ".feed_forward.down.weight", ".transform
 
 
 def initialize(network: Network, names: Iterable[str], seed: int = 0, dtype: mx.Dtype = mx.float32) -> None:
-    """Draws parameters as the network's configuration says; biases become 0 and the weights of norms 1.
+    """Draws parameters by the network's configuration; biases become 0 and the weights of norms 1.
 
-    Each is a function of the seed and of its name alone, whichever others are drawn.
+    Each depends on the seed and its name alone, not on which others are drawn.
 
     Args:
         network: The network, whose other parameters stay as they are.
-        names: Whole names of the parameters.
-        seed: From 0.
-        dtype: Of the parameters; they are drawn in float32.
+        names: Full names of the parameters.
+        seed: A whole number of at least 0.
+        dtype: The dtype of the parameters; they are drawn in float32.
 
     Raises:
         ArgumentError: `seed` is not a whole number of at least 0.
@@ -45,7 +45,7 @@ def initialize(network: Network, names: Iterable[str], seed: int = 0, dtype: mx.
 
 
 def _weight(name: str, shape: tuple[int, ...], config: EncoderConfig, key: mx.array) -> mx.array:
-    """A matrix, a table or a kernel in float32."""
+    """The initial weights of a matrix, an embedding table or a convolution, in float32."""
     how = config.initialization
     if name == "encoder.embeddings.position.weight" and how.sinusoidal_positions:
         return _sinusoids(*shape)
@@ -67,7 +67,7 @@ def _std(name: str, how: Initialization) -> float:
 
 
 def _pad_row(name: str, config: EncoderConfig) -> int | None:
-    """The row of a table that stands for padding and starts at 0."""
+    """The row of an embedding table that belongs to padding and is initialized with zeros."""
     if not config.initialization.zero_pad:
         return None
     if name == "encoder.embeddings.word.weight":
@@ -80,6 +80,6 @@ def _pad_row(name: str, config: EncoderConfig) -> int | None:
 
 def _sinusoids(rows: int, width: int) -> mx.array:
     """Sines in even and cosines in odd columns ("Attention Is All You Need", arXiv:1706.03762)."""
-    speeds = mx.exp(mx.arange(0, width, 2) * (-math.log(10_000.0) / width))
-    angles = mx.arange(rows)[:, None] * speeds
+    frequencies = mx.exp(mx.arange(0, width, 2) * (-math.log(10_000.0) / width))
+    angles = mx.arange(rows)[:, None] * frequencies
     return mx.stack([mx.sin(angles), mx.cos(angles)], axis=-1).reshape(rows, -1)[:, :width]

@@ -1,11 +1,11 @@
 """GELU and attention for MLX's Linux CPU backend, from the operations that it computes fast.
 
-There `erf`, `exp` and `tanh` take 9 to 22 ns an element, one at a time; additions and multiplications 0.2 ns. Left to
+There `erf`, `exp` and `tanh` take 9 to 22 ns an element, one at a time; additions and multiplications 0.2 ns. With
 them, a MiniLM spends most of its time in softmax. The functions here cost half to a fifth and agree with the exact ones
-to a few units of float32's last digit. They work in float32 and give back the dtype they were given.
+to a few units in the last place of float32. They compute in float32 and return the dtype of their input.
 
-`mx.compile` would fuse them, but on a CPU it calls a C++ compiler at run time (0.4 s for each shape of graph, nothing
-where there is none) and loads what it made from a folder in /tmp that others can write to.
+`mx.compile` would fuse them, but on a CPU it calls a C++ compiler at run time, where there is one (0.4 s for each shape
+of graph), and loads the result from a folder in /tmp that others can write to.
 """
 
 import math
@@ -27,7 +27,7 @@ _EXP2 = (
 _PHI_END = 5.232590180780452
 _PHI_P = (-2.1737198e-08, 7.58991965e-06, 5.82563773e-04, 7.13161283e-03, 7.59249374e-02, 3.98940468e-01)
 _PHI_Q = (1.9852767e-04, 4.21522933e-03, 5.24119654e-02, 3.56955602e-01, 1.0)
-_ROUND = 1.5 * 2**23  # added to a float32, it leaves the nearest whole number in the last bits
+_ROUND = 1.5 * 2**23  # added to a float32, it leaves the nearest integer in the last bits
 
 
 def _polynomial(coefficients: tuple[float, ...], x: mx.array) -> mx.array:
@@ -41,13 +41,13 @@ def _polynomial(coefficients: tuple[float, ...], x: mx.array) -> mx.array:
 def exp2(x: mx.array) -> mx.array:
     """`2**x` elementwise, for x <= 0 in float32; below -64 it stays at 2**-64. Differentiable.
 
-    Beside the 1 of a softmax 2**-64 is nothing. What is smaller gives products below the range of normal numbers, and
-    a CPU takes thirty times as long for each: masked attention ran at a third of its speed.
+    Next to the 1 of a softmax, 2**-64 is negligible. Smaller values give subnormal products, for which a CPU takes
+    thirty times as long: masked attention ran at a third of its speed.
     """
     x = mx.maximum(x, -64.0)
     shifted = x + _ROUND
     fraction = x - (shifted - _ROUND)
-    # The whole part goes into the exponent bits: the low bits of `shifted` hold it, the shift drops all others.
+    # The integer part goes into the exponent bits: the low bits of `shifted` hold it, the shift drops all others.
     exponent = mx.left_shift(mx.view(shifted, mx.int32), 23)
     return mx.view(mx.view(_polynomial(_EXP2, fraction), mx.int32) + exponent, mx.float32)
 
@@ -75,12 +75,12 @@ def attention(
         q: (B, H, …, L, head size).
         k: (B, H, …, K, head size).
         v: (B, H, …, K, head size).
-        scale: What the products are multiplied with.
-        mask: bool, broadcast to (B, H, …, L, K), true where a token may be seen.
-        bias: Added to the products, broadcast to (B, H, …, L, K).
+        scale: Factor of the products.
+        mask: bool, broadcast to (B, H, …, L, K), true where a token may be attended to.
+        bias: Added to the scores, broadcast to (B, H, …, L, K).
 
     Returns:
-        (B, H, …, L, head size). A row that may see nothing gives the mean of all values.
+        (B, H, …, L, head size). A fully masked row gives the mean of all values.
     """
     scores = ((q * (scale / math.log(2))) @ k.swapaxes(-1, -2)).astype(mx.float32)
     if bias is not None:

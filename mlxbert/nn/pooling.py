@@ -1,6 +1,6 @@
-"""From one vector per token to one vector per text; the modes of sentence-transformers, and the attention's own.
+"""From one vector per token to one vector per text: the modes of sentence-transformers, and attention weights.
 
-Shapes: B batch, L length, D hidden size, H heads. All sums run in float32: a half has too few digits for 512 tokens.
+Shapes: B batch, L length, D hidden size, H heads. All sums run in float32: float16 has too few digits for 512 tokens.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def _mean_sqrt_len(hidden: mx.array, real: mx.array, output: EncoderOutput) -> m
 
 
 def _weighted_mean(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    """Token number n, from 1, counts n times (SGPT, arXiv:2202.08904)."""
+    """Token number n, from 1, has the weight n (SGPT, arXiv:2202.08904)."""
     weights = real * mx.arange(1, hidden.shape[1] + 1, dtype=mx.float32)[None, :, None]
     return (hidden * weights).sum(axis=1) / weights.sum(axis=1)
 
@@ -67,7 +67,7 @@ def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = Non
 
     Args:
         mode: One of `POOLINGS`.
-        output: What the encoder gave; with attentions for the mode `attention`.
+        output: The output of the encoder; with attentions for the mode `attention`.
         attention_mask: (B, L), nonzero at real tokens; that of `output` if `None`.
         skip: How many leading tokens are left out as well.
 
@@ -75,12 +75,12 @@ def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = Non
         float32 (B, D).
 
     Raises:
-        ArgumentError: `mode` is unknown, or needs attentions that are not there.
+        ArgumentError: `mode` is unknown, or needs attentions that `output` does not have.
     """
     if mode not in POOLINGS:
         raise ArgumentError(f"pooling is {mode!r:.60}, expected one of {', '.join(POOLINGS)}")
     if not isinstance(output, EncoderOutput):
-        raise ArgumentError(f"output is {type(output).__name__}, expected what the encoder gave, an EncoderOutput")
+        raise ArgumentError(f"output is {type(output).__name__}, expected an EncoderOutput")
     hidden = output.last_hidden_state.astype(mx.float32)
     attention_mask = output.attention_mask if attention_mask is None else attention_mask
     if attention_mask is not None and attention_mask.shape != hidden.shape[:2]:

@@ -1,4 +1,4 @@
-"""What the layers of an encoder need to know of positions in one forward pass, made once for all of them.
+"""What the layers of an encoder need to know about positions in a forward pass, computed once for all of them.
 
 Shapes: B batch, L length, D hidden size, H heads, R rows of the table of distances.
 """
@@ -15,14 +15,14 @@ _SMALLEST_BLOCK = 32  # tokens; smaller matrix products are not worth it
 
 
 class Rotated(NamedTuple):
-    """The rotation of every position, and what layers that rotate so may see.
+    """The rotation of every position, and the tokens that layers with this rotation may attend to.
 
     Attributes:
         cosines: (L, head size / 2).
         sines: (L, head size / 2).
-        mask: bool, broadcast to (B, 1, L, L), true where a token is seen; `None` for all.
-        blocks: The same for blocks of tokens and the three blocks around them that they can see, bool (B or 1, 1,
-            blocks, size, 3 sizes); `None` where a layer sees all, or nearly so.
+        mask: bool, broadcast to (B, 1, L, L), true where a token may be attended to; `None` for no mask.
+        blocks: The same for blocks of queries and the three blocks of keys around each, bool (B or 1, 1, blocks, size,
+            3 * size); `None` where a layer attends to all tokens, or nearly all.
     """
 
     cosines: mx.array
@@ -51,9 +51,9 @@ class Context:
         mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded. Bool, so that it can neither
             promote a half-precision model to float32 nor overflow in it.
         output_attentions: Whether layers also give their attention weights.
-        bias: (1, H, L, L), added to the scores of every layer; `None` for none.
-        rotated: What layers that rotate need, by their rotation.
-        distances: What layers that look at distances need.
+        bias: (1, H, L, L), added to the scores of every layer; `None` for no bias.
+        rotated: What layers with rotary positions need, by their rotation.
+        distances: What layers with disentangled attention need.
     """
 
     mask: mx.array | None
@@ -63,8 +63,8 @@ class Context:
     distances: Distances | None = None
 
 
-class Plain(nn.Module):
-    """Positions that are in the embeddings and nowhere else."""
+class EmbeddedPositions(nn.Module):
+    """Positions that are in the embeddings only."""
 
     def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
         """The context of a forward pass over inputs of `length` tokens in `dtype`."""
@@ -72,7 +72,7 @@ class Plain(nn.Module):
 
 
 class BiasTable(nn.Module):
-    """A number for every head and distance."""
+    """A learned bias for every head and distance."""
 
     def __init__(self, positions: RelativeBias, num_heads: int) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class BiasTable(nn.Module):
         distances = range(1 - length, length)
         rows = [_bias_row(distance, self.num_buckets, self.max_distance) for distance in distances]
         of_distance = self.weight[mx.array(rows)].T  # (H, 2 L - 1)
-        places = mx.arange(length)
-        bias = of_distance[:, places[None, :] - places[:, None] + (length - 1)]
+        positions = mx.arange(length)
+        bias = of_distance[:, positions[None, :] - positions[:, None] + (length - 1)]
         return replace(base, bias=bias[None])
 
 
 @functools.cache
 def _bias_row(distance: int, num_buckets: int, max_distance: int) -> int:
-    """The bucket of a distance, keys on the right being positive: exact when near, logarithmic when far (T5)."""
+    """The bucket of a distance, positive for keys on the right: exact when near, logarithmic when far (T5)."""
     half = num_buckets // 2
     first = half if distance > 0 else 0
     far, exact = abs(distance), half // 2
@@ -103,7 +103,7 @@ def _bias_row(distance: int, num_buckets: int, max_distance: int) -> int:
 
 
 class RotaryTables(nn.Module):
-    """Cosines and sines for each kind of layer; nothing of it is learned."""
+    """Cosines and sines for each rotation; not learned."""
 
     def __init__(self, positions: Rotary, head_size: int) -> None:
         super().__init__()
@@ -112,18 +112,18 @@ class RotaryTables(nn.Module):
 
     def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
         """The context of a forward pass over inputs of `length` tokens in `dtype`."""
-        places = mx.arange(length)
+        positions = mx.arange(length)
         rotated = {}
         for kind in self.kinds:
             powers = [2 * number / self.head_size for number in range(self.head_size // 2)]
-            speeds = mx.array([kind.theta**-power / kind.wavelength_scale for power in powers])
-            angles = places[:, None] * speeds
-            seen, blocks = base.mask, None
+            frequencies = mx.array([kind.theta**-power / kind.wavelength_scale for power in powers])
+            angles = positions[:, None] * frequencies
+            mask, blocks = base.mask, None
             if kind.window is not None and kind.window < length - 1:
-                near = (mx.abs(places[:, None] - places) <= kind.window)[None, None]
-                seen = near if base.mask is None else mx.logical_and(near, base.mask)
+                near = (mx.abs(positions[:, None] - positions) <= kind.window)[None, None]
+                mask = near if base.mask is None else mx.logical_and(near, base.mask)
                 blocks = _blocks(length, kind.window, base.mask)
-            rotated[kind] = Rotated(mx.cos(angles).astype(dtype), mx.sin(angles).astype(dtype), seen, blocks)
+            rotated[kind] = Rotated(mx.cos(angles).astype(dtype), mx.sin(angles).astype(dtype), mask, blocks)
         return replace(base, rotated=rotated)
 
 
@@ -135,15 +135,15 @@ def _blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
     own, around = mx.arange(size)[:, None], mx.arange(3 * size) - size
     near = mx.abs(around - own) <= window
     number = -(-length // size)
-    places = size * mx.arange(number)[:, None] + around  # (blocks, 3 sizes)
-    real = mx.logical_and(places >= 0, places < length)[None]
+    positions = size * mx.arange(number)[:, None] + around  # (blocks, 3 * size)
+    real = mx.logical_and(positions >= 0, positions < length)[None]
     if mask is not None:
-        real = mx.logical_and(real, mask[:, 0, 0][:, mx.clip(places, 0, length - 1)])
+        real = mx.logical_and(real, mask[:, 0, 0][:, mx.clip(positions, 0, length - 1)])
     return mx.logical_and(near, real[:, None, :, None])
 
 
 class DistanceTable(nn.Module):
-    """A vector for every distance, near ones each their own, far ones in buckets."""
+    """A learned vector for every distance; far distances share buckets."""
 
     def __init__(self, positions: Disentangled, width: int, eps: float) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class DistanceTable(nn.Module):
 
 @functools.cache
 def _distance_row(distance: int, buckets: int, max_relative_positions: int) -> int:
-    """The row of a distance; with buckets the far ones are logarithmic, up to `max_relative_positions`."""
+    """The row of a distance; with buckets, far distances are spaced logarithmically up to `max_relative_positions`."""
     middle = buckets // 2
     far = abs(distance)
     if buckets and far > middle:
@@ -174,11 +174,11 @@ def _distance_row(distance: int, buckets: int, max_relative_positions: int) -> i
     return min(max(distance + side, 0), 2 * side - 1)
 
 
-def build_positions(config: EncoderConfig) -> Plain | BiasTable | RotaryTables | DistanceTable:
-    """What makes the context of a forward pass, for the kind of `config.positions`."""
+def build_positions(config: EncoderConfig) -> EmbeddedPositions | BiasTable | RotaryTables | DistanceTable:
+    """The module that computes the context of a forward pass, of the class that `config.positions` needs."""
     match config.positions:
         case Absolute():
-            return Plain()
+            return EmbeddedPositions()
         case RelativeBias():
             return BiasTable(config.positions, config.num_attention_heads)
         case Rotary():

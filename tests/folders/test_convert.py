@@ -38,7 +38,7 @@ def a(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("value", [65_520.0, -1e6, 3e38])
 def test_a_number_that_float16_does_not_hold_is_refused(value: float, a: Path, tmp_path: Path) -> None:
     change_weights(a, lambda tensors: tensors.update({BIAS: mx.full(tensors[BIAS].shape, value)}))
-    said = f"model.safetensors: tensor {BIAS!r} holds {abs(value):g}, more than float16 can"
+    said = f"model.safetensors: tensor {BIAS!r} holds {abs(value):g}, more than float16 can hold"
     with pytest.raises(CheckpointError, match=re.escape(said)) as caught:
         mlxbert.convert(a, tmp_path / "b", dtype="float16")
     assert caught.value.hint is not None and "bfloat16" in caught.value.hint
@@ -94,7 +94,7 @@ def test_a_copy_beside_quantized_words_is_left_out(tmp_path: Path) -> None:
     change_weights(a, lambda tensors: tensors.update({copy: tensors["bert.embeddings.word_embeddings.weight"] + 0}))
     found = mlxbert.convert(a, tmp_path / "b", quantize=8, group_size=32)
     assert found.difference.agree and copy in found.left_out
-    assert "config.json: tie_word_embeddings taken out" in found.changed
+    assert "config.json: tie_word_embeddings removed" in found.changed
     assert mlxbert.load(tmp_path / "b", task="fill-mask").folder == tmp_path / "b"
 
 
@@ -199,11 +199,11 @@ def test_a_card_tells_of_the_last_conversion_only(tmp_path: Path) -> None:
     mlxbert.convert(tmp_path / "b", tmp_path / "c", quantize=8, group_size=32)
     card = (tmp_path / "c" / "README.md").read_text()
     assert card.startswith("---\nlicense: mit\nlibrary_name: mlx\n---\n\n## Conversion\n\nConverted from b by")
-    assert card.count("## Conversion") == 1 and "do not open them" in card and card.endswith("# A model\n\nIts text.\n")
+    assert card.count("## Conversion") == 1 and "cannot open them" in card and card.endswith("# A model\n\nIts text.\n")
     mlxbert.convert(tmp_path / "c", tmp_path / "d", dtype="float32")
     card = (tmp_path / "d" / "README.md").read_text()
     assert card.startswith("---\nlicense: mit\n---\n\n# A model\n\nIts text.\n\n## Conversion\n\nConverted from c by")
-    assert "do not open them" not in card and str(tmp_path) not in card
+    assert "cannot open them" not in card and str(tmp_path) not in card
 
 
 @pytest.mark.parametrize("source", [None, 3, b"a", ["a"]])
@@ -325,7 +325,7 @@ def test_numbers_in_8_bits_that_float16_does_not_hold_are_refused(tmp_path: Path
     name = "bert.encoder.layer.0.attention.self.query.weight"
     change_weights(a, lambda tensors: tensors.update({name: mx.full((32, 32), 80_000.0)}))
     mlxbert.convert(a, tmp_path / "q", quantize=8, group_size=32)
-    said = rf"model\.safetensors: tensor {name!r} holds 80000, more than float16 can"
+    said = rf"model\.safetensors: tensor {name!r} holds 80000, more than float16 can hold"
     for source in ("a", "q"):
         with pytest.raises(CheckpointError, match=said):
             mlxbert.convert(tmp_path / source, tmp_path / "b", dtype="float16")

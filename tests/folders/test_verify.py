@@ -122,10 +122,10 @@ def test_a_missing_pooler(a: Path, b: Path) -> None:
     found = mlxbert.verify(a, b)
     assert sorted(names(found)) == ["next_sentence", "pooler"]
     assert {difference.text for difference in found.differences} == {
-        "pooler: A has it, B has not",
-        "next_sentence: A has it, B has not",
+        "pooler: A has it, B does not",
+        "next_sentence: A has it, B does not",
     }
-    assert mlxbert.verify(b, a).differences[0].text.endswith(": B has it, A has not")
+    assert mlxbert.verify(b, a).differences[0].text.endswith(": B has it, A does not")
 
 
 def test_renamed_labels(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_one_problem_in_two_folders_is_no_difference(tmp_path: Path) -> None:
     found = mlxbert.verify(a, b)
     assert found.agree
     (note,) = found.notes
-    assert note.startswith("sequence_classifier can be run with neither: config.json: id2label is")
+    assert note.startswith("neither can run sequence_classifier: config.json: id2label is")
     tensors = tensors_in(b)
     write_tensors(b, tensors | {"classifier.bias": tensors["classifier.bias"] + 1})
     assert names(mlxbert.verify(a, b)) == ["classifier.bias"]

@@ -1,1 +1,1 @@
-"""What many tests share: model folders, reference numbers, the program, a hub."""
+"""Shared by many tests: model folders, reference values, the program, a hub."""

@@ -1,4 +1,4 @@
-"""A Hugging Face hub on this machine: what huggingface_hub asks of the real one, with switches for what goes wrong."""
+"""A Hugging Face hub on this machine: it answers the requests of huggingface_hub, with switches for failures."""
 
 import hashlib
 import json
@@ -30,12 +30,12 @@ class Repository:
         commits: The files of every commit, by its hash.
         references: Branches and tags.
         listed: Names that the hub lists besides the files.
-        token: The token without which the repository is not shown.
+        token: The token without which the repository is hidden.
         gated: Whether files are refused.
         dropped: After how many bytes the connection breaks, once, by the name of the file.
-        status: What every request is answered with, if not 200.
-        redirected: Whether files are given at another address than the one asked for, as the hub does with large ones.
-        whole: Whether a request for a part of a file is answered with all of it.
+        status: The status of every response, if not 200.
+        redirected: Whether requests for files are redirected to another address, as the hub does for large files.
+        whole: Whether a request for a part of a file gets the whole file.
     """
 
     commits: dict[str, Files] = field(default_factory=dict)
@@ -50,8 +50,8 @@ class Repository:
 
     def commit(self, files: Mapping[str, bytes], *references: str) -> str:
         """Adds a commit and points references to it."""
-        told = "".join(f"{name}\0{hashlib.sha1(data).hexdigest()}" for name, data in sorted(files.items()))
-        commit = hashlib.sha1(told.encode()).hexdigest()
+        listing = "".join(f"{name}\0{hashlib.sha1(data).hexdigest()}" for name, data in sorted(files.items()))
+        commit = hashlib.sha1(listing.encode()).hexdigest()
         self.commits[commit] = dict(files)
         self.references |= dict.fromkeys(references or ("main",), commit)
         return commit
@@ -59,13 +59,13 @@ class Repository:
 
 @dataclass
 class FakeHub:
-    """The hub: its models, and the requests that it got.
+    """The hub: its models, and the requests that it received.
 
     Attributes:
-        url: What HF_ENDPOINT is to be.
-        requests: `METHOD path` of every request, in their order.
+        url: The value for HF_ENDPOINT.
+        requests: `METHOD path` of every request, in order.
         headers: The headers of every request.
-        served: Which bytes of files were sent, in their order: the file, the first of them, the one behind the last.
+        served: Which bytes of files were sent, in order: the file, the first byte, and the one after the last.
     """
 
     url: str = ""
@@ -82,7 +82,7 @@ class FakeHub:
         return repository
 
     def fetched(self) -> set[str]:
-        """The files whose content was asked for."""
+        """The files whose content was requested."""
         paths = [request.removeprefix("GET ") for request in self.requests if request.startswith("GET /")]
         return {"/".join(path.split("/")[5:]) for path in paths if "/resolve/" in path}
 
@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        if path == "/api/agent-harnesses":  # asked for once a day, for the name of who asks
+        if path == "/api/agent-harnesses":  # requested once a day, for the name of the client
             return self._json({})
         with self.hub.lock:
             self.hub.requests.append(f"{self.command} {path}")
@@ -148,15 +148,15 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(404, "EntryNotFound", {"X-Repo-Commit": commit})
         if repository.redirected and self.command == "GET" and "?" not in self.path:
             return self._refuse(302, None, {"Location": f"{self.hub.url}{self.path}?elsewhere"})
-        asked = None if repository.whole else self.headers["range"]
-        first, _, last = (asked or "bytes=0-").removeprefix("bytes=").partition("-")
+        byte_range = None if repository.whole else self.headers["range"]
+        first, _, last = (byte_range or "bytes=0-").removeprefix("bytes=").partition("-")
         start, end = int(first), min(int(last or len(data)) + bool(last), len(data))
-        self.send_response(206 if asked else 200)
+        self.send_response(206 if byte_range else 200)
         self.send_header("X-Repo-Commit", commit)
         self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
         self.send_header("X-Linked-Size", str(len(data)))
         self.send_header("Accept-Ranges", "bytes")
-        if asked:
+        if byte_range:
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
         self.send_header("Content-Length", str(end - start))
         self.end_headers()
@@ -191,7 +191,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing: clients of these tests are killed in the middle of an answer."""
+        """Stays silent: clients of these tests are killed in the middle of a response."""
 
 
 @contextmanager
@@ -211,15 +211,20 @@ def serve() -> Iterator[FakeHub]:
 
 
 @contextmanager
-def _asked(home: str, endpoint: str, offline: str) -> Iterator[None]:
+def _client_settings(home: str, endpoint: str, offline: str) -> Iterator[None]:
     """Points huggingface_hub, which reads the environment when it is imported, to another cache and hub."""
     from huggingface_hub import close_session, constants
 
-    places = {"HF_HOME": home, "HF_HUB_CACHE": f"{home}/hub", "HF_TOKEN_PATH": f"{home}/token", "ENDPOINT": endpoint}
-    places |= {"HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}"}
-    places |= {"AGENT_HARNESSES_PATH": f"{home}/agents.json"}
-    switches = {"HF_HUB_OFFLINE": offline.lower() in ("1", "yes", "true", "on"), "HF_HUB_DISABLE_XET": True}
-    known: dict[str, Any] = {name: value for name, value in (places | switches).items() if hasattr(constants, name)}
+    settings: dict[str, Any] = {
+        "HF_HOME": home,
+        "HF_HUB_CACHE": f"{home}/hub",
+        "HF_TOKEN_PATH": f"{home}/token",
+        "ENDPOINT": endpoint,
+    }
+    settings |= {"HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}"}
+    settings |= {"AGENT_HARNESSES_PATH": f"{home}/agents.json"}
+    settings |= {"HF_HUB_OFFLINE": offline.lower() in ("1", "yes", "true", "on"), "HF_HUB_DISABLE_XET": True}
+    known: dict[str, Any] = {name: value for name, value in settings.items() if hasattr(constants, name)}
     with mock.patch.multiple(constants, **known):
         close_session()
         yield
@@ -228,12 +233,12 @@ def _asked(home: str, endpoint: str, offline: str) -> Iterator[None]:
 def call_with_hub(*arguments: str, **variables: str) -> Outcome:
     """Runs the program in this process, with the cache and the hub that the variables name."""
     offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
-    with _asked(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
+    with _client_settings(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
         return call(*arguments, **variables)  # type: ignore[arg-type]
 
 
 def terminal_with_hub(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
     """The same with some of the streams on a terminal."""
     offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
-    with _asked(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
+    with _client_settings(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
         return terminal(*arguments, on=on, **variables)

@@ -1,4 +1,4 @@
-"""The families and heads that are compared with transformers: tiny, with every number far from its default."""
+"""The families and heads that are compared with transformers: tiny models, every value far from its default."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,17 +30,17 @@ COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What tests believe of a family, written down once more beside the code that computes it.
+    """What tests expect of a family, independently of the code.
 
     Attributes:
         decoder: Names of the copy of the word embeddings, and of the copy of the words' bias and its original; `None`
             where there is one bias only.
-        counted: Whether positions count from the pad id + 1, without pad tokens.
-        rotary: Whether there is no table of positions because queries and keys are rotated.
-        gelu_masked_lm: Whether the masked-word head has gelu whatever the activation is.
+        counted: Whether positions start at the pad id + 1 and skip pad tokens.
+        rotary: Whether positions are rotary, without a table.
+        gelu_masked_lm: Whether the masked-word head always has gelu.
         classifier: The activation in the sequence classifier; `None` where it takes the pooler.
-        activation_key: What its configuration calls the activation.
-        eps_key: What its configuration calls the eps of norms.
+        activation_key: The name of the activation in its configuration.
+        eps_key: The name of the eps of norms in its configuration.
     """
 
     decoder: tuple[str, str | None, str | None]
@@ -55,7 +55,7 @@ class Kind:
 _CLS = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "cls.predictions.bias"
 _LM_HEAD = "lm_head.decoder.weight", "lm_head.decoder.bias", "lm_head.bias"
 _LIKE_ROBERTA = Kind(_LM_HEAD, counted=True, gelu_masked_lm=True, classifier="tanh")
-# By what the names of transformers' classes begin with.
+# By the prefix of the class names in transformers.
 KINDS = {
     "Bert": Kind(_CLS),
     "Roberta": _LIKE_ROBERTA,
@@ -83,9 +83,9 @@ class Compared:
     """A family as it is compared.
 
     Attributes:
-        classes: What the names of its classes in transformers begin with.
-        changes: What differs from `COMMON`; `None` takes a fact out.
-        heads: How the names of its classes end.
+        classes: The prefix of its class names in transformers.
+        changes: The differences from `COMMON`; `None` removes a fact.
+        heads: The suffixes of its class names.
     """
 
     classes: str
@@ -94,12 +94,12 @@ class Compared:
 
     @property
     def kind(self) -> Kind:
-        """What tests believe of it."""
+        """What tests expect of it."""
         return KINDS[self.classes]
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts that its configuration is made with."""
+        """The facts of its configuration."""
         return {key: value for key, value in (COMMON | self.changes).items() if value is not None}
 
     @property
@@ -118,7 +118,7 @@ class Compared:
 
     @property
     def segments(self) -> int:
-        """Segment types that inputs may have; 1 where the model is given none."""
+        """Segment types that inputs may have; 1 where it is given no segment ids."""
         return int(self.facts.get("type_vocab_size", 0)) or 1
 
 
@@ -220,9 +220,9 @@ FAMILIES: dict[str, Compared] = {
 }
 
 
-# Their distances reach the last bucket, which takes long inputs: too large to be frozen.
+# The long ones reach the last bucket of distances: too large to be frozen.
 FROZEN = {family: compared for family, compared in FAMILIES.items() if not family.endswith("long")}
-# One head for each family, by which tests know it that need not see all: each head is among them.
+# One head of each family, for tests that do not need them all; together they cover every head.
 REPRESENTATIVES = {
     "bert": "ForPreTraining",
     "bert, other activation": "ForMaskedLM",
@@ -254,7 +254,7 @@ CELLS = [(family, head) for family, compared in FAMILIES.items() for head in com
 
 
 def make_config(compared: Compared, head: str) -> Any:
-    """The configuration that a model is made with."""
+    """The configuration of a model in transformers."""
     import transformers
 
     labels = {} if head in ("ForQuestionAnswering", "ForPreTraining") else {"id2label": _LABELS}
@@ -263,7 +263,7 @@ def make_config(compared: Compared, head: str) -> Any:
 
 
 def make_model(compared: Compared, head: str, seed: int = 20) -> Any:
-    """A random model of transformers, its biases and norms away from 0 and 1, where they would go unnoticed."""
+    """A random model of transformers; biases and norms of 0 and 1 would go unnoticed, so they are changed."""
     import torch
     import transformers
 

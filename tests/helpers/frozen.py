@@ -1,4 +1,4 @@
-"""Frozen models and outputs of transformers: where they lie, and how a model folder is made of them."""
+"""Frozen models and outputs of transformers, and model folders made from them."""
 
 import functools
 import json
@@ -16,12 +16,12 @@ GOLDENS = Path(__file__).parents[1] / "goldens"
 
 
 def file_name(family: str) -> str:
-    """A family's name as that of its folder."""
+    """The name of a family's folder."""
     return re.sub(r"[^a-z0-9]+", "-", family)
 
 
 def arrays(path: Path) -> dict[str, mx.array]:
-    """What a safetensors file holds; nothing where there is none."""
+    """The tensors of a safetensors file; empty if there is no file."""
     if not path.is_file():
         return {}
     found = mx.load(str(path))
@@ -35,7 +35,7 @@ def _outputs(family: str) -> dict[str, mx.array]:
 
 
 def frozen_outputs(family: str, head: str, case: str) -> dict[str, Array]:
-    """What transformers gave."""
+    """The outputs of transformers."""
     start, found = f"{head}/{case}/", _outputs(family)
     return {name.removeprefix(start): np.array(array) for name, array in found.items() if name.startswith(start)}
 

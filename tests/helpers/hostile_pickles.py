@@ -1,6 +1,6 @@
-"""Files that call themselves checkpoints of torch and are none, or damaged, or would run something.
+"""Files that claim to be checkpoints of torch but are not, or are damaged, or would run code.
 
-Run as a program in a folder of such files, it reads each under limits of memory and time and prints what came of it.
+Run as a program in a folder of such files, it reads each under limits of memory and time and prints the outcome.
 """
 
 import io
@@ -35,10 +35,10 @@ COMMAND = f"touch {CANARY}"
 
 
 def _directory_field(offset: int, form: str, value: int, member: bytes = b"archive/data/0") -> bytes:
-    """A sound archive whose directory says something else of a member."""
+    """A valid archive whose directory has another value for a member."""
     content = bytearray(archive())
-    place = content.rindex(member) - 46
-    struct.pack_into(form, content, place + offset, value)
+    start = content.rindex(member) - 46
+    struct.pack_into(form, content, start + offset, value)
     return bytes(content)
 
 
@@ -47,7 +47,7 @@ def _run(module: str, name: str, argument: str = COMMAND) -> bytes:
 
 
 def _with(value: bytes) -> bytes:
-    """An archive whose table has a sound tensor, and this."""
+    """An archive whose table has a valid tensor, and this value."""
     return archive(state(text("w"), tensor(), text("x"), value))
 
 
@@ -59,19 +59,19 @@ def _two_names(module: str, name: str) -> bytes:
 def _overlap() -> bytes:
     content = bytearray(archive(data_1=DATA))
     first, second = content.rindex(b"archive/data/0"), content.rindex(b"archive/data/1")
-    content[second - 4 : second] = content[first - 4 : first]  # the place
+    content[second - 4 : second] = content[first - 4 : first]  # the offset
     content[second : second + 14] = b"archive/data/0"
     return bytes(content)
 
 
 def _inside() -> bytes:
-    """A member that lies within the data of another."""
+    """A member inside the data of another."""
     hidden = io.BytesIO()
     with zipfile.ZipFile(hidden, "w") as file:
         file.writestr("archive/data/1", DATA)
     content = archive(data_0=hidden.getvalue()[:68], data_1=DATA)
-    place, entry = content.index(b"archive/data/1") - 30, content.rindex(b"archive/data/1")
-    return content[: entry - 4] + struct.pack("<I", place) + content[entry:]
+    start, entry = content.index(b"archive/data/1") - 30, content.rindex(b"archive/data/1")
+    return content[: entry - 4] + struct.pack("<I", start) + content[entry:]
 
 
 def _twice() -> bytes:
@@ -79,19 +79,19 @@ def _twice() -> bytes:
 
 
 def _tables(depth: int) -> bytes:
-    """Arguments for as many ordered tables, each the value of the last."""
+    """Arguments for `depth` ordered tables, each the value of the one before."""
     start, end = b"]]" + text("k") + b"a", b"aa\x85R"
     return start + (b"h\x00" + start) * (depth - 1) + b"N" + end * depth
 
 
 def _again(function: bytes, arguments: bytes) -> bytes:
-    """Thousands of calls with arguments that are there once."""
+    """Thousands of calls with the same arguments, stored once."""
     return _with(group(function + b"q\x00" + arguments + b"q\x01" + b"h\x00h\x01R" * 5000))
 
 
 def _colliding() -> bytes:
-    """Numbers that have one hash, as keys."""
-    return table(*(number(place * (2**61 - 1)) + b"N" for place in range(100_000)))
+    """Numbers with the same hash, as keys."""
+    return table(*(number(index * (2**61 - 1)) + b"N" for index in range(100_000)))
 
 
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
@@ -277,8 +277,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "encrypted": (lambda: _directory_field(8, "<H", 1), "compressed or encrypted"),
     "size of a member": (lambda: _directory_field(20, "<L", 25), "compressed or encrypted"),
     "size of 4 GiB": (lambda: _directory_field(24, "<L", 2**32 - 1), "has no size"),
-    "place of a member": (lambda: _directory_field(42, "<L", 3), "is not at the offset"),
-    "place beyond": (lambda: _directory_field(42, "<L", 2**31), "is not at the offset"),
+    "offset of a member": (lambda: _directory_field(42, "<L", 3), "is not at the offset"),
+    "offset past the end": (lambda: _directory_field(42, "<L", 2**31), "is not at the offset"),
     "length of a name": (lambda: _directory_field(28, "<H", 60_000), "expected a plain relative path"),
     "another checksum": (lambda: _directory_field(16, "<L", 1), "does not match its checksum"),
     "checksum of the pickle": (
@@ -297,11 +297,11 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "TorchScript's code": (lambda: archive(code_x=b""), "TorchScript"),
     "big-endian": (lambda: archive(byteorder=b"big"), "big-endian"),
     "big-endian stream": (lambda: stream(little=b"\x89"), "big-endian"),
-    "behind the pickle": (lambda: archive(state() + b"garbage"), "does not end with its pickle"),
-    "behind the archive": (lambda: archive() + b"garbage", "does not end with its directory"),
-    "behind the stream": (lambda: stream() + b"garbage", "7 bytes after the last storage"),
+    "after the pickle": (lambda: archive(state() + b"garbage"), "does not end with its pickle"),
+    "after the archive": (lambda: archive() + b"garbage", "does not end with its directory"),
+    "after the stream": (lambda: stream() + b"garbage", "7 bytes after the last storage"),
     "keys of a stream": (lambda: stream(keys=text("1")), "the storage keys"),
-    "keys that are none": (lambda: stream(keys=b"]"), "the storage keys"),
+    "keys that are not strings": (lambda: stream(keys=b"]"), "the storage keys"),
     "no keys": (lambda: stream(keys=b""), "32 bytes after the last storage"),
     "keys twice": (lambda: stream(keys=text("0") * 2, data=(struct.pack("<q", 6) + DATA) * 2), "storage 0 is not at"),
     "count of a stream": (lambda: stream(data=struct.pack("<q", 7) + DATA), "storage 0 is not at"),
@@ -333,11 +333,11 @@ def _outcome(path: Path) -> dict[str, object]:
 
 
 def main(seconds: int, room: int) -> None:
-    """Reads every file of the folder and prints what came of it as JSON.
+    """Reads every file of the folder and prints the outcomes as JSON.
 
     Args:
-        seconds: Of processor time, for all.
-        room: Bytes of memory beyond those that are taken at the start.
+        seconds: The limit of processor time for all files.
+        room: Bytes of memory beyond those in use at the start.
     """
     from mlxbert.weights.formats.torch import reader  # noqa: F401  # imported before memory is limited
 

@@ -1,4 +1,4 @@
-"""All of the comparison with a reference implementation: which inputs, which outputs, how close."""
+"""The comparison with a reference implementation: which inputs, which outputs, how close."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ BOUNDS = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
 
 @dataclass(frozen=True)
 class Case:
-    """One input of the model; `mask` and `segments` may be left to their defaults."""
+    """One input of the model; `mask` and `segments` may be omitted."""
 
     input_ids: NDArray[np.int32]
     mask: NDArray[np.int32] | None = None
@@ -29,12 +29,12 @@ class Case:
 
     @property
     def real(self) -> NDArray[np.bool_]:
-        """Which tokens are no padding."""
+        """Which tokens are not padding."""
         return np.ones_like(self.input_ids, dtype=bool) if self.mask is None else self.mask.astype(bool)
 
 
 def make_cases(vocab_size: int, max_length: int, pad_id: int, segments: int) -> dict[str, Case]:
-    """The inputs every model is compared on; padding stands nowhere but at the end."""
+    """The inputs every model is compared on; padding is on the right only."""
     generator = np.random.default_rng(7)
 
     def ids(batch: int, length: int) -> NDArray[np.int32]:
@@ -54,7 +54,7 @@ def make_cases(vocab_size: int, max_length: int, pad_id: int, segments: int) -> 
 
 
 def load_network(folder: Path, dtype: str = "float32") -> Network:
-    """All that a checkpoint holds, as a network."""
+    """The network with all parts of a checkpoint."""
     checkpoint = open_checkpoint(folder)
     return build_network(checkpoint, checkpoint.parts, choose_dtype(dtype))
 
@@ -64,7 +64,7 @@ def _array(values: NDArray[np.int32] | None) -> mx.array | None:
 
 
 def outputs(network: Network, case: Case) -> dict[str, Array]:
-    """Everything the network gives for an input, padded places as zeros, in float32."""
+    """All outputs of the network for an input in float32, with zeros for padding."""
     found = network.encoder(
         mx.array(case.input_ids),
         _array(case.mask),
@@ -83,7 +83,7 @@ def outputs(network: Network, case: Case) -> dict[str, Array]:
 
 
 def _real(array: Array, case: Case) -> Array:
-    """The array with what belongs to padding set to 0."""
+    """The array with zeros for padding."""
     if array.shape[:2] == case.real.shape:
         return array * case.real.reshape(*case.real.shape, *(1,) * (array.ndim - 2))
     if array.ndim == 4:  # attention weights: of real tokens
@@ -111,7 +111,7 @@ def reference_outputs(model: object, case: Case) -> dict[str, Array]:
 
 
 def _reference_heads(kind: str, found: Any) -> dict[str, Any]:
-    """What the head of a transformers class gives, by the part that it is here."""
+    """The outputs of the heads of a transformers class, by the names of our parts."""
     if kind.endswith("Model"):
         pooled = getattr(found, "pooler_output", None)
         return {} if pooled is None else {"pooler": pooled}
@@ -139,7 +139,7 @@ def difference(ours: Array, reference: Array) -> float:
 def assert_equal(
     ours: Mapping[str, Array], reference: Mapping[str, Array], dtype: str = "float32", bound: float | None = None
 ) -> None:
-    """Every output of the reference is there and within `bound`, or that of the dtype."""
+    """Checks that every output of the reference exists and is within `bound`, by default that of the dtype."""
     bound = BOUNDS[dtype] if bound is None else bound
     missing = reference.keys() - ours.keys()
     assert not missing, f"outputs missing: {missing}"

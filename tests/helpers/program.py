@@ -1,4 +1,4 @@
-"""What the tests of the command line share: the program in this process, in its own, at a terminal; a tiny model."""
+"""Shared by the tests of the command line: the program in this process, in its own, at a terminal; a tiny model."""
 
 import errno
 import io
@@ -30,14 +30,14 @@ COMMANDS = (
     *(["models", name] for name in ("list", "download", "path", "remove")),
 )
 TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
-# Root reads and writes whatever it likes; without its capabilities the permissions of files hold for it, too.
+# Root reads and writes whatever it likes; without its capabilities file permissions apply to it, too.
 WITHOUT_PRIVILEGES = """
 import ctypes, os, sys
 if os.geteuid() == 0 and ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()):
     sys.exit("capabilities stay")
 """
-_STEERING: tuple[str, ...] = ("MLXBERT_MODEL", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "COLORTERM", "TERM")
-_STEERING += ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8")  # streams as a user has them
+_VARIABLES: tuple[str, ...] = ("MLXBERT_MODEL", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "COLORTERM", "TERM")
+_VARIABLES += ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8")  # streams as a user has them
 
 WORDS = ("the", "cat", "dog", "sat", "on", "mat", "paris", "tokyo", "##s", ".", ",", "!", "?")
 VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(f"w{number}" for number in range(42)))
@@ -56,7 +56,7 @@ CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of the program left behind."""
+    """The result of a run of the program."""
 
     status: int
     out: str
@@ -68,27 +68,27 @@ class Outcome:
         assert self.out == "" or self.out.endswith("\n")
         return [json.loads(line) for line in self.out.split("\n")[:-1]]
 
-    def fails(self, status: int, *said: str) -> None:
-        """Checks that the run failed in words: an `error:`, these pieces of text on stderr, and no traceback."""
+    def fails(self, status: int, *expected: str) -> None:
+        """Checks that the run failed with a message: `error:` and these pieces of text on stderr, and no traceback."""
         assert self.status == status, self
         assert "error: " in self.err
         assert "Traceback" not in self.out + self.err
-        for piece in said:
+        for piece in expected:
             assert piece in self.err
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This environment without what steers the program, and without a hint where MLX has a slow BLAS."""
-    kept = {name: value for name, value in os.environ.items() if name not in _STEERING}
+    """This environment without variables that affect the program, and without the hint about a slow BLAS."""
+    kept = {name: value for name, value in os.environ.items() if name not in _VARIABLES}
     kept["PYTHONIOENCODING"] = "utf-8:strict"  # as on most machines; the locale of a container may forgive more
     return kept | ({"MLXBERT_BLAS": "off"} if BLAS.hint else {}) | more
 
 
 class _TerminalStream(io.TextIOWrapper):
-    """A stream that says that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
-        """Whether somebody looks at it."""
+        """Whether it is a terminal: yes."""
         return True
 
 
@@ -111,7 +111,7 @@ def _run(arguments: Sequence[str | bytes], streams: dict[str, Any], variables: d
 
 
 def call(*arguments: str | bytes, stdin: bytes = b"", **variables: str) -> Outcome:
-    """Runs the program in this process, with pipes for a terminal."""
+    """Runs the program in this process, with pipes instead of a terminal."""
     pipes = {"stdin": io.BytesIO(stdin), "stdout": io.BytesIO(), "stderr": io.BytesIO()}
     streams = {name: io.TextIOWrapper(pipe, encoding="utf-8", newline="") for name, pipe in pipes.items()}
     status = _run(arguments, streams, variables)
@@ -119,10 +119,10 @@ def call(*arguments: str | bytes, stdin: bytes = b"", **variables: str) -> Outco
 
 
 def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
-    """Runs the program in this process, with some of its streams on what passes for a terminal of 100 columns.
+    """Runs the program in this process, with some of its streams on a simulated terminal of 100 columns.
 
     Returns:
-        What went through pipes, and what the terminal was sent.
+        The outcome with the output to pipes, and the output to the terminal.
     """
     screen = io.BytesIO()
     pipes = {name: io.BytesIO() for name in ("stdin", "stdout", "stderr")}
@@ -138,14 +138,14 @@ def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str)
 
 
 def command(*arguments: str | bytes, prelude: str = "") -> list[str | bytes]:
-    """The command line that runs the program in a process of its own."""
+    """The command line that runs the program in its own process."""
     return [sys.executable, "-c", prelude + PROGRAM, *arguments]
 
 
 def process(
     *arguments: str | bytes, stdin: bytes = b"", prelude: str = "", timeout: float = TIMEOUT, **variables: str
 ) -> Outcome:
-    """Runs the program in a process of its own, with pipes."""
+    """Runs the program in its own process, with pipes."""
     done = subprocess.run(
         command(*arguments, prelude=prelude),
         input=stdin,
@@ -158,7 +158,7 @@ def process(
 
 
 def _drain(descriptor: int) -> bytes:
-    """All that is written to a terminal until nobody holds it any more."""
+    """Everything that is written to a terminal until all its writers close it."""
     pieces: list[bytes] = []
     while True:
         try:
@@ -173,10 +173,10 @@ def _drain(descriptor: int) -> bytes:
 
 
 def real_terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
-    """Runs the program in a process of its own, with some of its streams on a terminal of 100 columns.
+    """Runs the program in its own process, with some of its streams on a terminal of 100 columns.
 
     Returns:
-        What went through pipes, and what the terminal was sent.
+        The outcome with the output to pipes, and the output to the terminal.
     """
     outer, inner = os.openpty()
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -189,7 +189,7 @@ def real_terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables:
     return Outcome(running.returncode, out.decode(), err.decode()), shown
 
 
-# For tests of what is drawn: here, and once for each way of drawing on a real terminal.
+# For tests of what is drawn: in this process, and in the slow tests on a real terminal, too.
 Terminal = Callable[..., tuple[Outcome, str]]
 TERMINALS = pytest.mark.parametrize("show", [terminal, pytest.param(real_terminal, marks=pytest.mark.slow)])
 
@@ -208,12 +208,12 @@ def tiny_model(folder: Path, **changes: object) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    """What lies in a folder, hidden files too."""
+    """The names of all files in a folder, including hidden ones."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """All files and what is in them."""
+    """All files with their content."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 

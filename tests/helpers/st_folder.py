@@ -1,4 +1,4 @@
-"""A model folder as sentence-transformers writes it, made without torch: the tiny model and modules behind it."""
+"""A model folder as sentence-transformers writes it, made without torch: the tiny model and its modules."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -61,12 +61,12 @@ def write_modules(folder: Path, specs: Sequence[Spec], namespace: str = "sentenc
     """Writes `modules.json` and the folder of each module; the first is the Transformer, in the folder itself."""
     entries = []
     for number, (kind, config, tensors) in enumerate([TRANSFORMER, *specs]):
-        place = f"{number}_{kind}" if number else ""
-        entries.append({"idx": number, "name": str(number), "path": place, "type": f"{namespace}.{kind}"})
+        subfolder = f"{number}_{kind}" if number else ""
+        entries.append({"idx": number, "name": str(number), "path": subfolder, "type": f"{namespace}.{kind}"})
         if config is not None:
-            write_json(folder / place / "config.json", config)
+            write_json(folder / subfolder / "config.json", config)
         if tensors is not None:
-            mx.save_safetensors(str(folder / place / "model.safetensors"), dict(tensors))
+            mx.save_safetensors(str(folder / subfolder / "model.safetensors"), dict(tensors))
     write_json(folder / "modules.json", entries)
     return folder
 
@@ -77,11 +77,11 @@ def save_st(
     transformer: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """The tiny model with modules behind it.
+    """The tiny model with modules after it.
 
     Args:
-        folder: Where to.
-        specs: The modules behind the Transformer.
+        folder: The folder to write.
+        specs: The modules after the Transformer.
         transformer: Its `sentence_bert_config.json`.
         settings: The model's `config_sentence_transformers.json`.
 

@@ -16,7 +16,7 @@ from tests.helpers.vocabularies import field
 
 FROZEN = GOLDENS / "tf1"
 STEM = "model.ckpt-7"
-# The frozen networks: the folder, the file beside the checkpoint, and the class that asks for it.
+# The frozen networks: the name of the files next to the checkpoint, and the class of the model.
 NETWORKS = {
     "bert-pretraining": ("bert", "BertForPreTraining"),
     "bert-classifier": ("bert", "BertForSequenceClassification"),
@@ -33,7 +33,7 @@ def source(network: str) -> Path:
 
 
 def frozen(network: str, kind: str) -> dict[str, Array]:
-    """What is frozen of a network: its `tensors`, `inputs` or `outputs`."""
+    """The frozen `tensors`, `inputs` or `outputs` of a network."""
     found = arrays(source(network) / f"{NETWORKS[network][0]}.safetensors")
     start = f"{kind}/"
     return {name.removeprefix(start): np.array(array) for name, array in found.items() if name.startswith(start)}
@@ -72,13 +72,13 @@ def varint(value: int) -> bytes:
 
 
 def block(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """A block of a table, without what its keys share."""
+    """A block of a table, without shared prefixes of its keys."""
     written = b"".join(b"\0" + varint(len(key)) + varint(len(value)) + key + value for key, value in pairs)
     return written + struct.pack("<II", 0, 1)
 
 
 def table(*blocks: bytes, kind: int = 0) -> bytes:
-    """A table of these blocks of data, each of a type."""
+    """A table of these data blocks; `kind` is their compression type."""
     out, handles = b"", []
     for number, content in enumerate((*blocks, block([]))):
         handles.append(varint(len(out)) + varint(len(content)))
@@ -94,7 +94,7 @@ HEADER = field(1, 1) + field(3, field(1, 1))  # one file of data, as version 1 w
 
 
 def entry(shape: tuple[int, ...] = (2,), data: bytes = b"\0" * 8, **facts: int) -> bytes:
-    """What an index says of a tensor; `facts` that differ by name."""
+    """The entry of a tensor in an index; `facts` are the values that differ, by name."""
     found = {"dtype": 1, "shard": 0, "offset": 0, "size": len(data), "crc": checksum(data)} | facts
     axes = b"".join(field(2, field(1, size)) for size in shape)
     plain = zip((1, 3, 4, 5), ("dtype", "shard", "offset", "size"), strict=True)

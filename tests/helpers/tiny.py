@@ -1,4 +1,4 @@
-"""A tiny random BERT in a folder, as other tools would have saved it, made without torch."""
+"""A tiny random BERT in a folder, as other tools save it, made without torch."""
 
 import json
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ def tiny_config(**changes: Any) -> EncoderConfig:
     return EncoderConfig(**facts | changes)
 
 
-HEADS = ("masked_lm", "next_sentence")  # those of the class that BERT was published as
+HEADS = ("masked_lm", "next_sentence")  # those of BertForPreTraining
 
 
 def random_network(config: EncoderConfig, heads: tuple[str, ...] = HEADS, seed: int = 3) -> Network:
@@ -86,7 +86,7 @@ def save(
     vocab: list[str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a model folder; what is not given is the tiny model's own. Returns the folder."""
+    """Writes a model folder; whatever is not given is that of the tiny model. Returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     found = tensors_of(random_network(tiny_config())) if tensors is None else tensors
     (folder / "model.safetensors").unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk

@@ -1,4 +1,4 @@
-"""Tiny vocabularies of every kind, made where they are needed."""
+"""Tiny vocabularies of every kind, created on demand."""
 
 import functools
 import io

@@ -107,7 +107,7 @@ def test_an_unknown_pooling_is_refused_with_the_known_ones() -> None:
 def test_a_mask_of_another_shape_or_something_else_than_an_output_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"shape \(1, 6\), expected \(3, 6\)"):
         pool("mean", _output(), mx.array(MASK[:1]))
-    with pytest.raises(ArgumentError, match="expected what the encoder gave"):
+    with pytest.raises(ArgumentError, match="expected an EncoderOutput"):
         pool("mean", mx.array(HIDDEN))  # type: ignore[arg-type]
 
 

@@ -239,7 +239,7 @@ def test_more_layers_than_tensors_are_refused_before_a_network_is_made(
 
 
 def test_a_configuration_of_another_depth_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"unknown tensor 'bert\.encoder\.layer\.1\..*of 1 layers"):
+    with pytest.raises(CheckpointError, match=r"unknown tensor 'bert\.encoder\.layer\.1\..*with 1 layers"):
         open_checkpoint(save(tmp_path / "deep", TENSORS, CONFIG | {"num_hidden_layers": 1}))
     with pytest.raises(CheckpointError, match=r"'encoder\.layer\.2\..*is missing"):
         load(save(tmp_path / "flat", TENSORS, CONFIG | {"num_hidden_layers": 3}))

@@ -62,7 +62,7 @@ def test_unknown_tensors_come_with_what_may_be_the_matter(tmp_path: Path) -> Non
     tensors = tensors_of(random_network(tiny_config()))
     for found, said in (
         ({f"module.{name}": array for name, array in tensors.items()}, "names begin with 'module.'"),
-        (tensors | {"other.weight": mx.ones(3)}, "further head"),
+        (tensors | {"other.weight": mx.ones(3)}, "a head that mlxbert does not know"),
         (tensors | {"bert.encoder.layer.7.output.dense.bias": mx.ones(3)}, "may belong to another model"),
     ):
         with pytest.raises(CheckpointError) as caught:

@@ -41,7 +41,7 @@ STACKS: dict[str, tuple[list[Spec], str]] = {
     "two poolings": ([pooling("mean"), pooling("cls")], "modules Transformer, Pooling, Pooling; expected"),
     "Dense before Pooling": ([dense(WEIGHT), pooling("mean")], "modules Transformer, Dense, Pooling; expected"),
     "a second Transformer": ([pooling("mean"), TRANSFORMER], "modules Transformer, Pooling, Transformer"),
-    "an unknown mode": ([pooling("median")], "pooling_mode is 'median', expected one or some of cls"),
+    "an unknown mode": ([pooling("median")], "pooling_mode is 'median', expected one or more of cls"),
     "an unknown mode among others": ([pooling("cls", "median")], r"pooling_mode is \['cls', 'median'\]"),
     "no mode": ([_with(pooling("cls"), pooling_mode=[])], r"pooling_mode is \[\]"),
     "a mode in a list of its own": ([_with(pooling("cls"), pooling_mode=[["cls"]])], r"pooling_mode is \[\['cls'\]\]"),
@@ -68,12 +68,12 @@ STACKS: dict[str, tuple[list[Spec], str]] = {
     ),
     "Dense of another width": (
         [pooling("cls"), dense(mx.ones((7, 25)))],
-        r"modules.json: pooling 'cls' gives 24 values, layer 1 behind it \(Dense\) takes 25",
+        r"modules.json: pooling 'cls' gives 24 values, layer 1 after it \(Dense\) takes 25",
     ),
     "two poolings need more": ([pooling("cls", "max"), dense(WEIGHT)], r"'cls\+max' gives 48 values.* takes 24"),
     "LayerNorm of another width": (
         [pooling("cls"), dense(WEIGHT), layer_norm(mx.ones((D,)), mx.ones((D,)))],
-        r"gives 7 values, layer 2 behind it \(LayerNorm\) takes 24",
+        r"gives 7 values, layer 2 after it \(LayerNorm\) takes 24",
     ),
     "in_features": ([pooling("cls"), _with(dense(WEIGHT), in_features="24")], "in_features is '24', expected a whole"),
     "bias": ([pooling("cls"), _with(dense(WEIGHT), bias="yes")], "bias is 'yes', expected true or false"),
@@ -90,7 +90,7 @@ def test_modules_that_mlxbert_does_not_compute_are_refused(name: str, tmp_path: 
 
 
 WEIGHTS: dict[str, tuple[Spec, str]] = {
-    "none": (("Dense", dense(WEIGHT)[1], None), r"2_Dense: no weights in this folder, .* as modules\.json asks for"),
+    "none": (("Dense", dense(WEIGHT)[1], None), r"2_Dense: no weights in this folder, .* required by modules\.json"),
     "a bias too few": (_tensors(dense(WEIGHT, BIAS), linear__bias=None), r"linear.bias' has shape none, expected \(7,"),
     "a bias too many": (_tensors(dense(WEIGHT), linear__bias=BIAS), r"'linear.bias' has shape \(7,\), expected none"),
     "a tensor too many": (_tensors(dense(WEIGHT), other=BIAS), r"'other' has shape \(7,\), expected none"),
@@ -124,7 +124,7 @@ def test_a_path_that_no_system_takes_is_refused(tmp_path: Path) -> None:
     for place in (0, 1):
         changed = [entry | ({"path": "x" * 300} if number == place else {}) for number, entry in enumerate(modules)]
         write_json(folder / "modules.json", changed)
-        with pytest.raises(mlxbert.ConfigError, match="of 300 characters, expected a short one"):
+        with pytest.raises(mlxbert.ConfigError, match="of 300 characters, expected a shorter one"):
             read_embedder(folder, D)
 
 
@@ -139,9 +139,9 @@ def test_damaged_weights_of_a_module_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"prompts": ["a"]}, r"prompts is \['a'\], expected a table of names and texts"),
-        ({"prompts": ""}, "prompts is '', expected a table"),
-        ({"prompts": {"query": 3}}, "prompts is {'query': 3}, expected a table"),
+        ({"prompts": ["a"]}, r"prompts is \['a'\], expected an object of strings"),
+        ({"prompts": ""}, "prompts is '', expected an object"),
+        ({"prompts": {"query": 3}}, "prompts is {'query': 3}, expected an object"),
         ({"prompts": {"query": "q"}, "default_prompt_name": "q"}, "default_prompt_name is 'q', expected one of query"),
         ({"prompts": {"query": "q"}, "default_prompt_name": ["query"]}, r"default_prompt_name is \['query'\]"),
         ({"default_prompt_name": "q"}, "default_prompt_name is 'q'"),

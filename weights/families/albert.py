@@ -65,6 +65,6 @@ ALBERT = replace(
         "token_classifier": TOKEN_CLASSIFIER,
         "question_answering": QUESTION_ANSWERING,
     },
-    old_spellings=OLD_SPELLINGS,  # its own pooler.weight is what tools of MLX call BERT's
+    old_spellings=OLD_SPELLINGS,  # MLX's spelling of BERT's pooler is ALBERT's own name
     tied={"predictions.decoder.weight": WORDS, "predictions.decoder.bias": "predictions.bias"},
 )

@@ -27,7 +27,7 @@ from mlxbert.weights.keymap import same
 
 
 def read_bert(config: ConfigJson, activation: str = "gelu") -> EncoderConfig:
-    """A BERT; `activation` is what transformers takes where the configuration names none."""
+    """The facts of a BERT; `activation` is the default of transformers."""
     config.only("use_task_id", False, "mlxbert does not run models with task ids (ERNIE)")
     activation = read_activation(config, "hidden_act", activation)
     return read_facts(
@@ -39,7 +39,7 @@ def read_bert(config: ConfigJson, activation: str = "gelu") -> EncoderConfig:
     )
 
 
-# What other tools of MLX call a BERT's tensors, after the names of MLX's own layers:
+# The names of BERT's tensors in other tools for MLX, after MLX's own layers:
 # https://github.com/ml-explore/mlx-examples/blob/main/bert/convert.py.
 _MLX_LAYER = r"^encoder\.layers\.(\d+)\."
 _MLX_NAMES = {
@@ -50,7 +50,7 @@ _MLX_NAMES = {
     "linear1": "intermediate.dense",
     "linear2": "output.dense",
 }
-# Patterns (regular expressions) and the names that transformers has.
+# Patterns (regular expressions) and the names in transformers.
 _MLX_SPELLINGS = {rf"{_MLX_LAYER}{theirs}\.": rf"encoder.layer.\1.{name}." for theirs, name in _MLX_NAMES.items()} | {
     r"^embeddings\.norm\.": "embeddings.LayerNorm.",
     r"^pooler\.(weight|bias)$": r"pooler.dense.\1",

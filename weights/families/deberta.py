@@ -29,7 +29,7 @@ from mlxbert.weights.families.tables import (
 from mlxbert.weights.keymap import Table, channels_last, same
 
 _ATTENTION_KINDS = ("c2p", "p2c")
-_MOST = 2**29  # of a side of the table of distances: twice as many rows must be a length that MLX has
+_MOST = 2**29  # rows on each side of the table of distances: MLX limits the length of an axis
 
 
 def _attention_kinds(config: ConfigJson) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def _convolution(config: ConfigJson) -> Convolution | None:
 def _read_deberta(config: ConfigJson) -> EncoderConfig:
     width = config.integer("hidden_size")
     config.only("pooler_hidden_size", width, f"expected the hidden size, {width}")
-    config.only("attention_head_size", read_head_size(config), "expected hidden size by heads")
+    config.only("attention_head_size", read_head_size(config), "expected hidden_size / num_attention_heads")
     narrow = config.integer("embedding_size", default=width)
     dropout = read_dropout(config)
     hidden = dropout.feed_forward
@@ -135,7 +135,7 @@ _REST: Table = (
 
 
 def _exported(config: ConfigJson, name: str) -> str:
-    """Transformers calls the masked-word head so where `legacy` is false."""
+    """The name in transformers, which depends on `legacy` in the masked-word head."""
     if config.flag("legacy", default=True):
         return name
     name = re.sub(r"^cls\.predictions\.transform\.", "lm_predictions.lm_head.", name)
@@ -143,7 +143,7 @@ def _exported(config: ConfigJson, name: str) -> str:
 
 
 DEBERTA = Family(
-    class_prefixes={"deberta-v2": "DebertaV2"},  # version 3 goes by this name, too
+    class_prefixes={"deberta-v2": "DebertaV2"},  # version 3 has this name, too
     read_config=_read_deberta,
     prefixes=("deberta.",),
     encoder=encoder_table(_EMBEDDINGS, _LAYER, "encoder.layer.{}.", _REST),
@@ -153,12 +153,12 @@ DEBERTA = Family(
         "token_classifier": TOKEN_CLASSIFIER,
         "question_answering": QUESTION_ANSWERING,
     },
-    # The head that version 3 was trained with. transformers makes a random one in its place (`legacy` in its config).
+    # The head that version 3 was trained with. transformers initializes a random one instead (`legacy` in its config).
     old_spellings={
         r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.": r"cls.predictions.transform.\1.",
         r"^lm_predictions\.lm_head\.bias$": "cls.predictions.bias",
     },
-    # The table of positions of a model that does not look at it, and the head of replaced tokens.
+    # Ignored: a table of positions that the model does not use, and the head for replaced tokens.
     buffers=BUFFERS,
     ignored=(r"embeddings\.position_embeddings\.weight", r"mask_predictions\..*"),
     tied=BERT.tied,

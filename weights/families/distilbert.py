@@ -1,4 +1,4 @@
-"""DistilBERT: no segments, no pooler, keys of its own."""
+"""DistilBERT: no segments, no pooler, other keys."""
 
 from dataclasses import replace
 

@@ -55,6 +55,6 @@ ELECTRA = replace(
         "token_classifier": TOKEN_CLASSIFIER,
         "question_answering": QUESTION_ANSWERING,
     },
-    ignored=(r"sequence_summary\..*",),  # of multiple choice
+    ignored=(r"sequence_summary\..*",),  # the multiple-choice head
     tied={"generator_lm_head.weight": WORDS},
 )

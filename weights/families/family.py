@@ -20,30 +20,32 @@ from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.keymap import Table
 
-MIN_EPS, MAX_DROPOUT = 1e-30, 0.999999  # MLX builds no norm without an eps, and no dropout that drops all
-GELU_MASKED_LM = Transform("gelu", norm=True)  # of masked-word heads that do not ask hidden_act
-PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+MIN_EPS, MAX_DROPOUT = 1e-30, 0.999999  # MLX accepts no norm with eps 0 and no dropout of 1
+GELU_MASKED_LM = Transform("gelu", norm=True)  # masked-word heads that ignore hidden_act
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
 
 @dataclass(frozen=True)
 class Family:
-    """What has to be known of a family to read and write its checkpoints.
+    """What is needed to read and write the checkpoints of a family.
 
     Attributes:
-        class_prefixes: How the names of its classes in transformers begin, by `model_type`.
-        read_config: Its `config.json` as facts.
-        prefixes: What stands before the encoder's tensors when a head lies beside them, and only then. All are read,
-            the first is written.
-        encoder: The tensors every checkpoint of the family has.
-        parts: Those it may have: the pooler, and heads. A part is there when a tensor is that no other part has, or
-            when `architectures` names its class (`HeadSpec.class_name`).
-        old_spellings: Patterns (regular expressions) in names of old files and what is written today; read only.
-        buffers: Patterns (whole names without prefix) of tensors that hold nothing of their own: ids of positions.
-        ignored: Patterns of tensors that are no weights of ours: heads of other tasks. `inspect` lists both.
+        class_prefixes: The prefix of its class names in transformers, by `model_type`.
+        read_config: Reads the facts from a `config.json`.
+        prefixes: Prefixes of the encoder's tensors in files that also hold a head, and only there. All are read, the
+            first is written.
+        encoder: The tensors that every checkpoint of the family has.
+        parts: The tensors of the optional parts: the pooler, and heads. A checkpoint has a part if it has a tensor that
+            no other part has, or if `architectures` names its class (`HeadSpec.class_name`).
+        old_spellings: Patterns (regular expressions) in old names and their current spelling; read only.
+        buffers: Patterns (full names without prefix) of tensors that are not learned: position ids.
+        ignored: Patterns of tensors that the network does not use: heads of other tasks. `inspect` lists both.
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
-        exported: What transformers calls a tensor (plain name) that is written, if a configuration decides that.
+        exported: The name in transformers of a tensor (plain name) that is written, where it depends on the
+            configuration.
+        pooled: Whether the class without a head has the pooler, if the family has one at all.
         config_overrides: Keys of `config.json` that are written for transformers where the file is in another dialect;
-            `None` for a key that is left out.
+            `None` for a key that is omitted.
     """
 
     class_prefixes: Mapping[str, str]
@@ -55,6 +57,7 @@ class Family:
     buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict)
+    pooled: bool = True
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
 
@@ -64,10 +67,10 @@ class Family:
 
 
 def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, **facts: Any) -> EncoderConfig:
-    """The facts that all families spell alike, or nearly; `facts` are the family's own and win.
+    """The facts that all families spell alike, or nearly; `facts` are the family's own and take precedence.
 
     Raises:
-        ConfigError: A value is missing, or is none that mlxbert computes with.
+        ConfigError: A value is missing or not supported.
     """
     config.only("is_decoder", False, "mlxbert runs encoders, not decoders")
     config.only("add_cross_attention", False, "mlxbert runs encoders, without cross-attention")
@@ -96,20 +99,20 @@ def read_rate(config: ConfigJson, key: str, default: float) -> float:
 
 
 def read_dropout(config: ConfigJson, hidden: float = 0.1, attention: float = 0.1) -> Dropout:
-    """The rates and places of BERT; `hidden` and `attention` are what transformers takes where the file has none."""
+    """The dropout of BERT; `hidden` and `attention` are the defaults of transformers."""
     hidden = read_rate(config, "hidden_dropout_prob", hidden)
     attention = read_rate(config, "attention_probs_dropout_prob", attention)
     return Dropout(embeddings=hidden, attention=attention, attention_output=hidden, feed_forward=hidden)
 
 
 def read_head_dropout(config: ConfigJson, hidden: float = 0.1) -> HeadDropout:
-    """The rates and places of BERT's heads: `classifier_dropout`, or that of the encoder."""
+    """The dropout of BERT's heads: `classifier_dropout`, or that of the encoder."""
     rate = read_rate(config, "classifier_dropout", read_rate(config, "hidden_dropout_prob", hidden))
     return HeadDropout(classifier=rate, token_classifier=rate)
 
 
 def read_both_dropouts(config: ConfigJson) -> HeadDropout:
-    """Those of heads with a dense layer: the rate of BERT's heads before and after it."""
+    """The rates of heads with a dense layer: that of BERT's heads, before and after it."""
     dropout = read_head_dropout(config)
     return replace(dropout, pooled=dropout.classifier)
 
@@ -154,8 +157,8 @@ def read_heads(config: ConfigJson, **facts: Any) -> HeadConfig:
     Raises:
         ConfigError: `problem_type` is unknown.
     """
-    if config.get("problem_type") not in (None, *PROBLEMS):
-        raise config.refuse("problem_type", f"one of {', '.join(PROBLEMS)}")
+    if config.get("problem_type") not in (None, *PROBLEM_TYPES):
+        raise config.refuse("problem_type", f"one of {', '.join(PROBLEM_TYPES)}")
     try:
         labels = read_labels(config)
     except ConfigError:  # most tasks do not use labels; those that do are refused, see `validate`
@@ -175,10 +178,10 @@ def read_labels(config: ConfigJson) -> Labels:
         count = config.integer("num_labels", most=10**6, default=2)
         return Labels(tuple(f"LABEL_{number}" for number in range(count)), problem_type)
     if not isinstance(named, dict) or set(named) != {str(number) for number in range(len(named))} or not named:
-        raise config.refuse("id2label", "a table of the labels 0, 1, 2 and so on")
+        raise config.refuse("id2label", "an object with the keys 0, 1, 2 and so on")
     names = tuple(named[str(number)] for number in range(len(named)))
     if not all(isinstance(name, str) for name in names):
-        raise config.refuse("id2label", "a table of strings")
+        raise config.refuse("id2label", "an object of strings")
     return Labels(names, problem_type)
 
 
@@ -186,24 +189,24 @@ def read_labels(config: ConfigJson) -> Labels:
 _LOOK_ALIKES = {
     "ernie": "a BERT with task ids",
     "ernie_m": "a BERT with other position ids",
-    "megatron-bert": "a BERT with its norms before the layers",
-    "roberta-prelayernorm": "a RoBERTa with its norms before the layers",
-    "xlm-roberta-xl": "an XLM-RoBERTa with its norms before the layers",
+    "megatron-bert": "a pre-norm BERT",
+    "roberta-prelayernorm": "a pre-norm RoBERTa",
+    "xlm-roberta-xl": "a pre-norm XLM-RoBERTa",
     "nezha": "a BERT with relative positions",
-    "roformer": "a BERT with rotary positions of its own",
-    "deberta": "version 1, with another attention than versions 2 and 3",
+    "roformer": "a BERT with another kind of rotary positions",
+    "deberta": "version 1, whose attention differs from versions 2 and 3",
     "jina_embeddings_v3": "an XLM-RoBERTa with rotary positions and adapters",
     "convbert": "an ELECTRA with convolutions in its attention",
     "rembert": "a BERT with other embeddings for input and output",
     "mobilebert": "a BERT with bottlenecks",
     "squeezebert": "a BERT with grouped convolutions",
-    "ibert": "a RoBERTa in whole numbers",
-    "eurobert": "a Llama with attention to both sides",
+    "ibert": "an integer-only RoBERTa",
+    "eurobert": "a bidirectional Llama",
 }
 
 
 def no_family(config: ConfigJson, known: tuple[str, ...]) -> ConfigError:
-    """The error for a `config.json` that does not say which family it is of."""
+    """The error for a `config.json` that does not name its family."""
     return config.refuse(
         "model_type",
         "the name of a family",

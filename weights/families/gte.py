@@ -13,14 +13,14 @@ from mlxbert.weights.families.rotation import (
     read_rotary,
     read_theta,
     rotary_embeddings,
-    stated_for_transformers,
+    transformers_keys,
 )
 from mlxbert.weights.families.tables import WORDS, encoder_table, masked_lm_table
 from mlxbert.weights.keymap import Table, same, split
 
 
 def _rotation(config: ConfigJson) -> Rotation:
-    """Its authors' dialect knows `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
+    """Its authors' dialect has `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
     theta, scaling = read_base(config, "rope_theta", 160_000.0), config.nested("rope_scaling")
     if not scaling.values:
         rope = config.nested("rope_parameters")
@@ -29,9 +29,9 @@ def _rotation(config: ConfigJson) -> Rotation:
                 read_base(rope, "rope_theta", theta), wavelength_scale=rope.number("factor", low=1.0, high=1e6)
             )
         return Rotation(read_theta(rope, theta))
-    config.only("rope_parameters", None, "it says the same as rope_scaling, which is there too")
+    config.only("rope_parameters", None, "rope_scaling is also given, and means the same")
     if scaling.get("rope_type") is not None:
-        raise scaling.refuse("rope_type", 'none: GTE\'s authors call it type, and "ntk" is the one mlxbert computes')
+        raise scaling.refuse("rope_type", 'no such key: GTE\'s authors call it type, and mlxbert computes "ntk" only')
     scaling.choice("type", ("ntk",))
     scaling.only("mixed_b", None, "mlxbert computes this scaling without it")
     factor = scaling.number("factor", low=1.0, high=1e6)
@@ -40,7 +40,7 @@ def _rotation(config: ConfigJson) -> Rotation:
 
 def _read(config: ConfigJson) -> EncoderConfig:
     for key, allowed in (("layer_norm_type", "layer_norm"), ("position_embedding_type", "rope")):
-        config.only(key, allowed, f"mlxbert runs GTE with {allowed!r} there")
+        config.only(key, allowed, f"mlxbert runs GTE with {allowed!r} only")
     config.only("pack_qkv", True, "mlxbert runs GTE with queries, keys and values in one tensor")
     for key in ("logn_attention_scale", "logn_attention_clip1"):
         config.only(key, False, "mlxbert runs GTE without it")
@@ -57,11 +57,11 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """GTE as Alibaba published it is of the type "new"."""
+    """GTE in the dialect of its authors has the `model_type` "new"."""
     if config.get("model_type") != "new":
         return {}
     named = [name.replace("New", "Gte", 1) for name in config.strings("architectures")]
-    return stated_for_transformers(facts) | {
+    return transformers_keys(facts) | {
         "model_type": "gte",
         "architectures": named,
         "rope_theta": None,

@@ -1,4 +1,4 @@
-"""ModernBERT: rotated queries and keys, near and far layers, norms before them."""
+"""ModernBERT: rotary positions, local and global attention, pre-norm blocks."""
 
 import math
 from dataclasses import replace
@@ -31,7 +31,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
-    """Layers that see all and layers that see near tokens; two dialects of configurations say which."""
+    """The rotations of global and of local layers, which two dialects of configurations list."""
     layers = config.integer("num_hidden_layers", most=1000)
     every = config.integer("global_attn_every_n_layers", default=3)
     kinds = tuple(_SLIDING if layer % every else _FULL for layer in range(layers))
@@ -42,7 +42,7 @@ def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
     config.only("rope_scaling", None, "mlxbert computes ModernBERT's rotation without scaling")
     rope = config.nested("rope_parameters")
     if not rope.values.keys() <= {_FULL, _SLIDING}:
-        raise config.refuse("rope_parameters", f"a table of {_FULL!r} and {_SLIDING!r}")
+        raise config.refuse("rope_parameters", f"an object with the keys {_FULL!r} and {_SLIDING!r}")
     thetas = {
         kind: read_theta(rope.nested(kind), read_base(config, f"{old}_rope_theta", default))
         for kind, old, default in ((_FULL, "global", 160_000.0), (_SLIDING, "local", 10_000.0))
@@ -52,7 +52,7 @@ def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
 
 
 def _window(config: ConfigJson) -> int:
-    """How far near tokens are; `sliding_window`, which transformers reads too, is that, `local_attention` twice."""
+    """The window on each side: `sliding_window`, which transformers also reads, or half of `local_attention`."""
     if config.get("sliding_window") is None:
         return config.integer("local_attention", default=128) // 2
     window = config.integer("sliding_window")
@@ -70,7 +70,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
             "attention_probs_dropout_prob": "attention_dropout",
         }
     )
-    before = Transform(
+    transform = Transform(
         read_activation(config, "classifier_activation", "gelu"),
         norm=True,
         bias=config.flag("classifier_bias", default=False),
@@ -78,11 +78,11 @@ def _read(config: ConfigJson) -> EncoderConfig:
     rate = read_rate(config, "classifier_dropout", 0.0)
     heads = read_heads(
         config,
-        masked_lm=before,
+        masked_lm=transform,
         masked_lm_bias=config.flag("decoder_bias", default=True),
-        classifier=before,
+        classifier=transform,
         classifier_pooling=config.choice("classifier_pooling", ("cls", "mean"), "cls"),
-        token=before,
+        token=transform,
         dropout=HeadDropout(classifier=rate, token_classifier=rate, question_answering=rate),
     )
     mlp_bias = config.flag("mlp_bias", default=False)
@@ -116,7 +116,7 @@ def _dropout(config: ConfigJson) -> Dropout:
 
 
 def _initialization(config: ConfigJson) -> Initialization:
-    """Narrower where layers add to the residual stream; padding is drawn as all other rows."""
+    """Narrower for layers that add to the residual stream; the row of padding is drawn like all others."""
     plain = read_initialization(config)
     return replace(
         plain,
@@ -142,7 +142,7 @@ _LAYER: Table = (
 
 
 def _with_head(part: str, out: str) -> Table:
-    """ModernBERT's heads have what stands before the last layer under one name."""
+    """The tensors of a head; in all of them the layers before the last are called `head`."""
     return (
         same(f"heads.{part}", out) if part == "masked_lm" else same(f"heads.{part}.out", out),
         same(f"heads.{part}.transform.dense", "head.dense"),

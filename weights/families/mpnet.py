@@ -9,12 +9,12 @@ from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.families.tables import EMBEDDINGS, FEED_FORWARD, encoder_table
 from mlxbert.weights.keymap import Table, same
 
-_PAD = 1  # what its positions are counted from, whatever the configuration calls padding
+_PAD = 1  # positions count from this id, whatever pad_token_id is
 
 
 def _read_mpnet(config: ConfigJson) -> EncoderConfig:
-    config.only("relative_attention_num_buckets", 32, "MPNet computes with 32 buckets whatever its table holds")
-    rate = read_rate(config, "hidden_dropout_prob", 0.1)  # of heads, too: it has no classifier_dropout
+    config.only("relative_attention_num_buckets", 32, "MPNet always computes with 32 buckets")
+    rate = read_rate(config, "hidden_dropout_prob", 0.1)  # also in heads: there is no classifier_dropout
     dropout = HeadDropout(pooled=rate, classifier=rate, token_classifier=rate)
     return read_facts(
         config,

@@ -20,7 +20,7 @@ from mlxbert.weights.families.rotation import (
     read_rotary,
     read_theta,
     rotary_embeddings,
-    stated_for_transformers,
+    transformers_keys,
 )
 from mlxbert.weights.families.tables import (
     BUFFERS,
@@ -43,19 +43,19 @@ _ALIASES = {
     "hidden_dropout_prob": "resid_pdrop",
     "attention_probs_dropout_prob": "attn_pdrop",
 }
-# Of the keys that begin like those which change the mathematics, the ones that are read; others are refused.
-_TELLING = ("rotary_", "rope_", "attn_", "mlp_", "qkv_")
-_READ = (
+# Keys with these prefixes may change the computation: those in `_READ_KEYS` are read, others are refused.
+_CRITICAL_PREFIXES = ("rotary_", "rope_", "attn_", "mlp_", "qkv_")
+_READ_KEYS = (
     *("rotary_emb_base", "rotary_emb_fraction", "rotary_emb_interleaved", "rotary_emb_scale_base", "rotary_head_dim"),
     *("rotary_scaling_factor", "rope_parameters", "rope_scaling", "rope_theta"),
     *("attn_pdrop", "mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias"),
 )
-_TRAINED = 2048  # what the authors' code takes max_trained_positions for where it is left out
-_MULTIPLE = 256  # to which it rounds the width of a feed-forward that the configuration leaves out
+_DEFAULT_TRAINED_LENGTH = 2048  # max_trained_positions in the authors' code
+_MULTIPLE = 256  # the authors' code rounds the default width of the feed-forward up to a multiple of it
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    """The facts, whichever dialect the file is in; files with both are read as their authors' code does."""
+    """The facts, whichever dialect the file is in; files with both are read like its authors' code reads them."""
     for key in ("num_experts", "moe_every_n_layers"):
         config.only(key, 0, "mlxbert does not run mixtures of experts")
     config.only("rope_scaling", None, "mlxbert runs NomicBERT without scaling")
@@ -63,9 +63,9 @@ def _read(config: ConfigJson) -> EncoderConfig:
         config.only(key, False, "mlxbert runs NomicBERT without it")
     for key in ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"):
         config.only(key, False, "mlxbert runs NomicBERT without biases")
-    config.only("rotary_emb_fraction", 1, "mlxbert rotates all of a head (1), not a part")
-    config.only("rotary_emb_scale_base", None, "mlxbert does not scale what it rotates (xPos)")
-    config.only("register_tokens", 0, "mlxbert does not put register tokens before the text")
+    config.only("rotary_emb_fraction", 1, "mlxbert rotates whole heads only (1)")
+    config.only("rotary_emb_scale_base", None, "mlxbert does not run models with xPos scaling")
+    config.only("register_tokens", 0, "mlxbert does not run models with register tokens")
     config.number("rotary_scaling_factor", low=1.0, high=1e6, default=1.0)  # see `_longest`
     config = config.with_aliases(_ALIASES)
     return _read_authors(config) if "activation_function" in config.values else _read_transformers(config)
@@ -79,22 +79,22 @@ def _read_transformers(config: ConfigJson) -> EncoderConfig:
 
 def _read_authors(config: ConfigJson) -> EncoderConfig:
     for key in config.values:
-        if key.startswith(_TELLING) and key not in _READ:
+        if key.startswith(_CRITICAL_PREFIXES) and key not in _READ_KEYS:
             config.only(key, None, "mlxbert does not know what NomicBERT does with it")
     heads = config.integer("num_attention_heads")
-    config.only("num_heads_kv", heads, f"mlxbert runs NomicBERT with as many heads of keys as of queries, {heads}")
+    config.only("num_heads_kv", heads, f"mlxbert runs NomicBERT with as many key heads as query heads, {heads}")
     activation = _GATES[config.choice("activation_function", _GATES)]
-    config.only("hidden_act", activation, f"activation_function says {activation}")
-    # Left out, it means no rotation to some versions of their code, and of the base there are two defaults.
+    config.only("hidden_act", activation, f"activation_function means {activation}")
+    # Without it some versions of their code do not rotate; for the base they have two defaults.
     config.number("rotary_emb_fraction", low=1.0, high=1.0)
     theta = read_base(config, "rotary_emb_base")
     for rope in (config.nested("rope_parameters"), config):
         if read_theta(rope, theta) != theta:
-            raise rope.refuse("rope_theta", f"{theta:g}, as rotary_emb_base says")
-    # Left out, it is two thirds of four times the width: what a gate takes in weights, it gives in width.
+            raise rope.refuse("rope_theta", f"{theta:g}, the value of rotary_emb_base")
+    # The default is two thirds of four times the width: a gated feed-forward has three matrices instead of two.
     gated = -(-int(8 * config.integer("hidden_size") / 3) // _MULTIPLE) * _MULTIPLE
     width = config.integer("intermediate_size", default=gated)
-    # What takes the biases from the feed-forward (mlp_fc1_bias) takes them from its authors' masked-word head too.
+    # In its authors' code, mlp_fc1_bias also removes the biases of the masked-word head.
     return _facts(config, activation, theta, width, head_bias=False)
 
 
@@ -119,24 +119,24 @@ def _facts(config: ConfigJson, activation: str, theta: float, width: int, *, hea
 
 
 def _longest(config: ConfigJson) -> int:
-    """The longest input: the least of all lengths that the file tells.
+    """The longest input: the smallest of all lengths in the file.
 
     With a `rotary_scaling_factor` the authors rescale the rotation of everything longer than what the model was trained
-    on, by the length of the batch: a text's vector would depend on its neighbours. So what is longer is cut, and the
-    factor changes nothing.
+    on, by the length of the batch: a text's vector would depend on its neighbours. So longer texts are truncated, and
+    the factor changes nothing.
     """
     own = "n_positions" if config.get("n_positions") is not None else "max_position_embeddings"
-    trained = _TRAINED if config.get("rotary_scaling_factor") is not None else None
+    trained = _DEFAULT_TRAINED_LENGTH if config.get("rotary_scaling_factor") is not None else None
     keys = ("n_positions", "max_position_embeddings", "max_trained_positions")
-    told = [config.integer(key) for key in keys if config.get(key) is not None or key == own]
+    lengths = [config.integer(key) for key in keys if config.get(key) is not None or key == own]
     if config.get("max_trained_positions") is None and trained is not None:
-        told.append(trained)
-    return min(told)
+        lengths.append(trained)
+    return min(lengths)
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """NomicBERT as its authors published it has the keys of a GPT-2."""
-    return stated_for_transformers(facts) if config.get("activation_function") is not None else {}
+    """NomicBERT in the dialect of its authors has the keys of GPT-2."""
+    return transformers_keys(facts) if config.get("activation_function") is not None else {}
 
 
 _LAYER: Table = (
@@ -154,6 +154,7 @@ NOMIC = Family(
     read_config=_read,
     prefixes=("nomic_bert.", "bert."),
     encoder=encoder_table(rotary_embeddings("emb_ln"), _LAYER, "encoder.layers.{}."),
+    pooled=False,
     parts={
         "pooler": POOLER,
         "masked_lm": masked_lm_table(

@@ -40,7 +40,7 @@ class Architecture:
 
     Attributes:
         family_name: The `model_type`.
-        family: What has to be known of it to read and write checkpoints.
+        family: What is needed to read and write its checkpoints.
         config_json: The configuration file.
         config: The facts of its encoder and heads.
         parts: The optional parts (pooler, heads) that its checkpoint holds; `None` where there is no checkpoint.

@@ -1,4 +1,4 @@
-"""What the families that rotate queries and keys have in common when their configurations are read."""
+"""What the families with rotary positions have in common."""
 
 from typing import Any
 
@@ -17,18 +17,18 @@ def read_base(config: ConfigJson, key: str, default: float | None = None) -> flo
 
 
 def read_theta(rope: ConfigJson, default: float) -> float:
-    """The base in a table of transformers, which must be of the plain kind."""
+    """The base in the `rope_parameters` of transformers, which must not ask for scaling."""
     for key in ("rope_type", "type"):
         rope.only(key, "default", "mlxbert computes the plain rotation only, without scaling")
     return read_base(rope, "rope_theta", default)
 
 
 def read_rotary(config: ConfigJson, rotations: tuple[Rotation, ...], longest: int | None = None) -> Rotary:
-    """Positions that rotate: one rotation per layer; the longest input where another key than usual says it."""
+    """Rotary positions: one rotation per layer; `longest` replaces `max_position_embeddings`."""
     size = read_head_size(config)
     if size % 2:
-        raise config.refuse("num_attention_heads", f"heads of an even size to rotate, not of {size}")
-    config.only("head_dim", size, f"expected hidden size by heads, {size}")
+        raise config.refuse("num_attention_heads", f"heads of an even size for the rotation, not {size}")
+    config.only("head_dim", size, f"expected hidden_size / num_attention_heads, {size}")
     return Rotary(config.integer("max_position_embeddings") if longest is None else longest, rotations)
 
 
@@ -41,12 +41,12 @@ def rotary_embeddings(norm: str) -> Table:
     )
 
 
-def stated_for_transformers(config: EncoderConfig) -> dict[str, Any]:
-    """What authors spell in another way, or leave to defaults of their own."""
+def transformers_keys(config: EncoderConfig) -> dict[str, Any]:
+    """Keys that a dialect spells differently or omits, as transformers reads them."""
     assert isinstance(config.positions, Rotary)
     rotation = config.positions.rotations[0]
     plain = {"rope_type": "default", "rope_theta": rotation.theta}
-    # transformers calls "linear" what divides every speed.
+    # In transformers, "linear" divides every frequency by the factor.
     scaled = {"rope_type": "linear", "rope_theta": rotation.theta, "factor": rotation.wavelength_scale}
     return {
         "vocab_size": config.vocab_size,

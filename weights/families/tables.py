@@ -24,12 +24,12 @@ LAYER: Table = (
 
 
 def encoder_table(embeddings: Table, layer: Table, layers: str, rest: Table = ()) -> Table:
-    """The tensors of an encoder; `layers` is what stands before those of a layer, `{}` for its number."""
+    """The tensors of an encoder; `layers` is the prefix of a layer's tensors, with `{}` for its number."""
     return within("encoder.", "", embeddings + within("layers.{}.", layers, layer) + rest)
 
 
 def masked_lm_table(transform: str, norm: str, bias: str) -> Table:
-    """The tensors of a masked-word head; `bias` is the stem of the bias of each word."""
+    """The tensors of a masked-word head; `bias` is the stem of the output bias."""
     return (
         same("heads.masked_lm", bias),
         same("heads.masked_lm.transform.dense", transform),

@@ -1,0 +1,282 @@
+"""What the program does on fixed inputs, recorded and compared: shows that a refactoring changes nothing.
+
+`python scripts/behaviour record CHECKOUT OUTDIR [--all] [--model NAME=PATH …]` runs `python -m mlxbert …` of a
+checkout on models and texts that are made anew each time, in one fixed folder, and writes down what each command did:
+exit status, stdout to the byte, names and SHA-256 of the files that it wrote; stderr and the files themselves as well.
+`python scripts/behaviour compare OUTDIR_A OUTDIR_B` names each command that did otherwise, and exits with how many
+did (at most 125). Nothing of mlxbert is imported. Needs numpy and safetensors, next to what mlxbert needs.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cases import EXTRA, Case, cases
+from compare import compare
+from models import write_cache, write_models
+from texts import write_texts
+
+WORK = Path(tempfile.gettempdir()) / "mlxbert-behaviour"
+WORKERS = 2  # commands at a time
+TIMEOUT = 180  # seconds, against a hanging command
+STOPPED = 124  # the status of one that hung
+MOST_KEPT = 4 * 2**20  # bytes of a written file that is kept next to its hash
+MOMENT = 1_600_000_000  # when all inputs were last changed: hashes of unfinished work have such times in them
+INPUTS = ("models", "texts")
+FOLDERS = (*INPUTS, "cache", "no-cache", "home", "tmp")  # next to those that commands write to
+_KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH")
+_FIND = "import importlib.util; print(importlib.util.find_spec('mlxbert').origin)"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where commands run: a folder that every recording has at the same place.
+
+    Attributes:
+        work: The folder.
+        out: Where what they did is written down.
+    """
+
+    work: Path
+    out: Path
+
+    def environment(self, case: Case | None = None) -> dict[str, str]:
+        """Nothing of the caller's that could steer the program."""
+        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        cache = "cache" if case is not None and case.cache else "no-cache"
+        places = {"HOME": "home", "TMPDIR": "tmp", "HF_HOME": cache, "PYTHONPATH": "checkout"}
+        places |= {"PYTHONPYCACHEPREFIX": "bytecode"}
+        fixed = {"HF_HUB_OFFLINE": "1", "COLUMNS": "100", "LINES": "50", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        kept |= {name: str(self.work / place) for name, place in places.items()} | fixed
+        return kept | dict(case.variables if case is not None else {})
+
+    def build(self, checkout: Path, goldens: Path, models: Mapping[str, Path]) -> None:
+        """Makes the folders anew."""
+        clear(self.out, "commands")
+        clear(self.work, "checkout")
+        self.work.mkdir(parents=True, exist_ok=True)
+        (self.work / "checkout").symlink_to(checkout)  # so that paths of the program's own are the same, too
+        for name in ("home", "tmp", "no-cache", "models", "out"):
+            (self.work / name).mkdir()
+        write_models(goldens, self.work / "models")
+        write_texts(self.work / "texts")
+        write_cache(self.work / "models", self.work / "cache")
+        for name in (*INPUTS, "cache"):
+            for path in (self.work / name).rglob("*"):
+                os.utime(path, (MOMENT, MOMENT))
+        for name, path in models.items():
+            (self.work / "models" / name).symlink_to(path.resolve())
+
+    def check(self, checkout: Path) -> None:
+        """Refuses to go on if it is another mlxbert that would run."""
+        command = [sys.executable, "-c", _FIND]
+        done = subprocess.run(
+            command, env=self.environment(), cwd=self.work, capture_output=True, text=True, check=True
+        )
+        found = Path(done.stdout.strip()).resolve()
+        if checkout not in found.parents:
+            sys.exit(f"{found} would run, expected a file in {checkout}")
+
+    def write(self, name: str, facts: Mapping[str, object], **streams: bytes) -> None:
+        """Writes down what one command did."""
+        folder = self.out / "commands" / name
+        folder.mkdir(parents=True)
+        for stream, content in streams.items():
+            (folder / stream).write_bytes(content)
+        (folder / "record.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def alone(work: Path) -> Iterator[None]:
+    """Keeps other recordings out of the folder in which commands run."""
+    work.parent.mkdir(parents=True, exist_ok=True)
+    with work.with_name(f"{work.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"{work}: another recording runs there; wait, or give another --work to all that are compared")
+        yield
+
+
+def clear(folder: Path, ours: str) -> None:
+    """Removes a folder that an earlier recording made; what it made has this name in it."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / ours).exists():
+        sys.exit(f"{folder}: is there, and no recording made it")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of all files in a folder by their names; links and empty folders are called that."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = "link"
+        elif path.is_file():
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        elif not any(path.iterdir()):
+            found[name] = "empty folder"
+    return found
+
+
+def keep(folder: Path, kept: Path) -> None:
+    """Copies the files of a folder that are not too large."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_KEPT:
+            target = kept / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+
+
+def drain(descriptor: int) -> bytes:
+    """All that is written to a terminal until nobody holds it any more."""
+    pieces: list[bytes] = []
+    while True:
+        try:
+            pieces.append(os.read(descriptor, 65536))
+        except OSError:  # how Linux says that the other side is closed
+            return b"".join(pieces)
+        if not pieces[-1]:  # how a Mac does
+            return b"".join(pieces)
+
+
+def run_piped(command: list[str], case: Case, bench: Bench) -> tuple[int, bytes, bytes]:
+    """Runs a command with pipes: its status, stdout, and stderr."""
+    given = (bench.work / case.stdin).read_bytes() if case.stdin else b""
+    environment = bench.environment(case)
+    try:
+        done = subprocess.run(
+            command, input=given, env=environment, cwd=bench.work, capture_output=True, timeout=TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return STOPPED, b"", b""
+    return done.returncode, done.stdout, done.stderr
+
+
+def run_shown(command: list[str], case: Case, bench: Bench) -> tuple[int, bytes, bytes]:
+    """Runs a command whose stdout is a terminal: its status, what the terminal was sent, and stderr."""
+    outer, inner = os.openpty()
+    with tempfile.TemporaryFile() as errors:
+        environment = bench.environment(case)
+        running = subprocess.Popen(
+            command, env=environment, cwd=bench.work, stdin=subprocess.DEVNULL, stdout=inner, stderr=errors
+        )
+        os.close(inner)
+        limit = threading.Timer(TIMEOUT, running.kill)
+        limit.start()
+        shown = drain(outer)
+        os.close(outer)
+        status = running.wait()
+        limit.cancel()
+        errors.seek(0)
+        return status, shown, errors.read()
+
+
+def run(case: Case, bench: Bench, before: list[Future[float]]) -> float:
+    """Runs a case when those before it are done, and writes down what it did; returns how many seconds it took."""
+    for other in before:
+        other.result()
+    command = [sys.executable, "-m", "mlxbert", *case.argv]
+    folder = bench.work / "out" / case.name
+    folder.mkdir()
+    start = time.perf_counter()
+    status, out, err = (run_shown if case.terminal else run_piped)(command, case, bench)
+    seconds = time.perf_counter() - start
+    written = bench.work / "out" / (case.shared or case.name)
+    bench.write(case.name, {"argv": case.argv, "status": status, "files": digests(written)}, stdout=out, stderr=err)
+    keep(written, bench.out / "commands" / case.name / "files")
+    return seconds
+
+
+def chosen_cases(whole: bool, pattern: str) -> list[Case]:
+    """The cases whose names match, and those that they come after."""
+    found = {case.name: case for case in cases(whole=whole or bool(pattern))}
+    names = [name for name in found if re.search(pattern, name)]
+    for name in names:  # grows
+        names += [other for other in found[name].after if other not in names]
+    return [case for name, case in found.items() if name in names]
+
+
+def runnable(chosen: list[Case], models: Mapping[str, Path]) -> Iterator[Case]:
+    """The cases whose extra models are there, without those that come after a missing one."""
+    missing: set[str] = set()
+    for case in chosen:
+        if case.extra - models.keys() or missing & set(case.after):
+            missing.add(case.name)
+            print(f"left out: {case.name}")
+        else:
+            yield case
+
+
+def record(checkout: Path, bench: Bench, chosen: list[Case]) -> None:
+    """Runs commands of a checkout and writes down what they did; then what became of the folders that they ran in."""
+    start = time.perf_counter()
+    bench.check(checkout)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        running: dict[str, Future[float]] = {}
+        for case in chosen:  # in order: what a case waits for has always begun before it
+            before = [running[name] for name in case.after]
+            running[case.name] = pool.submit(run, case, bench, before)
+        seconds = {name: future.result() for name, future in running.items()}
+    for name in FOLDERS:
+        bench.write(f"folder-{name}", {"argv": [], "status": 0, "files": digests(bench.work / name)})
+    for name in INPUTS:
+        shutil.copytree(bench.work / name, bench.out / "inputs" / name, symlinks=True)
+    slowest = sorted(seconds, key=lambda name: -seconds[name])[:5]
+    print("slowest: " + ", ".join(f"{name} {seconds[name]:.1f} s" for name in slowest))
+    print(f"{len(chosen)} commands in {time.perf_counter() - start:.0f} s: {bench.out}")
+
+
+def extra_models(pairs: list[str]) -> dict[str, Path]:
+    """The models that `--model` names."""
+    found = {name: Path(path) for name, _, path in (pair.partition("=") for pair in pairs)}
+    for name, path in found.items():
+        if name not in EXTRA or not path.is_dir():
+            sys.exit(f"--model {name}={path}: expected a folder, and one of {', '.join(EXTRA)}")
+    return found
+
+
+def main() -> None:
+    """Records or compares."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(dest="action", required=True)
+    recorded = actions.add_parser("record")
+    recorded.add_argument("checkout", type=Path)
+    recorded.add_argument("out", type=Path, metavar="OUTDIR", help="is replaced")
+    recorded.add_argument("--model", action="append", default=[], metavar="NAME=PATH", help=f"one of {EXTRA}")
+    recorded.add_argument("--all", action="store_true", help="about 370 commands instead of 126")
+    recorded.add_argument("--only", default="", metavar="REGEX", help="of all commands those whose names match")
+    recorded.add_argument("--goldens", type=Path, help="CHECKOUT/tests/goldens")
+    recorded.add_argument("--work", type=Path, default=WORK, help="is wiped; the same for what is compared")
+    compared = actions.add_parser("compare")
+    compared.add_argument("a", type=Path, metavar="OUTDIR_A")
+    compared.add_argument("b", type=Path, metavar="OUTDIR_B")
+    compared.add_argument("--stderr", action="store_true", help="stderr, too, but for the speed that it tells")
+    chosen = parser.parse_args()
+    if chosen.action == "compare":
+        sys.exit(min(compare(chosen.a, chosen.b, stderr=chosen.stderr), 125))
+    checkout = chosen.checkout.resolve()
+    goldens = chosen.goldens or checkout / "tests" / "goldens"
+    bench, models = Bench(chosen.work.resolve(), chosen.out.resolve()), extra_models(chosen.model)
+    with alone(bench.work):
+        bench.build(checkout, goldens, models)
+        record(checkout, bench, list(runnable(chosen_cases(chosen.all, chosen.only), models)))
+
+
+if __name__ == "__main__":
+    main()
