@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("MLX_ENABLE_TF32", "0")  # newer GPUs would round float32 products
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's workers would wait for each other's cores
 
 import mlxbert
 from mlxbert import device

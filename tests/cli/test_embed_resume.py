@@ -104,7 +104,7 @@ def test_each_killed_command_ends_like_one_that_was_not(
         outcome = call(*arguments)
     assert outcome.status == 0
     assert watch.seen and f"after {len(kept) // 2 * PART:,} of an earlier run" in outcome.err
-    assert "inputs were longer than the model takes" in outcome.err and f"of {TOTAL:,}" in outcome.err
+    assert "--overflow" in outcome.err and f" of {TOTAL:,}" in outcome.err
     assert path.read_bytes() == wholes[ending]
 
 

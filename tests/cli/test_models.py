@@ -117,8 +117,7 @@ def test_a_terminal_shows_a_bar_while_a_model_arrives(variables: dict[str, str])
 def test_path_never_downloads(variables: dict[str, str], hub: FakeHub) -> None:
     hub.forget()
     outcome = run(variables, "path", NAME)
-    outcome.fails(1, f"{NAME}", "cache", f"hint: `mlxbert models download {NAME}`")
-    assert "offline" not in outcome.err
+    outcome.fails(1, f"{NAME}", "cache", "hint: ", f"`mlxbert models download {NAME}`")
     run(variables, "path", NAME, "--revision", "v2").fails(1, "--revision v2`")
     assert hub.requests == []
     assert run(variables, "download", NAME).status == 0
