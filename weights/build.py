@@ -143,6 +143,9 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
             expected = "Labels" if HEADS[head].labelled else "None: it has no labels"
             raise ArgumentError(f"new head {head!r} has the labels {given!r:.60}, expected {expected}")
         labels = given or labels
+    collision = architecture.family.colliding((*parts, *new_heads))
+    if collision is not None:
+        raise ArgumentError("heads are {!r} and {!r}, expected one: files name their tensors alike".format(*collision))
     named: set[Labels | None] = {given for given in new_heads.values() if given is not None}
     named |= {config.heads.labels for part in parts if part in HEADS and HEADS[part].labelled and named}
     if len(named) > 1:

@@ -156,7 +156,8 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
         dtype: One of `FLOATS` for all of them; `None` leaves each as it is.
 
     Raises:
-        CheckpointError: The network has parameters that the family's files have no name for: quantized ones.
+        CheckpointError: The network has parameters that the family's files have no name for (quantized ones), or two
+            heads that they give the same name.
     """
     ours = build.parameters(network)
     family, config = architecture.family, network.encoder.config
@@ -175,6 +176,10 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
         read = lambda: keymap.save(entry, ours)[plain]  # noqa: E731 - fused tensors are made one at a time
         return Tensor(plain, plain, dtype or by_dtype[array.dtype], array.shape, read, f"parameter {entry.ours[0]!r}")
 
+    if collision := family.colliding(parts):
+        raise CheckpointError(
+            "the network has the heads {!r} and {!r}: files name their tensors alike".format(*collision)
+        )
     tensors = {plain: stored(entry, plain) for entry in entries for plain in entry.theirs}
     for copy in _copies(architecture, parts):
         tensors[copy] = replace(tensors[family.tied[copy]], plain=copy)

@@ -38,9 +38,9 @@ def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
         _check_location(target, source)
         if exists and any(target.iterdir()):
             if _manifest(target) is None:
-                raise ArgumentError(f"{target}: is there already, and mlxbert did not write it", hint=_HINT)
+                raise ArgumentError(f"{target}: already exists, and mlxbert did not write it", hint=_HINT)
             if not overwrite:
-                raise ArgumentError(f"{target}: is there already", hint="overwrite=True replaces it")
+                raise ArgumentError(f"{target}: already exists", hint="overwrite=True replaces it")
             _check_unchanged(target, target)
         return target.resolve()
     except OSError as problem:
@@ -115,7 +115,7 @@ def partial_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path
     marker = partial / MARKER
     try:
         if partial.exists() and not marker.is_file() and any(partial.iterdir()):
-            raise ArgumentError(f"{partial}: is there already, and mlxbert did not write it", hint=_HINT)
+            raise ArgumentError(f"{partial}: already exists, and mlxbert did not write it", hint=_HINT)
         partial.mkdir(parents=True, exist_ok=True)
         with acquire_lock(marker, "conversion"):
             try:

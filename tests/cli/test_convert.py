@@ -205,7 +205,7 @@ def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     assert call("convert", str(a), str(b), "--dtype", "float16", *SHARDS).status == 0
     before = snapshot(b)
-    call("convert", str(a), str(b)).fails(2, "is there already", "--overwrite replaces it")
+    call("convert", str(a), str(b)).fails(2, "already exists", "--overwrite replaces it")
     call("convert", str(tmp_path / "none"), str(b), "--overwrite").fails(1, "none")
     assert snapshot(b) == before
     (b / "runs").mkdir()
@@ -229,7 +229,7 @@ def test_what_another_program_calls_partial_is_left_alone(a: Path, tmp_path: Pat
     for name in ("b.partial", "b.replaced"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "notes.md").write_text("mine")
-    call("convert", str(a), str(tmp_path / "b")).fails(2, "b.partial: is there already")
+    call("convert", str(a), str(tmp_path / "b")).fails(2, "b.partial: already exists")
     (tmp_path / "b.partial" / "notes.md").unlink()
     (tmp_path / "b.partial").rmdir()
     for options in ([], ["--overwrite"]):

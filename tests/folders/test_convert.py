@@ -150,7 +150,7 @@ def test_what_another_conversion_finished_meanwhile_is_not_replaced(
         return plan(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(save, "plan", late)
-    with pytest.raises(ArgumentError, match="is there already"):
+    with pytest.raises(ArgumentError, match="already exists"):
         mlxbert.convert(a, tmp_path / "b")
     assert names(tmp_path) == ["a", "b"]
     assert {info.dtype for info in safetensors.read_header(tmp_path / "b" / "model.safetensors").tensors.values()} == {

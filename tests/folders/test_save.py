@@ -1,6 +1,7 @@
 """`mlxbert.save`: a model in memory becomes a folder that says the same; new heads and new models as well."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import mlxbert
 from mlxbert import Labels
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.nn.heads import HEADS
+from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.families.registry import FAMILIES
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_model
@@ -97,7 +98,7 @@ def test_heads_that_cannot_be_new(tmp_path: Path) -> None:
         ({"sequence_classifier": None}, "labels"),
         ({"question_answering": LABELS}, "labels"),
         ({"tagger": LABELS}, "'tagger'"),
-        ({"sequence_classifier": LABELS, "token_classifier": Labels(("O", "PER"))}, "one set of labels"),
+        ({"sequence_classifier": LABELS, "token_classifier": LABELS}, "'sequence_classifier' and 'token_classifier'"),
     ):
         with pytest.raises(ArgumentError, match=said):
             mlxbert.load(source, new_heads=heads)
@@ -105,6 +106,22 @@ def test_heads_that_cannot_be_new(tmp_path: Path) -> None:
         mlxbert.load(source, task="embed", new_heads={"sequence_classifier": LABELS})
     with pytest.raises(ArgumentError, match="seed is -1"):
         mlxbert.load(source, new_heads={"sequence_classifier": LABELS}, seed=-1)
+
+
+def test_heads_whose_tensors_have_the_same_names_are_not_saved(tmp_path: Path) -> None:
+    model = mlxbert.load(golden("bert", "ForTokenClassification", tmp_path / "source"), dtype="float32")
+    both = ["sequence_classifier", "token_classifier"]
+    model.network.heads = Network(replace(model.network.encoder.config, pooler=True), both).heads
+    with pytest.raises(CheckpointError, match="'sequence_classifier' and 'token_classifier'"):
+        mlxbert.save(model, tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_labels_of_two_heads_are_the_same(tmp_path: Path) -> None:
+    source = golden("roberta", "Model", tmp_path / "source")  # the tensors of its classifiers differ in name
+    heads = {"sequence_classifier": LABELS, "token_classifier": Labels(("O", "PER"))}
+    with pytest.raises(ArgumentError, match="labels"):
+        mlxbert.load(source, new_heads=heads)
 
 
 @pytest.mark.parametrize("heads", [{}, {"masked_lm": None, "next_sentence": None}, {"token_classifier": LABELS}])
@@ -188,7 +205,7 @@ def test_what_was_trained_is_what_is_saved(tmp_path: Path, tiny_folder: Path) ->
 def test_nothing_is_replaced_by_accident(tmp_path: Path, tiny_folder: Path) -> None:
     model = mlxbert.load(tiny_folder, dtype="float32")
     saved = mlxbert.save(model, tmp_path / "saved")
-    with pytest.raises(ArgumentError, match="there already") as problem:
+    with pytest.raises(ArgumentError, match="already exists") as problem:
         mlxbert.save(model, saved)
     assert problem.value.hint is not None and "overwrite" in problem.value.hint
     mlxbert.save(model, saved, overwrite=True)

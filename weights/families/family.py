@@ -65,6 +65,16 @@ class Family:
         """The names of the encoder and of these parts, of those that the family has."""
         return self.encoder + tuple(entry for part in parts for entry in self.parts.get(part, ()))
 
+    def colliding(self, parts: Iterable[str]) -> tuple[str, str] | None:
+        """The first two parts that files cannot hold together, because they name a tensor alike."""
+        users: dict[str, str] = {}
+        for part in parts:
+            for name in {name for entry in self.parts.get(part, ()) for name in entry.theirs}:
+                other = users.setdefault(name, part)
+                if other != part:
+                    return other, part
+        return None
+
 
 def read_facts(config: ConfigJson, *, positions: Positions, heads: HeadConfig, **facts: Any) -> EncoderConfig:
     """The facts that all families spell alike, or nearly; `facts` are the family's own and take precedence.

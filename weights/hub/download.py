@@ -146,7 +146,7 @@ class Commit:
 
 
 def download(name: str, revision: str | None = None, on_progress: OnProgress | None = None) -> Path:
-    """Downloads the files that a model needs into the shared cache, except those that are there already.
+    """Downloads the files that a model needs into the shared cache, except those that are already in it.
 
     Always resolves the revision on the hub.
 
