@@ -341,13 +341,11 @@ def test_every_family_and_head_is_compared(tmp_path: Path, family: str, head: st
     for folder in (a, b):
         (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
         write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
-    found = mlxbert.verify(a, b)
-    assert found.agree and found.outputs.texts == len(TEXTS) + len(PAIRS), found.notes
     name, array = next((name, array) for name, array in tensors_in(b).items() if array.ndim == 2 and "layer" in name)
     write_tensors(b, tensors_in(b) | {name: array + mx.eye(array.shape[0], array.shape[1])})
     found = mlxbert.verify(a, b)
     assert [difference.kind for difference in found.differences] == ["tensor"]
-    assert hidden(found) > 1e-4
+    assert found.outputs.texts == len(TEXTS) + len(PAIRS) and hidden(found) > 1e-4
     assert all(apart > 0 for apart in found.outputs.heads.values())
 
 
