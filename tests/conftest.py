@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("MLX_ENABLE_TF32", "0")  # newer GPUs would round float32 products
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's workers would wait for each other's cores
 
 import mlxbert
 from mlxbert import device
@@ -27,6 +29,11 @@ def _guard(event: str, arguments: object) -> None:
 
 
 sys.addaudithook(_guard)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves torch, which is slow to import, to the slow tests."""
+    return True if collection_path.stem.endswith("_live") and config.option.markexpr == "not slow" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -30,7 +30,7 @@ def mixed(tmp_path: Path) -> str:
 
 def test_bad_records_keep_their_place(mixed: str, embed: Callable[..., Outcome]) -> None:
     outcome = embed("--input", mixed, "--overflow", "error")
-    outcome.fails(1, "error: 2 of 5 inputs failed; each says why in its place in the output\n")
+    outcome.fails(1, "2 of 5", "failed")
     assert [line.get("text") for line in outcome.lines] == ["the cat", None, "", None, "a dog"]
     assert outcome.lines[1] == {"index": 1, "error": NO_TEXT}
     assert outcome.lines[3] == {"index": 3, "error": TOO_LONG}
@@ -46,7 +46,7 @@ def test_bad_records_keep_their_place_in_a_file(
     path = tmp_path / f"x{ending}"
     outcome = embed("--input", mixed, "--overflow", "error", "--output", str(path))
     told = {".jsonl": "says why in its place in the output", ".parquet": "says why in its place in the output"}
-    outcome.fails(1, f"error: 2 of 5 inputs failed; each {told.get(ending, 'is a row of NaN in the output')}\n")
+    outcome.fails(1, "2 of 5", "failed", f"{told.get(ending, 'is a row of NaN in the output')}")
     warnings = [line for line in outcome.err.splitlines() if line.startswith("error: input ")]
     if ending in told:
         assert warnings == []
@@ -92,7 +92,7 @@ def test_a_file_of_which_all_inputs_failed_is_not_written(
 ) -> None:
     (tmp_path / "in.jsonl").write_text('{"body": "the cat"}\n' * 30)
     outcome = embed("--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / f"x{ending}"))
-    outcome.fails(1, f"error: all 30 inputs failed: {tmp_path}/x{ending} is not written", "hint: ", "--field")
+    outcome.fails(1, "30", "failed", f"{tmp_path}/x{ending}", "hint: ", "--field")
     assert outcome.err.count("error: input ") == 20 and "note: more inputs fail" in outcome.err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
@@ -152,7 +152,7 @@ def test_an_unknown_ending_is_refused_with_those_that_are_known(
     name: str, embed: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     outcome = embed("the cat", "--output", str(tmp_path / name))
-    outcome.fails(2, f"ending {Path(name).suffix!r}, expected one of .jsonl, .npy, .safetensors, .parquet")
+    outcome.fails(2, f"{Path(name).suffix!r}", ".jsonl, .npy, .safetensors, .parquet")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -166,9 +166,9 @@ def test_an_existing_file_is_kept_without_overwrite(embed: Callable[..., Outcome
 
 
 def test_no_input_at_all_is_an_error(embed: Callable[..., Outcome], tmp_path: Path) -> None:
-    embed("--input", str(tmp_path / "no.txt")).fails(1, "no.txt: cannot be read (No such file or directory)")
+    embed("--input", str(tmp_path / "no.txt")).fails(1, "no.txt", "No such file or directory")
     (tmp_path / "latin.txt").write_bytes(b"the cat\ncaf\xe9\n")
-    embed("--input", str(tmp_path / "latin.txt")).fails(1, "byte 0xe9 at offset 11 is not UTF-8", "hint: ")
+    embed("--input", str(tmp_path / "latin.txt")).fails(1, "0xe9", "11", "UTF-8", "hint: ")
 
 
 def test_a_module_that_is_not_known_is_named(tmp_path: Path) -> None:

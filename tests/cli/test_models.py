@@ -117,8 +117,7 @@ def test_a_terminal_shows_a_bar_while_a_model_arrives(variables: dict[str, str])
 def test_path_never_downloads(variables: dict[str, str], hub: FakeHub) -> None:
     hub.forget()
     outcome = run(variables, "path", NAME)
-    outcome.fails(1, f"{NAME}: not in the cache\n", f"hint: `mlxbert models download {NAME}`")
-    assert "offline" not in outcome.err
+    outcome.fails(1, f"{NAME}", "cache", "hint: ", f"`mlxbert models download {NAME}`")
     run(variables, "path", NAME, "--revision", "v2").fails(1, "--revision v2`")
     assert hub.requests == []
     assert run(variables, "download", NAME).status == 0
@@ -140,7 +139,7 @@ def test_remove_takes_one_version_or_all_and_leaves_other_models(variables: dict
     assert not folder(variables, hub).parents[1].exists()
     assert [revision["complete"] for revision in listed(variables)[OTHER]["revisions"]] == [True, True]
     run(variables, "remove", NAME, "--yes").fails(1, "not in the cache", "hint: `mlxbert models list`")
-    run(variables, "remove", OTHER, "--revision", "v3", "--yes").fails(1, "not in the cache at revision 'v3'")
+    run(variables, "remove", OTHER, "--revision", "v3", "--yes").fails(1, "cache", "'v3'")
 
 
 def test_remove_without_somebody_to_ask_is_refused(variables: dict[str, str], hub: FakeHub) -> None:

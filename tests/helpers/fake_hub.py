@@ -151,6 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         byte_range = None if repository.whole else self.headers["range"]
         first, _, last = (byte_range or "bytes=0-").removeprefix("bytes=").partition("-")
         start, end = int(first), min(int(last or len(data)) + bool(last), len(data))
+        broken = repository.dropped.pop(file, None) if self.command == "GET" else None  # before the client goes on
         self.send_response(206 if byte_range else 200)
         self.send_header("X-Repo-Commit", commit)
         self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
@@ -161,7 +162,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(end - start))
         self.end_headers()
         if self.command == "GET":
-            broken = repository.dropped.pop(file, None)
             sent = end if broken is None else min(broken, end)
             with self.hub.lock:
                 self.hub.served.append((file, start, sent))

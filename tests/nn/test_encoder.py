@@ -110,7 +110,7 @@ def test_a_half_precision_model_stays_in_its_dtype(dtype: mx.Dtype) -> None:
 
 
 def test_too_long_an_input_is_refused() -> None:
-    with pytest.raises(InputError, match="33 tokens, the model takes at most 32"):
+    with pytest.raises(InputError, match=r"33 tokens.*32"):
         random_network(tiny_config()).encoder(mx.zeros((1, 33), dtype=mx.int32))
 
 

@@ -100,7 +100,7 @@ def test_halves_are_pooled_in_float32(dtype: mx.Dtype) -> None:
 
 
 def test_an_unknown_pooling_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ArgumentError, match=r"'median', expected one of cls, mean, "):
+    with pytest.raises(ArgumentError, match=r"'median'.*cls, mean"):
         pool("median", _output())
 
 

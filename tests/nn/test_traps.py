@@ -148,7 +148,7 @@ def test_segment_ids_are_heeded_refused_or_of_no_use(family: str, tmp_path: Path
     if rows > 1:
         assert np.abs(plain - hidden(network, ids, token_type_ids=[[0, 0, 1, 1, 1]])).max() > 1e-2
     for wrong in (rows, -1):
-        with pytest.raises(InputError, match=f"token_type_ids are from .* 0 to {rows - 1}"):
+        with pytest.raises(InputError, match=f"token_type_ids.*0.*{rows - 1}"):
             hidden(network, ids, token_type_ids=[[0, 0, 0, 0, wrong]])
     with pytest.raises(InputError, match="token_type_ids have shape"):
         hidden(network, ids, token_type_ids=[[0]])
@@ -173,7 +173,7 @@ def test_the_second_text_of_a_pair_has_segment_1_where_the_model_has_one(family:
     found = make_batch(_pair(1), config).token_type_ids
     if config.type_vocab_size > 1:
         assert found is not None and np.array(found).tolist() == [[0, 0, 0, 1, 1]]
-        with pytest.raises(InputError, match=f"segment 9, the model has segments 0 to {config.type_vocab_size - 1}"):
+        with pytest.raises(InputError, match=f"9.*0.*{config.type_vocab_size - 1}"):
             make_batch(_pair(9), config)
     else:
         assert found is None
@@ -220,7 +220,7 @@ def test_exactly_the_longest_input_is_taken(family: str, tmp_path: Path) -> None
     network, most = load_network(write_model(family, "Model", tmp_path)), FROZEN[family].max_length
     assert network.encoder.config.max_length == most
     assert np.isfinite(hidden(network, [[3] * most])).all()
-    with pytest.raises(InputError, match=f"input of {most + 1} tokens, the model takes at most {most}"):
+    with pytest.raises(InputError, match=f"input.*{most + 1}.*{most}"):
         hidden(network, [[3] * (most + 1)])
 
 

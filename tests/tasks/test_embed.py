@@ -56,7 +56,7 @@ def test_a_batch_gives_what_each_text_gives_alone(tiny: mlxbert.Model, batch_tok
 
 @pytest.mark.parametrize("batch_tokens", [0, -1])
 def test_a_batch_without_room_is_refused(tiny: mlxbert.Model, batch_tokens: int) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=f"batch_tokens is {batch_tokens}, expected at least 1"):
+    with pytest.raises(mlxbert.ArgumentError, match=f"batch_tokens.*{batch_tokens}.*1"):
         mlxbert.embed(tiny, TEXTS, batch_tokens=batch_tokens)
 
 
@@ -76,7 +76,7 @@ def test_a_vector_is_the_pooled_encoder_output(tiny: mlxbert.Model) -> None:
 
 @pytest.mark.parametrize("name", ["median", "", "cls+", "cls,mean", "CLS", 3])
 def test_an_unknown_pooling_is_refused(tiny: mlxbert.Model, name: Any) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=r"pooling is .*, expected one of cls, mean, .* joined by '\+'"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"pooling.*cls, mean, .* joined by '\+'"):
         mlxbert.embed(tiny, "a", pooling=name)
 
 
@@ -123,16 +123,16 @@ def test_a_bad_input_raises_unless_asked_otherwise(tiny: mlxbert.Model, bad: Any
         mlxbert.embed(tiny, ["a", bad])
     with pytest.raises(mlxbert.InputError):
         list(mlxbert.embed_stream(tiny, ["a", bad], on_error="raise"))
-    with pytest.raises(mlxbert.ArgumentError, match="on_error is 'skip', expected one of raise, return"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"on_error.*'skip'.*raise, return"):
         mlxbert.embed_stream(tiny, ["a"], on_error="skip")
 
 
 @pytest.mark.parametrize("texts", [5, None, 2.5])
 def test_what_is_no_text_and_no_iterable_is_refused(tiny: mlxbert.Model, texts: Any) -> None:
     for function in (mlxbert.embed, mlxbert.embed_stream):
-        with pytest.raises(mlxbert.ArgumentError, match=f"texts is {texts!r}, expected an iterable of texts"):
+        with pytest.raises(mlxbert.ArgumentError, match=f"texts.*{texts!r}.*iterable"):
             function(tiny, texts)
-    with pytest.raises(mlxbert.ArgumentError, match="texts is 'a text', expected an iterable"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"texts.*'a text'.*iterable"):
         mlxbert.embed_stream(tiny, "a text")
 
 
@@ -149,7 +149,7 @@ def test_a_long_text_is_an_error_if_so_wished(tiny: mlxbert.Model) -> None:
         mlxbert.embed(tiny, ["a", LONG], overflow="error")
     short, long = mlxbert.embed_stream(tiny, ["a", LONG], overflow="error", on_error="return")
     assert isinstance(short, Embedding) and isinstance(long, Failure) and long.error.message == message
-    with pytest.raises(mlxbert.ArgumentError, match="overflow is 'cut', expected one of truncate, window, error"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"overflow.*'cut'.*truncate, window, error"):
         mlxbert.embed(tiny, [], overflow="cut")
 
 

@@ -48,7 +48,7 @@ def test_two_checkpoints_in_one_folder_are_refused(tmp_path: Path) -> None:
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     ]
     write_json(folder / "modules.json", modules)
-    with pytest.raises(mlxbert.ConfigError, match=r"holds a checkpoint, and modules\.json names another in .*0_Trans"):
+    with pytest.raises(mlxbert.ConfigError, match=r"modules\.json.*another.*0_Trans"):
         mlxbert.load(folder)
     mlxbert.load(inner)
 
@@ -74,7 +74,7 @@ def test_a_pooling_for_another_width_is_refused(specs: list[Any], said: str, tmp
 def test_weights_that_are_no_floats_are_refused(tmp_path: Path) -> None:
     ones = mx.ones((D,)).astype(mx.int32)
     folder = save_st(tmp_path / "model", pooling("cls"), layer_norm(ones, ones))
-    with pytest.raises(mlxbert.CheckpointError, match=r"tensor 'norm\.\w+' has dtype I32, expected one of F32"):
+    with pytest.raises(mlxbert.CheckpointError, match=r"tensor.*'norm\.\w+'.*dtype.*I32.*F32"):
         mlxbert.load(folder, task="embed")
 
 
@@ -118,7 +118,7 @@ def test_what_would_give_names_or_numbers_for_texts_is_refused(texts: Any, unit:
 def test_a_name_is_no_model_and_an_unknown_option_is_said_to_be_one(unit: mlxbert.Model) -> None:
     with pytest.raises(mlxbert.ArgumentError, match=r"model is 'builtin', expected .* mlxbert\.load"):
         mlxbert.embed("builtin", ["a"])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="unknown option 'batch_size', expected some of pooling, normalize"):
+    with pytest.raises(TypeError, match=r"'batch_size'.*pooling, normalize"):
         mlxbert.embed(unit, ["a"], batch_size=3)  # type: ignore[call-arg]
     with pytest.raises(mlxbert.ArgumentError, match="normalize is 'no', expected True, False or None"):
         mlxbert.embed(unit, ["a"], normalize="no")  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ def test_dimensions_are_the_first_and_cut_before_normalizing(unit: mlxbert.Model
 
 @pytest.mark.parametrize("size", [0, -1, D + 1])
 def test_dimensions_that_the_model_lacks_are_refused(unit: mlxbert.Model, size: int) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=f"dimensions is {size}, the model's vectors have {D}"):
+    with pytest.raises(mlxbert.ArgumentError, match=f"dimensions.*{size}.*{D}"):
         mlxbert.embed(unit, TEXTS, dimensions=size)
 
 
@@ -113,7 +113,7 @@ def test_the_longest_prompt_leaves_room_for_a_token(unit: mlxbert.Model) -> None
 
 
 def test_a_model_without_prompts_says_so(tiny: mlxbert.Model) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match="prompt_name is 'query', the model has no prompts"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"prompt_name.*'query'"):
         mlxbert.embed(tiny, "a", prompt_name="query")
 
 

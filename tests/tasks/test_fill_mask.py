@@ -149,7 +149,7 @@ def test_each_mask_of_a_long_text_is_seen_with_what_stands_around_it(tiny: mlxbe
         same = next(found for found in alone.masks if found.position == mask.position - start)
         assert [fill.token for fill in same.fills] == [fill.token for fill in mask.fills]
         assert abs(same.fills[0].score - mask.fills[0].score) < 1e-6
-    with pytest.raises(mlxbert.InputError, match="122 tokens, the model takes at most 32"):
+    with pytest.raises(mlxbert.InputError, match=r"122 tokens.*32"):
         mlxbert.fill_mask(tiny, text, overflow="error")
     cut = mlxbert.fill_mask(tiny, text, overflow="truncate")
     assert len(cut.masks) == 1 and cut.truncated and not result.truncated

@@ -58,7 +58,7 @@ def test_top_k_keeps_the_nearest(tiny: mlxbert.Model, top_k: int) -> None:
 
 @pytest.mark.parametrize("top_k", [0, -1, "3", 2.5, True])
 def test_top_k_that_is_no_number_of_texts_is_refused(tiny: mlxbert.Model, top_k: Any) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=f"top_k is {top_k!r}, expected a whole number of at least 1"):
+    with pytest.raises(mlxbert.ArgumentError, match=f"top_k.*{top_k!r}.*1"):
         mlxbert.similarity(tiny, QUERY, TEXTS, top_k=top_k)
 
 
@@ -75,7 +75,7 @@ def test_texts_that_cannot_be_used_come_last_or_raise(tiny: mlxbert.Model) -> No
 
 @pytest.mark.parametrize("query", [None, 3, ["a"], b"a"], ids=repr)
 def test_a_query_that_is_no_text_is_refused(tiny: mlxbert.Model, query: Any) -> None:
-    with pytest.raises(mlxbert.InputError, match=f"expected a text as query, found {type(query).__name__}"):
+    with pytest.raises(mlxbert.InputError, match=f"text.*{type(query).__name__}"):
         mlxbert.similarity(tiny, query, TEXTS, on_error="return")
 
 
@@ -86,7 +86,7 @@ def test_a_query_with_half_a_character_is_refused_in_any_case(tiny: mlxbert.Mode
 
 @pytest.mark.parametrize("texts", ["a text", 5, None])
 def test_texts_that_are_no_iterable_are_refused(tiny: mlxbert.Model, texts: Any) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=f"texts is {texts!r}, expected an iterable"):
+    with pytest.raises(mlxbert.ArgumentError, match=f"texts.*{texts!r}.*iterable"):
         mlxbert.similarity(tiny, QUERY, texts)
 
 

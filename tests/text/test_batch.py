@@ -70,7 +70,7 @@ def test_a_plan_depends_on_nothing_but_lengths_and_budget(lengths: list[int], bu
 
 @pytest.mark.parametrize("budget", [0, -1])
 def test_a_budget_below_one_token_is_refused(budget: int) -> None:
-    with pytest.raises(ArgumentError, match=f"batch_tokens is {budget}, expected at least 1"):
+    with pytest.raises(ArgumentError, match=f"batch_tokens.*{budget}.*1"):
         list(plan([3], budget))
 
 

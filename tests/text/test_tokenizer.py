@@ -201,7 +201,7 @@ def test_windows_cover_every_token_and_overlap_by_the_stride(
 def test_windows_refuse_a_stride_that_does_not_fit() -> None:
     with pytest.raises(ArgumentError, match="stride is -1"):
         tokenizer().windows("the", stride=-1)
-    with pytest.raises(InputError, match="windows of 6 tokens cannot overlap by 6"):
+    with pytest.raises(InputError, match=r"6 tokens.*6"):
         tokenizer(8).windows("the cat", stride=6)
     with pytest.raises(InputError, match="windows of -3 tokens"):
         tokenizer(8).windows("the cat sat on a mat in tokyo", "the", stride=0)
@@ -246,9 +246,9 @@ def test_half_a_surrogate_pair_is_refused(text: str) -> None:
 
 
 def test_a_tokenizer_that_does_not_fit_the_model_is_refused() -> None:
-    with pytest.raises(TokenizerError, match=r"30522 tokens, the model 30521 word embeddings"):
+    with pytest.raises(TokenizerError, match=r"30522 tokens.*30521 word"):
         Tokenizer(files(), tiny_config(vocab_size=ROWS - 1))
-    with pytest.raises(TokenizerError, match="the maximum input length is 5 tokens"):
+    with pytest.raises(TokenizerError, match=r"input.*5 tokens"):
         tokenizer(5)
 
 

@@ -152,7 +152,7 @@ def test_a_missing_shard_is_refused_by_name(tmp_path: Path) -> None:
     weight_map, files = halves()
     shards(tmp_path, weight_map, files)
     (tmp_path / min(files)).unlink()
-    with pytest.raises(CheckpointError, match=f"'{min(files)}' is not in the folder"):
+    with pytest.raises(CheckpointError, match=f"'{min(files)}'"):
         open_checkpoint(tmp_path)
 
 
@@ -223,7 +223,7 @@ def test_a_tensor_that_no_table_knows_is_refused_by_name(tmp_path: Path, name: s
 @pytest.mark.parametrize("name", [WORDS, "bert.pooler.dense.weight", "cls.predictions.bias"])
 def test_a_tensor_of_another_shape_is_refused_by_name(tmp_path: Path, name: str) -> None:
     save(tmp_path, TENSORS | {name: mx.zeros((*TENSORS[name].shape[:-1], 7))})
-    with pytest.raises(CheckpointError, match=rf"'{name}' has shape .*7,?\), expected") as caught:
+    with pytest.raises(CheckpointError, match=rf"'{name}'.*shape.*7") as caught:
         load(tmp_path)
     assert str(TENSORS[name].shape) in str(caught.value)
 
@@ -233,7 +233,7 @@ def test_more_layers_than_tensors_are_refused_before_a_network_is_made(
 ) -> None:
     folder = save(tmp_path, config=CONFIG | {"num_hidden_layers": 1000})
     monkeypatch.setattr("mlxbert.weights.checkpoint.Network", lambda *_: pytest.fail("made"))
-    with pytest.raises(CheckpointError, match=r"expected those of the 1000 layers in config\.json") as caught:
+    with pytest.raises(CheckpointError, match=r"1000 layers.*config\.json") as caught:
         open_checkpoint(folder)
     assert caught.value.message.startswith(f"{tmp_path}: ")
 

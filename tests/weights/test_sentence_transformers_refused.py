@@ -188,9 +188,7 @@ def test_a_limit_without_room_for_a_text_is_refused(limit: int, tmp_path: Path) 
     folder = save_st(tmp_path, pooling("mean"), transformer={"max_seq_length": limit})
     model = mlxbert.load(folder)  # for other tasks
     for use in (lambda: mlxbert.embed(model, "a"), lambda: mlxbert.load(folder, task="embed")):
-        with pytest.raises(
-            mlxbert.TokenizerError, match=f"maximum input length is {limit} tokens, special tokens need 2"
-        ):
+        with pytest.raises(mlxbert.TokenizerError, match=f"input.*{limit}.*2"):
             use()
 
 

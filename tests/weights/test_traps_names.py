@@ -139,7 +139,7 @@ def test_a_decoder_said_not_to_be_tied_must_be_there_and_equal(family: str, tmp_
     copy = FROZEN[family].kind.decoder[0]
     change_config(tmp_path, tie_word_embeddings=False)
     rest = {name: array for name, array in tensors.items() if name != copy}
-    with pytest.raises(CheckpointError, match=f"'{re.escape(copy)}' is missing.*tie_word_embeddings is false"):
+    with pytest.raises(CheckpointError, match=f"'{re.escape(copy)}'.*missing.*tie_word_embeddings"):
         load_network(write_tensors(tmp_path, rest))
     assert_loads_as(write_tensors(tmp_path, rest | {copy: tensors[words_in(tensors)]}), wanted)
 

@@ -164,7 +164,7 @@ def test_scales_have_the_dtype_that_is_asked_for(dtype: str, a: Path, tmp_path: 
 @pytest.mark.usefixtures("measurement")
 def test_what_is_quantized_can_be_expanded_again_and_not_quantized_twice(b: Path, tmp_path: Path) -> None:
     for bits, group in ((4, 64), (8, 32)):
-        with pytest.raises(CheckpointError, match="stored in 4 bits in groups of 64, expected floats"):
+        with pytest.raises(CheckpointError, match=r"4 bits.*64"):
             mlxbert.convert(b, tmp_path / "c", quantize=bits, group_size=group)
     assert not (tmp_path / "c").exists()
     plain = mlxbert.convert(b, tmp_path / "plain")
@@ -232,7 +232,7 @@ def test_inspect_tells(b: Path) -> None:
 
 def test_no_matrix_that_fits_is_an_error(tmp_path: Path) -> None:
     a = wide(tmp_path / "a", hidden_size=36, num_attention_heads=3, intermediate_size=40)
-    with pytest.raises(ArgumentError, match="no divisor of the width of any matrix"):
+    with pytest.raises(ArgumentError, match="divisor"):
         mlxbert.convert(a, tmp_path / "b", quantize=4, group_size=32)
     assert not (tmp_path / "b").exists()
 

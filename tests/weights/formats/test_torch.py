@@ -75,7 +75,7 @@ def test_the_hostile_pickles_would_run_elsewhere(tmp_path: Path, monkeypatch: py
 def test_the_hint_names_the_table_that_holds_the_tensors(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         reader.read_header(write(tmp_path, HOSTILE["training"][0]()))
-    assert caught.value.hint == "the tensors are in 'model': save only that dict, as safetensors"
+    assert caught.value.hint and "'model'" in caught.value.hint and "safetensors" in caught.value.hint
 
 
 @pytest.mark.parametrize("make", [archive, stream])

@@ -99,7 +99,7 @@ def test_an_index_is_chosen_with_its_shards() -> None:
     ],
 )
 def test_an_index_that_names_what_is_not_beside_it_is_refused(shard: str, said: str) -> None:
-    with pytest.raises(mlxbert.HubError, match=f"{INDEX} names shard '{shard}', .*{said}"):
+    with pytest.raises(mlxbert.HubError, match=f"{INDEX}.*'{shard}'.*{said}"):
         chosen(INDEX, "sub/x.bin", p={"weight_map": {"a": shard}})
 
 
@@ -184,7 +184,7 @@ def test_a_cache_of_torch_is_not_fetched_anew(machine: Machine, tiny: Path, old:
     assert machine.run("models", "download", NAME).status == 0
     assert machine.hub.fetched() == set()
     (machine.snapshot / "vocab.txt").unlink()
-    machine.run(*FILL, "--offline").fails(1, "vocab.txt is not in the cache")
+    machine.run(*FILL, "--offline").fails(1, "vocab.txt", "cache")
 
 
 def test_googles_files_are_fetched_and_used(machine: Machine, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_module_of_torch_is_fetched_and_used(machine: Machine, tmp_path: Path)
     (folder / "2_Dense" / BIN).write_bytes(torch_files.saved(arrays_of(weights)))
     weights.unlink()
     machine.repository.commit(files_of(folder) | {"2_Dense/other.bin": b"never"})
-    machine.run("inspect", NAME).fails(1, f"2_Dense/{BIN} is not in the cache", "hint: ")
+    machine.run("inspect", NAME).fails(1, f"2_Dense/{BIN}", "cache", "hint: ")
     machine.hub.forget()
     assert machine.run("embed", "the cat", "--model", NAME).lines == expected
     assert f"2_Dense/{BIN}" in machine.hub.fetched() and "2_Dense/other.bin" not in machine.hub.fetched()
@@ -243,7 +243,7 @@ def test_a_module_of_torch_is_fetched_and_used(machine: Machine, tmp_path: Path)
 def test_what_is_no_safetensors_is_not_inspected_before_it_is_fetched(machine: Machine) -> None:
     at = ("--revision", machine.repository.references["main"])
     outcome = machine.run("inspect", NAME, *at)
-    outcome.fails(1, f"{NAME}: {BIN} is not in the cache", f"`mlxbert models download {NAME} --revision {at[1]}`")
+    outcome.fails(1, f"{NAME}", f"{BIN}", "cache", f"`mlxbert models download {NAME} --revision {at[1]}`")
     assert (outcome.out, machine.hub.served) == ("", [])
     assert machine.run("models", "download", NAME, *at).status == 0
     found = machine.run("inspect", NAME, *at).lines[0]["weights"]

@@ -104,9 +104,9 @@ def test_of_the_weights_only_the_header_is_sent(machine: Machine, tiny: Path) ->
 
 def test_an_inspected_model_does_not_pass_for_a_whole_one(machine: Machine) -> None:
     machine.inspect()
-    machine.run("models", "path", NAME).fails(1, f"{NAME}: not in the cache\n")
-    machine.run(*FILL, "--offline").fails(1, "not in the cache, and downloads are disabled (offline)")
-    machine.run("inspect", NAME, "--offline").fails(1, "not in the cache, and downloads are disabled (offline)")
+    machine.run("models", "path", NAME).fails(1, f"{NAME}", "cache")
+    machine.run(*FILL, "--offline").fails(1, "cache", "offline")
+    machine.run("inspect", NAME, "--offline").fails(1, "cache", "offline")
     (listed,) = machine.run("models", "list").lines
     assert [revision["complete"] for model in listed["models"][1:] for revision in model["revisions"]] == [False]
     machine.hub.forget()
@@ -129,8 +129,8 @@ def test_what_was_inspected_can_be_removed(machine: Machine) -> None:
 def test_a_commit_that_was_inspected_does_not_pass_for_a_whole_one(machine: Machine) -> None:
     at = ("--revision", machine.commit)
     machine.inspect(*at)
-    machine.run(*FILL, *at, "--offline").fails(1, "the cache has no configuration with weights, and downloads")
-    machine.run("models", "path", NAME, *at).fails(1, "the cache has no configuration with weights\n")
+    machine.run(*FILL, *at, "--offline").fails(1, "cache")
+    machine.run("models", "path", NAME, *at).fails(1, "cache")
     assert machine.run(*FILL, *at).status == 0
     assert (machine.snapshot / WEIGHTS).is_file()
 

@@ -189,7 +189,7 @@ def test_a_commit_that_the_hub_has_forgotten_gives_way_to_the_newest(warm: Machi
 
 def test_a_file_missing_by_the_listing_is_fetched_or_named(warm: Machine) -> None:
     (warm.snapshot / "vocab.txt").unlink()
-    warm.run(*FILL, "--offline").fails(1, "vocab.txt is not in the cache", "hint: ")
+    warm.run(*FILL, "--offline").fails(1, "vocab.txt", "cache", "hint: ")
     assert warm.run(*FILL).status == 0
     assert (warm.snapshot / "vocab.txt").is_file()
 
@@ -321,7 +321,7 @@ def test_modules_are_fetched_with_their_folders(machine: Machine, files: Files) 
     machine.hub.forget()
     assert machine.run("models", "path", NAME).err == ""
     (machine.snapshot / "modules.json").unlink()
-    machine.run("models", "path", NAME).fails(1, "modules.json is not in the cache")
+    machine.run("models", "path", NAME).fails(1, "modules.json", "cache")
 
 
 def test_the_vocabulary_of_every_class_is_fetched(machine: Machine, files: Files) -> None:
@@ -366,7 +366,7 @@ def test_a_full_disk_is_named(machine: Machine) -> None:
         "def http_get(*rest, **options): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "d.http_get = http_get\n"
     )
-    machine.run(*FILL, prelude=full).fails(1, "cannot be written (No space left on device)", "HF_HOME")
+    machine.run(*FILL, prelude=full).fails(1, "No space left on device", "HF_HOME")
 
 
 def test_an_endpoint_that_is_no_hub_is_named(machine: Machine) -> None:

@@ -113,7 +113,7 @@ def test_so_must_that_of_a_sentencepiece_model(tmp_path: Path) -> None:
 
 def test_a_vocabulary_with_an_id_of_billions_is_not_copied(tmp_path: Path) -> None:
     found = load_tokenizer(word_pieces(tmp_path, cat=2**31), tiny_config())
-    with pytest.raises(TokenizerError, match="a token has id 2147483648, expected at most 16777216"):
+    with pytest.raises(TokenizerError, match=r"2147483648.*16777216"):
         found.adapted(lower_case=True)
     assert lower_cased(read_tokenizer(word_pieces(tmp_path / "sound")).tokenizer).encode("CAT").tokens[1] == "cat"
 

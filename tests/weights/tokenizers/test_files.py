@@ -125,7 +125,7 @@ def test_words_never_to_be_split_are_not(tmp_path: Path) -> None:
     write(tmp_path, [*VOCAB, "a.b"], {"never_split": ["a.b"]})
     assert tokens(tmp_path, "the a.b cat a.bc") == ["the", "a.b", "cat", "a", ".", "b", "##c"]
     write(tmp_path, VOCAB, {"never_split": ["a.b"]})
-    with pytest.raises(TokenizerError, match=r"never_split names 'a\.b', which is not in the vocabulary"):
+    with pytest.raises(TokenizerError, match=r"never_split.*'a\.b'.*vocabulary"):
         read_tokenizer(tmp_path)
 
 
@@ -186,7 +186,7 @@ def test_special_tokens_are_those_that_the_settings_name(tmp_path: Path, mask: o
 
 def test_a_role_without_a_token_is_left_out(tmp_path: Path) -> None:
     assert "mask" not in read_tokenizer(write(tmp_path, [*VOCAB[:4], *VOCAB[5:]])).special
-    with pytest.raises(TokenizerError, match=r"the sep token '</s>' is not in the vocabulary"):
+    with pytest.raises(TokenizerError, match=r"'</s>'.*vocabulary"):
         read_tokenizer(write(tmp_path, VOCAB, {"sep_token": "</s>"}))
 
 
@@ -213,7 +213,7 @@ def test_line_ends_of_windows_are_no_part_of_the_tokens(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=r"no tokenizer\.json and no vocab\.txt"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json.*vocab\.txt"):
         read_tokenizer(tmp_path)
 
 
