@@ -307,8 +307,8 @@ MUTATIONS = (
     Mutation(
         "a new head keeps the labels of another one",
         "weights/build.py",
-        "labels = given or labels",
-        "labels = labels or given",
+        "            labels = given\n",
+        "            labels = labels or given\n",
         "tests/folders/test_save.py::test_a_head_with_other_labels_replaces_the_old_one",
     ),
     Mutation(

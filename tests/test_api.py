@@ -221,6 +221,7 @@ def test_nothing_prints_and_logging_goes_through_one_logger(
     assert all(record.name == "mlxbert" for record in caplog.records)
 
 
+@pytest.mark.slow
 def test_what_device_describes_is_what_doctor_needs() -> None:
     found = device.describe()
     assert found["device"] in ("cpu", "gpu") and found["dtype"] in device.DTYPES

@@ -62,7 +62,7 @@ def test_json_says_what_was_done(a: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("measurement")
 def test_people_see_what_was_done(a: Path, tmp_path: Path) -> None:
     done, shown = terminal("convert", str(a), str(tmp_path / "b"), "--quantize", "4", "--group-size", "128")
-    done.fails(2, "group_size is 128, no divisor")
+    done.fails(2, "--group-size is 128")
     done, shown = terminal("convert", str(a), str(tmp_path / "b"), *SHARDS)
     assert done.status == 0, done.err
     for piece in ("from", "files", "changed", "weights: in 1 ", "outputs against the source", str(tmp_path / "b")):

@@ -1,6 +1,7 @@
 """`mlxbert.save`: a model in memory becomes a folder that says the same; new heads and new models as well."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,6 +116,35 @@ def test_heads_whose_tensors_have_the_same_names_are_not_saved(tmp_path: Path) -
     with pytest.raises(CheckpointError, match="'sequence_classifier' and 'token_classifier'"):
         mlxbert.save(model, tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [Labels(()), Labels(("a", "a")), Labels("ab"), Labels(("a", 2)), Labels(("a", "b"), "classes")],  # type: ignore[arg-type]
+)
+def test_labels_that_a_configuration_cannot_hold(labels: Labels, tiny_folder: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"labels|problem_type"):
+        mlxbert.load(tiny_folder, new_heads={"sequence_classifier": labels})
+
+
+def test_labels_in_a_list(tiny_folder: Path) -> None:
+    labels = Labels(["ä", "b"])  # type: ignore[arg-type]
+    assert mlxbert.load(tiny_folder, new_heads={"sequence_classifier": labels}).labels == Labels(("ä", "b"))
+
+
+def test_a_head_of_another_size_is_not_saved(tmp_path: Path, tiny_folder: Path) -> None:
+    model = mlxbert.load(tiny_folder, new_heads={"sequence_classifier": LABELS})
+    model.network.heads["sequence_classifier"].out = nn.Linear(model.config.hidden_size, 5)  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match=r"heads\.sequence_classifier\.out.*5"):
+        mlxbert.save(model, tmp_path / "saved")
+
+
+def test_the_card_of_other_heads_is_not_copied(tmp_path: Path, tiny_folder: Path) -> None:
+    source = Path(shutil.copytree(tiny_folder, tmp_path / "source"))
+    (source / "README.md").write_text("Fills masks.")
+    assert (mlxbert.save(mlxbert.load(source), tmp_path / "same") / "README.md").read_text() == "Fills masks."
+    other = mlxbert.load(source, new_heads={"sequence_classifier": LABELS})
+    assert not (mlxbert.save(other, tmp_path / "other") / "README.md").exists()
 
 
 def test_labels_of_two_heads_are_the_same(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mlxbert import device
 from mlxbert.device import BLAS, mx, nn
-from mlxbert.errors import InputError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.pooling import pool
@@ -81,3 +81,25 @@ def test_every_head_takes_a_batch_or_an_output() -> None:
     for head in network.heads:
         whole, shared = network.logits(head, batch), network.logits(head, network(IDS, MASK))
         assert mx.array_equal(whole, shared)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch(mx.array([[2, 10_000, 3]])),
+        Batch(mx.array([[2, -1, 3]])),
+        Batch(mx.array([[2.0, 9.0]])),
+        Batch(mx.array([2, 9, 3])),
+        Batch([[2, 9, 3]]),  # type: ignore[arg-type]
+        Batch(mx.array([[2, 9, 3]]), token_type_ids=mx.array([[0, 70_000, 0]])),
+        Batch(mx.array([[2, 9, 3]]), attention_mask=mx.array([[True]])),
+    ],
+)
+def test_batches_from_outside_are_checked(batch: Batch) -> None:
+    with pytest.raises(InputError, match=r"input_ids|token_type_ids|attention_mask"):
+        random_network(tiny_config()).logits("next_sentence", batch)
+
+
+def test_logits_of_something_else() -> None:
+    with pytest.raises(ArgumentError, match="Batch"):
+        random_network(tiny_config()).logits("next_sentence", IDS)  # type: ignore[arg-type]
