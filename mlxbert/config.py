@@ -187,7 +187,7 @@ class Labels:
     problem_type: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.names, str):
+        if isinstance(self.names, list):
             object.__setattr__(self, "names", tuple(self.names))
 
     def __len__(self) -> int:
@@ -199,8 +199,10 @@ class Labels:
         Raises:
             ArgumentError: The names are not different strings, or the problem type is unknown.
         """
-        if isinstance(self.names, str) or not all(isinstance(name, str) for name in self.names):
-            raise ArgumentError(f"names of labels are {self.names!r:.60}, expected strings")
+        if not isinstance(self.names, tuple) or not all(isinstance(name, str) for name in self.names):
+            raise ArgumentError(f"names of labels are {self.names!r:.60}, expected a tuple of strings")
+        if any("\ud800" <= letter <= "\udfff" for name in self.names for letter in name):
+            raise ArgumentError(f"names of labels are {self.names!r:.60}: one contains half of a surrogate pair")
         if not self.names or len({*self.names}) < len(self.names):
             raise ArgumentError(f"names of labels are {self.names!r:.60}, expected at least one, all different")
         if self.problem_type not in (None, *PROBLEM_TYPES):
@@ -222,8 +224,8 @@ class Labels:
         Raises:
             ArgumentError: There is no such index.
         """
-        if not 0 <= index < len(self.names):
-            raise ArgumentError(f"label index is {index}, expected 0 to {len(self.names) - 1}")
+        if not isinstance(index, int) or not 0 <= index < len(self.names):
+            raise ArgumentError(f"label index is {index!r:.60}, expected 0 to {len(self.names) - 1}")
         return self.names[index]
 
     def to_config(self) -> dict[str, Any]:

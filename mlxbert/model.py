@@ -1,5 +1,6 @@
 """A model: tokenizer, network and labels, loaded from a folder."""
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -170,17 +171,17 @@ def load(
     check_source(source)
     if task is not None and task not in TASKS:
         raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
-    if task is not None and new_heads:
+    if task is not None and new_heads is not None:
         raise ArgumentError(f"task is {task!r} and new_heads are given, expected one of the two")
     source = str(source)
     devices.use(device)
     chosen = devices.choose_dtype(dtype)
     folder = ModelFolder(find_folder(source, revision=revision, offline=offline, on_progress=on_progress))
     checkpoint, parts = _open(source, folder, task)
-    parts = () if new_heads else parts
+    parts = parts if new_heads is None else ()
     tokenizer = load_tokenizer(folder, checkpoint.config)
     _warn_about_tokenizer(source, tokenizer, checkpoint.config)
-    if task is None and not new_heads:
+    if task is None and new_heads is None:
         _check_all(checkpoint)
     # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
     packed = mx.default_device().type == mx.DeviceType.gpu
@@ -236,11 +237,16 @@ def new_model(
         raise ArgumentError(f"config is {config!r:.60}, expected the content of a config.json")
     check_source(vocabulary, "vocabulary")
     devices.use(device)
-    config_json = ConfigJson(Path("config.json"), dict(config))
+    try:  # a copy, as a file would hold it
+        values = json.loads(json.dumps(dict(config), allow_nan=False, ensure_ascii=False).encode())
+    except (TypeError, ValueError) as problem:
+        raise ArgumentError(f"config is not the content of a config.json: {problem}") from None
+    config_json = ConfigJson(Path("config.json"), values)
     folder = ModelFolder(find_folder(str(vocabulary)), described_by=config_json)
     architecture = read_architecture(config_json)
     tokenizer = load_tokenizer(folder, architecture.config)
-    network = new_network(architecture, heads or {}, devices.choose_dtype(dtype), seed)
+    _warn_about_tokenizer(str(vocabulary), tokenizer, architecture.config)
+    network = new_network(architecture, {} if heads is None else heads, devices.choose_dtype(dtype), seed)
     facts = network.encoder.config
     labels = facts.heads.labels if any(HEADS[head].labelled for head in network.heads) else None
     name = str(vocabulary)

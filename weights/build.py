@@ -86,7 +86,7 @@ def build_network(
         CheckpointError: A tensor is missing, has another shape or dtype than expected, or is tied and differs.
         ArgumentError: A new head is unknown, or does not fit the family, its labels, or the loaded parts.
     """
-    parts, new_heads = tuple(parts), new_heads or {}
+    parts, new_heads = tuple(parts), {} if new_heads is None else new_heads
     config = _with_new_heads(checkpoint, parts, new_heads)
     if config.pooler and "pooler" not in parts and "pooler" in checkpoint.parts:
         parts = ("pooler", *parts)
@@ -143,7 +143,7 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
             raise ArgumentError(f"new head is {head!r:.60}, {architecture.family_name} models can have: {known}")
         if head in parts:
             raise ArgumentError(f"new head {head!r} is also loaded from the checkpoint, expected one of the two")
-        if HEADS[head].labelled != isinstance(given, Labels):
+        if not (isinstance(given, Labels) if HEADS[head].labelled else given is None):
             expected = "mlxbert.Labels" if HEADS[head].labelled else "None: it has no labels"
             raise ArgumentError(f"labels of the new head {head!r} are {given!r:.60}, expected {expected}")
         if given is not None:

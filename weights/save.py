@@ -18,7 +18,7 @@ from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.nn.heads import HEADS, Network, class_names
 from mlxbert.weights import build, keymap
-from mlxbert.weights.checkpoint import Checkpoint, network_shapes
+from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS
@@ -170,9 +170,15 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
             hint="quantized weights are written by mlxbert.convert",
         )
     for name, shape in network_shapes(config).items():
-        if name in ours and ours[name].shape != shape:
-            raise CheckpointError(f"the network's parameter {name!r} has shape {ours[name].shape}, expected {shape}")
+        if part_of(name) in ("encoder", *parts) and (name not in ours or ours[name].shape != shape):
+            found = f"has shape {ours[name].shape}" if name in ours else "is missing"
+            raise CheckpointError(f"the network's parameter {name!r} {found}, expected {shape} by its configuration")
     by_dtype = {mlx: name for name, mlx in FLOATS.items()}
+    other = next((name for name, array in ours.items() if array.dtype not in by_dtype), None)
+    if other is not None and dtype is None:
+        raise CheckpointError(
+            f"the network's parameter {other!r} is {ours[other].dtype}", hint="dtype='float32' casts it"
+        )
 
     def stored(entry: keymap.Entry, plain: str) -> Tensor:
         array = keymap.save(entry, ours)[plain]
@@ -321,11 +327,12 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     changed: dict[str, Any] = {}
     heads = [part for part in architecture.family.parts if part in network.heads]
     labels = network.encoder.config.heads.labels
+    labelled = any(HEADS[head].labelled for head in heads)
     if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"}:
         changed["architectures"] = class_names(architecture.family.class_prefixes[architecture.family_name], heads)
-        if not any(HEADS[head].labelled for head in heads):  # transformers gives question answering as many outputs
-            changed |= dict.fromkeys(Labels().to_config())
-    if labels is not None and labels != architecture.config.heads.labels:
+        # Without labels that are used: transformers gives question answering as many outputs as there are.
+        changed |= labels.to_config() if labels is not None and labelled else dict.fromkeys(Labels().to_config())
+    elif labels is not None and labels != architecture.config.heads.labels:
         changed |= labels.to_config()
     return changed
 

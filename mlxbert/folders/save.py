@@ -4,12 +4,15 @@ import shutil
 from pathlib import Path
 
 from mlxbert import __version__
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.files import sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.model import Model
 from mlxbert.weights import save as weights
+from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.sentence_transformers import read_embedder
+from mlxbert.weights.tokenizers.files import read_tokenizer
 
 
 def save(
@@ -38,7 +41,8 @@ def save(
 
     Raises:
         ArgumentError: An argument is invalid, or the folder is in use.
-        CheckpointError: A weight is too large for `dtype`, or is quantized.
+        CheckpointError: A weight is too large for `dtype`, is quantized, or has another shape than the configuration
+            says; or the files of the source changed after the model was loaded.
         MlxbertError: The folder cannot be written.
     """
     if not isinstance(model, Model):
@@ -50,13 +54,16 @@ def save(
     source, architecture = model.files, model.architecture
     target = destination.check_target(folder, source.path, overwrite)
     tensors = weights.plan_network(architecture, model.network, weights.DTYPES[dtype] if dtype else None)
+    destination.check_apart(target, [path for path in source.path.rglob("*") if path.is_file()])
     destination.check_space(target, sum(tensor.bytes for tensor in tensors))
     with destination.partial_folder(target, source.path, overwrite) as partial:
-        inner = partial / source.transformer.relative_to(source.path)
+        # A new model has only the vocabulary in common with that folder, not its modules.
+        inner = partial / source.transformer.relative_to(source.path) if architecture.parts is not None else partial
         inner.mkdir(parents=True, exist_ok=True)
         _copy(model, partial, inner, dtype)
         weights.write_weights(tensors, inner, most)
         weights.write_config(architecture, inner, _changes(model, tensors, dtype))
+        _check_files(model, ModelFolder(partial))
         written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
         hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
         weights.write_json(partial / SAVED, {"mlxbert": __version__, "source": model.source, "written": hashes})
@@ -67,7 +74,7 @@ def save(
 def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:
     """Copies the files of the folder that the model was loaded from, all but its weights and its configuration."""
     source = model.files
-    if model.architecture.parts is None:  # a new model has only the vocabulary in common with that folder
+    if model.architecture.parts is None:
         copies.copy_vocabulary(source, inner)
     else:
         # A model card describes the heads that the model came with.
@@ -79,6 +86,20 @@ def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:
         for _ in copies.write_modules(source, partial, weights.DTYPES[dtype] if dtype else None):
             pass
     copies.write_casing(model.tokenizer.files, inner)
+
+
+def _check_files(model: Model, saved: ModelFolder) -> None:
+    """Refuses files that do not give the tokenizer and the pooling in memory: the source may change after loading."""
+    try:
+        same = read_tokenizer(saved).tokenizer.to_str() == model.tokenizer.files.tokenizer.to_str()
+        if model.files.modules and model.architecture.parts is not None:
+            same = same and read_embedder(saved, model.config.hidden_size).config == model.embedder.config
+    except MlxbertError:
+        same = False
+    if not same:
+        raise CheckpointError(
+            f"{model.files.path}: its files have changed since the model was loaded", hint="load it again"
+        )
 
 
 def _changes(model: Model, tensors: list[weights.Tensor], dtype: str | None) -> dict[str, object]:

@@ -325,10 +325,13 @@ def _check_inputs(
     if not integers or not input_ids.size:
         raise InputError("input_ids: expected an mx.array of integers (B, L), not empty")
     for name, array in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
-        if array is not None and array.shape != input_ids.shape:
-            raise InputError(f"{name}: the shape is {array.shape}, that of input_ids {input_ids.shape}")
+        if array is not None and (not isinstance(array, mx.array) or array.shape != input_ids.shape):
+            found = array.shape if isinstance(array, mx.array) else f"that of {array!r:.60}"
+            raise InputError(f"{name}: the shape is {found}, expected {input_ids.shape}, that of input_ids")
     _check_ids("input_ids", input_ids, config.vocab_size, "vocabulary")
     if token_type_ids is not None and config.type_vocab_size:  # a model without segments ignores them
+        if not mx.issubdtype(token_type_ids.dtype, mx.integer):
+            raise InputError(f"token_type_ids are {token_type_ids.dtype}, expected integers")
         _check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments")
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,13 +119,15 @@ def test_heads_whose_tensors_have_the_same_names_are_not_saved(tmp_path: Path) -
     assert not (tmp_path / "saved").exists()
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [Labels(()), Labels(("a", "a")), Labels("ab"), Labels(("a", 2)), Labels(("a", "b"), "classes")],  # type: ignore[arg-type]
-)
-def test_labels_that_a_configuration_cannot_hold(labels: Labels, tiny_folder: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"labels|problem_type"):
-        mlxbert.load(tiny_folder, new_heads={"sequence_classifier": labels})
+@pytest.mark.parametrize("names", [(), ("a", "a"), "ab", ("a", 2), ("a", "\udc80"), 5, {"a", "b"}])
+def test_labels_that_a_configuration_cannot_hold(names: Any, tiny_folder: Path) -> None:
+    with pytest.raises(ArgumentError, match="labels"):
+        mlxbert.load(tiny_folder, new_heads={"sequence_classifier": Labels(names)})
+
+
+def test_a_problem_type_that_transformers_does_not_know(tiny_folder: Path) -> None:
+    with pytest.raises(ArgumentError, match="problem_type is 'classes'"):
+        mlxbert.load(tiny_folder, new_heads={"sequence_classifier": Labels(("a", "b"), "classes")})
 
 
 def test_labels_in_a_list(tiny_folder: Path) -> None:
@@ -145,6 +148,81 @@ def test_the_card_of_other_heads_is_not_copied(tmp_path: Path, tiny_folder: Path
     assert (mlxbert.save(mlxbert.load(source), tmp_path / "same") / "README.md").read_text() == "Fills masks."
     other = mlxbert.load(source, new_heads={"sequence_classifier": LABELS})
     assert not (mlxbert.save(other, tmp_path / "other") / "README.md").exists()
+
+
+def test_files_that_changed_since_the_model_was_loaded(tmp_path: Path, tiny_folder: Path) -> None:
+    for change in (Path.unlink, lambda path: path.write_text("\n".join(reversed(path.read_text().split())))):
+        source = Path(shutil.copytree(tiny_folder, tmp_path / "source"))
+        model = mlxbert.load(source)
+        change(source / "vocab.txt")
+        with pytest.raises(CheckpointError, match="changed"):
+            mlxbert.save(model, tmp_path / "saved")
+        shutil.rmtree(source)
+        assert [*tmp_path.iterdir()] == []
+
+
+def test_modules_that_changed_since_the_model_was_loaded(tmp_path: Path) -> None:
+    source = save_st(tmp_path / "source", pooling("cls"))
+    model = mlxbert.load(source)
+    (source / "modules.json").unlink()
+    with pytest.raises(CheckpointError, match="changed"):
+        mlxbert.save(model, tmp_path / "saved")
+
+
+def test_a_source_of_links_into_the_target_is_kept(tmp_path: Path, tiny_folder: Path) -> None:
+    saved = mlxbert.save(mlxbert.load(tiny_folder), tmp_path / "saved")
+    (tmp_path / "links").mkdir()
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        (tmp_path / "links" / name).symlink_to(saved / name)
+    model = mlxbert.load(tmp_path / "links", new_heads={"question_answering": None})
+    before = (saved / "config.json").read_bytes()
+    with pytest.raises(ArgumentError, match="link"):
+        mlxbert.save(model, saved, overwrite=True)
+    assert (saved / "config.json").read_bytes() == before
+
+
+def test_a_network_without_some_of_its_parameters(tmp_path: Path, tiny_folder: Path) -> None:
+    model = mlxbert.load(tiny_folder)
+    model.network.encoder.layers = model.network.encoder.layers[:1]
+    with pytest.raises(CheckpointError, match=r"encoder\.layers\.1"):
+        mlxbert.save(model, tmp_path / "saved")
+    other = mlxbert.load(tiny_folder)
+    other.network.encoder.pooler.dense.bias = mx.zeros(24, mx.int32)
+    with pytest.raises(CheckpointError, match="int32"):
+        mlxbert.save(other, tmp_path / "saved")
+
+
+def test_old_labels_of_a_configuration_are_replaced(tmp_path: Path, tiny_folder: Path) -> None:
+    source = Path(shutil.copytree(tiny_folder, tmp_path / "source"))
+    change_config(source, id2label={"0": "a", "1": "b"}, label2id={"x": 0, "y": 1})
+    model = mlxbert.load(source, new_heads={"sequence_classifier": Labels(("a", "b"))})
+    assert read_config(mlxbert.save(model, tmp_path / "saved"))["label2id"] == {"a": 0, "b": 1}
+
+
+def test_a_new_model_of_a_folder_with_modules(tmp_path: Path) -> None:
+    source = save_st(tmp_path / "source", pooling("mean"))
+    inner = Path(shutil.copytree(source, tmp_path / "moved" / "0_Transformer"))
+    (inner / "modules.json").rename(tmp_path / "moved" / "modules.json")
+    modules = json.loads((tmp_path / "moved" / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (tmp_path / "moved" / "modules.json").write_text(json.dumps(modules))
+    shutil.move(inner / "1_Pooling", tmp_path / "moved")
+    saved = mlxbert.save(mlxbert.new_model(CONFIG, tmp_path / "moved"), tmp_path / "saved")
+    assert mlxbert.load(saved).network.heads == {}
+
+
+@pytest.mark.parametrize("value", [{1, 2}, float("nan"), "\udc80", Path()])
+def test_what_a_config_json_cannot_hold(value: object, tiny_folder: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"config\.json"):
+        mlxbert.new_model(CONFIG | {"other": value}, tiny_folder)
+
+
+@pytest.mark.parametrize("heads", [0, ["sequence_classifier"], {"question_answering": 3}])
+def test_new_heads_of_another_type(heads: object, tiny_folder: Path) -> None:
+    with pytest.raises(ArgumentError, match="head"):
+        mlxbert.new_model(CONFIG, tiny_folder, heads=heads)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="head"):
+        mlxbert.load(tiny_folder, new_heads=heads)  # type: ignore[arg-type]
 
 
 def test_labels_of_two_heads_are_the_same(tmp_path: Path) -> None:
