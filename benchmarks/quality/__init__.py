@@ -1,0 +1,1 @@
+"""How good fine-tuned models are, beside transformers' own training: same checkpoint, data and hyper-parameters."""

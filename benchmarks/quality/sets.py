@@ -1,0 +1,114 @@
+"""Public task data as the CSV files that both sides read, and the hyper-parameters of both.
+
+    python -m benchmarks.quality.sets DATA OUT
+"""
+
+import csv
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A task and its hyper-parameters.
+
+    Attributes:
+        task: `classify`, `multilabel` or `regress`.
+        epochs: Passes over the training data.
+        metric: The score that is compared.
+        first: Only so many training examples, from the start of the file; `None` for all.
+        lr: Peak learning rate.
+        batch_size: Examples per step.
+    """
+
+    task: str
+    epochs: int
+    metric: str
+    first: int | None = None
+    lr: float = 5e-5
+    batch_size: int = 32
+
+
+SETTINGS = {
+    "trec": Setting("classify", 3, "accuracy"),
+    "mrpc": Setting("classify", 3, "accuracy"),
+    "stsb": Setting("regress", 2, "spearman"),
+    "sst2": Setting("classify", 1, "accuracy", first=4000),
+    "cola": Setting("classify", 2, "matthews", first=4000),
+    "goemotions": Setting("multilabel", 1, "macro_f1", first=4000, lr=3e-4, batch_size=16),
+}
+WARMUP, WEIGHT_DECAY, CLIP, MAX_LENGTH = 0.1, 0.01, 1.0, 128
+Rows = Iterable[tuple[str, ...]]
+_QUESTIONS = ("DESC", "ENTY", "ABBR", "HUM", "NUM", "LOC")
+
+
+def _lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:
+    return path.read_text(encoding=encoding).rstrip("\n").split("\n")
+
+
+def _trec(path: Path) -> Rows:
+    for line in _lines(path, "latin-1"):
+        label, _, text = line.partition(" ")
+        yield text, _QUESTIONS[int(label)]
+
+
+def _mrpc(path: Path) -> Rows:
+    for line in _lines(path)[1:]:
+        label, _, _, first, second = line.split("\t")
+        yield first, second, ("different", "same")[int(label)]
+
+
+def _stsb(path: Path) -> Rows:
+    with path.open(encoding="utf-8", newline="") as file:
+        yield from (tuple(row) for row in csv.reader(file))
+
+
+def _sst2(path: Path) -> Rows:
+    for line in _lines(path)[1:]:
+        text, label = line.split("\t")
+        yield text.strip(), ("negative", "positive")[int(label)]
+
+
+def _cola(path: Path) -> Rows:
+    for line in _lines(path):
+        _, label, _, text = line.split("\t")
+        yield text, ("unacceptable", "acceptable")[int(label)]
+
+
+def _goemotions(path: Path) -> Rows:
+    names = _lines(path.with_name("labels.txt"))
+    for line in _lines(path):
+        text, ids, _ = line.split("\t")
+        yield text, ",".join(names[int(number)] for number in ids.split(","))
+
+
+_SOURCES = {
+    "trec": (_trec, "trec/TREC.train.all", None, "trec/TREC.test.all"),
+    "mrpc": (_mrpc, "mrpc/msr-para-train.tsv", "mrpc/msr-para-val.tsv", "mrpc/msr-para-test.tsv"),
+    "stsb": (_stsb, "stsb-en/stsb-en-train.csv", "stsb-en/stsb-en-dev.csv", "stsb-en/stsb-en-test.csv"),
+    "sst2": (_sst2, "sst2/train.tsv", None, "sst2/dev.tsv"),
+    "cola": (_cola, "cola/in_domain_train.tsv", None, "cola/in_domain_dev.tsv"),
+    "goemotions": (_goemotions, "goemotions/train.tsv", "goemotions/dev.tsv", "goemotions/test.tsv"),
+}
+
+
+def write(data: Path, out: Path) -> None:
+    """Writes `NAME/train.csv`, `valid.csv` where there is one, and `test.csv` of every set."""
+    for name, (read, *files) in _SOURCES.items():
+        folder = out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, source in zip(("train", "valid", "test"), files, strict=True):
+            if source is None:
+                continue
+            rows = list(read(data / source))
+            rows = rows[: SETTINGS[name].first] if split == "train" else rows
+            header = ("text", "pair", "label") if len(rows[0]) == 3 else ("text", "label")
+            with (folder / f"{split}.csv").open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file).writerows([header, *rows])
+            print(f"{folder / split}.csv: {len(rows):,} rows")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,168 @@
+"""What a training run reports while it runs: frozen dataclasses, one per JSON line of the command line."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from mlxbert.training.report import DataReport
+from mlxbert.training.summary import Evaluation, Summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all events.
+
+    Attributes:
+        event: The name of the kind, as in JSON.
+        run: Number of the run, from 0, where several seeds or values are tried.
+    """
+
+    event: ClassVar[str]
+    run: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as plain dicts and lists, its kind first."""
+        return {"event": self.event, **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Event):
+    """A run begins, or resumes.
+
+    Attributes:
+        task: What is trained: `classify`, `multilabel`, …
+        model: The model that training starts from.
+        output: The folder that will hold the result.
+        runs: How many runs there are in all.
+        varied: The options in which this run differs from the others: seed, a value that is tried.
+        examples: Training examples.
+        epochs: Passes over them.
+        steps: Updates of the weights in all.
+        first_step: Steps that an earlier process has done; 0 for a new run.
+        parameters: Trained numbers.
+        frozen: Numbers that stay as they are.
+        device: `cpu` or `gpu`, and the dtype of computation, such as `cpu, float32`.
+        processes: How many processes share the work.
+        report: What the data look like; in the first run only.
+        estimate: Time and memory, in the first run only.
+    """
+
+    event = "started"
+    task: str
+    model: str
+    output: str
+    runs: int
+    varied: Mapping[str, Any]
+    examples: int
+    epochs: int
+    steps: int
+    first_step: int
+    parameters: int
+    frozen: int
+    device: str
+    processes: int = 1
+    report: DataReport | None = None
+    estimate: "Estimate | None" = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a run will take, measured on a few steps.
+
+    Attributes:
+        seconds: Time of the whole run, evaluation included.
+        memory: Bytes at the peak, in the largest batch.
+        available: Bytes that the device has.
+    """
+
+    seconds: float
+    memory: int
+    available: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Event):
+    """One update of the weights is done.
+
+    Attributes:
+        step: Updates so far, from 1.
+        epoch: Passes over the data so far, with a fraction.
+        loss: Mean loss of the step's examples.
+        lr: The learning rate of the step.
+        gradient_norm: Length of the gradient before clipping.
+        tokens_per_second: Over the last steps, without padding.
+        memory: Bytes at the peak so far, as MLX counts them.
+        seconds_left: Until the end of this run.
+    """
+
+    event = "step"
+    step: int
+    epoch: float
+    loss: float
+    lr: float
+    gradient_norm: float
+    tokens_per_second: float
+    memory: int
+    seconds_left: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated(Event):
+    """The validation data were evaluated.
+
+    Attributes:
+        step: Updates so far.
+        epoch: Passes over the data so far.
+        metrics: All metrics by name, `loss` among them.
+        metric: The name of the one that chooses the best.
+        best: Whether it is the best so far.
+        seconds: What the evaluation took.
+    """
+
+    event = "evaluated"
+    step: int
+    epoch: float
+    metrics: Mapping[str, float]
+    metric: str
+    best: bool
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved(Event):
+    """The state is on disk: the same command resumes here.
+
+    Attributes:
+        step: Updates so far.
+        path: The folder of the unfinished run.
+    """
+
+    event = "saved"
+    step: int
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished(Event):
+    """Everything is done, and the folder is in place.
+
+    Attributes:
+        output: The folder of the model.
+        metric: The name of the metric that chose the best.
+        score: Its value on the validation data.
+        step: After how many steps it was reached.
+        seconds: Time of training and evaluation, earlier processes included.
+        runs: The score of every run, with the options in which it differs: `{"seed": 0, "score": 0.93}`.
+        evaluation: All metrics of the model on the validation data.
+        summary: How good it is beside simple baselines.
+    """
+
+    event = "finished"
+    output: str
+    metric: str
+    score: float
+    step: int
+    seconds: float
+    runs: tuple[Mapping[str, Any], ...] = ()
+    evaluation: Evaluation | None = None
+    summary: Summary | None = field(default=None)

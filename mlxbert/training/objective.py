@@ -1,0 +1,123 @@
+"""What is trained: an objective turns records into examples, batches into a loss, and predictions into metrics.
+
+The loop knows no task. A task of one's own is a subclass of `Objective`: `mlxbert.finetune(MyObjective(), …)`.
+
+Shapes: B examples of a batch, L length.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from mlxbert.config import EncoderConfig, Labels
+from mlxbert.data.rows import Row
+from mlxbert.device import mx
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.text.batch import make_batch
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Example:
+    """A training example, ready for batches.
+
+    Attributes:
+        encoding: The input of the model.
+        target: What the model should predict, as the objective's `collate` takes it.
+    """
+
+    encoding: Encoding
+    target: Any
+
+    def __len__(self) -> int:
+        return len(self.encoding)
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """A batch of examples.
+
+    Attributes:
+        inputs: The inputs of the network.
+        targets: What it should predict, (B, …).
+    """
+
+    inputs: Batch
+    targets: mx.array
+
+
+AnyExample = TypeVar("AnyExample", bound=Example)
+
+
+class Objective(ABC, Generic[AnyExample]):
+    """What a model is trained for.
+
+    A subclass sets `name`, `metric` and implements `heads`, `prepare`, `loss`, `predict` and `metrics`. Before
+    `prepare`, the loop calls `bind` with the model.
+
+    Attributes:
+        name: Its name in reports.
+        metric: The metric that chooses the best checkpoint.
+        minimize: Whether a smaller value of the metric is better.
+        tokenizer: The model's tokenizer, after `bind`.
+        config: The model's configuration, after `bind`.
+    """
+
+    name: ClassVar[str]
+    metric: str
+    minimize: bool = False
+    tokenizer: Tokenizer
+    config: EncoderConfig
+
+    def read(self, rows: Sequence[Row]) -> Sequence[Any]:
+        """Records of the rows of files; by default a record is the `values` of a row: `{"text": …, "label": …}`.
+
+        Raises:
+            InputError: A row cannot be used; it says where the row stands.
+        """
+        return [row.values for row in rows]
+
+    @abstractmethod
+    def heads(self, records: Sequence[Any]) -> Mapping[str, Labels | None]:
+        """The heads that are trained, by their names in `mlxbert.nn.heads.HEADS`, and their labels.
+
+        Args:
+            records: The training records.
+        """
+
+    def bind(self, model: Model) -> None:
+        """Takes what `prepare` and `collate` need of the model."""
+        self.tokenizer, self.config = model.tokenizer, model.network.encoder.config
+
+    @abstractmethod
+    def prepare(self, record: Any) -> AnyExample:
+        """Tokenizes a record.
+
+        Raises:
+            InputError: The record cannot be used.
+        """
+
+    def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
+        """Pads examples; `rng` is a function of seed, epoch and batch, for objectives that draw something."""
+        inputs = make_batch([example.encoding for example in examples], self.config)
+        return TrainBatch(inputs, mx.array([example.target for example in examples]))
+
+    @abstractmethod
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
+        """The sum of the losses of a batch, and its weight, by which sums over several batches are divided.
+
+        Both are float32 scalars; the weight is the number of examples, or of tokens, that the sum is over.
+        """
+
+    @abstractmethod
+    def predict(self, network: Network, inputs: Batch) -> Sequence[Any]:
+        """One prediction per example, as Python or NumPy values."""
+
+    @abstractmethod
+    def metrics(self, examples: Sequence[AnyExample], predictions: Sequence[Any]) -> dict[str, float]:
+        """Metrics by name; `metric` is one of them."""
