@@ -13,7 +13,7 @@ from mlxbert.cli.inputs import ARGUMENTS, Source
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import FileOutput
-from mlxbert.cli.output.fingerprint import hash_folder
+from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.cli.output.formats import JsonLines
 from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.errors import InputError, MlxbertError

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from mlxbert import __version__
 from mlxbert.cli.output.base import OutputFormat
-from mlxbert.cli.output.fingerprint import differences
+from mlxbert.folders.fingerprint import differences
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
 from mlxbert.cli.views import console

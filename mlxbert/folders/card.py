@@ -102,3 +102,16 @@ def write(source: Path, folder: Path, title: str, note: str, *, quantized: bool)
     parts = [f"---\n{front.strip()}\n---"] if front.strip() else []
     parts += [note, text] if quantized else [text, note]
     (folder / CARD).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def trained(source: str, title: str, text: str) -> str:
+    """The card of a trained model.
+
+    Args:
+        source: The model that training started from.
+        title: The name of the model.
+        text: What there is to say, in Markdown.
+    """
+    on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None and not Path(source).exists()
+    front = ["library_name: transformers", *([f"base_model: {source}"] if on_hub else [])]
+    return "\n".join(["---", *front, "---", "", f"# {title}", "", text])

@@ -1,6 +1,7 @@
 """Writes a model in memory as a folder that `mlxbert.load`, transformers and sentence-transformers open."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from mlxbert import __version__
@@ -59,21 +60,48 @@ def save(
     with destination.partial_folder(target, source.path, overwrite) as partial:
         # A new model has only the vocabulary in common with that folder, not its modules.
         inner = partial / source.transformer.relative_to(source.path) if architecture.parts is not None else partial
-        inner.mkdir(parents=True, exist_ok=True)
         _copy(model, partial, inner, dtype)
-        weights.write_weights(tensors, inner, most)
-        weights.write_config(architecture, inner, _changes(model, tensors, dtype))
-        _check_files(model, ModelFolder(partial))
-        written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
-        hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
-        weights.write_json(partial / SAVED, {"mlxbert": __version__, "source": model.source, "written": hashes})
+        _write(model, partial, inner, tensors, dtype, most)
         destination.move(partial, target)
     return target
+
+
+def write_trained(model: Model, partial: Path, files: Mapping[str, str]) -> None:
+    """Writes a trained model into a folder that is moved into place later: a transformer alone, without modules.
+
+    Args:
+        model: The model.
+        partial: An empty folder.
+        files: More files by name: a model card, the record of the training.
+
+    Raises:
+        CheckpointError: See `save`.
+    """
+    (partial / MARKER).touch()
+    copies.copy_vocabulary(model.files, partial)
+    copies.write_casing(model.tokenizer.files, partial)
+    for name, content in files.items():
+        (partial / name).write_text(content, encoding="utf-8")
+    tensors = weights.plan_network(model.architecture, model.network)
+    _write(model, partial, partial, tensors, None, weights.parse_size("5GB"))
+
+
+def _write(
+    model: Model, partial: Path, inner: Path, tensors: list[weights.Tensor], dtype: str | None, most: int
+) -> None:
+    """Writes weights, configuration and manifest into a folder that holds everything else."""
+    weights.write_weights(tensors, inner, most)
+    weights.write_config(model.architecture, inner, _changes(model, tensors, dtype))
+    _check_files(model, ModelFolder(partial))
+    written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
+    hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
+    weights.write_json(partial / SAVED, {"mlxbert": __version__, "source": model.source, "written": hashes})
 
 
 def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:
     """Copies the files of the folder that the model was loaded from, all but its weights and its configuration."""
     source = model.files
+    inner.mkdir(parents=True, exist_ok=True)
     if model.architecture.parts is None:
         copies.copy_vocabulary(source, inner)
     else:
@@ -92,7 +120,7 @@ def _check_files(model: Model, saved: ModelFolder) -> None:
     """Refuses files that do not give the tokenizer and the pooling in memory: the source may change after loading."""
     try:
         same = read_tokenizer(saved).tokenizer.to_str() == model.tokenizer.files.tokenizer.to_str()
-        if model.files.modules and model.architecture.parts is not None:
+        if saved.modules:
             same = same and read_embedder(saved, model.config.hidden_size).config == model.embedder.config
     except MlxbertError:
         same = False

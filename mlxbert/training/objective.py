@@ -7,7 +7,7 @@ Shapes: B examples of a batch, L length.
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -82,6 +82,10 @@ class Objective(ABC, Generic[AnyExample]):
         """
         return [row.values for row in rows]
 
+    def settings(self) -> dict[str, Any]:
+        """The objective's own options by name: with others, a run cannot resume."""
+        return {}
+
     @abstractmethod
     def heads(self, records: Sequence[Any]) -> Mapping[str, Labels | None]:
         """The heads that are trained, by their names in `mlxbert.nn.heads.HEADS`, and their labels.
@@ -101,6 +105,10 @@ class Objective(ABC, Generic[AnyExample]):
         Raises:
             InputError: The record cannot be used.
         """
+
+    def tokens(self, example: AnyExample) -> Iterable[int]:
+        """All token ids that `collate` can put into a batch because of an example."""
+        return example.encoding.ids
 
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
         """Pads examples; `rng` is a function of seed, epoch and batch, for objectives that draw something."""

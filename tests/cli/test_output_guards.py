@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.output.file import FileOutput, check_output
-from mlxbert.cli.output.fingerprint import hash_folder
+from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.cli.output.parts import PART
 from mlxbert.errors import ArgumentError
 from tests.cli.test_resume import FILE, finish, killed, result

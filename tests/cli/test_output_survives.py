@@ -20,7 +20,7 @@ import pytest
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import FileOutput, check_output
-from mlxbert.cli.output.fingerprint import hash_folder
+from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Embedding, Failure
 from tests.helpers.program import TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from mlxbert.cli.output.file import FileOutput
-from mlxbert.cli.output.fingerprint import hash_folder
+from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.cli.output.parts import PART
 from mlxbert.errors import ArgumentError
 from mlxbert.results import NextSentence

@@ -1,0 +1,33 @@
+"""What a run will take, measured on a few of its batches."""
+
+import time
+
+from mlxbert.device import available_memory, mx
+from mlxbert.training.events import Estimate
+from mlxbert.training.loop import Run
+from mlxbert.training.plan import Plan
+
+_TIMED = 3  # updates
+_FORWARD = 1 / 3  # of the time of an update
+
+
+def estimate(run: Run, plan: Plan) -> Estimate:
+    """Time and memory of a run: updates are computed, and dropped.
+
+    Args:
+        run: A run that has not begun.
+        plan: Its data.
+    """
+    lengths = [len(example) for example in plan.train.examples]
+    updates = [run.batches(step) for step in range(run.epoch_steps)]
+    tokens = [sum(lengths[number] for batch in update for number in batch) for update in updates]
+    largest = max(updates, key=lambda update: max(len(batch) * max(lengths[n] for n in batch) for batch in update))
+    run.try_update(largest)  # also warms up
+    seconds, timed = 0.0, 0
+    for step in range(0, len(updates), max(len(updates) // _TIMED, 1)):
+        start = time.perf_counter()
+        run.try_update(updates[step])
+        seconds, timed = seconds + time.perf_counter() - start, timed + tokens[step]
+    training = sum(tokens) * run.epochs * seconds / timed
+    evaluating = sum(map(len, plan.valid.examples)) * run.evaluations * seconds / timed * _FORWARD
+    return Estimate(seconds=training + evaluating, memory=mx.get_peak_memory(), available=available_memory())

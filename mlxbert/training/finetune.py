@@ -1,0 +1,268 @@
+"""`mlxbert.finetune`: from labelled data to a model folder, as a stream of events.
+
+The work is done in `DIR.partial/`, see `mlxbert.training.workspace`; `DIR` appears when everything is done. The same
+call resumes; another one is refused.
+"""
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from mlxbert import __version__
+from mlxbert import device as devices
+from mlxbert.data.rows import read_rows
+from mlxbert.device import BLAS, dtype_name, mx, training_streams
+from mlxbert.errors import ArgumentError
+from mlxbert.folders import destination
+from mlxbert.folders.fingerprint import hash_folder
+from mlxbert.folders.save import write_trained
+from mlxbert.model import Model
+from mlxbert.nn import dropout
+from mlxbert.training import finish
+from mlxbert.training.distributed import Group, join
+from mlxbert.training.estimate import estimate
+from mlxbert.training.events import Event, Finished, Started
+from mlxbert.training.gradients import install
+from mlxbert.training.loop import Run, Training
+from mlxbert.training.objective import Objective
+from mlxbert.training.objectives import make_objective
+from mlxbert.training.options import TrainingOptions, check_sweep
+from mlxbert.training.plan import Plan, Source, make_plan
+from mlxbert.training.predict import predict
+from mlxbert.training.workspace import Workspace
+
+Data = str | Path | Iterable[Any]
+_LOOP = frozenset(field.name for field in fields(TrainingOptions))
+_FEW_STEPS, _MOST_EPOCHS = 300, 20  # of the default number of epochs
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A call of `finetune`, checked.
+
+    Attributes:
+        source: The model that training starts from.
+        target: The folder to write.
+        dtype: The dtype of computation.
+        options: How it is trained.
+        variants: The options in which the runs differ.
+        overwrite: Whether existing results and unfinished work are replaced.
+        dry_run: Whether to stop before training.
+        group: The processes.
+        line: The command line of this call; `None` where the data are not files.
+    """
+
+    source: Source
+    target: Path
+    dtype: mx.Dtype
+    options: TrainingOptions
+    variants: tuple[Mapping[str, Any], ...]
+    overwrite: bool
+    dry_run: bool
+    group: Group
+    line: str | None
+
+
+def finetune(
+    task: str | Objective[Any],
+    *,
+    train: Data,
+    output: str | Path,
+    valid: Data | None = None,
+    model: str | Path = "builtin",
+    revision: str | None = None,
+    offline: bool = False,
+    dtype: str = "auto",
+    device: str = "auto",
+    format: str | None = None,
+    validation_share: float = 0.1,
+    seeds: int = 1,
+    sweep: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> Iterator[Event]:
+    """Trains a model on labelled data, and writes it as a folder that mlxbert and transformers open.
+
+    Interrupted, it keeps its state in `DIR.partial/`, and the same call resumes there. Iterating does the work.
+
+    Args:
+        task: `classify`, `multilabel`, `regress`, or an `Objective` of one's own.
+        train: Training data: a file, several files, a folder of texts per label, or an iterable of records such as
+            `{"text": …, "label": …}`.
+        output: The folder to write.
+        valid: Validation data, which choose the best checkpoint; `None` splits off `validation_share` of `train`.
+        model: The model to start from: hub name, folder or `builtin`.
+        revision: See `mlxbert.load`.
+        offline: See `mlxbert.load`.
+        dtype: The dtype of computation: `float32`, `float16` (with a scaled loss) or `bfloat16`; weights are trained in
+            float32. `auto` is bfloat16 on CUDA and float32 elsewhere.
+        device: See `mlxbert.load`.
+        format: The format of the files, where their endings do not say it.
+        validation_share: The share of the examples that become validation data.
+        seeds: How many runs with different seeds, `seed` being the first; the best one is kept.
+        sweep: Values of options to try, each with every seed: `{"lr": [1e-5, 2e-5]}`.
+        overwrite: Whether an earlier result, or the unfinished work of another call, is replaced.
+        dry_run: Whether to stop after the report on the data, with an estimate of time and memory.
+        on_progress: Called with the bytes of a download.
+        **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
+            `pair_column`, `label_column`, `metric`, `max_length`; for `classify` also `label_smoothing` and
+            `class_weights`. `epochs` and `lr` depend on data and model if they are left out.
+
+    Returns:
+        An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`.
+
+    Raises:
+        MlxbertError: An argument, the data, the model or the folder cannot be used.
+    """
+    started = time.perf_counter()
+    loop = {name: options.pop(name) for name in _LOOP & options.keys() if options[name] is not None}
+    objective = task if isinstance(task, Objective) else make_objective(task, **options)
+    if isinstance(task, Objective) and any(value is not None for value in options.values()):
+        raise ArgumentError(f"{next(iter(options))} is given, which goes with a task's name, not with an Objective")
+    if type(seeds) is not int or seeds < 1:
+        raise ArgumentError(f"seeds is {seeds!r:.60}, expected a whole number of at least 1")
+    given = TrainingOptions(**loop)
+    variants = [{**one, "seed": given.seed + number} for one in check_sweep(sweep) for number in range(seeds)]
+    source = Source(name=str(model), device=device, revision=revision, offline=offline)
+    folder = source.folder if on_progress is None else source.fetched(on_progress)
+    target = destination.check_target(output, folder, overwrite)
+    devices.use(device)
+    rows = read_rows(train, format=format)
+    plan = make_plan(
+        objective, source, rows, None if valid is None else read_rows(valid, format=format), validation_share,
+        given.seed,
+    )  # fmt: skip
+    command = Command(
+        source=source, target=target, dtype=_compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, group=join(),
+        options=_with_defaults(given, loop, plan), variants=tuple(variants),
+    )  # fmt: skip
+    for variant in variants:
+        replace(command.options, **variant)  # checked before hours of work
+    return _events(command, plan, started)
+
+
+def _with_defaults(options: TrainingOptions, given: Mapping[str, Any], plan: Plan) -> TrainingOptions:
+    """Epochs and learning rate that suit data and model, where they are not given."""
+    config = plan.objective.config
+    steps = -(-len(plan.train.examples) // (options.batch_size * options.accumulate))
+    epochs = min(max(TrainingOptions.epochs, -(-_FEW_STEPS // steps)), _MOST_EPOCHS)
+    # Narrow models need larger steps: the usual rates are those of models 768 and 1,024 wide.
+    lr = 1e-4 if config.hidden_size < 512 else 5e-5 if config.hidden_size < 1000 else 2e-5
+    return replace(options, **{"epochs": epochs, "lr": lr} | {name: given[name] for name in ("epochs", "lr") if name in given})
+
+
+def _compute_dtype(name: str) -> mx.Dtype:
+    chosen = devices.choose_dtype(name)
+    cuda = devices.on_gpu() and not mx.metal.is_available()
+    return mx.float32 if name == "auto" and not cuda else chosen
+
+
+def _manifest(command: Command, plan: Plan) -> dict[str, Any]:
+    """What decides every bit of the result."""
+    return {
+        "mlxbert": __version__,
+        "mlx": mx.__version__,
+        "task": plan.objective.name,
+        "model": hash_folder(command.source.folder),
+        "options": {**command.options.to_dict(), **plan.objective.settings()},
+        "variants": [dict(variant) for variant in command.variants],
+        "sha256": dict(plan.sha256),
+        "dtype": dtype_name(command.dtype),
+        "device": "gpu" if devices.on_gpu() else "cpu",
+        "blas": BLAS.name,
+        "streams": len(training_streams()),
+        "processes": command.group.size,
+    }
+
+
+def _events(command: Command, plan: Plan, started: float) -> Iterator[Event]:
+    first = command.group.rank == 0
+    if command.dry_run:
+        if first:
+            run = _make_run(command, plan, 0, None)[1]
+            yield replace(_started(command, plan, run, 0), estimate=estimate(run, plan))
+        return
+    workspace = Workspace(command.target, _manifest(command, plan), overwrite=command.overwrite)
+    with workspace.opened() if first else nullcontext():
+        for number in range(len(command.variants)):
+            if command.group.broadcast(workspace.result(number) is not None if first else None):
+                continue
+            model, run = _make_run(command, plan, number, workspace if first else None)
+            if first:
+                yield _started(command, plan, run, number)
+            for event in run.events():
+                if first:
+                    yield event
+            if first:
+                progress = run.state.progress
+                result = {"score": progress.best_score, "step": progress.best_step, "seconds": progress.seconds,
+                          "history": progress.history, **command.variants[number]}  # fmt: skip
+                workspace.finish(number, result, run.best())
+        if first:
+            yield _finished(command, plan, workspace)
+
+
+def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | None) -> tuple[Model, Run]:
+    options = replace(command.options, **command.variants[number])
+    model = command.source.with_heads(plan.heads, options.seed)
+    plan.objective.bind(model)
+    if options.dropout is not None:
+        dropout.set_rate(model.network, options.dropout)
+    group = command.group
+
+    def evaluate() -> Mapping[str, float]:
+        predictions = predict(model.network, plan.objective, plan.valid.examples, group=group)
+        return plan.objective.metrics(plan.valid.examples, predictions)
+
+    training = Training(
+        network=model.network, objective=plan.objective, examples=plan.train.examples, places=plan.train.places,
+        options=options, dtype=command.dtype, evaluate=evaluate, streams=max(len(training_streams()), 1), group=group,
+        run=number,
+    )  # fmt: skip
+    return model, Run(training, None if workspace is None else workspace.store(number))
+
+
+def _started(command: Command, plan: Plan, run: Run, number: int) -> Started:
+    variants = command.variants
+    varied = {name: value for name, value in variants[number].items() if any(one[name] != value for one in variants)}
+    return Started(
+        run=number, task=plan.objective.name, model=command.source.name, output=str(command.target),
+        runs=len(variants), varied=varied, examples=len(plan.train.examples),
+        epochs=replace(command.options, **variants[number]).epochs, steps=run.steps,
+        first_step=run.state.progress.step, parameters=run.parameters - run.frozen, frozen=run.frozen,
+        device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(command.dtype)}",
+        processes=command.group.size, report=plan.report if number == 0 else None,
+    )  # fmt: skip
+
+
+def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
+    """Writes the folder of the best run."""
+    results = [workspace.result(number) or {} for number in range(len(command.variants))]
+    sign = -1 if plan.objective.minimize else 1
+    chosen = max(range(len(results)), key=lambda number: sign * results[number]["score"])
+    options = replace(command.options, **command.variants[chosen])
+    model = command.source.with_heads(plan.heads, options.seed)
+    plan.objective.bind(model)
+    install(model.network, workspace.weights(chosen))
+    found = finish.assess(command.source, model, plan, results, command.target)
+    record = finish.record(_manifest(command, plan), plan, results, found, command.line)
+    card = finish.card(found, command.source, command.target, plan, command.line)
+    with workspace.model() as folder:
+        files = {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}
+        write_trained(found.model, folder, files)
+        destination.move(folder, command.target)
+    workspace.remove()
+    return Finished(
+        run=chosen, output=str(command.target), metric=plan.objective.metric, score=results[chosen]["score"],
+        step=results[chosen]["step"], seconds=sum(result["seconds"] for result in results),
+        runs=tuple({name: result[name] for name in (*command.variants[0], "score")} for result in results),
+        evaluation=found.evaluation, summary=found.summary,
+    )  # fmt: skip

@@ -1,0 +1,123 @@
+"""After training: thresholds, the evaluation, baselines, and what the folder says about how it was made."""
+
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mlxbert.config import Labels
+from mlxbert.folders.card import trained
+from mlxbert.model import Model
+from mlxbert.training.baselines import baselines
+from mlxbert.training.objectives.texts import TextObjective
+from mlxbert.training.plan import Plan, Source
+from mlxbert.training.predict import predict
+from mlxbert.training.summary import Evaluation, Summary, weakest
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What is known about a trained model.
+
+    Attributes:
+        model: The model, with the labels that it is saved with.
+        metrics: Its metrics on the validation data.
+        evaluation: All about it on the validation data, for a task over texts.
+        summary: The same beside baselines.
+    """
+
+    model: Model
+    metrics: Mapping[str, float]
+    evaluation: Evaluation | None = None
+    summary: Summary | None = None
+
+
+def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[str, Any]], target: Path) -> Assessment:
+    """Evaluates a trained model on the validation data; tunes what is tuned there.
+
+    Args:
+        source: What training started from.
+        model: The trained model, to which the objective is bound.
+        plan: The data.
+        results: The `score` of every run.
+        target: The folder that will hold the model.
+    """
+    objective, valid = plan.objective, plan.valid
+    predictions = predict(model.network, objective, valid.examples)
+    metrics = objective.metrics(valid.examples, predictions)
+    if not isinstance(objective, TextObjective):
+        return Assessment(model, metrics)
+    model = relabelled(model, objective.tuned(valid.examples, predictions))
+    objective.bind(model)
+    evaluation = objective.evaluation(
+        valid.records, predictions, model=str(target), data=plan.valid_files,
+        truncated=sum(example.encoding.truncated for example in valid.examples),
+    )  # fmt: skip
+    scores = [result["score"] for result in results]
+    summary = Summary(
+        metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval,
+        baselines=baselines(
+            source.load(task="embed"), plan.train.records, valid.records,
+            task=objective.name, labels=objective.labels.names, metric=evaluation.metric,
+        ),
+        weakest=weakest(evaluation),
+        deviation=statistics.stdev(scores) if len(scores) > 1 else None,
+        command=f'mlxbert classify --model {target.name} "…"',
+    )  # fmt: skip
+    return Assessment(model, metrics, evaluation, summary)
+
+
+def relabelled(model: Model, labels: Labels) -> Model:
+    """The model with other labels; the network is the same."""
+    config = model.network.encoder.config
+    config = replace(config, heads=replace(config.heads, labels=labels))
+    model.network.encoder.config = config
+    return replace(model, labels=labels, config=config)
+
+
+def record(
+    manifest: Mapping[str, Any], plan: Plan, results: Sequence[Mapping[str, Any]], found: Assessment, command: str | None
+) -> dict[str, Any]:
+    """The content of `training.json`.
+
+    Args:
+        manifest: What decides the result: options, hashes of the data, versions.
+        plan: The data.
+        results: What the runs gave.
+        found: What is known about the model.
+        command: The command that repeats it; `None` where the data were not files.
+    """
+    return {
+        "command": command,
+        **manifest,
+        "python": sys.version.split()[0],
+        "examples": {"train": len(plan.train.examples), "valid": len(plan.valid.examples)},
+        "report": plan.report and asdict(plan.report),
+        "runs": list(results),
+        "metrics": dict(found.metrics),
+        "evaluation": found.evaluation and _shown(found.evaluation),
+        "baselines": dict(found.summary.baselines) if found.summary else None,
+    }
+
+
+def _shown(evaluation: Evaluation) -> dict[str, Any]:
+    """An evaluation without texts: a published folder should not hold the data."""
+    return {name: value for name, value in asdict(evaluation).items() if name != "mistakes"}
+
+
+def card(found: Assessment, source: Source, target: Path, plan: Plan, command: str | None) -> str:
+    """The model card."""
+    name, task = target.name, plan.objective.name
+    rows = [f"| {metric} | {value:.4f} |" for metric, value in found.metrics.items()]
+    facts = [
+        f"Trained by mlxbert for `{task}` from {source.name}, on {len(plan.train.examples):,} examples. "
+        f"On {len(plan.valid.examples):,} validation examples, which also chose the checkpoint:",
+        "", "| metric | value |", "|---|---|", *rows, "",
+    ]  # fmt: skip
+    if found.model.labels is not None and task != "regress":
+        facts += [f"Labels: {', '.join(found.model.labels.names)}.", ""]
+    if command is not None:
+        facts += ["The command that repeats it:", "", "```sh", command, "```", ""]
+    return trained(source.name, name, "\n".join(facts))

@@ -1,0 +1,313 @@
+"""The loop: updates, evaluations and saved states of one run, as events. It knows no task.
+
+The order of the data and the dropout are functions of seed and update, so the state is what `State` holds: a run that
+resumes from it computes, on a CPU, the same bits as one that was never interrupted.
+"""
+
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from mlxbert.device import mx, nn
+from mlxbert.errors import MlxbertError
+from mlxbert.nn.heads import Network
+from mlxbert.training import sampler
+from mlxbert.training.checkpoint import Progress, State, Store
+from mlxbert.training.distributed import Group
+from mlxbert.training.events import Evaluated, Event, Saved, Step
+from mlxbert.training.gradients import Differentiator, Gradients, dropout_key, install
+from mlxbert.training.objective import Objective, TrainBatch
+from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, norm
+from mlxbert.training.options import TrainingOptions
+from mlxbert.training.rows import TABLE, UsedRows
+from mlxbert.training.schedule import learning_rate
+
+_SAVE_EVERY = 200
+_FIRST_SCALE, _LARGEST_SCALE, _CALM = 2.0**15, 2.0**24, 1000  # of the loss in float16
+_RATE_WINDOW = 20  # updates over which speed is shown
+Evaluate = Callable[[], Mapping[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What one run needs.
+
+    Attributes:
+        network: The network, with float32 weights.
+        objective: What is trained.
+        examples: Training examples; `len` of one is its tokens.
+        places: Where each stands, for errors.
+        options: How it is trained.
+        dtype: The dtype of computation.
+        evaluate: Computes metrics with the network as it is; `None` without validation data.
+        streams: Parts of a batch that one process computes at a time.
+        group: The processes.
+        run: The number of the run, for events.
+    """
+
+    network: Network
+    objective: Objective[Any]
+    examples: Sequence[Any]
+    places: Sequence[str]
+    options: TrainingOptions
+    dtype: mx.Dtype
+    evaluate: Evaluate | None
+    streams: int = 1
+    group: Group = Group()
+    run: int = 0
+
+
+class Run:
+    """One run: `events` does the work.
+
+    Attributes:
+        epochs: Passes over the training data.
+        epoch_steps: Updates in each.
+        steps: Updates in all.
+        evaluations: Evaluations in all.
+        state: After the last update.
+    """
+
+    def __init__(self, training: Training, store: Store | None) -> None:
+        self._t, self._store = training, store
+        options = training.options
+        batches = math.ceil(len(training.examples) / options.batch_size)
+        self.epoch_steps = math.ceil(batches / options.accumulate)
+        self.epochs = options.epochs
+        self.steps = self.epoch_steps * options.epochs
+        self.evaluations = math.ceil(self.steps / (options.eval_every or self.epoch_steps))
+        self._lengths = [len(example) for example in training.examples]
+        self._epoch: tuple[int, list[list[int]]] = (-1, [])
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)
+        network = training.network
+        network.encoder.checkpointing = options.checkpointing
+        self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
+        self._differentiate = Differentiator(network, training.objective, training.dtype)
+        self._differentiate.freeze(self._frozen)
+        stored = store.load() if store is not None and training.group.rank == 0 else None
+        self.state = self._shared(stored or self._first_state())
+        self._saved = stored is not None
+
+    def _split_parameters(self, whole: Arrays) -> None:
+        config = self._t.network.encoder.config
+        layers, options = config.num_stored_layers, self._t.options
+        self._frozen = {name: array for name, array in whole.items() if is_frozen(name, layers, options)}
+        trained = {name: array for name, array in whole.items() if name not in self._frozen}
+        self._rows: UsedRows | None = None
+        if TABLE in trained and "masked_lm" not in self._t.network.heads:  # its decoder uses the whole table
+            used = {token for example in self._t.examples for token in self._t.objective.tokens(example)}
+            self._rows = UsedRows(trained[TABLE], used, config.pad_token_id)
+            trained[TABLE] = self._rows.take()
+        self._trained = trained
+        self._factors = depth_factors(list(trained), layers, options)
+        self.parameters = sum(array.size for array in whole.values())
+        self.frozen = sum(array.size for array in self._frozen.values())
+
+    def _first_state(self) -> State:
+        scale = _FIRST_SCALE if self._t.dtype == mx.float16 else 1.0
+        return State(Progress(scale=scale), self._trained, AdamW.new(self._trained))
+
+    def _shared(self, state: State) -> State:
+        """The state of the first process, in every process."""
+        group = self._t.group
+        if group.size == 1:
+            return state
+        progress = Progress.from_dict(group.broadcast(asdict(state.progress)))
+        parameters, means, squares = (
+            group.from_first(arrays)
+            for arrays in (state.parameters, state.optimizer.means, state.optimizer.squares)
+        )
+        return State(progress, parameters, AdamW(means, squares, progress.updates))
+
+    def events(self) -> Iterator[Event]:
+        """Trains to the end; interrupted, it saves the state first."""
+        started = time.perf_counter() - self.state.progress.seconds
+        self._began, self._first_step = time.perf_counter(), self.state.progress.step
+        try:
+            while True:
+                progress = self.state.progress
+                if self._evaluation_due(progress):
+                    yield self._evaluated(started)
+                    yield from self._save()
+                progress = self.state.progress
+                if progress.step >= self.steps or progress.stopped:
+                    break
+                yield self._step(started)
+                if self.state.progress.step % (self._t.options.save_every or _SAVE_EVERY) == 0:
+                    yield from self._save()
+        except (KeyboardInterrupt, GeneratorExit):
+            for _ in self._save():
+                pass
+            raise
+        if not self._saved:
+            yield from self._save()
+
+    def best(self) -> Arrays:
+        """All parameters of the best evaluation, or after the last update where nothing was evaluated."""
+        progress = self.state.progress
+        if progress.best_step < 0 or progress.best_step == progress.step:
+            return self._whole(self.state.parameters, progress.decay)
+        if self.state.best is not None:
+            return self.state.best
+        assert self._store is not None
+        return self._store.best(progress.best_step)
+
+    def _whole(self, parameters: Arrays, decay: float) -> Arrays:
+        """All parameters of the network."""
+        whole = {**self._frozen, **parameters}
+        return whole if self._rows is None else self._rows.whole(whole, decay)
+
+    def _save(self) -> Iterator[Event]:
+        self._saved = True
+        if self._store is None or self._t.group.rank:
+            return
+        self._store.save(self.state)
+        self.state = replace(self.state, best=None)
+        yield Saved(run=self._t.run, step=self.state.progress.step, path=str(self._store.folder))
+
+    def _evaluation_due(self, progress: Progress) -> bool:
+        every = self._t.options.eval_every or self.epoch_steps
+        due = progress.step > 0 and (progress.step % every == 0 or progress.step == self.steps)
+        return due and progress.evaluated != progress.step and self._t.evaluate is not None
+
+    def _evaluated(self, started: float) -> Evaluated:
+        assert self._t.evaluate is not None
+        state, objective = self.state, self._t.objective
+        begun = time.perf_counter()
+        whole = self._whole(state.parameters, state.progress.decay)
+        install(self._t.network, whole)
+        metrics = dict(self._t.evaluate())
+        score = metrics[objective.metric]
+        sign = -1 if objective.minimize else 1
+        progress = state.progress
+        best = progress.best_step < 0 or sign * score > sign * progress.best_score
+        worse = 0 if best else progress.worse + 1
+        found = {"step": progress.step, "epoch": self._epochs_done(progress.step), **metrics}
+        progress = replace(
+            progress,
+            evaluated=progress.step,
+            worse=worse,
+            stopped=self._t.options.patience is not None and worse >= self._t.options.patience,
+            seconds=time.perf_counter() - started,
+            history=(*progress.history, found),
+        )
+        if best:
+            progress = replace(progress, best_step=progress.step, best_score=score)
+        self.state = replace(state, progress=progress, best=whole if best else state.best)
+        return Evaluated(
+            run=self._t.run, step=progress.step, epoch=found["epoch"], metrics=metrics, metric=objective.metric,
+            best=best, seconds=time.perf_counter() - begun,
+        )  # fmt: skip
+
+    def _epochs_done(self, step: int) -> float:
+        return round(step / self.epoch_steps, 4)
+
+    def _step(self, started: float) -> Step:
+        state, options = self.state, self._t.options
+        progress, begun = state.progress, time.perf_counter()
+        batches = self.batches(progress.step)
+        found, lr = self._gradients(batches, progress), learning_rate(progress.step, self.steps, options)
+        loss, weight = float(found.loss.item()), float(found.weight.item())
+        length = float(norm(found.arrays).item()) / (weight * progress.scale)
+        usable = math.isfinite(length) and math.isfinite(loss)
+        if usable:
+            state = self._updated(state, found.arrays, length, weight * progress.scale, lr)
+        elif self._t.dtype != mx.float16 or progress.scale <= 1 or not math.isfinite(loss):
+            raise self._not_finite(loss, batches)
+        seconds = time.perf_counter() - started
+        scaled = _rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
+        self.state = replace(state, progress=replace(scaled, step=progress.step + 1, seconds=seconds))
+        self._saved = False
+        self._recent.append((time.perf_counter() - begun, sum(self._lengths[n] for batch in batches for n in batch)))
+        return self._step_event(loss / weight, lr, length)
+
+    def _updated(self, state: State, gradients: Arrays, length: float, divisor: float, lr: float) -> State:
+        """The state after an update of the weights.
+
+        Args:
+            state: The state before.
+            gradients: Sums over the parts of the batch.
+            length: The norm of the mean gradient.
+            divisor: What makes means of the sums.
+            lr: The learning rate.
+        """
+        options = self._t.options
+        factor = min(1.0, options.clip / (length + 1e-6)) if options.clip else 1.0
+        rates = {name: lr * self._factors[name] for name in state.parameters}
+        optimizer, parameters = state.optimizer.update(
+            state.parameters, gradients, factor / divisor, rates, options.weight_decay
+        )
+        mx.eval(parameters, optimizer.means, optimizer.squares)
+        decay = state.progress.decay * (1 - rates.get(TABLE, 0.0) * options.weight_decay)
+        progress = replace(state.progress, updates=optimizer.updates, decay=decay)
+        return State(progress, parameters, optimizer, state.best)
+
+    def try_update(self, batches: list[list[int]]) -> None:
+        """Computes an update and drops it."""
+        found = self._gradients(batches, self.state.progress)
+        weight = float(found.weight.item()) * self.state.progress.scale
+        self._updated(self.state, found.arrays, float(norm(found.arrays).item()) / weight, weight, 0.0)
+
+    def _step_event(self, loss: float, lr: float, length: float) -> Step:
+        step = self.state.progress.step
+        spent, tokens = (sum(values) for values in zip(*self._recent, strict=True))
+        each = (time.perf_counter() - self._began) / (step - self._first_step)
+        return Step(
+            run=self._t.run, step=step, epoch=self._epochs_done(step), loss=loss, lr=lr, gradient_norm=length,
+            tokens_per_second=tokens / spent, memory=mx.get_peak_memory(), seconds_left=each * (self.steps - step),
+        )  # fmt: skip
+
+    def batches(self, step: int) -> list[list[int]]:
+        """The batches of an update: numbers of examples."""
+        epoch, place = divmod(step, self.epoch_steps)
+        if self._epoch[0] != epoch:
+            options = self._t.options
+            self._epoch = (epoch, sampler.batches(self._lengths, options.batch_size, options.seed, epoch))
+        first = place * self._t.options.accumulate
+        return self._epoch[1][first : first + self._t.options.accumulate]
+
+    def _gradients(self, batches: list[list[int]], progress: Progress) -> Gradients:
+        """The sums over all parts in all processes."""
+        training, group = self._t, self._t.group
+        self._t.network.train()
+        count = training.streams * group.size
+        parts = []
+        for number, batch in enumerate(batches):
+            for part, members in enumerate(sampler.split(batch, count)):
+                if members and part % group.size == group.rank:
+                    place = (training.options.seed, progress.step, number, part)
+                    parts.append((self._collate(members, place), dropout_key(*place)))
+        found = self._differentiate(self.state.parameters, parts, progress.scale)
+        if group.size == 1:
+            return found
+        summed = group.sum({"loss": found.loss, "weight": found.weight, **found.arrays})
+        return Gradients(summed.pop("loss"), summed.pop("weight"), summed)
+
+    def _collate(self, members: Sequence[int], place: tuple[int, ...]) -> TrainBatch:
+        examples = [self._t.examples[number] for number in members]
+        batch = self._t.objective.collate(examples, random.Random(f"collate {place}"))
+        return batch if self._rows is None else replace(batch, inputs=self._rows.renumbered(batch.inputs))
+
+    def _not_finite(self, loss: float, batches: list[list[int]]) -> MlxbertError:
+        step = self.state.progress.step + 1
+        places = [self._t.places[number] for batch in batches for number in batch]
+        shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        what = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"
+        return MlxbertError(
+            f"{what} at step {step}, in the batch of {shown}; the state before it is kept",
+            hint="a smaller learning rate may help, or dtype='float32'; overwrite=True begins anew with other options",
+        )
+
+
+def _rescaled(progress: Progress, usable: bool) -> Progress:
+    """Halves the scale of the loss after an overflow; doubles it after a long time without one."""
+    if not usable:
+        return replace(progress, scale=progress.scale / 2, calm=0)
+    if progress.calm + 1 == _CALM:
+        return replace(progress, scale=min(progress.scale * 2, _LARGEST_SCALE), calm=0)
+    return replace(progress, calm=progress.calm + 1)
+

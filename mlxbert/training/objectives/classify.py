@@ -1,0 +1,91 @@
+"""One class per text or pair."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.config import Labels
+from mlxbert.data.labelled import Labelled
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.nn.heads import Network, probabilities
+from mlxbert.nn.losses import cross_entropy
+from mlxbert.training import metrics, scoring
+from mlxbert.training.objective import Example, TrainBatch
+from mlxbert.training.objectives.texts import HEAD, TextObjective
+from mlxbert.training.summary import Evaluation
+
+CLASS_WEIGHTS = ("none", "balanced")
+
+
+class Classify(TextObjective):
+    """Cross-entropy over the classes.
+
+    Args:
+        label_smoothing: This share of each target is spread over all classes.
+        class_weights: `balanced` weights each example by how rare its class is, `none` weights all alike.
+        **asked: See `TextObjective`.
+    """
+
+    name = "classify"
+    kind = "class"
+    problem_type = "single_label_classification"
+
+    def __init__(self, *, label_smoothing: float = 0.0, class_weights: str = "none", **asked: Any) -> None:
+        super().__init__(**asked)
+        if isinstance(label_smoothing, bool) or not 0 <= label_smoothing < 1:
+            raise ArgumentError(f"label_smoothing is {label_smoothing!r:.60}, expected a number from 0 to below 1")
+        if class_weights not in CLASS_WEIGHTS:
+            raise ArgumentError(f"class_weights is {class_weights!r:.60}, expected one of {', '.join(CLASS_WEIGHTS)}")
+        self.label_smoothing, self.class_weights = label_smoothing, class_weights
+        self._counts: Counter[str] = Counter()
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        own = {"label_smoothing": self.label_smoothing, "class_weights": self.class_weights}
+        return super().settings() | own
+
+    def heads(self, records: Sequence[Labelled]) -> Mapping[str, Labels | None]:
+        """See `Objective.heads`; at least two classes are needed."""
+        self._counts = Counter(str(record.label) for record in records)
+        if len(self._counts) < 2:
+            raise InputError(
+                f"all {len(records)} training examples have the label {next(iter(self._counts), '')!r}, "
+                "expected at least two different labels"
+            )
+        return super().heads(records)
+
+    def target(self, record: Labelled) -> int:
+        """The number of the class."""
+        return self.labels.encode(str(record.label))
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
+        """The summed cross-entropy, and the summed weights of the examples."""
+        logits = network.logits(HEAD, batch.inputs)
+        if self.class_weights == "none":
+            loss = cross_entropy(logits, batch.targets, label_smoothing=self.label_smoothing)
+            return loss, float(batch.targets.shape[0])
+        weights = mx.array(self.weights())
+        loss = cross_entropy(logits, batch.targets, weights, label_smoothing=self.label_smoothing)
+        return loss, weights[batch.targets].sum()
+
+    def weights(self) -> list[float]:
+        """The weight of each class: all classes together weigh the same, and the mean example weighs 1."""
+        total = sum(self._counts.values())
+        return [total / (len(self.labels) * max(self._counts[name], 1)) for name in self.labels.names]
+
+    def scores(self, logits: mx.array) -> mx.array:
+        """Probabilities of the classes."""
+        return probabilities(logits)
+
+    def metrics(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
+        """See `mlxbert.training.metrics`; `loss` is the mean cross-entropy."""
+        targets = np.array([example.target for example in examples])
+        return metrics.classify_metrics(targets, np.asarray(predictions))
+
+    def evaluation(self, records: Sequence[Labelled], predictions: NDArray[np.float32], **facts: Any) -> Evaluation:
+        """See `TextObjective.evaluation`."""
+        return scoring.classification(records, self.labels.names, predictions, metric=self.metric, **facts)

@@ -1,0 +1,65 @@
+"""Any number of labels per text or pair."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.config import Labels
+from mlxbert.data.labelled import Labelled
+from mlxbert.device import mx
+from mlxbert.nn.heads import Network
+from mlxbert.nn.losses import binary_cross_entropy
+from mlxbert.training import metrics, scoring
+from mlxbert.training.objective import Example, TrainBatch
+from mlxbert.training.objectives.texts import HEAD, TextObjective
+from mlxbert.training.summary import Evaluation
+
+
+class Multilabel(TextObjective):
+    """Binary cross-entropy of every label; a label is chosen from a threshold on, which is tuned on validation data."""
+
+    name = "multilabel"
+    kind = "classes"
+    problem_type = "multi_label_classification"
+
+    def names(self, record: Labelled) -> tuple[str, ...]:
+        """The labels of a record."""
+        return record.label if isinstance(record.label, tuple) else ()
+
+    def target(self, record: Labelled) -> list[float]:
+        """1 for every label that the record has."""
+        found = {self.labels.encode(name) for name in self.names(record)}
+        return [float(number in found) for number in range(len(self.labels))]
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
+        """The sum over the examples of the mean over the labels, and the number of examples."""
+        loss = binary_cross_entropy(network.logits(HEAD, batch.inputs), batch.targets)
+        return loss / len(self.labels), float(batch.targets.shape[0])
+
+    def scores(self, logits: mx.array) -> mx.array:
+        """Probabilities of the labels."""
+        return mx.sigmoid(logits)
+
+    def metrics(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
+        """See `mlxbert.training.metrics`, with thresholds that are tuned on these predictions."""
+        targets, scores = _targets(examples), np.asarray(predictions)
+        return metrics.multilabel_metrics(targets, scores, metrics.tune_thresholds(scores, targets))
+
+    def tuned(self, examples: Sequence[Example], predictions: NDArray[np.float32]) -> Labels:
+        """The labels with the best thresholds for these predictions."""
+        thresholds = metrics.tune_thresholds(predictions, _targets(examples))
+        return replace(super().tuned(examples, predictions), thresholds=tuple(thresholds))
+
+    def evaluation(self, records: Sequence[Labelled], predictions: NDArray[np.float32], **facts: Any) -> Evaluation:
+        """See `TextObjective.evaluation`; labels count from their thresholds on."""
+        thresholds = self.labels.thresholds or (0.5,) * len(self.labels)
+        return scoring.multilabel(
+            records, self.labels.names, predictions, thresholds=thresholds, metric=self.metric, **facts
+        )
+
+
+def _targets(examples: Sequence[Example]) -> NDArray[np.bool_]:
+    return np.array([example.target for example in examples]) > 0.5

@@ -1,0 +1,53 @@
+"""A number per text or pair."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.config import Labels
+from mlxbert.data.labelled import Labelled
+from mlxbert.device import mx
+from mlxbert.nn.heads import Network
+from mlxbert.nn.losses import mean_squared_error
+from mlxbert.training import metrics, scoring
+from mlxbert.training.objective import Example, TrainBatch
+from mlxbert.training.objectives.texts import HEAD, TextObjective
+from mlxbert.training.summary import Evaluation
+
+
+class Regress(TextObjective):
+    """Squared error of one number."""
+
+    name = "regress"
+    kind = "number"
+    problem_type = "regression"
+
+    def labels_of(self, records: Sequence[Labelled]) -> Labels:
+        """One output, called by the column that is predicted."""
+        column = self.columns.label if self.columns is not None else None
+        return Labels((column or "value",), self.problem_type)
+
+    def target(self, record: Labelled) -> float:
+        """The number."""
+        assert isinstance(record.label, float)
+        return record.label
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
+        """The summed squared errors, and the number of examples."""
+        logits = network.logits(HEAD, batch.inputs)[:, 0]
+        return mean_squared_error(logits, batch.targets), float(batch.targets.shape[0])
+
+    def scores(self, logits: mx.array) -> mx.array:
+        """The numbers as they are."""
+        return logits
+
+    def metrics(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
+        """See `mlxbert.training.metrics`."""
+        targets = np.array([example.target for example in examples], np.float64)
+        return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
+
+    def evaluation(self, records: Sequence[Labelled], predictions: NDArray[np.float32], **facts: Any) -> Evaluation:
+        """See `TextObjective.evaluation`."""
+        return scoring.regression(records, predictions[:, 0], metric=self.metric, **facts)

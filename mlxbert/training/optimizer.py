@@ -1,0 +1,85 @@
+"""AdamW (arXiv:1711.05101) with bias correction, as torch computes it.
+
+Parameters are flat dictionaries of float32 arrays by their full names.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+from mlxbert.device import mx
+from mlxbert.training.options import TrainingOptions
+
+BETAS, EPS = (0.9, 0.999), 1e-8
+Arrays = dict[str, mx.array]
+_LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """The optimizer's memory.
+
+    Attributes:
+        means: Sums of gradients, each decayed by the first beta with every update: the first moment of Adam divided by
+            (1 - beta), which saves a pass over the numbers.
+        squares: The same of squared gradients, with the second beta.
+        updates: How many updates it has made.
+    """
+
+    means: Arrays
+    squares: Arrays
+    updates: int = 0
+
+    @classmethod
+    def new(cls, parameters: Arrays) -> "AdamW":
+        """The state before the first update."""
+        zeros = {name: mx.zeros_like(array) for name, array in parameters.items()}
+        return cls(zeros, dict(zeros))
+
+    def update(
+        self, parameters: Arrays, gradients: Arrays, factor: float, rates: dict[str, float], weight_decay: float
+    ) -> tuple["AdamW", Arrays]:
+        """The state and the parameters after an update, as lazy arrays.
+
+        Args:
+            parameters: Their values.
+            gradients: Of the same names.
+            factor: Factor of the gradients: clips them, and divides sums.
+            rates: The learning rate of each.
+            weight_decay: Share of a matrix that is subtracted, times the learning rate.
+        """
+        updates = self.updates + 1
+        first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
+        means, squares, changed = {}, {}, {}
+        for name, array in parameters.items():
+            gradient = gradients[name] * factor
+            mean = means[name] = self.means[name] * BETAS[0] + gradient
+            square = squares[name] = self.squares[name] * BETAS[1] + mx.square(gradient)
+            step = mean * (rates[name] * first / math.sqrt(second)) / (mx.sqrt(square) + EPS / math.sqrt(second))
+            kept = 1 - rates[name] * weight_decay if array.ndim > 1 else 1
+            changed[name] = (array if kept == 1 else array * kept) - step
+        return AdamW(means, squares, updates), changed
+
+
+def norm(gradients: Arrays) -> mx.array:
+    """The length of all gradients together, float32; the same to the bit in whatever order they come."""
+    squares = [mx.square(gradients[name].reshape(-1)).sum() for name in sorted(gradients)]
+    return mx.sqrt(sum(squares, mx.array(0.0)))
+
+
+def depth_factors(names: list[str], num_layers: int, options: TrainingOptions) -> dict[str, float]:
+    """The factor of each parameter's learning rate: 1 for the heads, less by `layer_decay` for every layer below."""
+    return {name: options.layer_decay ** (num_layers + 1 - _depth(name, num_layers)) for name in names}
+
+
+def _depth(name: str, num_layers: int) -> int:
+    """0 for the embeddings, the number of a layer from 1, and one more for everything above the layers."""
+    if found := _LAYER.match(name):
+        return int(found[1]) + 1
+    below = ("encoder.embeddings.", "encoder.positions.", "encoder.convolution.")
+    return 0 if name.startswith(below) else num_layers + 1
+
+
+def is_frozen(name: str, num_layers: int, options: TrainingOptions) -> bool:
+    """Whether a parameter belongs to the embeddings or layers that `freeze` leaves as they are."""
+    return 0 < options.freeze and _depth(name, num_layers) <= min(options.freeze, num_layers)

@@ -1,0 +1,168 @@
+"""The folder of unfinished work: `DIR.partial/`, with the manifest of its command, and the state of each run.
+
+```
+DIR.partial/
+  lock  manifest.json       which command works here
+  runs/000/                 state.json, state-….safetensors, best-….safetensors while it trains
+  runs/000/result.json      when it is done, with weights.safetensors
+  model/                    the finished model, before it becomes DIR
+```
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
+from mlxbert.files import acquire_lock, atomic_write
+from mlxbert.training.checkpoint import Store
+from mlxbert.training.optimizer import Arrays
+
+_MANIFEST, _RESULT, _WEIGHTS = "manifest.json", "result.json", "weights.safetensors"
+_OURS = {"lock", _MANIFEST, f"{_MANIFEST}.unfinished", "runs", "model"}
+
+
+class Workspace:
+    """The folder in which a command works.
+
+    Args:
+        target: The folder that will hold the model.
+        manifest: What a command must have in common with an interrupted one to resume it.
+        overwrite: Whether unfinished work of another command is removed.
+    """
+
+    def __init__(self, target: Path, manifest: Mapping[str, Any], *, overwrite: bool) -> None:
+        self.folder = target.with_name(target.name + ".partial")
+        self._manifest, self._overwrite = json.loads(json.dumps(manifest)), overwrite
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Locks the folder for this process.
+
+        Raises:
+            ArgumentError: Another process works in it, or it holds the work of another command.
+            MlxbertError: It cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for path in self.folder.iterdir():
+                if path.name not in _OURS:
+                    raise ArgumentError(
+                        f"{self.folder}: holds {path.name}, which mlxbert did not write",
+                        hint="move that file, or choose another output",
+                    )
+            lock = acquire_lock(self.folder / "lock", "run", hint="wait until it is done, or choose another output")
+        except OSError as problem:
+            raise MlxbertError(f"{self.folder}: cannot be written ({problem.strerror})") from None
+        with lock:
+            self._claim()
+            yield
+
+    def _claim(self) -> None:
+        path = self.folder / _MANIFEST
+        found: Any = None
+        if path.is_file():
+            try:
+                found = json.loads(path.read_bytes())
+            except ValueError:
+                found = {}
+        if found == self._manifest:
+            return
+        if found is not None and not self._overwrite and any(self.folder.glob("runs/*/*.json")):
+            raise ArgumentError(
+                f"{self.folder}: holds the unfinished work of another command: {differences(found, self._manifest)}",
+                hint="repeat that command to resume it; overwrite=True removes its work",
+            )
+        for name in ("runs", "model"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        with atomic_write(path) as file:
+            file.write(json.dumps(self._manifest, indent=1).encode())
+
+    def store(self, run: int) -> Store:
+        """Where the state of a run is."""
+        return Store(self._run(run))
+
+    def _run(self, run: int) -> Path:
+        return self.folder / "runs" / f"{run:03}"
+
+    def finish(self, run: int, result: Mapping[str, Any], weights: Arrays) -> None:
+        """Keeps the result of a run and its best weights, and removes its state.
+
+        Raises:
+            MlxbertError: They cannot be written.
+        """
+        folder = self._run(run)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with atomic_write(folder / _WEIGHTS) as file:
+                mx.save_safetensors(file, weights)
+            with atomic_write(folder / _RESULT) as file:
+                file.write(json.dumps(result).encode())
+        except OSError as problem:
+            raise MlxbertError(f"{folder}: cannot be written ({problem.strerror})") from None
+        for path in folder.iterdir():
+            if path.name not in (_WEIGHTS, _RESULT):
+                path.unlink()
+
+    def result(self, run: int) -> dict[str, Any] | None:
+        """The result of a run that is done."""
+        path = self._run(run) / _RESULT
+        try:
+            return dict(json.loads(path.read_bytes())) if path.is_file() else None
+        except ValueError as problem:
+            raise CheckpointError(f"{path}: is damaged ({problem})", hint="overwrite=True begins anew") from None
+
+    def weights(self, run: int) -> Arrays:
+        """The best weights of a run that is done."""
+        try:
+            arrays = mx.load(str(self._run(run) / _WEIGHTS))
+            assert isinstance(arrays, dict)
+            mx.eval(arrays)
+        except (OSError, RuntimeError, ValueError) as problem:
+            raise CheckpointError(f"{self._run(run)}: the weights are damaged ({problem})") from None
+        return arrays
+
+    @contextmanager
+    def model(self) -> Iterator[Path]:
+        """An empty folder for the finished model."""
+        folder = self.folder / "model"
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir()
+            yield folder
+        except OSError as problem:
+            raise MlxbertError(
+                f"{folder}: cannot be written ({problem.strerror}); the trained weights are kept",
+                hint="make room and repeat the command: it resumes",
+            ) from None
+
+    def remove(self) -> None:
+        """Removes the folder: the work is done. The manifest goes first, so that nobody resumes from the rest."""
+        (self.folder / _MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """What differs between two manifests, in words: `lr is 2e-05, was 5e-05`."""
+    there, here = _flat(found), _flat(wanted)
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    words = [
+        f"other {name}" if name.startswith("sha256") or name == "model" else
+        f"{name} is {here.get(name)!r:.60}, was {there.get(name)!r:.60}"
+        for name in names
+    ]  # fmt: skip
+    return "; ".join(words[:6]) or "its manifest is damaged"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{name} " if name.startswith("sha256") else "")
+        else:
+            flat[prefix + name] = value
+    return flat

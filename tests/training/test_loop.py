@@ -1,0 +1,230 @@
+"""The loop: what a run computes, and that it resumes to the same bits."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlxbert.device import mx
+from mlxbert.errors import MlxbertError
+from mlxbert.training.checkpoint import Store
+from mlxbert.training.events import Evaluated, Event, Saved, Step
+from mlxbert.training.rows import TABLE
+from tests.training.runs import Parity, digest, make_run, steps
+
+
+def test_it_learns() -> None:
+    run = make_run(epochs=20, data=200, lr=3e-3)
+    events = list(run.events())
+    losses = [step.loss for step in steps(iter(events))]
+    assert sum(losses[-20:]) < 0.5 * sum(losses[:20])
+    evaluated = [event for event in events if isinstance(event, Evaluated)]
+    assert len(evaluated) == 20 and max(event.metrics["accuracy"] for event in evaluated) > 0.8
+
+
+def test_events_of_a_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path, save_every=3)
+    events = list(run.events())
+    assert [event.step for event in events if isinstance(event, Step)] == list(range(1, 15))  # 50 examples, 8 a batch
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [7, 14]
+    assert [event.step for event in events if isinstance(event, Saved)] == [3, 6, 7, 9, 12, 14]
+    assert events[-1] == Saved(run=0, step=14, path=str(tmp_path))
+    assert [event.epoch for event in events if isinstance(event, Evaluated)] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("stop", [1, 3, 6, 7, 8, 13, 14])
+def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
+    whole = make_run(epochs=2)
+    expected = [(step.loss, step.lr, step.gradient_norm) for step in steps(whole.events())]
+    first = make_run(tmp_path)
+    found = []
+    stream = first.events()
+    for event in stream:
+        if isinstance(event, Step):
+            found.append((event.loss, event.lr, event.gradient_norm))
+            if event.step == stop:
+                break
+    stream.close()  # type: ignore[attr-defined]
+    second = make_run(tmp_path)
+    assert second.state.progress.step == stop
+    found += [(step.loss, step.lr, step.gradient_norm) for step in steps(second.events())]
+    assert found == expected
+    assert digest(second) == digest(whole)
+    assert second.state.progress.history == whole.state.progress.history
+
+
+def test_a_killed_run_resumes_from_the_last_saved_state(tmp_path: Path) -> None:
+    whole = make_run()
+    list(whole.events())
+    first = make_run(tmp_path, save_every=4)
+    stream = first.events()
+    for event in stream:
+        if isinstance(event, Step) and event.step == 6:
+            break
+    stored = make_run(tmp_path, save_every=4)  # `stream` is alive: nothing was saved after step 4
+    assert stored.state.progress.step == 4
+    list(stored.events())
+    assert digest(stored) == digest(whole)
+
+
+def test_an_interrupt_saves_first(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    stream = run.events()
+    for event in stream:
+        if isinstance(event, Step) and event.step == 5:
+            with pytest.raises(KeyboardInterrupt):
+                stream.throw(KeyboardInterrupt)
+            break
+    assert make_run(tmp_path).state.progress.step == 5
+
+
+def test_an_interrupted_evaluation_is_repeated(tmp_path: Path) -> None:
+    def interrupted() -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    run = make_run(tmp_path, evaluate=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(run.events())
+    resumed = make_run(tmp_path)
+    assert resumed.state.progress.step == 7
+    assert isinstance(next(resumed.events()), Evaluated)
+
+
+def test_accumulated_batches_are_one_batch() -> None:
+    one = make_run(rate=0, batch_size=24, epochs=1, weight_decay=0.1)
+    three = make_run(rate=0, batch_size=8, accumulate=3, epochs=1, weight_decay=0.1)
+    assert one.steps == three.steps == 3
+    for run in (one, three):  # the same examples, whose order differs: batches are drawn with their size
+        run.batches = lambda step, run=run: _fixed(step, 24 if run is one else 8)  # type: ignore[method-assign]
+    pairs = zip(steps(one.events()), steps(three.events()), strict=True)
+    assert all(a.loss == pytest.approx(b.loss, rel=1e-5) for a, b in pairs)
+    for name, array in one.state.parameters.items():
+        # The gradient of a bias of the keys is 0 but for rounding, which Adam makes large.
+        assert "key.bias" in name or mx.abs(array - three.state.parameters[name]).max().item() < 2e-4, name
+
+
+def _fixed(step: int, size: int) -> list[list[int]]:
+    numbers = list(range(24 * step, min(24 * step + 24, 50)))
+    return [numbers[start : start + size] for start in range(0, len(numbers), size)]
+
+
+@pytest.mark.parametrize("parts", [2, 3, 20])
+def test_parts_of_a_batch_add_up(parts: int) -> None:
+    one, many = make_run(rate=0, epochs=1), make_run(rate=0, epochs=1, streams=parts)
+    pairs = list(zip(steps(one.events()), steps(many.events()), strict=True))
+    assert all(a.loss == pytest.approx(b.loss, rel=1e-4) for a, b in pairs)
+    assert pairs[0][0].gradient_norm == pytest.approx(pairs[0][1].gradient_norm, rel=1e-5)
+
+
+def test_the_best_evaluation_is_kept(tmp_path: Path) -> None:
+    scores = iter([0.5, 0.9, 0.7, 0.8])
+    run = make_run(tmp_path, epochs=4, evaluate=lambda: {"accuracy": next(scores)})
+    best: dict[str, Any] = {}
+    for event in run.events():
+        if isinstance(event, Evaluated) and event.metrics["accuracy"] == 0.9:
+            assert event.best
+            best = {name: array.tolist() for name, array in run.state.parameters.items()}
+    assert (run.state.progress.best_score, run.state.progress.best_step) == (0.9, 14)
+    found = run.best()
+    assert all(found[name].tolist() == values for name, values in best.items() if name != TABLE)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "state.json", "state-00000028.safetensors", "best-00000014.safetensors"
+    }  # fmt: skip
+
+
+def test_training_stops_when_it_gets_no_better() -> None:
+    scores = iter([0.5, 0.9, 0.7, 0.8, 0.95])
+    run = make_run(epochs=5, patience=2, evaluate=lambda: {"accuracy": next(scores)})
+    assert sum(isinstance(event, Evaluated) for event in run.events()) == 4
+    assert run.state.progress.step == 28 and run.state.progress.stopped
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path)
+    loss = Parity.loss
+
+    def broken(self: Any, network: Any, batch: Any) -> Any:
+        found, weight = loss(self, network, batch)
+        return (found * math.nan if run.state.progress.step == 3 else found), weight
+
+    monkeypatch.setattr(Parity, "loss", broken)
+    with pytest.raises(MlxbertError, match=r"line \d+"):
+        list(run.events())
+    monkeypatch.setattr(Parity, "loss", loss)
+    assert all(mx.isfinite(array).all().item() for array in run.state.parameters.values())
+
+
+def test_float16_scales_the_loss_and_skips_overflows() -> None:
+    run = make_run(dtype=mx.float16, epochs=1)
+    losses = [step.loss for step in steps(run.events())]
+    assert all(map(math.isfinite, losses))
+    exact = [step.loss for step in steps(make_run(epochs=1).events())]
+    assert losses == pytest.approx(exact, rel=0.05)
+    assert all(array.dtype == mx.float32 for array in run.state.parameters.values())
+    assert run.state.progress.updates > 0
+
+
+@pytest.mark.parametrize("freeze", [1, 2])
+def test_frozen_parameters_stay(freeze: int) -> None:
+    run = make_run(freeze=freeze, epochs=1)
+    before = {name: array.tolist() for name, array in run._whole(run.state.parameters, 1.0).items()}
+    list(run.events())
+    after = run.best()
+    still = {name for name, values in before.items() if after[name].tolist() == values}
+    layers = tuple(f"encoder.layers.{number}." for number in range(freeze))
+    # The gradient of a bias of the keys is 0 but for rounding, and may or may not change it.
+    expected = {name for name in before if name.startswith(("encoder.embeddings.", *layers))}
+    assert expected <= still and not {name for name in still - expected if "key.bias" not in name}
+    assert run.frozen == sum(_size(before[name]) for name in expected)
+
+
+def _size(values: Any) -> int:
+    return sum(map(_size, values)) if isinstance(values, list) else 1
+
+
+def test_training_used_rows_is_training_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = make_run(weight_decay=0.1)
+    assert used.state.parameters[TABLE].shape[0] < used._whole(used.state.parameters, 1.0)[TABLE].shape[0]
+    monkeypatch.setattr(Parity, "tokens", lambda self, example: range(46))
+    every = make_run(weight_decay=0.1)
+    assert every.state.parameters[TABLE].shape[0] > used.state.parameters[TABLE].shape[0]
+    pairs = list(zip(steps(used.events()), steps(every.events()), strict=True))
+    assert all(a.loss == pytest.approx(b.loss, rel=1e-5) for a, b in pairs)
+    here, there = used.best(), every.best()
+    assert all(mx.abs(here[name] - there[name]).max().item() < 1e-5 for name in here if "key.bias" not in name)
+
+
+def test_damaged_states_are_refused(tmp_path: Path) -> None:
+    list(make_run(tmp_path, epochs=1).events())
+    (path,) = tmp_path.glob("state-*.safetensors")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(MlxbertError, match="damaged"):
+        Store(tmp_path).load()
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(MlxbertError, match="damaged"):
+        Store(tmp_path).load()
+
+
+def test_a_full_disk_keeps_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make_run(tmp_path, save_every=2)
+    stream: Iterator[Event] = first.events()
+    for event in stream:
+        if isinstance(event, Saved):
+            break
+
+    def full(file: Any, arrays: Any) -> None:
+        file.write(b"some")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mx, "save_safetensors", full)
+    with pytest.raises(MlxbertError) as caught:
+        list(stream)
+    assert caught.value.hint
+    monkeypatch.undo()
+    assert not list(tmp_path.glob("*.unfinished"))
+    resumed, whole = make_run(tmp_path), make_run()
+    assert resumed.state.progress.step == 2
+    list(resumed.events()), list(whole.events())
+    assert digest(resumed) == digest(whole)

@@ -1,0 +1,71 @@
+"""AdamW, and which parameters it trains how."""
+
+import math
+
+import pytest
+
+from mlxbert.device import mx
+from mlxbert.training.optimizer import AdamW, depth_factors, is_frozen, norm
+from mlxbert.training.options import TrainingOptions
+from mlxbert.training.rows import TABLE, UsedRows
+
+NAMES = [
+    "encoder.embeddings.word.weight", "encoder.embeddings.norm.bias", "encoder.layers.0.attention.query.weight",
+    "encoder.layers.1.feed_forward.up.bias", "encoder.pooler.dense.weight", "heads.sequence_classifier.out.weight",
+]  # fmt: skip
+
+
+def by_hand(weight: float, gradients: list[float], lr: float, decay: float) -> float:
+    """Algorithm 2 of arXiv:1711.05101, one number, in double precision."""
+    mean = square = 0.0
+    for update, gradient in enumerate(gradients, 1):
+        weight *= 1 - lr * decay
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        weight -= lr * (mean / (1 - 0.9**update)) / (math.sqrt(square / (1 - 0.999**update)) + 1e-8)
+    return weight
+
+
+def test_updates_are_those_of_the_paper() -> None:
+    gradients = [0.3, -0.2, 1e-5, 0.0, 2.0, -2.0]
+    parameters = {"matrix": mx.array([[0.5]]), "bias": mx.array([0.5])}
+    state = AdamW.new(parameters)
+    for gradient in gradients:
+        arrays = {"matrix": mx.array([[gradient]]), "bias": mx.array([gradient])}
+        rates = {"matrix": 0.01, "bias": 0.01}
+        state, parameters = state.update(parameters, arrays, 1.0, rates, weight_decay=0.1)
+    assert parameters["matrix"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.1), rel=1e-6)
+    assert parameters["bias"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.0), rel=1e-6)
+
+
+def test_the_factor_scales_gradients() -> None:
+    parameters = {"a": mx.array([1.0, 2.0])}
+    gradients = {"a": mx.array([0.4, -0.8])}
+    halved, _ = AdamW.new(parameters).update(parameters, gradients, 0.5, {"a": 0.1}, 0.0)
+    assert halved.means["a"].tolist() == pytest.approx([0.2, -0.4])
+    assert halved.squares["a"].tolist() == pytest.approx([0.04, 0.16])
+
+
+def test_the_norm_is_that_of_all_gradients() -> None:
+    assert norm({"a": mx.array([[3.0]]), "b": mx.array([0.0, 4.0])}).item() == 5
+
+
+def test_layers_below_learn_more_slowly() -> None:
+    factors = depth_factors(NAMES, 2, TrainingOptions(layer_decay=0.5))
+    assert [factors[name] for name in NAMES] == [0.125, 0.125, 0.25, 0.5, 1, 1]
+
+
+@pytest.mark.parametrize(("freeze", "frozen"), [(0, 0), (1, 3), (2, 4), (9, 4)])
+def test_freezing_takes_the_embeddings_and_the_first_layers(freeze: int, frozen: int) -> None:
+    options = TrainingOptions(freeze=freeze)
+    assert [is_frozen(name, 2, options) for name in NAMES] == [number < frozen for number in range(len(NAMES))]
+
+
+def test_rows_that_are_not_used_only_decay() -> None:
+    table = mx.arange(12, dtype=mx.float32).reshape(6, 2) + 1
+    used = UsedRows(table, [5, 3], fixed=1)
+    assert used.take().tolist() == [table[row].tolist() for row in (0, 1, 3, 5)]
+    whole = used.whole({TABLE: used.take() * 10, "other": mx.array(1)}, decay=0.5)
+    assert whole[TABLE].tolist() == [
+        (table[row] * (10 if row in (0, 1, 3, 5) else 0.5)).tolist() for row in range(6)
+    ]  # fmt: skip
+    assert table.tolist() == (mx.arange(12).reshape(6, 2) + 1).tolist()  # untouched

@@ -1,0 +1,77 @@
+"""The order of the data, and the learning rate."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxbert.training.options import TrainingOptions, check_sweep
+from mlxbert.training.sampler import batches, split
+from mlxbert.training.schedule import learning_rate
+from mlxbert.errors import ArgumentError
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=300), st.integers(1, 40), st.integers(0, 5))
+def test_every_example_is_in_one_batch(lengths: list[int], size: int, epoch: int) -> None:
+    found = batches(lengths, size, seed=3, epoch=epoch)
+    assert sorted(number for batch in found for number in batch) == list(range(len(lengths)))
+    assert sorted(map(len, found), reverse=True)[1:] == [size] * (len(found) - 1) or len(found[-1]) <= size
+    assert sum(len(batch) < size for batch in found) <= 1
+
+
+def test_the_order_depends_on_seed_and_epoch_alone() -> None:
+    lengths = [7 * number % 50 + 1 for number in range(400)]
+    first = batches(lengths, 8, seed=0, epoch=0)
+    assert batches(lengths, 8, seed=0, epoch=0) == first
+    assert batches(lengths, 8, seed=0, epoch=1) != first
+    assert batches(lengths, 8, seed=1, epoch=0) != first
+
+
+def test_a_batch_has_examples_of_similar_length() -> None:
+    lengths = [number % 200 + 1 for number in range(4000)]
+    found = batches(lengths, 16, seed=0, epoch=0)
+    padding = sum(max(lengths[n] for n in batch) * len(batch) - sum(lengths[n] for n in batch) for batch in found)
+    assert padding < 0.05 * sum(lengths)
+    means = [sum(lengths[n] for n in batch) for batch in found]
+    assert means != sorted(means)  # but batches do not come in the order of their lengths
+
+
+def test_parts_of_a_batch_are_disjoint_and_as_large() -> None:
+    parts = split(list(range(10)), 4)
+    assert sorted(number for part in parts for number in part) == list(range(10))
+    assert {len(part) for part in parts} == {2, 3}
+    assert [len(part) for part in split([1], 3)] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [("linear", [0, 0.5, 1, 0.75, 0.5, 0.25]), ("constant", [0, 0.5, 1, 1, 1, 1]), ("cosine", [0, 0.5, 1, 0.854, 0.5, 0.146])],
+)
+def test_learning_rates(schedule: str, expected: list[float]) -> None:
+    options = TrainingOptions(lr=1.0, schedule=schedule, warmup=1 / 3)
+    assert [round(learning_rate(step, 6, options), 3) for step in range(6)] == expected
+
+
+def test_without_warmup_the_first_update_has_the_highest_rate() -> None:
+    assert learning_rate(0, 5, TrainingOptions(lr=0.5, warmup=0)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("epochs", 0), ("epochs", 1.5), ("epochs", True), ("lr", 0), ("lr", -1e-5), ("lr", float("nan")), ("lr", "1"),
+        ("batch_size", 0), ("accumulate", 0), ("schedule", "step"), ("warmup", 1.1), ("weight_decay", -0.1),
+        ("clip", -1), ("dropout", 1), ("layer_decay", 0), ("freeze", -1), ("patience", 0), ("save_every", 0),
+        ("eval_every", 0), ("seed", -1), ("seed", "0"),
+    ],
+)  # fmt: skip
+def test_invalid_options_are_refused_by_name(option: str, value: object) -> None:
+    with pytest.raises(ArgumentError, match=option):
+        TrainingOptions(**{option: value})
+
+
+def test_a_sweep_is_every_combination() -> None:
+    assert check_sweep(None) == [{}]
+    assert check_sweep({"lr": [1, 2], "warmup": [0]}) == [{"lr": 1, "warmup": 0}, {"lr": 2, "warmup": 0}]
+    for bad in ({"lr": []}, {"lr": 1e-5}, {"lr": "12"}, {"nothing": [1]}, {"save_every": [1]}):
+        with pytest.raises(ArgumentError):
+            check_sweep(bad)
