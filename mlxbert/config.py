@@ -240,7 +240,7 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class Dropout:
-    """Dropout rates in the encoder, by position; 0 where the family has none.
+    """Dropout rates in the encoder, by position; `None` where the family has none.
 
     Attributes:
         embeddings: On the embeddings, after their norm; before a projection that follows the norm.
@@ -252,18 +252,18 @@ class Dropout:
         convolution: On the output of the convolution (DeBERTa v2).
     """
 
-    embeddings: float = 0.0
-    attention: float = 0.0
-    attention_output: float = 0.0
-    activation: float = 0.0
-    feed_forward: float = 0.0
-    distances: float = 0.0
-    convolution: float = 0.0
+    embeddings: float | None = None
+    attention: float | None = None
+    attention_output: float | None = None
+    activation: float | None = None
+    feed_forward: float | None = None
+    distances: float | None = None
+    convolution: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadDropout:
-    """Dropout rates in the heads, by position; other heads have none.
+    """Dropout rates in the heads, by position, `None` where the family has none; other heads have none.
 
     Attributes:
         pooled: Of a sequence classifier, on the pooled vector before the dense layer.
@@ -273,11 +273,11 @@ class HeadDropout:
         sentence_order: Before the only layer.
     """
 
-    pooled: float = 0.0
-    classifier: float = 0.0
-    token_classifier: float = 0.0
-    question_answering: float = 0.0
-    sentence_order: float = 0.0
+    pooled: float | None = None
+    classifier: float | None = None
+    token_classifier: float | None = None
+    question_answering: float | None = None
+    sentence_order: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -293,7 +293,7 @@ MUTATIONS = (
     Mutation(
         "DistilBERT has dropout after its attention",
         "weights/families/distilbert.py",
-        "replace(dropout, attention_output=0.0)",
+        "replace(dropout, attention_output=None)",
         "dropout",
         _DROPOUT,
     ),

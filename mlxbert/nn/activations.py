@@ -6,6 +6,7 @@ On a GPU each is one fused kernel (`mx.compile`); on a CPU nothing is compiled, 
 import functools
 import math
 from collections.abc import Callable
+from typing import cast
 
 from mlxbert.device import mx, on_gpu
 from mlxbert.errors import ConfigError
@@ -16,7 +17,7 @@ Activation = Callable[[mx.array], mx.array]
 
 def gelu(x: mx.array) -> mx.array:
     """`x Phi(x)` with the exact normal CDF (arXiv:1606.08415)."""
-    return 0.5 * x * (1 + mx.erf(x * math.sqrt(0.5))) if on_gpu() else kernels.gelu(x)
+    return 0.5 * x * (1 + mx.erf(x * math.sqrt(0.5))) if on_gpu() else cast(mx.array, kernels.gelu(x))
 
 
 def gelu_tanh(x: mx.array) -> mx.array:

@@ -10,6 +10,7 @@ from typing import assert_never
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.device import mx, nn, on_gpu
 from mlxbert.nn import kernels
+from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.positions import Context, Distances
 
 
@@ -44,8 +45,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(width, width, bias=bias)
         self.num_heads = config.num_attention_heads
         self.scale = 1 / math.sqrt(config.head_size)
-        self.dropout = nn.Dropout(config.dropout.attention)
-        self.has_dropout = config.dropout.attention > 0
+        self.dropout = Dropout(config.dropout.attention)
 
     def split(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, H, L, d)."""
@@ -62,7 +62,7 @@ class SelfAttention(nn.Module):
         """
         q, k, v = (self.split(project(x)) for project in (self.query, self.key, self.value))
         positioned = self.apply_positions(q, k, context)
-        dropping = self.training and self.has_dropout
+        dropping = self.dropout.drops
         weights = _weights(positioned, self.scale) if dropping or context.output_attentions else None
         if dropping and weights is not None:  # the fused kernel has no dropout
             mixed = self.dropout(weights) @ v
@@ -136,7 +136,7 @@ class DisentangledAttention(SelfAttention):
         width = config.hidden_size
         self.content_to_position = positions.content_to_position
         self.position_to_content = positions.position_to_content
-        self.distance_dropout = nn.Dropout(config.dropout.distances)
+        self.distance_dropout = Dropout(config.dropout.distances)
         if not positions.shared_projections:
             if positions.content_to_position:
                 self.position_key = nn.Linear(width, width)

@@ -9,6 +9,7 @@ from mlxbert.config import Convolution, EncoderConfig, PostNorm, PreNorm
 from mlxbert.device import mx, nn
 from mlxbert.nn.activations import activate, check_activation
 from mlxbert.nn.attention import build_attention
+from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.positions import Context
 
 
@@ -27,7 +28,7 @@ class FeedForward(nn.Module):
             self.gate = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.biases.up)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.biases.down)
         self.activation = check_activation(config.hidden_act)
-        self.dropout = nn.Dropout(config.dropout.activation)
+        self.dropout = Dropout(config.dropout.activation)
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, L, D)."""
@@ -47,8 +48,8 @@ class PostNormBlock(nn.Module):
         self.attention_norm = layer_norm(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = layer_norm(config)
-        self.attention_dropout = nn.Dropout(config.dropout.attention_output)
-        self.feed_forward_dropout = nn.Dropout(config.dropout.feed_forward)
+        self.attention_dropout = Dropout(config.dropout.attention_output)
+        self.feed_forward_dropout = Dropout(config.dropout.feed_forward)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the attention weights if asked for."""
@@ -67,8 +68,8 @@ class PreNormBlock(nn.Module):
         self.attention = build_attention(config, layer)
         self.feed_forward_norm = layer_norm(config)
         self.feed_forward = FeedForward(config)
-        self.attention_dropout = nn.Dropout(config.dropout.attention_output)
-        self.feed_forward_dropout = nn.Dropout(config.dropout.feed_forward)
+        self.attention_dropout = Dropout(config.dropout.attention_output)
+        self.feed_forward_dropout = Dropout(config.dropout.feed_forward)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the attention weights if asked for."""
@@ -86,7 +87,7 @@ class EmbeddingConvolution(nn.Module):
         self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=convolution.groups)
         self.norm = layer_norm(config)
         self.activation = check_activation(convolution.activation)
-        self.dropout = nn.Dropout(config.dropout.convolution)
+        self.dropout = Dropout(config.dropout.convolution)
 
     def __call__(self, embedded: mx.array, x: mx.array, mask: mx.array | None) -> mx.array:
         """Embeddings and the output of the first layer, both (B, L, D) → (B, L, D)."""

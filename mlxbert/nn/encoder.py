@@ -10,6 +10,7 @@ from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.device import cpu_streams, mx, nn
 from mlxbert.errors import InputError
 from mlxbert.nn.blocks import EmbeddingConvolution, build_block, layer_norm
+from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.positions import Context, build_positions
 
 
@@ -69,7 +70,7 @@ class Embeddings(nn.Module):
             self.projection = nn.Linear(width, config.hidden_size, bias=projection.bias)
         self.projects_first = projection is not None and projection.before_norm
         self.norm = layer_norm(config, config.hidden_size if self.projects_first else width)
-        self.dropout = nn.Dropout(config.dropout.embeddings)
+        self.dropout = Dropout(config.dropout.embeddings)
 
     def _positions(self, input_ids: mx.array) -> mx.array:
         """The vectors of the positions, (L, E) or (B, L, E)."""

@@ -14,6 +14,7 @@ from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.nn.activations import activate, check_activation
 from mlxbert.nn.blocks import layer_norm
+from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput
 from mlxbert.nn.pooling import pool
 
@@ -68,7 +69,7 @@ class SentenceOrder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, 2)
-        self.dropout = nn.Dropout(config.heads.dropout.sentence_order)
+        self.dropout = Dropout(config.heads.dropout.sentence_order)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
         """Logits (B, 2) of the pooler's output."""
@@ -83,8 +84,8 @@ class SequenceClassifier(nn.Module):
         heads = config.heads
         if heads.classifier is not None:
             self.transform = DenseTransform(config, heads.classifier, config.hidden_size)
-            self.pooled_dropout = nn.Dropout(heads.dropout.pooled)
-        self.dropout = nn.Dropout(heads.dropout.classifier)
+            self.pooled_dropout = Dropout(heads.dropout.pooled)
+        self.dropout = Dropout(heads.dropout.classifier)
         self.out = nn.Linear(config.hidden_size, heads.num_labels)
         self.pooling = heads.classifier_pooling
 
@@ -99,11 +100,11 @@ class SequenceClassifier(nn.Module):
 class TokenHead(nn.Module):
     """Scores of every token: of its classes, or of being the first and the last of an answer."""
 
-    def __init__(self, config: EncoderConfig, classes: int, dropout: float) -> None:
+    def __init__(self, config: EncoderConfig, classes: int, dropout: float | None) -> None:
         super().__init__()
         if config.heads.token is not None:
             self.transform = DenseTransform(config, config.heads.token, config.hidden_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.out = nn.Linear(config.hidden_size, classes)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:

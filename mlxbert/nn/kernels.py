@@ -22,16 +22,20 @@ _EXP2 = (
     0.6931469670549091,
     1.0000000716543684,
 )
-# Phi(x) - 1/2 = x P(x^2) / Q(x^2) within +-_PHI_END, fitted likewise; scaled by 1 + 3e-7, so that it reaches 1/2 at the
-# end in float32 and GELU is 0 below.
-_PHI_END = 5.232590180780452
-_PHI_P = (-2.1737198e-08, 7.58991965e-06, 5.82563773e-04, 7.13161283e-03, 7.59249374e-02, 3.98940468e-01)
-_PHI_Q = (1.9852767e-04, 4.21522933e-03, 5.24119654e-02, 3.56955602e-01, 1.0)
+# Phi(-a) = p(a)^16 for 0 <= a <= _TAIL_END, fitted likewise for the smallest error of a Phi(-a), 5.5e-7; no division,
+# and fewer operations than a quotient of polynomials.
+_TAIL_END = 7.0
+_TAIL = (-4.55206263e-05, 6.92238691e-04, -1.39625002e-03, -0.0177671499, -0.0477798487, 0.957605691)
+# GELU'(x) - 1/2 = x P(x^2) / Q(x^2) within +-_SLOPE_END, fitted likewise, error 1.1e-7.
+_SLOPE_END = 5.6
+_SLOPE_P = (0.021523574602, 4.02093473974, 2.21354492570, 1593.40900498, -3469.38016780, 89368.4428686)
+_SLOPE_Q = (1.0, 21.5114428388, 394.560635850, 4590.47244600, 32988.2243493, 112006.622815)
 _ROUND = 1.5 * 2**23  # added to a float32, it leaves the nearest integer in the last bits
 
 
 def _polynomial(coefficients: tuple[float, ...], x: mx.array) -> mx.array:
-    value = x * coefficients[0] + coefficients[1]
+    value = x if coefficients[0] == 1 else x * coefficients[0]
+    value = value + coefficients[1]
     for coefficient in coefficients[2:]:
         value = value * x + coefficient
     return value
@@ -57,13 +61,24 @@ def _exp2_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
     return cotangent * output * math.log(2)
 
 
+@mx.custom_function
 def gelu(x: mx.array) -> mx.array:
-    """`x Phi(x)`, to 2.2e-6 or the last digit of float32."""
+    """`x Phi(x)`, to 9e-7 or the last digit of float32. Differentiable."""
     wide = x.astype(mx.float32)
-    inside = mx.clip(wide, -_PHI_END, _PHI_END)
+    distance = mx.minimum(mx.abs(wide), _TAIL_END)
+    tail = _polynomial(_TAIL, distance)
+    for _ in range(4):
+        tail = tail * tail
+    return (mx.maximum(wide, 0.0) - distance * tail).astype(x.dtype)
+
+
+@gelu.vjp
+def _gelu_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
+    """`Phi(x) + x phi(x)`, to 4e-7. MLX's own derivative keeps every intermediate array and takes twice as long."""
+    inside = mx.clip(x.astype(mx.float32), -_SLOPE_END, _SLOPE_END)
     square = inside * inside
-    phi = inside * _polynomial(_PHI_P, square) / _polynomial(_PHI_Q, square) + 0.5
-    return (wide * mx.maximum(phi, 0.0)).astype(x.dtype)
+    slope = inside * _polynomial(_SLOPE_P, square) / _polynomial(_SLOPE_Q, square) + 0.5
+    return (cotangent.astype(mx.float32) * slope).astype(x.dtype)
 
 
 def attention(

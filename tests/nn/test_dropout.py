@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.device import nn
+from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import read_architecture
@@ -77,7 +77,7 @@ def test_every_family_has_its_own_places_and_rates(family: str, given: Rates, ex
     network = Network(replace(architecture.config, pooler="pooler" in architecture.family.parts), heads)
     found: dict[str, set[float]] = {}
     for path, module in network.named_modules():
-        if isinstance(module, nn.Dropout) and module._p_1 < 1:
+        if isinstance(module, Dropout) and module.rate:
             place = re.sub(r"\.layers\.\d+", ".layers", path)
-            found.setdefault(PLACES.get(place, place), set()).add(round(1 - module._p_1, 6))
+            found.setdefault(PLACES.get(place, place), set()).add(module.rate)
     assert found == {place: {rate} for place, rate in expected.items()}

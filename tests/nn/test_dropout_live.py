@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.device import mx, nn
+from mlxbert.device import mx
+from mlxbert.nn.dropout import Dropout
 from tests.helpers.families import CELLS, FAMILIES, make_config, make_model
 from tests.helpers.parity import assert_equal, load_network, outputs, reference_outputs
 
@@ -47,11 +48,10 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> None:
         return x * torch.from_numpy(_pattern(x.numel(), p)).reshape(x.shape) if training and p else x
 
     def ours(self: Any, x: mx.array) -> mx.array:
-        rate = 1 - self._p_1
-        return x * mx.array(_pattern(x.size, rate)).reshape(x.shape) if self.training and rate else x
+        return x * mx.array(_pattern(x.size, self.rate)).reshape(x.shape) if self.drops else x
 
     monkeypatch.setattr(torch.nn.functional, "dropout", theirs)
-    monkeypatch.setattr(nn.Dropout, "__call__", ours)
+    monkeypatch.setattr(Dropout, "__call__", ours)
 
 
 def _rates(family: str, head: str) -> dict[str, float]:

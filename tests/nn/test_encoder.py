@@ -11,6 +11,7 @@ from mlxbert import device
 from mlxbert.config import Absolute, Dropout, EncoderConfig, Projection
 from mlxbert.device import mx, nn
 from mlxbert.errors import ConfigError, InputError
+from mlxbert.nn import dropout
 from mlxbert.nn.encoder import Encoder
 from mlxbert.nn.heads import Network
 from tests.helpers.tiny import random_network, tiny_config
@@ -133,7 +134,7 @@ def test_attention_dropout_acts_in_training_alone() -> None:
     assert _far(still, _hidden(network)) == 0
     network.train()
     assert _far(still, _hidden(network)) > 1e-3
-    network.encoder.layers[0].attention.has_dropout = network.encoder.layers[1].attention.has_dropout = False
+    dropout.set_rate(network, 0)
     assert _far(still, _hidden(network)) < 1e-6
 
 

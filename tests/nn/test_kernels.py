@@ -1,6 +1,7 @@
 """The CPU kernels give what the exact functions give, forwards and backwards."""
 
 import math
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,10 +19,6 @@ def _largest(array: mx.array) -> float:
     return float(np.abs(np.array(array)).max())
 
 
-def _exact_gelu(x: mx.array) -> mx.array:
-    return 0.5 * x * (1 + mx.erf(x * math.sqrt(0.5)))
-
-
 def test_exp2_is_exact_to_float32() -> None:
     x = np.linspace(-64, 0, 100_001, dtype=np.float32)
     exact = np.exp2(x.astype(np.float64))
@@ -34,18 +31,43 @@ def test_exp2_stays_tiny_and_finite_far_below() -> None:
     assert (found >= 2.0**-64.1).all()  # products with it are normal numbers
 
 
+POINTS = np.linspace(-12, 12, 100_001)
+
+
+def _gelu(x: mx.array) -> mx.array:
+    return cast(mx.array, kernels.gelu(x))
+
+
+def _normal_cdf(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
 def test_gelu_is_close_everywhere() -> None:
-    x = np.linspace(-9, 9, 100_001)
-    exact = np.array([value * 0.5 * math.erfc(-value / math.sqrt(2)) for value in x])
-    assert np.abs(np.array(kernels.gelu(mx.array(x.astype(np.float32)))) - exact).max() < 2.2e-6
-    far = np.array(kernels.gelu(mx.array([-10.0, -50.0, -1000.0, 50.0, 1000.0])))
-    assert far.tolist() == [0, 0, 0, 50, 1000]
+    exact = np.array([x * _normal_cdf(x) for x in POINTS])
+    found = np.array(_gelu(mx.array(POINTS.astype(np.float32))))
+    assert (np.abs(found - exact) / np.maximum(np.abs(exact), 1)).max() < 9e-7
+    far = np.array(_gelu(mx.array([-10.0, -1e3, -math.inf, 50.0, 1e3, math.inf, math.nan])))
+    assert np.abs(far[:3]).max() < 1e-10
+    assert far[3:6].tolist() == [50, 1e3, math.inf] and np.isnan(far[6])
+
+
+def _gelu_slope(x: mx.array) -> np.ndarray[Any, Any]:
+    return np.array(mx.grad(lambda x: _gelu(x).sum())(x).astype(mx.float32))
 
 
 def test_gelu_has_the_gradient_of_the_exact_one() -> None:
-    x = mx.array(np.linspace(-4, 4, 801, dtype=np.float32))
-    found = mx.grad(lambda x: kernels.gelu(x).sum())(x)
-    assert _largest(found - mx.grad(lambda x: _exact_gelu(x).sum())(x)) < 1e-5
+    exact = [_normal_cdf(x) + x * math.exp(-x * x / 2) / math.sqrt(2 * math.pi) for x in POINTS]
+    assert np.abs(_gelu_slope(mx.array(POINTS.astype(np.float32))) - np.array(exact)).max() < 5e-7
+    assert np.allclose(_gelu_slope(mx.array([-1e4, -math.inf, 1e4, math.inf])), [0, 0, 1, 1], atol=5e-7)
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_gelu_in_half_precision_is_exact_but_for_rounding(dtype: mx.Dtype) -> None:
+    x = mx.array(POINTS[::100].astype(np.float32)).astype(dtype)
+    found, wide = _gelu(x), _gelu(x.astype(mx.float32))
+    assert found.dtype == dtype and mx.array_equal(found, wide.astype(dtype))
+    slope = mx.array(_gelu_slope(x.astype(mx.float32))).astype(dtype)
+    assert np.array_equal(_gelu_slope(x), np.array(slope.astype(mx.float32)))
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -31,7 +31,7 @@ def _read_albert(config: ConfigJson) -> EncoderConfig:
         embedding_size=config.integer("embedding_size", default=128),
         projection=Projection(),
         layer_schedule=tuple(int(step / (steps / groups)) for step in range(steps)),
-        dropout=replace(read_dropout(config, 0.0, 0.0), feed_forward=0.0),
+        dropout=replace(read_dropout(config, 0.0, 0.0), feed_forward=None),
         heads=replace(facts.heads, dropout=HeadDropout(classifier=rate, token_classifier=rate, sentence_order=rate)),
     )
 

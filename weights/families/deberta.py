@@ -85,7 +85,7 @@ def _read_deberta(config: ConfigJson) -> EncoderConfig:
     config.only("attention_head_size", read_head_size(config), "expected hidden_size / num_attention_heads")
     narrow = config.integer("embedding_size", default=width)
     dropout = read_dropout(config)
-    hidden = dropout.feed_forward
+    hidden = read_rate(config, "hidden_dropout_prob", 0.1)
     heads = read_heads(
         config,
         masked_lm=Transform(read_activation(config, "hidden_act", "gelu"), norm=True),

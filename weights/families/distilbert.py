@@ -55,7 +55,7 @@ def _read_distilbert(config: ConfigJson) -> EncoderConfig:
         heads=heads,
         type_vocab_size=0,
         layer_norm_eps=1e-12,  # fixed in transformers
-        dropout=replace(dropout, attention_output=0.0),
+        dropout=replace(dropout, attention_output=None),
         initialization=replace(read_initialization(config), sinusoidal_positions=sinusoidal),
     )
 

@@ -1,0 +1,111 @@
+"""Dropout with explicit keys: a training step that is repeated draws the same masks.
+
+    with dropout.seeded(key):
+        loss = ...network.logits("sequence_classifier", batch)...
+
+Inside, each place in turn takes its own key from `key`; outside, from MLX's global random state. In evaluation mode,
+and at a rate of 0, nothing is drawn.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import cast
+
+from mlxbert.device import mx, nn
+from mlxbert.errors import ArgumentError
+
+_WORD = 2**16  # masks are drawn as 16-bit words: half the work of MLX's own, which take 32 bits for each element
+_WORDS_IN_KEY = 4
+_source = threading.local()
+
+
+@contextlib.contextmanager
+def seeded(key: mx.array) -> Iterator[None]:
+    """Masks that are drawn in this thread come from `key`, see `mx.random.key`, in the order of the calls."""
+    outside = getattr(_source, "key", None)
+    _source.key = key
+    try:
+        yield
+    finally:
+        _source.key = outside
+
+
+def next_key() -> mx.array:
+    """A key that nothing else uses."""
+    key = getattr(_source, "key", None)
+    if key is None:
+        return mx.view(mx.random.randint(-(2**31), 2**31 - 1, (2,)), mx.uint32)
+    _source.key, own = mx.random.split(key)
+    return own
+
+
+def draw_mask(shape: tuple[int, ...], rate: float) -> tuple[mx.array, float]:
+    """A mask and the factor of what it keeps.
+
+    Args:
+        shape: The shape of the mask.
+        rate: The share of elements that are dropped, at least 0 and less than 1; to 1 / 65536.
+
+    Returns:
+        bool of `shape`, false where an element is dropped, and the inverse of the share that is kept.
+    """
+    dropped = min(round(rate * _WORD), _WORD - 1)
+    size = 1
+    for length in shape:
+        size *= length
+    words = mx.view(mx.random.split(next_key(), -(-size // _WORDS_IN_KEY)), mx.uint16).reshape(-1)[:size]
+    mask = words.reshape(shape) >= mx.array(dropped, dtype=mx.uint16)
+    return mask, _WORD / (_WORD - dropped)
+
+
+@mx.custom_function
+def _apply(x: mx.array, mask: mx.array, factor: mx.array) -> mx.array:
+    # A product with 0 and 1 takes half as long as `where` on a CPU.
+    return x * (mask.astype(x.dtype) * factor.astype(x.dtype))
+
+
+@_apply.vjp
+def _apply_vjp(
+    inputs: tuple[mx.array, mx.array, mx.array], cotangent: mx.array, output: mx.array
+) -> tuple[mx.array, mx.array, mx.array]:
+    # So only the mask is kept until then, a byte an element.
+    _, mask, factor = inputs
+    return cast(mx.array, _apply(cotangent, mask, factor)), mx.zeros_like(mask), mx.zeros_like(factor)
+
+
+class Dropout(nn.Module):
+    """Sets elements to 0 at random in training, and scales the others so that the mean stays.
+
+    Args:
+        rate: The share that is dropped; `None` where the family has no dropout, which `set_rate` then leaves so.
+    """
+
+    def __init__(self, rate: float | None) -> None:
+        super().__init__()
+        self.rate = rate
+
+    @property
+    def drops(self) -> bool:
+        """Whether a forward pass drops anything now."""
+        return bool(self.training and self.rate)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`x` of any shape and dtype → the same shape and dtype."""
+        if not self.drops:
+            return x
+        mask, factor = draw_mask(x.shape, self.rate or 0.0)
+        return cast(mx.array, _apply(x, mask, mx.array(factor)))
+
+
+def set_rate(network: nn.Module, rate: float) -> None:
+    """Sets the rate of every place where the model's family has dropout, in the encoder and in the heads.
+
+    Raises:
+        ArgumentError: `rate` is not a number from 0 to less than 1.
+    """
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
+        raise ArgumentError(f"dropout is {rate!r:.60}, expected a number from 0 to less than 1")
+    for module in network.modules():
+        if isinstance(module, Dropout) and module.rate is not None:
+            module.rate = float(rate)
