@@ -21,10 +21,12 @@ class Lines:
     Args:
         name: What errors call the file. If it ends with `.gz`, the file is compressed with gzip.
         file: To be read.
+        numbered: Whether errors also say in which line, counted from 1.
     """
 
-    def __init__(self, name: str, file: BinaryIO) -> None:
+    def __init__(self, name: str, file: BinaryIO, *, numbered: bool = False) -> None:
         self.name = name
+        self._line = 0 if numbered else None
         self._offset = 0  # in the text
         self._counted = _Counted(file) if is_compressed(name) else None
         self._raw: Iterable[bytes] = file if self._counted is None else _decompressed(self._counted)
@@ -38,24 +40,30 @@ class Lines:
         try:
             for raw in self._raw:
                 start, self._offset = self._offset, self._offset + len(raw)
+                if self._line is not None:
+                    self._line += 1
                 if start == 0:
                     raw, start = raw.removeprefix(_BOM), start + len(_BOM) * raw.startswith(_BOM)
                 yield self._decode(raw, start)
         except OSError as problem:
             raise InputError(f"{self.name}: cannot be read ({problem.strerror or problem})") from None
 
+    @property
+    def _place(self) -> str:
+        return self.name if self._line is None else f"{self.name}, line {self._line}"
+
     def _decode(self, raw: bytes, start: int) -> str:
         nul = raw.find(b"\0")
         if nul >= 0:
             raise InputError(
-                f"{self.name}: a zero byte at offset {start + nul}: binary, or UTF-16; expected UTF-8 text",
+                f"{self._place}: a zero byte at offset {start + nul}: binary, or UTF-16; expected UTF-8 text",
                 hint="convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8",
             )
         try:
             return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as problem:
             raise InputError(
-                f"{self.name}: byte 0x{raw[problem.start]:02x} at offset {start + problem.start} is not UTF-8",
+                f"{self._place}: byte 0x{raw[problem.start]:02x} at offset {start + problem.start} is not UTF-8",
                 hint="convert Latin-1 to UTF-8 with: iconv -f ISO-8859-1 -t UTF-8",
             ) from None
 

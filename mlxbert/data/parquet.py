@@ -1,4 +1,4 @@
-"""Columns of strings in .parquet files, read with pyarrow."""
+"""Columns of .parquet files, read with pyarrow."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,8 @@ class ParquetRows:
     Args:
         name: What errors call the file.
         file: To be read; not a pipe.
-        columns: The names of the columns, in the order of the values.
+        columns: The names of the columns, in the order of the values, which must be strings. `None` reads all columns,
+            of any types, as Python values; a null is `None`.
         size: Bytes of the file.
 
     Raises:
@@ -23,7 +24,7 @@ class ParquetRows:
         InputError: The file is a pipe or damaged, or a column is missing or of another type.
     """
 
-    def __init__(self, name: str, file: BinaryIO, columns: Sequence[str], size: int | None) -> None:
+    def __init__(self, name: str, file: BinaryIO, columns: Sequence[str] | None, size: int | None) -> None:
         try:
             import pyarrow.parquet as pq
         except ImportError:
@@ -35,22 +36,24 @@ class ParquetRows:
             raise InputError(
                 f"{name}: is a pipe, and a .parquet file cannot be read from one", hint="give the file itself"
             )
-        self.name, self._columns, self._size, self._rows = name, list(columns), size or 0, 0
+        self.name, self._size, self._rows, self._strings = name, size or 0, 0, columns is not None
         with _arrow_errors(name):
             # Buffered in advance, the columns of the whole file would be in memory.
             self._file = pq.ParquetFile(file, pre_buffer=False)
-            self._check(self._file.schema_arrow)
+            schema = self._file.schema_arrow
+            self.columns = list(schema.names if columns is None else columns)
+            self._check(schema)
 
     def _check(self, schema: Any) -> None:
-        for column in self._columns:
+        for column in self.columns:
             count = schema.names.count(column)
             if count != 1:
                 raise InputError(
                     f"{self.name}: {'two columns' if count else 'no column'} {column!r}, the file has: "
                     f"{', '.join(schema.names)}",
-                    hint="choose the column with names=",
+                    hint="choose the column with names=" if self._strings else None,
                 )
-            if not _is_text(schema.field(column).type):
+            if self._strings and not _is_text(schema.field(column).type):
                 raise InputError(
                     f"{self.name}: column {column!r} has the type {schema.field(column).type}, expected strings",
                     hint="choose the column with names=",
@@ -61,24 +64,23 @@ class ParquetRows:
         """The bytes that correspond to the share of rows read so far."""
         return self._size * self._rows // max(self._file.metadata.num_rows, 1)
 
-    def __iter__(self) -> Iterator[tuple[str, ...] | InputError]:
+    def __iter__(self) -> Iterator[tuple[Any, ...] | InputError]:
         with _arrow_errors(self.name):
-            for batch in self._file.iter_batches(batch_size=_ROWS, columns=self._columns):
-                columns = [_raw(batch.column(batch.schema.get_field_index(name))) for name in self._columns]
+            for batch in self._file.iter_batches(batch_size=_ROWS, columns=self.columns):
+                columns = [_values(batch.column(batch.schema.get_field_index(name))) for name in self.columns]
                 for row in zip(*columns, strict=True):
                     self._rows += 1
-                    yield self._decode(row)
+                    yield self._check_row(row)
 
-    def _decode(self, row: tuple[bytes | None, ...]) -> tuple[str, ...] | InputError:
-        values = []
-        for column, raw in zip(self._columns, row, strict=True):
-            if raw is None:
+    def _check_row(self, row: tuple[Any, ...]) -> tuple[Any, ...] | InputError:
+        for column, value in zip(self.columns, row, strict=True):
+            if isinstance(value, UnicodeDecodeError):
+                return InputError(f"column {column!r}: byte 0x{value.object[value.start]:02x} is not UTF-8")
+            if isinstance(value, Exception):
+                return InputError(f"column {column!r}: {value}")
+            if value is None and self._strings:
                 return InputError(f"column {column!r} is null, expected a string")
-            try:
-                values.append(raw.decode("utf-8"))
-            except UnicodeDecodeError as problem:
-                return InputError(f"column {column!r}: byte 0x{raw[problem.start]:02x} is not UTF-8")
-        return tuple(values)
+        return row
 
 
 def _is_text(kind: Any) -> bool:
@@ -89,13 +91,19 @@ def _is_text(kind: Any) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-def _raw(column: Any) -> list[bytes | None]:
-    """The values as bytes: pyarrow does not check that strings are UTF-8."""
-    import pyarrow as pa
+def _values(column: Any) -> list[Any]:
+    """The values; errors in place of strings that are not UTF-8, and of times that Python cannot hold."""
+    try:
+        return column.to_pylist()
+    except (ValueError, OverflowError):
+        return [_value(item) for item in column]
 
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column.cast(pa.large_binary()).to_pylist()
+
+def _value(item: Any) -> Any:
+    try:
+        return item.as_py()
+    except (ValueError, OverflowError) as problem:
+        return problem
 
 
 @contextmanager

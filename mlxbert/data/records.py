@@ -5,11 +5,9 @@ need pyarrow. A record that cannot be used becomes an `InputError` in its place.
 rows of .csv and .tsv files are not records.
 """
 
-import csv
-import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any, BinaryIO, Generic, TypeVar, overload
 
 from mlxbert.data.lines import Lines, is_compressed
 from mlxbert.data.parquet import ParquetRows
+from mlxbert.data.parse import json_type, read_objects, read_table, separator_hint
 from mlxbert.errors import ArgumentError, InputError
 
 T_co = TypeVar("T_co", covariant=True)
@@ -114,7 +113,7 @@ def read_records(
     """
     given = (names,) if isinstance(names, str) else tuple(names)
     called = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
-    found = find_format(called) if format is None else _check_format(format)
+    found = find_format(called) if format is None else check_format(format)
     if not given:
         raise ArgumentError("names is empty, expected fields or columns")
     if found is Format.txt and len(given) > 1:
@@ -122,8 +121,8 @@ def read_records(
             f"{called}: a .txt file has one text per line, expected {' and '.join(given)}",
             hint="use .jsonl, .csv, .tsv or .parquet",
         )
-    file, path = _open(source)
-    size = _size(file)
+    file, path = open_source(source)
+    size = size_of(file)
     reader: Lines | ParquetRows
     try:
         reader = ParquetRows(called, file, given, size) if found is Format.parquet else Lines(called, file)
@@ -155,15 +154,24 @@ def find_format(name: str) -> Format:
     return _ENDINGS[ending]
 
 
-def _check_format(format: Format | str) -> Format:
+def check_format(format: Format | str) -> Format:
+    """The format of this name.
+
+    Raises:
+        ArgumentError: There is none.
+    """
     try:
         return Format(format)
     except ValueError:
         raise ArgumentError(f"format is {format!r}, expected one of {', '.join(Format)}") from None
 
 
-def _open(source: str | Path | BinaryIO) -> tuple[BinaryIO, Path | None]:
-    """The open file, and its path if that is a regular file."""
+def open_source(source: str | Path | BinaryIO) -> tuple[BinaryIO, Path | None]:
+    """The open file, and its path if that is a regular file.
+
+    Raises:
+        InputError: It cannot be opened.
+    """
     if not isinstance(source, str | Path):
         return source, None
     try:
@@ -173,7 +181,8 @@ def _open(source: str | Path | BinaryIO) -> tuple[BinaryIO, Path | None]:
     return file, Path(source) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
 
 
-def _size(file: BinaryIO) -> int | None:
+def size_of(file: BinaryIO) -> int | None:
+    """Bytes of an open file; `None` if that is not known."""
     try:
         return os.fstat(file.fileno()).st_size or None
     except OSError:
@@ -191,17 +200,13 @@ def _records(reader: Lines | ParquetRows, names: _Values, format: Format) -> Ite
     if format is Format.txt:
         return ((line,) for line in reader)
     if format is Format.jsonl:
-        return (_from_json(line, names) for line in reader if line.strip())
+        return (_texts(record, names) for _, record in read_objects(reader))
     return _from_table(reader, names, format)
 
 
-def _from_json(line: str, names: _Values) -> _Values | InputError:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as problem:
-        return InputError(f"not valid JSON ({problem})")
-    if not isinstance(record, dict):
-        return InputError(f"expected a JSON object, found {_json_type(record)}")
+def _texts(record: dict[str, Any] | InputError, names: _Values) -> _Values | InputError:
+    if isinstance(record, InputError):
+        return record
     for name in names:
         if name not in record:
             return InputError(
@@ -209,49 +214,22 @@ def _from_json(line: str, names: _Values) -> _Values | InputError:
                 hint="choose the field with names=",
             )
         if not isinstance(record[name], str):
-            return InputError(f"field {name!r} is {_json_type(record[name])}, expected a string")
+            return InputError(f"field {name!r} is {json_type(record[name])}, expected a string")
     return tuple(record[name] for name in names)
 
 
-def _json_type(value: object) -> str:
-    types = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
-    return types.get(type(value), "an object")
-
-
 def _from_table(lines: Lines, names: _Values, format: Format) -> Iterator[_Values | InputError]:
-    csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
-    text = (line + "\n" for line in lines)  # quoted fields may contain newlines
-    # Quotes are data in .tsv files (IANA text/tab-separated-values), and enclose fields in .csv files (RFC 4180).
-    is_csv = format is Format.csv
-    rows = csv.reader(text, strict=True) if is_csv else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
-    try:
-        header = next(rows, None)
-    except csv.Error as problem:
-        raise InputError(f"{lines.name}: the header is not valid {format.value} ({problem})") from None
+    header, rows = read_table(lines, format)
     places = [_find_column(lines.name, header, name) for name in names]
-    assert header is not None
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as problem:
-            yield InputError(f"not a line of {format.value} ({problem})")
-            continue
-        if row and len(row) != len(header):
-            yield InputError(f"{len(row)} columns, the header has {len(header)}")
-        elif row:
-            yield tuple(row[place] for place in places)
+    for _, row in rows:
+        yield row if isinstance(row, InputError) else tuple(row[place] for place in places)
 
 
-def _find_column(source: str, header: Sequence[str] | None, name: str) -> int:
-    if header is None:
-        raise InputError(f"{source}: empty, expected a header line")
+def _find_column(source: str, header: list[str], name: str) -> int:
     if header.count(name) != 1:
         found = "twice" if name in header else "not"
-        columns = ", ".join(header)
-        hint = "choose the column with names="
-        if len(header) == 1 and ";" in columns:
-            hint = "columns are separated by semicolons: save it with commas, or as .tsv"
-        raise InputError(f"{source}: column {name!r} is {found} in the header: {columns}", hint=hint)
+        raise InputError(
+            f"{source}: column {name!r} is {found} in the header: {', '.join(header)}",
+            hint=separator_hint(header) or "choose the column with names=",
+        )
     return header.index(name)

@@ -13,10 +13,10 @@ class SplitReport:
         name: `train`, `valid` or `test`.
         files: Where it comes from.
         examples: How many there are.
-        labels: Examples by label, the most frequent first; empty for numbers.
+        labels: Examples by label, the most frequent first, then by name; empty for numbers.
         range: Smallest, mean and largest of the numbers to predict; `None` for labels.
-        tokens: Median, 95th percentile and longest input, in tokens.
-        truncated: Inputs that are longer than the model takes, or than `max_length`.
+        tokens: Median, 95th percentile and longest input, in tokens, before truncation.
+        truncated: Inputs that are longer than `max_length`.
         duplicates: Examples whose text (and pair) stood earlier in the same part.
         conflicts: Duplicates with another label than the earlier one.
     """

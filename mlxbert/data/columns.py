@@ -1,0 +1,179 @@
+"""Which columns of the data hold the text, the second text and the label, guessed from names and types."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from mlxbert.data.rows import Row, Rows
+from mlxbert.errors import ArgumentError, InputError
+
+# Usual names in small letters, spaces and hyphens as underscores. A name of an earlier group wins over the later ones;
+# several of one group are ambiguous.
+_TEXT = (
+    "text",
+    "sentence review content question body comment tweet utterance query document message input article post "
+    "review_text review_body comment_text sentences texts",
+    "title headline description summary subject",
+)
+_PAIR = (
+    *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b")),
+    *(("text1", "text2"), ("sentence_a", "sentence_b"), ("sentence_1", "sentence_2"), ("text_1", "text_2")),
+    *(("s1", "s2"), ("query", "passage"), ("query", "document"), ("question", "passage"), ("question", "sentence")),
+    ("a", "b"),
+)
+_LABEL = (
+    "label",
+    "labels",
+    "class category target sentiment intent score rating y classes categories tags emotion emotions topic stars "
+    "polarity gold_label is_duplicate class_index class_label similarity similarity_score relatedness_score",
+)
+_NUMBERING = {"id", "idx", "index", "guid", "uid", "uuid", "row", "pair_id", "unnamed:_0", "__index_level_0__"}
+_SAMPLE = 1000  # rows that are looked at
+_LONG = 20  # mean length from which strings look like texts rather than labels, in characters
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that are read.
+
+    Attributes:
+        text: The text.
+        pair: The second text, `None` for single texts.
+        label: The label, `None` where labels are not read.
+        guessed: Which of these were guessed: `("text", "label")`.
+    """
+
+    text: str
+    pair: str | None
+    label: str | None
+    guessed: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, str]:
+        """The columns by what they hold."""
+        found = {"text": self.text, "pair": self.pair, "label": self.label}
+        return {role: column for role, column in found.items() if column is not None}
+
+
+def find_columns(
+    rows: Rows,
+    *,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    label_column: str | None = None,
+    labels: bool = True,
+) -> Columns:
+    """Finds what is not named: by usual names first, then by types, where only one column comes into question.
+
+    A second text is looked for if neither text is named.
+
+    Args:
+        rows: The data.
+        text_column: The column of the text.
+        pair_column: The column of the second text.
+        label_column: The column of the label.
+        labels: Whether there must be labels.
+
+    Raises:
+        ArgumentError: A column is not there, or is named for two purposes.
+        InputError: A column is not named and cannot be guessed.
+    """
+    given = {"text": text_column, "pair": pair_column, "label": label_column}
+    _check(given, rows.columns)
+    text, pair, label = text_column, pair_column, label_column
+    rest = [column for column in rows.columns if column not in given.values()]
+    if text is None and pair is None:
+        text, pair = _usual_pair(rest)
+    elif text is None:
+        text = _partner(rest, pair)
+    rest = [column for column in rest if column not in (text, pair)]
+    if text is None:
+        labelled = "" if label_column else " ".join(_LABEL)
+        texts = [column for column in rest if _plain(column) not in labelled.split()]
+        text = _usual(texts, _TEXT, "text", rows) or _by_type(texts, rows)
+        rest.remove(text)
+    if label is None and labels:
+        label = _usual(rest, _LABEL, "label", rows) or _last_one(rest, rows)
+    found = {"text": text, "pair": pair, "label": label}
+    guessed = tuple(role for role, column in found.items() if column is not None and given[role] is None)
+    return Columns(text, pair, label, guessed)
+
+
+def _check(given: dict[str, str | None], columns: Sequence[str]) -> None:
+    named = {role: column for role, column in given.items() if column is not None}
+    for role, column in named.items():
+        if column not in columns:
+            raise ArgumentError(
+                f"there is no column {column!r}, the data have: {', '.join(columns)}",
+                hint=f"choose the column with {role}_column=",
+            )
+    if len({*named.values()}) < len(named):
+        raise ArgumentError(f"one column is named for two purposes: {', '.join(named.values())}")
+
+
+def _plain(column: str) -> str:
+    return column.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def _by_name(columns: Sequence[str]) -> dict[str, str]:
+    return {_plain(column): column for column in columns}
+
+
+def _usual_pair(columns: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
+    names = _by_name(columns)
+    for first, second in _PAIR:
+        if first in names and second in names:
+            return names[first], names[second]
+    return None, None
+
+
+def _partner(columns: Sequence[str], pair: str | None) -> str | None:
+    """The usual first text of a second one."""
+    names = _by_name(columns)
+    return next((names[a] for a, b in _PAIR if pair is not None and b == _plain(pair) and a in names), None)
+
+
+def _usual(columns: Sequence[str], groups: Sequence[str], role: str, rows: Rows) -> str | None:
+    for group in groups:
+        found = [column for column in columns if _plain(column) in group.split()]
+        if len(found) > 1:
+            raise _unclear(role, rows, f"several columns may be the {role}: {', '.join(found)}")
+        if found:
+            return found[0]
+    return None
+
+
+def _by_type(columns: Sequence[str], rows: Rows) -> str:
+    """The only column of long strings, or else the only one of strings."""
+    sample = rows[:_SAMPLE]
+    lengths = {column: _length(column, sample) for column in columns if _plain(column) not in _NUMBERING}
+    strings = {column: length for column, length in lengths.items() if length is not None}
+    long = [column for column, length in strings.items() if length >= _LONG] or [*strings]
+    if len(long) != 1:
+        said = f"several columns may be the text: {', '.join(long)}" if long else "no column has texts"
+        raise _unclear("text", rows, said)
+    return long[0]
+
+
+def _length(column: str, rows: Sequence[Row]) -> float | None:
+    """The mean length of the strings of a column; `None` if some are no strings, or all look like numbers."""
+    values = [value for row in rows if (value := row.values.get(column)) is not None]
+    if not values or not all(isinstance(value, str) for value in values):
+        return None
+    if all(value.strip().replace(".", "").lstrip("-").isdecimal() for value in values):
+        return None
+    return mean(map(len, values))
+
+
+def _last_one(columns: Sequence[str], rows: Rows) -> str:
+    columns = [column for column in columns if _plain(column) not in _NUMBERING]
+    if len(columns) != 1:
+        said = f"several columns may be the label: {', '.join(columns)}" if columns else "there is no column of labels"
+        raise _unclear("label", rows, said)
+    return columns[0]
+
+
+def _unclear(role: str, rows: Rows, said: str) -> InputError:
+    return InputError(
+        f"{', '.join(rows.files)}: {said}; the data have: {', '.join(rows.columns)}",
+        hint=f"choose the column with {role}_column=",
+    )

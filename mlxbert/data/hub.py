@@ -1,0 +1,56 @@
+"""Data sets of the Hugging Face hub, read with the package `datasets`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mlxbert.errors import ArgumentError, HubError, MlxbertError
+
+HUB = "hub:"
+
+
+def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
+    """A split of a data set; it is downloaded unless it is cached.
+
+    Args:
+        name: `hub:NAME`, `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT`, where CONFIG may be empty. The split is `train`
+            unless another one is named.
+
+    Raises:
+        ArgumentError: The name has another form.
+        MlxbertError: `datasets` is not installed.
+        HubError: The data set cannot be had.
+    """
+    repository, *rest = name.removeprefix(HUB).split(":")
+    if not repository or len(rest) > 2:
+        raise ArgumentError(f"{name}: expected hub:NAME, hub:NAME:CONFIG or hub:NAME:CONFIG:SPLIT")
+    config, split = (*rest, "", "")[:2]
+    try:
+        import datasets
+    except ImportError:
+        raise MlxbertError(
+            f"{name}: data sets of the hub are read with the package datasets, which is not installed",
+            hint='pip install "mlxbert[datasets]"',
+        ) from None
+    try:
+        return datasets.load_dataset(repository, config or None, split=split or "train")
+    except Exception as problem:  # its errors have no base class
+        said = str(problem).partition("\n")[0] or type(problem).__name__
+        raise HubError(f"{name}: the data set cannot be had ({said})") from None
+
+
+def class_names(data: object) -> dict[str, list[str]]:
+    """The names of classes by column, where a data set stores numbers of classes; of lists of them, too."""
+    features = getattr(data, "features", None)
+    if not isinstance(features, Mapping):
+        return {}
+    inner: dict[str, Any] = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
+    return {column: list(feature.names) for column, feature in inner.items() if hasattr(feature, "names")}
+
+
+def name_classes(value: Any, names: Sequence[str]) -> Any:
+    """A number of a class, or a list of them, as names; `None` for -1, which stands for a label that is not known."""
+    if isinstance(value, list):
+        return [name_classes(item, names) for item in value]
+    if isinstance(value, int):
+        return names[value] if 0 <= value < len(names) else None
+    return value

@@ -1,0 +1,62 @@
+"""A folder that has a folder of .txt files for each label."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlxbert.data.lines import Lines
+from mlxbert.errors import InputError
+
+_LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
+
+
+class LabelFolder:
+    """The texts of a folder and their labels, which are the names of the folders in it.
+
+    Files beside those folders, and hidden files, are left out.
+
+    Args:
+        path: The folder.
+        name: What errors call it.
+
+    Raises:
+        InputError: It cannot be read, has no folders, or these hold anything but .txt files.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.name, self.done = name, 0
+        try:
+            labels = [entry for entry in _visible(path) if entry.is_dir()]
+            self._files = [(label.name, file) for label in labels for file in _visible(label)]
+            self.size = sum(file.stat().st_size for _, file in self._files)
+        except OSError as problem:
+            raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
+        if not labels:
+            raise InputError(f"{name}: a folder without folders in it, expected one for each label", hint=_LAYOUT)
+        for _, file in self._files:
+            if file.suffix.lower() != ".txt" or not file.is_file():
+                raise InputError(f"{file}: expected only .txt files in the folder of a label", hint=_LAYOUT)
+        self._hash = hashlib.sha256()
+
+    def __iter__(self) -> Iterator[tuple[str, str, str]]:
+        """The text, the label and the path of each file; the files are sorted."""
+        for label, path in self._files:
+            try:
+                with path.open("rb") as file:
+                    lines = Lines(str(path), file, numbered=True)
+                    text = "\n".join(lines)
+            except OSError as problem:
+                raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
+            self.done += lines.done
+            for part in (label, path.name, text):
+                self._hash.update(part.encode("utf-8", "surrogateescape") + b"\0")
+            yield text, label, str(path)
+
+    def sha256(self) -> str:
+        """A hash of the labels, names and texts that were read, in hexadecimal digits."""
+        return self._hash.hexdigest()
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted((Path(entry) for entry in os.scandir(folder) if not entry.name.startswith(".")), key=lambda p: p.name)

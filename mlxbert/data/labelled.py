@@ -1,0 +1,200 @@
+"""Labelled texts from rows: classes, sets of classes, or numbers, all checked."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlxbert.data.columns import Columns
+from mlxbert.data.parse import json_type
+from mlxbert.data.rows import Row
+from mlxbert.errors import ArgumentError, InputError
+
+KINDS = ("class", "classes", "number")
+_SEPARATORS = (",", ";", "|")
+_WHOLE = re.compile(r"(-?\d+)(\.0*)?")
+Label = str | tuple[str, ...] | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A text, or two, with what a model should say about them.
+
+    Attributes:
+        text: The text.
+        pair: The second text.
+        label: A class, several classes, a number, or `None` where labels are not read.
+        place: Where the record begins: `train.csv, line 17`.
+    """
+
+    text: str
+    pair: str | None
+    label: Label
+    place: str
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """What makes two examples the same input."""
+        return self.text, self.pair
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes; none for a number."""
+        if isinstance(self.label, str):
+            return (self.label,)
+        return self.label if isinstance(self.label, tuple) else ()
+
+
+def read_labelled(rows: Iterable[Row], columns: Columns, kind: str) -> list[Labelled]:
+    """The texts and labels of rows.
+
+    Names of classes are strings without the whitespace around them. A number is a name, too, and a whole one is the
+    same however it is stored (`1`, `1.0`, `"1"` are "1"); strings that write the same whole number in two ways ("1" and
+    "1.0") are refused, as they might be two classes. `true` and `false` keep these names.
+
+    Args:
+        rows: The rows.
+        columns: What is read from which column.
+        kind: What labels are: `class`; `classes`: a list, or a string with commas between the names (with `;` or `|`
+            if no comma is found anywhere), which may be empty; `number`.
+
+    Raises:
+        ArgumentError: The kind is unknown.
+        InputError: A text or a label is missing, empty, or of the wrong type; the message begins with the place of the
+            first such row, and counts the others.
+    """
+    if kind not in KINDS:
+        raise ArgumentError(f"kind is {kind!r}, expected one of {', '.join(KINDS)}")
+    rows = rows if isinstance(rows, Sequence) else list(rows)
+    read = _reader(rows, columns.label, kind) if columns.label is not None else None
+    found: list[Labelled] = []
+    problems: list[InputError] = []
+    for row in rows:
+        try:
+            text = _text(row.values, columns.text)
+            pair = None if columns.pair is None else _text(row.values, columns.pair)
+            label = None if read is None or columns.label is None else read(_get(row.values, columns.label))
+            found.append(Labelled(text, pair, label, row.place))
+        except InputError as problem:
+            problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
+    if problems:
+        raise _first(problems)
+    return found
+
+
+def _first(problems: Sequence[InputError]) -> InputError:
+    first, others = problems[0], len(problems) - 1
+    if not others:
+        return first
+    counted = "1 other record is" if others == 1 else f"{others} other records are"
+    return InputError(f"{first.message}; {counted} refused as well", hint=first.hint)
+
+
+def _get(values: Mapping[str, Any], column: str) -> Any:
+    if column not in values:
+        raise InputError(f"{column!r} is missing, the record has: {', '.join(values) or 'nothing'}")
+    return values[column]
+
+
+def _text(values: Mapping[str, Any], column: str) -> str:
+    text = _get(values, column)
+    if not isinstance(text, str):
+        raise InputError(f"{column!r} is {json_type(text)}, expected a text")
+    if not text or text.isspace():
+        raise InputError(f"{column!r} is empty, expected a text")
+    _check_letters(text, column)
+    return text
+
+
+def _check_letters(text: str, column: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{column!r} contains half of a surrogate pair, which is not a character") from None
+
+
+def _reader(rows: Sequence[Row], column: str, kind: str) -> Callable[[Any], Label]:
+    if kind == "number":
+        return lambda value: _number(_plain(value), column)
+    names: dict[str, str] = {}  # one string object per class, however many rows
+    numbers: dict[str, str] = {}
+
+    def name(value: Any) -> str:
+        found = _name(value, column)
+        if found not in names:
+            whole = _WHOLE.fullmatch(found)
+            same = found if whole is None else numbers.setdefault(whole[1], found)
+            if same != found:
+                raise InputError(
+                    f"{column!r} is {found!r}, and elsewhere {same!r}: one number, written in two ways",
+                    hint="write it in one way, or if they are two classes, give them names with letters",
+                )
+        return names.setdefault(found, found)
+
+    if kind == "class":
+        return lambda value: name(_plain(value))
+    separator = _separator(row.values.get(column) for row in rows)
+    return lambda value: tuple(dict.fromkeys(name(part) for part in _parts(_plain(value), column, separator)))
+
+
+def _plain(value: Any) -> Any:
+    """Scalars and arrays of NumPy as Python has them."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _name(value: Any, column: str) -> str:
+    """The name of a class."""
+    if isinstance(value, str):
+        found = value.strip()
+        if not found:
+            raise InputError(f"{column!r} is empty, expected a label")
+        _check_letters(found, column)
+        return found
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return str(int(value)) if value.is_integer() else repr(value)
+    said = str(value) if isinstance(value, float) else json_type(value)
+    raise InputError(f"{column!r} is {said}, expected a label")
+
+
+def _separator(values: Iterable[Any]) -> str:
+    seen = {mark for value in values if isinstance(value, str) for mark in _SEPARATORS if mark in value}
+    return next((mark for mark in _SEPARATORS if mark in seen), _SEPARATORS[0])
+
+
+def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
+    if isinstance(value, list | tuple):
+        return value
+    if not isinstance(value, str):
+        return [value]
+    value = value.strip()
+    if value.startswith("[") and value.endswith("]"):
+        try:
+            return list(json.loads(value))
+        except ValueError:
+            raise InputError(
+                f"{column!r} is {value!r:.60}, a list, but not one of JSON",
+                hint='write a list as ["a", "b"], or the labels with commas between them',
+            ) from None
+    return value.split(separator) if value else []
+
+
+def _number(value: Any, column: str) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or "_" in str(value):
+            raise ValueError
+        number = float(value)
+    except (ValueError, OverflowError):
+        said = repr(value)[:60] if isinstance(value, str | int) else json_type(value)
+        comma = isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value)
+        hint = "write decimals with a point: 3.5" if comma else None
+        raise InputError(f"{column!r} is {said}, expected a number", hint=hint) from None
+    if not math.isfinite(number):
+        raise InputError(f"{column!r} is {value}, expected a finite number")
+    return number

@@ -1,0 +1,77 @@
+"""What lines of text files say: JSON objects, and rows of tables, each with the line in which it begins."""
+
+import csv
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from mlxbert.data.lines import Lines
+from mlxbert.errors import InputError
+
+
+def read_objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any] | InputError]]:
+    """The object of each line that is not blank, or why there is none; lines are counted from 1."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield number, _object(line)
+
+
+def _object(line: str) -> dict[str, Any] | InputError:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as problem:
+        return InputError(f"not valid JSON ({problem})")
+    if not isinstance(record, dict):
+        return InputError(f"expected a JSON object, found {json_type(record)}")
+    return record
+
+
+def json_type(value: object) -> str:
+    """What JSON calls a value."""
+    types = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return types.get(type(value), "an object")
+
+
+def read_table(lines: Lines, format: str) -> tuple[list[str], Iterator[tuple[int, list[str] | InputError]]]:
+    """The header of a `csv` or `tsv`, and the rows below it, each with the line in which it begins, counted from 1.
+
+    Every row has as many values as the header. Empty rows are left out.
+
+    Raises:
+        InputError: There is no header.
+    """
+    csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
+    text = (line + "\n" for line in lines)  # quoted fields may contain newlines
+    # Quotes are data in .tsv files (IANA text/tab-separated-values), and enclose fields in .csv files (RFC 4180).
+    is_csv = format == "csv"
+    rows = csv.reader(text, strict=True) if is_csv else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    try:
+        header = next(rows, None)
+    except csv.Error as problem:
+        raise InputError(f"{lines.name}: the header is not valid {format} ({problem})") from None
+    if header is None:
+        raise InputError(f"{lines.name}: empty, expected a header line")
+    return header, _rows(rows, len(header), format)
+
+
+def _rows(rows: Any, columns: int, format: str) -> Iterator[tuple[int, list[str] | InputError]]:
+    while True:
+        start = rows.line_num + 1
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as problem:
+            yield start, InputError(f"not a line of {format} ({problem})")
+            continue
+        if row and len(row) != columns:
+            yield start, InputError(f"{len(row)} columns, the header has {columns}")
+        elif row:
+            yield start, row
+
+
+def separator_hint(header: list[str]) -> str | None:
+    """What to do about a header that is separated by something else than its format says."""
+    if len(header) == 1 and ";" in header[0]:
+        return "columns are separated by semicolons: save it with commas, or as .tsv"
+    return None

@@ -1,0 +1,242 @@
+"""Rows of labelled data: all fields of the records of files, folders, data sets and Python objects, in memory.
+
+What cannot be read ends the reading, with an error that says where: rows are for training, which should not start on
+half of the data.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast, overload
+
+from mlxbert.data.hub import HUB, class_names, name_classes, open_hub
+from mlxbert.data.label_folder import LabelFolder
+from mlxbert.data.lines import Lines
+from mlxbert.data.parquet import ParquetRows
+from mlxbert.data.parse import read_objects, read_table, separator_hint
+from mlxbert.data.records import Format, check_format, find_format, open_source, size_of
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.files import sha256
+
+STDIN = "-"
+Source = str | Path | BinaryIO | Iterable[str | Path] | Iterable[Mapping[str, Any]]
+Progress = Callable[[int, int | None], None]
+_REPORT = 1000  # rows between two calls of `on_progress`
+_KINDS = ".csv, .tsv, .jsonl or .parquet, or a folder with a folder of .txt files for each label"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record.
+
+    Attributes:
+        values: Its fields by name.
+        place: Where it begins: `train.csv, line 17`.
+    """
+
+    values: Mapping[str, Any]
+    place: str
+
+
+@dataclass(frozen=True)
+class Rows(Sequence[Row]):
+    """All rows of one or several sources, in order.
+
+    Attributes:
+        columns: The names of all fields.
+        files: Where the rows come from.
+        sha256: Hashes of what was read, by the names in `files`; pipes and iterators have none.
+        resumable: Whether another process would read the same.
+    """
+
+    columns: tuple[str, ...]
+    files: tuple[str, ...]
+    sha256: Mapping[str, str]
+    resumable: bool
+    _rows: Sequence[Row] = field(repr=False)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        return self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A source that is about to be read; the attributes are those of `Rows`, `size` and `done` count bytes."""
+
+    name: str
+    rows: Iterator[Row]
+    sha256: Callable[[], str | None]
+    size: int | None = None
+    done: Callable[[], int] = lambda: 0
+
+
+def read_rows(source: Source, *, format: Format | str | None = None, on_progress: Progress | None = None) -> Rows:
+    """Reads records with all their fields.
+
+    Args:
+        source: A path, or several: .csv, .tsv, .jsonl (also with .gz), .parquet, or a folder that has a folder of .txt
+            files for each label. `hub:NAME`, `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a data set of the
+            Hugging Face hub (its split `train` where none is named). `-` is stdin, or give a file opened in binary
+            mode; both are .jsonl unless `format` says otherwise. Or any iterable of mappings.
+        format: How files store records; by default their endings say so.
+        on_progress: Called now and then with the bytes read so far and their total, `None` if that is not known.
+
+    Raises:
+        ArgumentError: The source is none of these, or the format is unknown.
+        InputError: It cannot be read, has no records, or a record is damaged; then the message begins with its place.
+        HubError: The data set cannot be had.
+        MlxbertError: A package that is needed is not installed.
+    """
+    opened = _open_all(source, format)
+    total = None if any(part.size is None for part in opened) else sum(part.size or 0 for part in opened)
+    rows: list[Row] = []
+    columns: dict[str, None] = {}
+    hashes: dict[str, str | None] = {}
+    before = 0
+    for part in opened:
+        start = len(rows)
+        for row in part.rows:
+            rows.append(row)
+            if not row.values.keys() <= columns.keys():
+                columns.update(dict.fromkeys(row.values))
+            if on_progress is not None and len(rows) % _REPORT == 0:
+                on_progress(before + part.done(), total)
+        if len(rows) == start:
+            raise InputError(f"{part.name}: there are no records")
+        before += part.done()
+        hashes[part.name] = part.sha256()
+    if on_progress is not None:
+        on_progress(before, total)
+    known = {name: found for name, found in hashes.items() if found is not None}
+    return Rows(tuple(columns), tuple(hashes), known, len(known) == len(hashes), rows)
+
+
+def _open_all(source: Source, format: Format | str | None) -> list[_Opened]:
+    if isinstance(source, str | Path) or hasattr(source, "read"):
+        return [_open(cast("str | Path | BinaryIO", source), format)]
+    if isinstance(source, Mapping) or (hasattr(source, "to_dict") and not hasattr(source, "features")):
+        raise ArgumentError(
+            f"the data are a {type(source).__name__}, expected records: an iterable of mappings",
+            hint='a table of pandas becomes records with table.to_dict("records")',
+        )
+    items = source if isinstance(source, Iterable) else None
+    if items is None:
+        raise ArgumentError(f"the data are a {type(source).__name__}, expected a path, paths or records")
+    if isinstance(items, Sequence) and items and isinstance(items[0], str | Path):
+        if len({str(path) for path in items}) < len(items):
+            raise ArgumentError(f"a file is named twice: {', '.join(map(str, items))}")
+        return [_open(cast("str | Path", path), format) for path in items]
+    return [_open_records("records", "record", cast("Iterable[Any]", items))]
+
+
+def _open(source: str | Path | BinaryIO, format: Format | str | None) -> _Opened:
+    if isinstance(source, str) and source.startswith(HUB):
+        return _open_records(source, f"{source}, row", open_hub(source))
+    if source == STDIN:
+        source = sys.stdin.buffer
+    if isinstance(source, str | Path):
+        if Path(source).is_dir():
+            folder = LabelFolder(Path(source), str(source))
+            rows = (Row({"text": text, "label": label}, place) for text, label, place in folder)
+            return _Opened(folder.name, rows, folder.sha256, folder.size, lambda: folder.done)
+        return _open_file(source, str(source), find_format(str(source)) if format is None else check_format(format))
+    if not hasattr(source, "read"):
+        raise ArgumentError(f"the data are a {type(source).__name__} among paths, expected a path")
+    name = "stdin" if source is sys.stdin.buffer else str(getattr(source, "name", "input"))
+    return _open_file(source, name, Format.jsonl if format is None else check_format(format))
+
+
+def _open_file(source: str | Path | BinaryIO, name: str, format: Format) -> _Opened:
+    if format is Format.txt:
+        raise ArgumentError(f"{name}: a .txt file has no columns and no labels, expected {_KINDS}")
+    file, path = open_source(source)
+    size = size_of(file)
+    reader: ParquetRows | Lines
+    try:
+        if format is Format.parquet:
+            reader = ParquetRows(name, file, None, size)
+            rows = _from_parquet(reader)
+        else:
+            reader = Lines(name, file, numbered=True)
+            rows = _from_objects(reader) if format is Format.jsonl else _from_table(reader, format)
+    except BaseException:
+        if file is not source:
+            file.close()
+        raise
+    if file is not source:
+        rows = _closing(file, rows)
+    return _Opened(name, rows, lambda: sha256(path) if path else None, size, lambda: reader.done)
+
+
+def _closing(file: BinaryIO, rows: Iterator[Row]) -> Iterator[Row]:
+    with file:
+        yield from rows
+
+
+def _from_objects(lines: Lines) -> Iterator[Row]:
+    for number, record in read_objects(lines):
+        place = f"{lines.name}, line {number}"
+        if isinstance(record, InputError):
+            hint = "each line is one JSON object; a list of objects becomes lines with: jq -c '.[]'"
+            raise InputError(f"{place}: {record.message}", hint=hint)
+        yield Row(record, place)
+
+
+def _from_table(lines: Lines, format: Format) -> Iterator[Row]:
+    header, rows = read_table(lines, format)
+    named = [name for name in header if name]  # the index that pandas writes has no name, nor has a trailing comma
+    twice = next((name for name in named if named.count(name) > 1), None)
+    if twice is not None or len(named) < 1:
+        found = "no column has a name" if twice is None else f"column {twice!r} is there twice"
+        raise InputError(f"{lines.name}, line 1: {found} in the header: {', '.join(header)}")
+    if (hint := separator_hint(header)) is not None:
+        raise InputError(f"{lines.name}, line 1: there is only one column, {header[0]!r}", hint=hint)
+    for number, row in rows:
+        place = f"{lines.name}, line {number}"
+        if isinstance(row, InputError):
+            raise InputError(f"{place}: {row.message}")
+        values = dict(zip(header, row, strict=True))
+        values.pop("", None)
+        yield Row(values, place)
+
+
+def _from_parquet(reader: ParquetRows) -> Iterator[Row]:
+    for number, row in enumerate(reader, 1):
+        place = f"{reader.name}, row {number}"
+        if isinstance(row, InputError):
+            raise InputError(f"{place}: {row.message}")
+        yield Row(dict(zip(reader.columns, row, strict=True)), place)
+
+
+def _open_records(name: str, called: str, items: Iterable[Any]) -> _Opened:
+    digest = hashlib.sha256()
+    again = hasattr(items, "__len__")  # an iterator is used up
+    classes = class_names(items)
+
+    def rows() -> Iterator[Row]:
+        for number, item in enumerate(items, 1):
+            place = f"{called} {number}"
+            if not isinstance(item, Mapping) or not all(isinstance(key, str) for key in item):
+                raise InputError(f"{place}: {item!r:.60} is not a mapping of names to values")
+            if classes:
+                item = {**item, **{key: name_classes(item[key], names) for key, names in classes.items()}}
+            if again:
+                digest.update(json.dumps(dict(item), sort_keys=True, default=str).encode() + b"\n")
+            yield Row(item, place)
+
+    return _Opened(name, rows(), lambda: digest.hexdigest() if again else None)
