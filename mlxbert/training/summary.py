@@ -1,8 +1,36 @@
 """How good a model is on labelled data, and beside simple baselines."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
+
+# The metrics of each task, and whether more is better. The first one is the main one, which chooses the best model.
+METRICS: Mapping[str, Mapping[str, bool]] = MappingProxyType(
+    {
+        "classify": {
+            "accuracy": True,
+            "macro_f1": True,
+            "weighted_f1": True,
+            "macro_precision": True,
+            "macro_recall": True,
+            "matthews": True,
+            "log_loss": False,
+        },
+        "multilabel": {
+            "macro_f1": True,
+            "micro_f1": True,
+            "weighted_f1": True,
+            "micro_precision": True,
+            "micro_recall": True,
+            "subset_accuracy": True,
+            "log_loss": False,
+        },
+        "regress": {"spearman": True, "pearson": True, "mse": False, "mae": False, "r2": True},
+    }
+)
+_LARGE = 0.7  # a share of one class from which on accuracy misleads; CoLA, reported by Matthews for this, has 0.704
+_MARGIN = 0.05  # how far below the mean F1 a label stands out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +51,10 @@ class Mistake:
     Attributes:
         text: The text.
         pair: The second text, if there are two.
-        expected: The label or labels (joined by commas), or the number.
-        predicted: Those that the model gives.
-        score: How sure it was of its answer, 0 to 1; the distance, for numbers.
+        expected: The label; the labels, joined by commas, empty for none; or the number.
+        predicted: What the model gives, in the same form.
+        score: How sure it was, 0 to 1: the probability of the label it predicts; where there may be several, how sure
+            it was that a label is there, or is not, where it was most wrong. The distance, for numbers.
         place: Where it stands: `test.csv, line 17`.
     """
 
@@ -46,14 +75,14 @@ class Evaluation:
         model: The model.
         data: The files.
         examples: How many.
-        metric: The name of the main metric.
+        metric: The name of the main metric, one of `METRICS`.
         score: Its value.
-        interval: 95 % of it, from a bootstrap over the examples.
+        interval: 95 % of it, from a bootstrap over the examples; of accuracy, Wilson's interval.
         metrics: All metrics by name.
         labels: Scores of every label; empty for numbers.
         confusion: Rows are expected labels, columns predicted ones, in the order of `labels`; `None` where an example
             may have several labels, or numbers are predicted.
-        mistakes: The worst ones first.
+        mistakes: Those that the model was surest about, or the largest distances; ten at most, the worst first.
         truncated: Inputs that were truncated.
     """
 
@@ -96,3 +125,62 @@ class Summary:
     weakest: str | None
     deviation: float | None
     command: str
+
+
+def weakest(evaluation: Evaluation) -> str | None:
+    """What a model is worst at, in a sentence, or `None` if nothing stands out.
+
+    Labels: the one with the lowest F1, if that is clearly below their mean. Numbers: the largest distance.
+    """
+    if evaluation.task == "regress":
+        return _farthest(evaluation)
+    known = [number for number, label in enumerate(evaluation.labels) if label.support]
+    if len(known) < 2:
+        return None
+    worst = min(known, key=lambda number: evaluation.labels[number].f1)
+    label = evaluation.labels[worst]
+    mean = sum(evaluation.labels[number].f1 for number in known) / len(known)
+    if label.f1 > mean - _MARGIN:
+        return None
+    examples = "1 example" if label.support == 1 else f"{label.support} examples"
+    matrix = evaluation.confusion or ()
+    if label.recall <= label.precision:
+        taken = _most(evaluation, matrix[worst] if matrix else (), worst, ", most often taken for {}")
+        return f"{label.label}: recall {label.recall:.2f} on {examples}{taken}"
+    taken = _most(evaluation, [row[worst] for row in matrix], worst, ", most often in place of {}")
+    return f"{label.label}: precision {label.precision:.2f} ({examples} in all){taken}"
+
+
+def _most(evaluation: Evaluation, counts: Sequence[int], label: int, sentence: str) -> str:
+    """A sentence with the other label that counts most; empty where none counts."""
+    others = {other: count for other, count in enumerate(counts) if other != label and count}
+    return sentence.format(evaluation.labels[max(others, key=others.__getitem__)].label) if others else ""
+
+
+def _farthest(evaluation: Evaluation) -> str | None:
+    if not evaluation.mistakes:
+        return None
+    worst = evaluation.mistakes[0]
+    return (
+        f"off by {worst.score:.3g} at most: {worst.expected} is predicted as {worst.predicted} ({worst.place}); "
+        f"by {evaluation.metrics['mae']:.3g} on average"
+    )
+
+
+def imbalance(counts: Mapping[str, int]) -> str | None:
+    """Why accuracy misleads, in a sentence, where one class has most of the examples; else `None`.
+
+    Args:
+        counts: Examples by class.
+    """
+    examples = sum(counts.values())
+    if len(counts) < 2 or not examples:
+        return None
+    largest = max(counts, key=counts.__getitem__)
+    share = counts[largest] / examples
+    if share < _LARGE:
+        return None
+    return (
+        f"{share:.0%} of the examples are {largest}: always saying so has an accuracy of {share:.2f}; "
+        "macro_f1 counts every class alike"
+    )

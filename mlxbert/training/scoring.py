@@ -1,0 +1,271 @@
+"""Predictions on labelled records to an `Evaluation`.
+
+Shapes: N examples, C labels.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NotRequired, Protocol, TypedDict, Unpack
+
+import numpy as np
+
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.training.intervals import classify_interval, multilabel_interval, regress_interval
+from mlxbert.training.metrics import (
+    MIDDLE,
+    Bools,
+    Counts,
+    Floats,
+    Ints,
+    Numbers,
+    above,
+    classify_metrics,
+    confusion_matrix,
+    multilabel_metrics,
+    regress_metrics,
+)
+from mlxbert.training.summary import METRICS, Evaluation, LabelScore, Mistake
+
+MISTAKES = 10  # shown
+
+
+class Labelled(Protocol):
+    """A text, or two, with what should be predicted: a label, labels or a number; and where it stands."""
+
+    @property
+    def text(self) -> str: ...  # noqa: D102
+    @property
+    def pair(self) -> str | None: ...  # noqa: D102
+    @property
+    def label(self) -> Any: ...  # noqa: D102
+    @property
+    def place(self) -> str: ...  # noqa: D102
+
+
+class About(TypedDict):
+    """What an `Evaluation` says besides scores; see there."""
+
+    model: str
+    data: tuple[str, ...]
+    truncated: NotRequired[int]
+
+
+def classification(
+    records: Sequence[Labelled],
+    names: Sequence[str],
+    probabilities: Numbers,
+    *,
+    metric: str = "accuracy",
+    **about: Unpack[About],
+) -> Evaluation:
+    """The evaluation of one label per example.
+
+    Args:
+        records: N records, each with the name of a label.
+        names: The C labels.
+        probabilities: Of every label, (N, C).
+        metric: The main metric, one of `METRICS["classify"]`.
+        **about: What else the evaluation says.
+
+    Raises:
+        ArgumentError: The metric is none of this task, or shapes do not fit.
+        InputError: There is no record, or one has an unknown label.
+        MlxbertError: A probability is not finite.
+    """
+    _check("classify", metric, records, probabilities, (len(records), len(names)))
+    expected = label_numbers(records, names)
+    predicted = probabilities.argmax(1)
+    confusion = confusion_matrix(expected, predicted, len(names))
+    scores = classify_metrics(expected, probabilities)
+    sure = probabilities.max(1)
+    worst = _worst(sure, expected != predicted)
+    return Evaluation(
+        task="classify",
+        examples=len(records),
+        metric=metric,
+        score=scores[metric],
+        interval=classify_interval(metric, scores[metric], expected, predicted, probabilities),
+        metrics=scores,
+        labels=_label_scores(names, Counts(np.diag(confusion), confusion.sum(0), confusion.sum(1))),
+        confusion=tuple(map(tuple, confusion.tolist())),
+        mistakes=tuple(
+            _mistake(records[number], names[expected[number]], names[predicted[number]], sure[number])
+            for number in worst
+        ),
+        **about,
+    )
+
+
+def multilabel(
+    records: Sequence[Labelled],
+    names: Sequence[str],
+    probabilities: Numbers,
+    *,
+    thresholds: Sequence[float] | None = None,
+    metric: str = "macro_f1",
+    **about: Unpack[About],
+) -> Evaluation:
+    """The evaluation of any number of labels per example.
+
+    Args:
+        records: N records, each with names of labels.
+        names: The C labels.
+        probabilities: Of every label, (N, C).
+        thresholds: The probabilities from which on a label is predicted, (C,); 0.5 if left out.
+        metric: The main metric, one of `METRICS["multilabel"]`.
+        **about: What else the evaluation says.
+
+    Raises:
+        ArgumentError: The metric is none of this task, or shapes do not fit.
+        InputError: There is no record, or one has an unknown label.
+        MlxbertError: A probability is not finite.
+    """
+    _check("multilabel", metric, records, probabilities, (len(records), len(names)))
+    thresholds = [MIDDLE] * len(names) if thresholds is None else thresholds
+    if len(thresholds) != len(names):
+        raise ArgumentError(f"there are {len(thresholds)} thresholds, expected one for each of {len(names)} labels")
+    expected = label_matrix(records, names)
+    predicted = above(probabilities, thresholds)
+    scores = multilabel_metrics(expected, probabilities, thresholds)
+    sure = np.where(predicted, probabilities, 1 - probabilities)
+    wrong = np.where(expected == predicted, 0, sure).max(1)
+    worst = _worst(wrong, (expected != predicted).any(1))
+    return Evaluation(
+        task="multilabel",
+        examples=len(records),
+        metric=metric,
+        score=scores[metric],
+        interval=multilabel_interval(metric, expected, predicted, probabilities),
+        metrics=scores,
+        labels=_label_scores(names, Counts.of_matrices(expected, predicted)),
+        mistakes=tuple(
+            _mistake(
+                records[number], _joined(names, expected[number]), _joined(names, predicted[number]), wrong[number]
+            )
+            for number in worst
+        ),
+        **about,
+    )
+
+
+def regression(
+    records: Sequence[Labelled], values: Numbers, *, metric: str = "spearman", **about: Unpack[About]
+) -> Evaluation:
+    """The evaluation of numbers.
+
+    Args:
+        records: N records, each with a number.
+        values: The predicted numbers, (N,).
+        metric: The main metric, one of `METRICS["regress"]`.
+        **about: What else the evaluation says.
+
+    Raises:
+        ArgumentError: The metric is none of this task, or shapes do not fit.
+        InputError: There is no record.
+        MlxbertError: A predicted number is not finite.
+    """
+    _check("regress", metric, records, values, (len(records),))
+    expected, predicted = numbers(records), values.astype(np.float64)
+    scores = regress_metrics(expected, predicted)
+    distance = np.abs(predicted - expected)
+    return Evaluation(
+        task="regress",
+        examples=len(records),
+        metric=metric,
+        score=scores[metric],
+        interval=regress_interval(metric, expected, predicted),
+        metrics=scores,
+        mistakes=tuple(
+            _mistake(records[number], f"{expected[number]:.4g}", f"{predicted[number]:.4g}", distance[number])
+            for number in _worst(distance, distance > 0)
+        ),
+        **about,
+    )
+
+
+def label_numbers(records: Sequence[Labelled], names: Sequence[str]) -> Ints:
+    """The number of each record's label, (N,).
+
+    Raises:
+        InputError: A record has an unknown label.
+    """
+    known = {name: number for number, name in enumerate(names)}
+    return np.array([_number(record, record.label, known) for record in records], np.int64)
+
+
+def label_matrix(records: Sequence[Labelled], names: Sequence[str]) -> Bools:
+    """Which labels each record has, (N, C).
+
+    Raises:
+        InputError: A record has an unknown label.
+    """
+    known = {name: number for number, name in enumerate(names)}
+    matrix = np.zeros((len(records), len(names)), np.bool_)
+    for row, record in zip(matrix, records, strict=True):
+        row[[_number(record, label, known) for label in record.label]] = True
+    return matrix
+
+
+def numbers(records: Sequence[Labelled]) -> Floats:
+    """The number of each record, (N,)."""
+    return np.array([record.label for record in records], np.float64)
+
+
+def _number(record: Labelled, label: str, known: dict[str, int]) -> int:
+    if label not in known:
+        raise InputError(
+            f"{record.place}: label is {label!r:.60}, the model has {', '.join(list(known)[:20])}",
+            hint="labels are compared as they are written, with capitals and spaces",
+        )
+    return known[label]
+
+
+def _check(task: str, metric: str, records: Sequence[Labelled], given: Numbers, shape: tuple[int, ...]) -> None:
+    check_metric(task, metric)
+    if not records:
+        raise InputError("there is no example to evaluate")
+    if given.shape != shape:
+        raise ArgumentError(f"predictions have the shape {given.shape}, expected {shape}")
+    if not np.isfinite(given).all():
+        raise MlxbertError(
+            "the model computed predictions that are not finite (NaN or infinite)",
+            hint="load it with dtype='float32'; weights that are not finite do this, too",
+        )
+
+
+def check_metric(task: str, metric: str) -> None:
+    """Refuses what is no metric of a task.
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    if metric not in METRICS[task]:
+        raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(METRICS[task])}")
+
+
+def _label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]:
+    columns = (counts.precision.tolist(), counts.recall.tolist(), counts.f1.tolist(), counts.expected.tolist())
+    return tuple(
+        LabelScore(label=name, precision=precision, recall=recall, f1=f1, support=int(support))
+        for name, precision, recall, f1, support in zip(names, *columns, strict=True)
+    )
+
+
+def _worst(badness: Numbers, wrong: Bools) -> list[int]:
+    """The numbers of the wrong examples with the largest values, the worst first."""
+    ranked = np.argsort(-badness, kind="stable")
+    return [int(number) for number in ranked[wrong[ranked]][:MISTAKES]]
+
+
+def _mistake(record: Labelled, expected: str, predicted: str, score: float) -> Mistake:
+    return Mistake(
+        text=record.text,
+        pair=record.pair,
+        expected=expected,
+        predicted=predicted,
+        score=float(score),
+        place=record.place,
+    )
+
+
+def _joined(names: Sequence[str], has: Bools) -> str:
+    return ", ".join(name for name, there in zip(names, has.tolist(), strict=True) if there)

@@ -1,0 +1,153 @@
+"""Metrics: numbers worked out by hand, and what is undefined elsewhere."""
+
+import math
+
+import numpy as np
+import pytest
+
+from mlxbert.training import metrics
+from mlxbert.training.metrics import Counts
+from mlxbert.training.summary import METRICS
+
+# Rows are expected, columns predicted: a 3 of 4 right, b 1 of 3, c never predicted, d does not occur.
+CONFUSION = np.array([[3, 1, 0, 0], [2, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
+
+
+def test_a_confusion_matrix_counts_pairs() -> None:
+    expected, predicted = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 0, 2])
+    assert metrics.confusion_matrix(expected, predicted, 3).tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 1]]
+
+
+def test_scores_of_labels() -> None:
+    counts = Counts.of_confusion(CONFUSION)
+    assert counts.precision == pytest.approx([3 / 6, 1 / 2, 0])
+    assert counts.recall == pytest.approx([3 / 4, 1 / 3, 0])
+    assert counts.f1 == pytest.approx([6 / 10, 2 / 5, 0])
+
+
+def test_metrics_of_a_confusion_matrix() -> None:
+    values = {name: metric(CONFUSION) for name, metric in metrics.OF_CONFUSION.items()}
+    assert values == pytest.approx(
+        {
+            "accuracy": 4 / 8,
+            "macro_f1": (0.6 + 0.4) / 3,  # c counts, d does not
+            "weighted_f1": (4 * 0.6 + 3 * 0.4) / 8,
+            "macro_precision": (1 / 2 + 1 / 2) / 3,
+            "macro_recall": (3 / 4 + 1 / 3) / 3,
+            # right·N - Σ expected·predicted, over the root of (N² - Σ expected²)(N² - Σ predicted²)
+            "matthews": (4 * 8 - (4 * 6 + 3 * 2)) / math.sqrt((64 - 26) * (64 - 40)),
+        }
+    )
+
+
+@pytest.mark.parametrize("confusion", [[[5, 0], [3, 0]], [[5, 3], [0, 0]], [[7, 0], [0, 0]]])
+def test_matthews_of_one_class_only_is_zero(confusion: list[list[int]]) -> None:
+    assert metrics.matthews(np.array(confusion)) == 0
+
+
+def test_matthews_of_the_reverse_is_minus_one() -> None:
+    assert metrics.matthews(np.array([[0, 5], [3, 0]])) == pytest.approx(-1)
+
+
+def test_metrics_of_one_label_per_example() -> None:
+    values = metrics.classify_metrics(np.array([0, 1, 1]), np.array([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]]))
+    assert values["accuracy"] == pytest.approx(2 / 3)  # the first of equal probabilities is predicted
+    eps = np.finfo(np.float64).eps
+    assert values["log_loss"] == pytest.approx(-(math.log(0.5) + math.log(0.75) + math.log(eps)) / 3)
+
+
+def test_metrics_of_several_labels_per_example() -> None:
+    expected = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], np.bool_)
+    probabilities = np.array([[0.9, 0.2, 0.1], [0.6, 0.5, 0.2], [0.4, 0.1, 0.3]], np.float32)
+    values = metrics.multilabel_metrics(expected, probabilities, [0.5, 0.5, 0.5])
+    loss = np.log([0.9, 0.2, 0.9, 0.6, 0.5, 0.8, 0.6, 0.9, 0.7])
+    assert values == pytest.approx(
+        {
+            "macro_f1": 1 / 3,  # 1, 0, and 0 for the label that does not occur
+            "micro_f1": 2 * 2 / (3 + 3),
+            "weighted_f1": 2 / 3,
+            "micro_precision": 2 / 3,
+            "micro_recall": 2 / 3,
+            "subset_accuracy": 1 / 3,
+            "log_loss": -loss.mean(),
+        },
+        rel=1e-6,
+    )
+
+
+def test_a_threshold_is_not_rounded_to_the_probabilities_dtype() -> None:
+    probability = np.float32(0.3)  # 0.300000012
+    above = metrics.above(np.array([[probability, probability]]), [float(probability), float(probability) + 1e-10])
+    assert above.tolist() == [[True, False]]
+
+
+def test_metrics_of_numbers() -> None:
+    expected, predicted = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 3.0, 8.0], np.float32)
+    values = metrics.regress_metrics(expected, predicted)
+    assert values == pytest.approx(
+        {
+            "spearman": 4.5 / math.sqrt(5 * 4.5),  # ranks 1 2 3 4 and 1 2.5 2.5 4
+            "pearson": 10.5 / math.sqrt(5 * 26.75),
+            "mse": (1 + 16) / 4,
+            "mae": 5 / 4,
+            "r2": 1 - 17 / 5,
+        }
+    )
+
+
+@pytest.mark.parametrize("constant", [0.1, 1e-30, 3e8])
+def test_correlations_of_what_is_constant_are_zero(constant: float) -> None:
+    same, other = np.full(7, constant, np.float32), np.arange(7.0)
+    for one, two in ((same, other), (other, same), (same, same)):
+        assert metrics.pearson(one, two) == metrics.spearman(one, two) == 0
+    assert metrics.pearson(np.array([1.0]), np.array([2.0])) == 0
+    assert metrics.r2(same, same) == 1
+    assert metrics.r2(same, other) == 0
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_correlations_know_no_scale(scale: float) -> None:
+    numbers = np.array([1.0, 2.0, 4.0])
+    assert metrics.pearson(numbers * scale, numbers) == pytest.approx(1)
+    assert metrics.spearman(numbers * scale, -numbers) == pytest.approx(-1)
+
+
+def test_equal_numbers_share_their_mean_rank() -> None:
+    assert metrics.ranks(metrics.order(np.array([5.0, 1.0, 5.0, 9.0]))).tolist() == [2.5, 1, 2.5, 4]
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected", "threshold"),
+    [
+        ([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1], 0.25),  # halfway between the neighbours
+        ([0.1, 0.2, 0.7, 0.9], [0, 0, 1, 1], 0.5),  # 0.5 is as good as 0.45
+        ([0.1, 0.2, 0.3], [0, 0, 0], 0.5),  # no reason for another
+        ([0.6, 0.8], [1, 1], 0.5),
+        ([0.1, 0.2], [1, 1], 0.05),  # all of them: halfway to 0
+        ([0.0, 0.0], [1, 0], 0.0),
+        ([0.3, 0.3, 0.1], [1, 0, 0], 0.2),  # equal probabilities stay together
+        ([0.9, 0.8, 0.7, 0.6], [1, 0, 0, 1], 0.5),  # F1 2/3 at 0.85, and 2/3 with all
+    ],
+)
+def test_thresholds(scores: list[float], expected: list[int], threshold: float) -> None:
+    tuned = metrics.tune_thresholds(np.array(scores)[:, None], np.array(expected, np.bool_)[:, None])
+    assert tuned == pytest.approx([threshold])
+
+
+def test_a_threshold_has_the_best_f1_there_is() -> None:
+    rng = np.random.default_rng(2)
+    scores = np.round(rng.random((40, 30)), 1).astype(np.float32)  # many ties
+    expected = rng.random((40, 30)) < 0.3
+
+    def f1(thresholds: list[float]) -> np.ndarray:
+        return Counts.of_matrices(expected, metrics.above(scores, thresholds)).f1
+
+    tuned = f1(metrics.tune_thresholds(scores, expected))
+    assert (tuned >= np.max([f1([each / 20 + 0.025] * 30) for each in range(20)], axis=0)).all()
+
+
+def test_the_metrics_that_can_be_chosen_are_those_that_are_computed() -> None:
+    one, several = np.array([0, 1]), np.eye(2)
+    assert set(METRICS["classify"]) == set(metrics.classify_metrics(one, several))
+    assert set(METRICS["multilabel"]) == set(metrics.multilabel_metrics(several > 0, several, [0.5, 0.5]))
+    assert set(METRICS["regress"]) == set(metrics.regress_metrics(one, one))
