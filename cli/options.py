@@ -47,7 +47,7 @@ class Window(StrEnum):
 
 
 class Overflow(StrEnum):
-    """What happens to a text too long for the model, where it becomes one vector."""
+    """What happens to a text too long for the model, where it becomes one vector or a few scores."""
 
     truncate = "truncate"
     window = "window"

@@ -170,7 +170,8 @@ class Transform:
     bias: bool = True
 
 
-PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+REGRESSION, SINGLE_LABEL, MULTI_LABEL = "regression", "single_label_classification", "multi_label_classification"
+PROBLEM_TYPES = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
 
 
 @dataclass(frozen=True)
@@ -181,14 +182,18 @@ class Labels:
         names: Their names, in the order of the outputs.
         problem_type: `regression`, `single_label_classification`, `multi_label_classification`, or `None` where the
             checkpoint does not name one.
+        thresholds: Of `multi_label_classification`: for each class the probability from which on it is chosen; `None`
+            for 0.5.
     """
 
     names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     problem_type: str | None = None
+    thresholds: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.names, list):
-            object.__setattr__(self, "names", tuple(self.names))
+        for field in ("names", "thresholds"):
+            if isinstance(value := getattr(self, field), list):
+                object.__setattr__(self, field, tuple(value))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -197,7 +202,8 @@ class Labels:
         """Refuses what a `config.json` cannot hold; files may have such labels, as long as nobody uses them.
 
         Raises:
-            ArgumentError: The names are not different strings, or the problem type is unknown.
+            ArgumentError: The names are not different strings, the problem type is unknown, or the thresholds do not
+                fit them.
         """
         if not isinstance(self.names, tuple) or not all(isinstance(name, str) for name in self.names):
             raise ArgumentError(f"names of labels are {self.names!r:.60}, expected a tuple of strings")
@@ -207,6 +213,20 @@ class Labels:
             raise ArgumentError(f"names of labels are {self.names!r:.60}, expected at least one, all different")
         if self.problem_type not in (None, *PROBLEM_TYPES):
             raise ArgumentError(f"problem_type is {self.problem_type!r}, expected one of {', '.join(PROBLEM_TYPES)}")
+        if problem := self.thresholds_problem():
+            raise ArgumentError(f"thresholds are {self.thresholds!r:.60}, expected {problem}")
+
+    def thresholds_problem(self) -> str | None:
+        """What is expected instead of the thresholds, if they cannot be used."""
+        given = self.thresholds
+        if given is None:
+            return None
+        if self.problem_type != MULTI_LABEL:
+            return f"none: problem_type is not {MULTI_LABEL!r}"
+        numbers = isinstance(given, tuple) and all(map(_is_probability, given))
+        if not numbers or len(given) != len(self.names):
+            return f"a number from 0 to 1 for each of the {len(self.names)} labels"
+        return None
 
     def encode(self, name: str) -> int:
         """The index of a class.
@@ -235,7 +255,12 @@ class Labels:
             "label2id": {name: index for index, name in enumerate(self.names)},
             "num_labels": None,  # the length of id2label
             "problem_type": self.problem_type,
+            "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],  # a key of mlxbert's own
         }
+
+
+def _is_probability(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 @dataclass(frozen=True, kw_only=True)
