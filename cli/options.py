@@ -164,6 +164,20 @@ class InputOptions:
 
 
 @dataclass(frozen=True)
+class PairInputOptions(InputOptions):
+    """Where texts or pairs of texts come from if they are not arguments."""
+
+    text_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column or field of the text, in any format.", rich_help_panel="Input"),
+    ] = None
+    pair_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column or field of the second text of a pair.", rich_help_panel="Input"),
+    ] = None
+
+
+@dataclass(frozen=True)
 class TalkOptions:
     """How much is printed on stderr."""
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mlxbert.config import Labels
     from mlxbert.errors import (
         ArgumentError,
         CheckpointError,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from mlxbert.folders.results import Conversion, Difference, Verification
     from mlxbert.folders.save import save
     from mlxbert.folders.verify import verify
+    from mlxbert.labels import Labels
     from mlxbert.model import Model, load, new_model
     from mlxbert.results import (
         Classification,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from mlxbert.text.batch import Usage
 
 _HOMES = {
-    "mlxbert.config": ("Labels",),
+    "mlxbert.labels": ("Labels",),
     "mlxbert.text.batch": ("Usage",),
     "mlxbert.folders.convert": ("convert",),
     "mlxbert.folders.inspect": ("inspect",),

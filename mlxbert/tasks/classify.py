@@ -9,9 +9,9 @@ Shapes: B batch, C outputs.
 from collections.abc import Sequence
 from typing import cast
 
-from mlxbert.config import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.device import mx
 from mlxbert.errors import InputError
+from mlxbert.labels import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities

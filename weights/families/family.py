@@ -5,18 +5,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlxbert.config import (
-    PROBLEM_TYPES,
     Absolute,
     Dropout,
     EncoderConfig,
     HeadConfig,
     HeadDropout,
     Initialization,
-    Labels,
     Positions,
     Transform,
 )
 from mlxbert.errors import ConfigError
+from mlxbert.labels import PROBLEM_TYPES, Labels
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.keymap import Table
