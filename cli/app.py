@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from mlxbert import __version__
+from mlxbert.cli.commands.classify import classify
 from mlxbert.cli.commands.convert import convert
 from mlxbert.cli.commands.doctor import doctor
 from mlxbert.cli.commands.embed import embed
@@ -39,7 +40,8 @@ app = typer.Typer(
 models = typer.Typer(help="Models on this machine and on the Hugging Face hub.", no_args_is_help=True)
 app.add_typer(models, name="models")
 
-for command in (fill_mask, embed, similarity, next_sentence, replaced, tokenize, inspect, convert, verify, doctor):
+_USING = (fill_mask, embed, similarity, classify, next_sentence, replaced, tokenize)
+for command in (*_USING, inspect, convert, verify, doctor):
     app.command(command.__name__.replace("_", "-"))(flatten(command, set_up_notes))
 for listed in (models_list, models_download, models_path, models_remove):
     models.command(listed.__name__.removeprefix("models_"))(flatten(listed, set_up_notes))

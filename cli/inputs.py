@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, overload
 
-from mlxbert.cli.options import InputOptions
+from mlxbert.cli.options import InputOptions, PairInputOptions
 from mlxbert.cli.views import console
 from mlxbert.data.records import Format, find_format, read_records
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
@@ -15,6 +15,14 @@ STDIN = "-"
 ARGUMENTS = "arguments"  # the name of an input that is not a file
 Pair = tuple[str, str]
 T_co = TypeVar("T_co", covariant=True)
+# The options that name what is read, and the formats that they go with.
+_TABLES = (Format.csv, Format.tsv, Format.parquet)
+_NAMING = {
+    "field": (Format.jsonl,),
+    "column": _TABLES,
+    "text_column": (Format.jsonl, *_TABLES),
+    "pair_column": (Format.jsonl, *_TABLES),
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pai
         arguments: Values given on the command line; they take precedence. With two names they are one record.
         options: The input options.
         names: What a record consists of: fields of a JSON line, columns of a table. A single one can be renamed with
-            `--field` or `--column`.
+            `--field`, `--column` or `--text-column`, and becomes a pair with `--pair-column`.
 
     Raises:
         ArgumentError: There is no input, or options contradict each other.
@@ -74,12 +82,28 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pai
     return _from_file(sys.stdin.buffer, options, names)
 
 
+def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> Source[str | Pair]:
+    """Texts; or pairs, of each text with `pair` or of two columns.
+
+    Raises:
+        ArgumentError: There is no input, or options contradict each other.
+        InputError: The file cannot be opened.
+    """
+    if pair is not None and options.pair_column is not None:
+        raise ArgumentError("there are both --pair and --pair-column", hint="give one of them")
+    opened: Source[Any] = open_input(arguments, options, "text")
+    if pair is None:
+        return opened
+    paired = (record if isinstance(record, InputError) else (record, pair) for record in opened.records)
+    return replace(opened, records=paired)
+
+
 def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> Source[Any]:
     if options.input is not None:
         raise ArgumentError("there are both arguments and --input", hint="give one of them")
-    for name in ("format", "field", "column"):
-        if getattr(options, name) is not None:
-            raise ArgumentError(f"there are arguments and --{name}, which goes with --input")
+    for name in ("format", *_NAMING):
+        if getattr(options, name, None) is not None:
+            raise ArgumentError(f"there are arguments and {_option(name)}, which goes with --input")
     for argument in filter(_is_input_file, arguments):
         console.say("hint", f"{argument} is taken as a text; --input {argument} reads the file")
     single = isinstance(names, str)
@@ -98,17 +122,13 @@ def _is_input_file(argument: str) -> bool:
 
 
 def _from_file(source: str | BinaryIO, options: InputOptions, names: str | Pair) -> Source[Any]:
-    format = options.format or _guess_format(source, options, names)
-    if options.field is not None and format is not Format.jsonl:
-        raise ArgumentError(f"--field goes with .jsonl, the input is {format.value}")
-    if options.column is not None and format not in (Format.csv, Format.tsv, Format.parquet):
-        raise ArgumentError(f"--column goes with .csv, .tsv and .parquet, the input is {format.value}")
-    renamed = options.field or options.column
-    if renamed is not None:
-        if not isinstance(names, str):
-            raise ArgumentError(f"this command reads {' and '.join(names)}, which cannot be renamed")
-        names = renamed
-    choose = None if isinstance(names, tuple) else "--field" if format is Format.jsonl else "--column"
+    given = {name: value for name in _NAMING if (value := getattr(options, name, None)) is not None}
+    format = options.format or _guess_format(source, given, names)
+    for name in given:
+        if format not in _NAMING[name]:
+            formats = ", ".join(f".{one.value}" for one in _NAMING[name])
+            raise ArgumentError(f"{_option(name)} goes with {formats}, the input is {format.value}")
+    names, choose = _names(given, names, format)
     try:
         found = read_records(source, names, format=format, name=None if isinstance(source, str) else "stdin")
     except MlxbertError as problem:
@@ -116,6 +136,27 @@ def _from_file(source: str | BinaryIO, options: InputOptions, names: str | Pair)
     records = _translated(iter(found), choose)
     read_as = (found.format.value, *found.names)
     return Source(found.name, found.path, read_as, records, found.size, lambda: found.done, "return", options.strict)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _names(given: dict[str, str], names: str | Pair, format: Format) -> tuple[str | Pair, str | None]:
+    """What records consist of if options say it, and the options that choose it; `None` where none can."""
+    if isinstance(names, tuple):
+        if given:
+            raise ArgumentError(f"this command reads {' and '.join(names)}, which cannot be renamed")
+        return names, None
+    of_text = [name for name in given if name != "pair_column"]
+    if len(of_text) > 1:
+        raise ArgumentError(f"there are both {' and '.join(map(_option, of_text))}", hint="give one of them")
+    text = given[of_text[0]] if of_text else names
+    if "pair_column" in given:
+        return (text, given["pair_column"]), "--text-column and --pair-column"
+    if "text_column" in given:
+        return text, "--text-column"
+    return text, "--field" if format is Format.jsonl else "--column"
 
 
 def _translated(records: Iterator[Any], choose: str | None) -> Iterator[Any]:
@@ -134,9 +175,9 @@ def _in_options(problem: MlxbertError, choose: str | None) -> MlxbertError:
     return problem
 
 
-def _guess_format(source: str | BinaryIO, options: InputOptions, names: str | Pair) -> Format:
+def _guess_format(source: str | BinaryIO, given: dict[str, str], names: str | Pair) -> Format:
     if isinstance(source, str):
         return find_format(source)
-    if options.field is not None or isinstance(names, tuple):
-        return Format.jsonl
-    return Format.csv if options.column is not None else Format.txt
+    if "column" in given:
+        return Format.csv
+    return Format.jsonl if given or isinstance(names, tuple) else Format.txt

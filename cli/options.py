@@ -47,7 +47,7 @@ class Window(StrEnum):
 
 
 class Overflow(StrEnum):
-    """What happens to a text too long for the model, where it becomes one vector."""
+    """What happens to a text too long for the model, where it becomes one vector or a few scores."""
 
     truncate = "truncate"
     window = "window"
@@ -161,6 +161,20 @@ class InputOptions:
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad record.", rich_help_panel="Input")] = (
         False
     )
+
+
+@dataclass(frozen=True)
+class PairInputOptions(InputOptions):
+    """Where texts or pairs of texts come from if they are not arguments."""
+
+    text_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column or field of the text, in any format.", rich_help_panel="Input"),
+    ] = None
+    pair_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column or field of the second text of a pair.", rich_help_panel="Input"),
+    ] = None
 
 
 @dataclass(frozen=True)

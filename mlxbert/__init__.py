@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mlxbert.config import Labels
     from mlxbert.errors import (
         ArgumentError,
         CheckpointError,
@@ -34,18 +33,23 @@ if TYPE_CHECKING:
     from mlxbert.folders.results import Conversion, Difference, Verification
     from mlxbert.folders.save import save
     from mlxbert.folders.verify import verify
+    from mlxbert.labels import Labels
     from mlxbert.model import Model, load, new_model
     from mlxbert.results import (
+        Classification,
         Embedding,
         Failure,
         Fill,
         FillMask,
+        Label,
         Mask,
         NextSentence,
+        Regression,
         Replaced,
         ReplacedToken,
         Similarity,
     )
+    from mlxbert.tasks.classify import classify
     from mlxbert.tasks.embed import embed, embed_stream
     from mlxbert.tasks.fill_mask import fill_mask
     from mlxbert.tasks.next_sentence import next_sentence
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
     from mlxbert.text.batch import Usage
 
 _HOMES = {
-    "mlxbert.config": ("Labels",),
+    "mlxbert.labels": ("Labels",),
     "mlxbert.text.batch": ("Usage",),
     "mlxbert.folders.convert": ("convert",),
     "mlxbert.folders.inspect": ("inspect",),
@@ -75,9 +79,10 @@ _HOMES = {
     ),
     "mlxbert.model": ("Model", "load", "new_model"),
     "mlxbert.results": (
-        *("Embedding", "Failure", "Fill", "FillMask", "Mask", "NextSentence"),
-        *("Replaced", "ReplacedToken", "Similarity"),
+        *("Classification", "Embedding", "Failure", "Fill", "FillMask", "Label", "Mask", "NextSentence"),
+        *("Regression", "Replaced", "ReplacedToken", "Similarity"),
     ),
+    "mlxbert.tasks.classify": ("classify",),
     "mlxbert.tasks.embed": ("embed", "embed_stream"),
     "mlxbert.tasks.fill_mask": ("fill_mask",),
     "mlxbert.tasks.next_sentence": ("next_sentence",),
@@ -89,6 +94,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "ArgumentError",
     "CheckpointError",
+    "Classification",
     "ConfigError",
     "Conversion",
     "DeviceError",
@@ -100,11 +106,13 @@ __all__ = [
     "HubError",
     "InputError",
     "Inspection",
+    "Label",
     "Labels",
     "Mask",
     "MlxbertError",
     "Model",
     "NextSentence",
+    "Regression",
     "Replaced",
     "ReplacedToken",
     "Similarity",
@@ -113,6 +121,7 @@ __all__ = [
     "Usage",
     "Verification",
     "__version__",
+    "classify",
     "convert",
     "embed",
     "embed_stream",

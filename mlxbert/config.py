@@ -1,9 +1,8 @@
 """The configuration of an encoder and its heads: facts are fields, different mathematics is a different type."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from mlxbert.errors import ArgumentError
+from mlxbert.labels import Labels
 
 
 @dataclass(frozen=True)
@@ -170,74 +169,6 @@ class Transform:
     bias: bool = True
 
 
-PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The classes of a classification head.
-
-    Attributes:
-        names: Their names, in the order of the outputs.
-        problem_type: `regression`, `single_label_classification`, `multi_label_classification`, or `None` where the
-            checkpoint does not name one.
-    """
-
-    names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
-    problem_type: str | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.names, list):
-            object.__setattr__(self, "names", tuple(self.names))
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def check(self) -> None:
-        """Refuses what a `config.json` cannot hold; files may have such labels, as long as nobody uses them.
-
-        Raises:
-            ArgumentError: The names are not different strings, or the problem type is unknown.
-        """
-        if not isinstance(self.names, tuple) or not all(isinstance(name, str) for name in self.names):
-            raise ArgumentError(f"names of labels are {self.names!r:.60}, expected a tuple of strings")
-        if any("\ud800" <= letter <= "\udfff" for name in self.names for letter in name):
-            raise ArgumentError(f"names of labels are {self.names!r:.60}: one contains half of a surrogate pair")
-        if not self.names or len({*self.names}) < len(self.names):
-            raise ArgumentError(f"names of labels are {self.names!r:.60}, expected at least one, all different")
-        if self.problem_type not in (None, *PROBLEM_TYPES):
-            raise ArgumentError(f"problem_type is {self.problem_type!r}, expected one of {', '.join(PROBLEM_TYPES)}")
-
-    def encode(self, name: str) -> int:
-        """The index of a class.
-
-        Raises:
-            ArgumentError: No class has this name.
-        """
-        if name not in self.names:
-            raise ArgumentError(f"label is {name!r:.60}, expected one of {', '.join(self.names[:20])}")
-        return self.names.index(name)
-
-    def decode(self, index: int) -> str:
-        """The name of a class.
-
-        Raises:
-            ArgumentError: There is no such index.
-        """
-        if not isinstance(index, int) or not 0 <= index < len(self.names):
-            raise ArgumentError(f"label index is {index!r:.60}, expected 0 to {len(self.names) - 1}")
-        return self.names[index]
-
-    def to_config(self) -> dict[str, Any]:
-        """The keys of `config.json` that describe them; `None` for a key that is omitted."""
-        return {
-            "id2label": {str(index): name for index, name in enumerate(self.names)},
-            "label2id": {name: index for index, name in enumerate(self.names)},
-            "num_labels": None,  # the length of id2label
-            "problem_type": self.problem_type,
-        }
-
-
 @dataclass(frozen=True, kw_only=True)
 class Dropout:
     """Dropout rates in the encoder, by position; `None` where the family has none.
@@ -317,7 +248,7 @@ class HeadConfig:
         dropout: Rates of dropout.
     """
 
-    labels: Labels | None = Labels()
+    labels: Labels | None = field(default_factory=Labels)
     masked_lm: Transform = Transform("gelu", norm=True)
     masked_lm_bias: bool = True
     classifier: Transform | None = None

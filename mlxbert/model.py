@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert import device as devices
-from mlxbert.config import EncoderConfig, Labels
+from mlxbert.config import EncoderConfig
 from mlxbert.device import dtype_name, mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadError
+from mlxbert.labels import Labels
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, task_parts
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from mlxbert.config import EncoderConfig, Labels
+from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.labels import Labels
 from mlxbert.nn.blocks import build_block
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.nn.initialize import initialize

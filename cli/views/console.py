@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BAR_WIDTH = 20
+_SHOWN = 300  # characters of a text
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
 # Control characters as their pictures, U+2400 and on; DEL, the C1 block and halves of surrogate pairs as U+FFFD.
@@ -73,6 +74,19 @@ def say(kind: str, text: str) -> None:
 def visible(text: str) -> str:
     """The text with its control characters made visible."""
     return text.translate(_VISIBLE)
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text with its control characters made visible."""
+    return visible(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+
+
+def pair(first: str, second: str) -> Iterator["RenderableType"]:
+    """Two texts, each on a line."""
+    from rich.text import Text
+
+    for name, text in (("A", first), ("B", second)):
+        yield Text.assemble((f"{name}  ", "dim"), shortened(text))
 
 
 def size(count: int) -> str:

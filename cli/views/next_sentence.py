@@ -9,8 +9,6 @@ from mlxbert.results import NextSentence
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_LIMIT = 300  # characters shown of a text
-
 
 def draw(result: NextSentence) -> Iterator["RenderableType"]:
     """The answer with its probability, and the two texts."""
@@ -19,6 +17,4 @@ def draw(result: NextSentence) -> Iterator["RenderableType"]:
     answer, colour = ("follows", "green") if result.is_next else ("does not follow", "red")
     share = result.score if result.is_next else 1 - result.score
     yield Text.assemble((answer, f"bold {colour}"), "  ", (console.bar(share), colour), f" {share:.1%}")
-    for name, text in (("A", result.a), ("B", result.b)):
-        shown = text if len(text) <= _LIMIT else text[: _LIMIT - 1] + "…"
-        yield Text.assemble((f"{name}  ", "dim"), console.visible(shown))
+    yield from console.pair(result.a, result.b)

@@ -188,6 +188,8 @@ HEADS: dict[str, HeadSpec] = {
             pooler=lambda facts: facts.classifier is None,
             labelled=True,
             facts=("labels", "classifier", "classifier_pooling"),
+            task="classify",
+            hint="fine-tune one: mlxbert finetune classify --train FILE --output FOLDER",
         ),
         HeadSpec(
             *("token_classifier", TokenClassifier, "token", "ForTokenClassification"),

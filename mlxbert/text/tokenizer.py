@@ -219,7 +219,9 @@ class Tokenizer:
         before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
         return before + len(self._split(prompt))
 
-    def windows(self, text: str, pair: str | None = None, *, stride: int, prompt: str = "") -> list[Encoding]:
+    def windows(
+        self, text: str, pair: str | None = None, *, stride: int, prompt: str = "", longer: bool = False
+    ) -> list[Encoding]:
         """Encodes a text of any length as overlapping inputs.
 
         Args:
@@ -227,6 +229,7 @@ class Tokenizer:
             pair: The text to split into windows, if there are two.
             stride: How many tokens consecutive windows have in common.
             prompt: Prepended to the text in every window; offsets count it as part of the text.
+            longer: Whether to split the longer text of a pair instead, and to repeat the other.
 
         Raises:
             InputError: The repeated text leaves too little room, or a text is not valid Unicode.
@@ -238,14 +241,22 @@ class Tokenizer:
         run = self._split(prompt + (text if pair is None else pair))
         head = run.slice(0, len(self._split(prompt)) if prompt else 0)
         run = run.slice(len(head), len(run))
+        swapped = longer and any(len(one) > len(run) for one in fixed)
+        if swapped:
+            fixed, run = [run], fixed[0]
         room = self._room(1 + len(fixed)) - sum(map(len, fixed)) - len(head)
         if room <= stride:
+            if fixed and room <= 0:
+                raise InputError(
+                    f"the text that every window repeats has {len(fixed[0])} tokens and leaves no room for the other",
+                    hint="overflow='truncate' cuts both texts",
+                )
             raise InputError(f"windows of {room} tokens cannot overlap by {stride}")
-        starts = range(0, max(len(run) - stride, 1), room - stride)
-        return [
-            self._assemble([*fixed, head.then(run.slice(start, start + room))], truncated=start + room < len(run))
-            for start in starts
-        ]
+        found = []
+        for start in range(0, max(len(run) - stride, 1), room - stride):
+            texts = [*fixed, head.then(run.slice(start, start + room))]
+            found.append(self._assemble(texts[::-1] if swapped else texts, truncated=start + room < len(run)))
+        return found
 
     def around(self, text: str, number: int) -> tuple[list[Encoding], list[tuple[int, int]]]:
         """Encodes the context of every token with the id `number`.

@@ -203,7 +203,7 @@ def test_windows_refuse_a_stride_that_does_not_fit() -> None:
         tokenizer().windows("the", stride=-1)
     with pytest.raises(InputError, match=r"6 tokens.*6"):
         tokenizer(8).windows("the cat", stride=6)
-    with pytest.raises(InputError, match="windows of -3 tokens"):
+    with pytest.raises(InputError, match="leaves no room"):
         tokenizer(8).windows("the cat sat on a mat in tokyo", "the", stride=0)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.config import EncoderConfig, Labels, Rotary, Rotation
+from mlxbert.config import EncoderConfig, Rotary, Rotation
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.labels import Labels
 from mlxbert.nn.positions import Context
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint

@@ -5,18 +5,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlxbert.config import (
-    PROBLEM_TYPES,
     Absolute,
     Dropout,
     EncoderConfig,
     HeadConfig,
     HeadDropout,
     Initialization,
-    Labels,
     Positions,
     Transform,
 )
 from mlxbert.errors import ConfigError
+from mlxbert.labels import PROBLEM_TYPES, Labels
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.keymap import Table
@@ -182,17 +181,24 @@ def read_labels(config: ConfigJson) -> Labels:
     Raises:
         ConfigError: It names them in a way that cannot be used.
     """
-    problem_type = config.get("problem_type")
+    labels = Labels(_read_names(config), config.get("problem_type"), config.get("thresholds"))
+    if problem := labels.thresholds_problem():
+        raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to choose labels from 0.5 on')
+    return labels
+
+
+def _read_names(config: ConfigJson) -> tuple[str, ...]:
+    """The names of the classes, in the order of the outputs."""
     named = config.get("id2label")
     if named is None:
         count = config.integer("num_labels", most=10**6, default=2)
-        return Labels(tuple(f"LABEL_{number}" for number in range(count)), problem_type)
+        return tuple(f"LABEL_{number}" for number in range(count))
     if not isinstance(named, dict) or set(named) != {str(number) for number in range(len(named))} or not named:
         raise config.refuse("id2label", "an object with the keys 0, 1, 2 and so on")
     names = tuple(named[str(number)] for number in range(len(named)))
     if not all(isinstance(name, str) for name in names):
         raise config.refuse("id2label", "an object of strings")
-    return Labels(names, problem_type)
+    return names
 
 
 # Models that look like one of ours and are not: run as one, they would give wrong numbers.

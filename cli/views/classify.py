@@ -1,0 +1,61 @@
+"""The labels of a text with bars, or its number."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mlxbert.cli.views import console
+from mlxbert.results import Classification, Label, Regression
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+MOST = 5  # labels shown, besides chosen ones, where nothing else is asked for
+
+
+def draw(result: Classification | Regression, most: int = MOST) -> Iterator["RenderableType"]:
+    """The text or the pair, and below it what the model says."""
+    from rich.text import Text
+
+    if result.pair is None:
+        yield Text(console.shortened(result.text), style="dim")
+    else:
+        yield from console.pair(result.text, result.pair)
+    if isinstance(result, Regression):
+        yield _numbers(result)
+        return
+    shown = [label for place, label in enumerate(result.labels) if place < most or label.chosen]
+    yield _bars(shown)
+    if len(shown) < len(result.labels):
+        yield Text(f"and {len(result.labels) - len(shown)} more, see --top-k", style="dim")
+
+
+def _bars(labels: list[Label]) -> "Table":
+    """A bar for each label; chosen ones stand out: the first, or in a multilabel model those with a check mark."""
+    from rich.text import Text
+
+    table = console.grid()
+    several = labels[0].chosen is not None
+    for no_wrap in (*([True] if several else []), False, True, True):
+        table.add_column(no_wrap=no_wrap, overflow="fold")
+    for place, label in enumerate(labels):
+        chosen = label.chosen if several else place == 0
+        cells = [
+            Text(console.visible(label.label), style="bold" if chosen else ""),
+            Text(console.bar(label.score), style="green" if chosen else "dim green"),
+            Text(f"{label.score:6.1%}"),
+        ]
+        table.add_row(*([Text("✓" if chosen else " ", style="bold green")] if several else []), *cells)
+    return table
+
+
+def _numbers(result: Regression) -> "Text | Table":
+    from rich.text import Text
+
+    if not result.values:
+        return Text(f"{result.value:.4g}", style="bold green")
+    table = console.grid("", "")
+    for name, value in result.values:
+        table.add_row(Text(console.visible(name)), Text(f"{value:.4g}", style="bold green"))
+    return table

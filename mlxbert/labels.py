@@ -1,0 +1,98 @@
+"""The classes of a classification head, as `config.json` holds them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlxbert.errors import ArgumentError
+
+REGRESSION, SINGLE_LABEL, MULTI_LABEL = "regression", "single_label_classification", "multi_label_classification"
+PROBLEM_TYPES = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes of a classification head.
+
+    Attributes:
+        names: Their names, in the order of the outputs.
+        problem_type: `regression`, `single_label_classification`, `multi_label_classification`, or `None` where the
+            checkpoint does not name one.
+        thresholds: Of `multi_label_classification`: for each class the probability from which on it is chosen; `None`
+            for 0.5.
+    """
+
+    names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    problem_type: str | None = None
+    thresholds: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("names", "thresholds"):
+            if isinstance(value := getattr(self, field), list):
+                object.__setattr__(self, field, tuple(value))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def check(self) -> None:
+        """Refuses what a `config.json` cannot hold; files may have such labels, as long as nobody uses them.
+
+        Raises:
+            ArgumentError: The names are not different strings, the problem type is unknown, or the thresholds do not
+                fit them.
+        """
+        if not isinstance(self.names, tuple) or not all(isinstance(name, str) for name in self.names):
+            raise ArgumentError(f"names of labels are {self.names!r:.60}, expected a tuple of strings")
+        if any("\ud800" <= letter <= "\udfff" for name in self.names for letter in name):
+            raise ArgumentError(f"names of labels are {self.names!r:.60}: one contains half of a surrogate pair")
+        if not self.names or len({*self.names}) < len(self.names):
+            raise ArgumentError(f"names of labels are {self.names!r:.60}, expected at least one, all different")
+        if self.problem_type not in (None, *PROBLEM_TYPES):
+            raise ArgumentError(f"problem_type is {self.problem_type!r}, expected one of {', '.join(PROBLEM_TYPES)}")
+        if problem := self.thresholds_problem():
+            raise ArgumentError(f"thresholds are {self.thresholds!r:.60}, expected {problem}")
+
+    def thresholds_problem(self) -> str | None:
+        """What is expected instead of the thresholds, if they cannot be used."""
+        given = self.thresholds
+        if given is None:
+            return None
+        if self.problem_type != MULTI_LABEL:
+            return f"none: problem_type is not {MULTI_LABEL!r}"
+        numbers = isinstance(given, tuple) and all(map(_is_probability, given))
+        if not numbers or len(given) != len(self.names):
+            return f"a number from 0 to 1 for each of the {len(self.names)} labels"
+        return None
+
+    def encode(self, name: str) -> int:
+        """The index of a class.
+
+        Raises:
+            ArgumentError: No class has this name.
+        """
+        if name not in self.names:
+            raise ArgumentError(f"label is {name!r:.60}, expected one of {', '.join(self.names[:20])}")
+        return self.names.index(name)
+
+    def decode(self, index: int) -> str:
+        """The name of a class.
+
+        Raises:
+            ArgumentError: There is no such index.
+        """
+        if not isinstance(index, int) or not 0 <= index < len(self.names):
+            raise ArgumentError(f"label index is {index!r:.60}, expected 0 to {len(self.names) - 1}")
+        return self.names[index]
+
+    def to_config(self) -> dict[str, Any]:
+        """The keys of `config.json` that describe them; `None` for a key that is omitted."""
+        return {
+            "id2label": {str(index): name for index, name in enumerate(self.names)},
+            "label2id": {name: index for index, name in enumerate(self.names)},
+            "num_labels": None,  # the length of id2label
+            "problem_type": self.problem_type,
+            "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],  # a key of mlxbert's own
+        }
+
+
+def _is_probability(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

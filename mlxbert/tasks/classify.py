@@ -1,0 +1,137 @@
+"""Classification: labels with scores, or a number, for a text or a pair of texts.
+
+What the model is comes from its configuration: one label is right (softmax), several may be (sigmoid), or its outputs
+are numbers. Where it does not say, one output is a probability and several share one, as in transformers.
+
+Shapes: B batch, C outputs.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from mlxbert.device import mx
+from mlxbert.errors import InputError
+from mlxbert.labels import MULTI_LABEL, REGRESSION, Labels
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import probabilities
+from mlxbert.results import Classification, Label, Regression
+from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, task_function
+
+HEAD = "sequence_classifier"
+THRESHOLD = 0.5  # where the model has none of its own
+
+Item = str | tuple[str, str]
+ClassifyJob = Job[tuple[str, str | None]]
+
+
+def scores(logits: mx.array, labels: Labels) -> mx.array:
+    """The scores of a classifier's logits (B, C): probabilities, or of a regression the logits themselves; float32."""
+    wide = logits.astype(mx.float32)
+    if labels.problem_type == REGRESSION:
+        return wide
+    if labels.problem_type == MULTI_LABEL or len(labels) == 1:
+        return mx.sigmoid(wide)
+    return probabilities(wide)
+
+
+class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regression]):
+    """The labels or the number of a text or a pair.
+
+    Attributes:
+        labels: The classes of the model.
+        top_k: The number of labels in a result; `None` for all.
+    """
+
+    name = "classify"
+    overflows = ("truncate", "window", "error")
+
+    def __init__(self, model: Model, top_k: int | None, overflow: str, batch_tokens: int | None) -> None:
+        super().__init__(model, overflow, batch_tokens)
+        check_top_k(top_k)
+        assert model.labels is not None  # a model with the head has labels
+        self.labels, self.top_k = model.labels, top_k
+
+    def is_item(self, given: object) -> bool:
+        """Whether `given` is a text or one pair: a tuple of two texts, since a list may hold any number of texts."""
+        pair = isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
+        return isinstance(given, str) or pair
+
+    def prepare(self, item: Item) -> ClassifyJob:
+        """Tokenizes a text or a pair into one input, or into the windows that cover it."""
+        text, pair = _split(item)
+        if self.overflow == "window":
+            return Job((text, pair), self.model.tokenizer.windows(text, pair, stride=0, longer=True), False)
+        encoding = self.model.tokenizer.encode(text, pair, overflow=self.overflow)
+        return Job((text, pair), [encoding], encoding.truncated)
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
+        """For each row its scores (C)."""
+        logits = self.model.network.logits(HEAD, batch)
+        check_finite(cast(list[float], logits.flatten().tolist()))  # their scores may be: the sigmoid of infinity is 1
+        return cast(list[list[float]], scores(logits, self.labels).tolist())
+
+    def result(self, job: ClassifyJob, outputs: Sequence[list[float]]) -> Classification | Regression:
+        """The labels, best first, or the number; over windows the mean of their scores, weighted by their tokens."""
+        text, pair = job.item
+        found = outputs[0] if len(outputs) == 1 else _mean(outputs, list(map(len, job.encodings)))
+        if self.labels.problem_type == REGRESSION:
+            values = tuple(zip(self.labels.names, found, strict=True))
+            return Regression(text, found[0], values if len(values) > 1 else (), pair, job.truncated)
+        best = sorted(range(len(found)), key=lambda number: -found[number])[: self.top_k]
+        return Classification(text, tuple(self._label(number, found[number]) for number in best), pair, job.truncated)
+
+    def _label(self, number: int, score: float) -> Label:
+        chosen = None
+        if self.labels.problem_type == MULTI_LABEL:
+            chosen = score >= (self.labels.thresholds[number] if self.labels.thresholds else THRESHOLD)
+        return Label(self.labels.names[number], score, chosen)
+
+
+@task_function("texts")
+def classify(
+    model: Model, *, top_k: int | None = None, overflow: str = "truncate", batch_tokens: int | None = None
+) -> ClassifyTask:
+    """Classifies texts or pairs of texts with a fine-tuned model.
+
+    Args:
+        model: A model with a sequence classifier.
+        texts: One text, one pair (a tuple of two texts), or any number of texts and pairs.
+        top_k: Keep only the labels with the highest scores; `None` keeps all.
+        overflow: A text too long for the model: `truncate` drops its end (of a pair, the longer text first), `window`
+            takes the mean of the scores of windows that cover the text, weighted by their tokens (of a pair they cover
+            the longer text, and each has the other one in full), `error` refuses it.
+        batch_tokens: Tokens per batch, padding included.
+        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+
+    Returns:
+        For one text or pair its `Classification`, or its `Regression` if the model computes numbers; for several an
+        iterator in their order, in constant memory.
+
+    Raises:
+        InputError: Not a text or a pair of texts, or too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
+    """
+    return ClassifyTask(model, top_k, overflow, batch_tokens)
+
+
+def _split(item: Item) -> tuple[str, str | None]:
+    """The text and, of a pair, the second text.
+
+    Raises:
+        InputError: It is neither a text nor a pair of texts.
+    """
+    if isinstance(item, str):
+        return item, None
+    if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
+        raise InputError(f"expected a text or a pair of texts, found {item!r:.60}", hint="one pair is a tuple: (a, b)")
+    return item[0], item[1]
+
+
+def _mean(rows: Sequence[list[float]], weights: Sequence[int]) -> list[float]:
+    """The weighted mean of rows of scores."""
+    total = sum(weights)
+    return [
+        sum(weight * score for weight, score in zip(weights, column, strict=True)) / total
+        for column in zip(*rows, strict=True)
+    ]

@@ -1,0 +1,24 @@
+"""Tiny random classifiers of texts in folders."""
+
+from pathlib import Path
+
+from mlxbert.config import HeadConfig
+from mlxbert.labels import Labels
+from mlxbert.nn.heads import Network
+from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
+
+SENTIMENT = Labels(("negative", "neutral", "positive"), "single_label_classification")
+EMOTIONS = Labels(("joy", "anger", "fear", "love"), "multi_label_classification")
+STARS = Labels(("stars",), "regression")
+
+
+def network_of(labels: Labels, seed: int = 3) -> Network:
+    """A classifier of random weights."""
+    return random_network(tiny_config(heads=HeadConfig(labels=labels)), ("sequence_classifier",), seed)
+
+
+def save_classifier(folder: Path, labels: Labels, **changes: object) -> Path:
+    """Writes a classifier as transformers would; returns the folder."""
+    named = {key: value for key, value in labels.to_config().items() if value is not None}
+    config = CONFIG | named | {"architectures": ["BertForSequenceClassification"]} | changes
+    return save(folder, tensors_of(network_of(labels)), config)

@@ -1,0 +1,249 @@
+"""Classification through Python: labels with scores, or numbers, as the configuration says what the model is."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert import Classification, Label, Labels, Regression
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertError
+from mlxbert.text.encoding import Encoding
+from tests.helpers.classifiers import EMOTIONS, SENTIMENT, STARS, save_classifier
+from tests.helpers.frozen import read_config
+
+TEXT, PAIR = "the cat sat on the mat", ("the cat sat", "he bought milk in tokyo")
+LONG = "the cat sat on the mat , a man went to the store . " * 4
+ONE, TWO = Labels(("relevant",)), Labels(("valence", "arousal"), "regression")
+
+
+def load(folder: Path, labels: Labels, dtype: str = "float32") -> mlxbert.Model:
+    return mlxbert.load(save_classifier(folder, labels), task="classify", dtype=dtype)
+
+
+def logits(model: mlxbert.Model, encoding: Encoding) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    """Straight from the network, without a mask."""
+    ids, segments = mx.array([encoding.ids]), mx.array([encoding.token_type_ids])
+    output = model.network(ids, None, segments)
+    return np.array(model.network.logits("sequence_classifier", output)[0].astype(mx.float32)).astype(np.float64)
+
+
+def softmax(values: Any) -> Any:
+    return np.exp(values) / np.exp(values).sum()
+
+
+def sigmoid(values: Any) -> Any:
+    return 1 / (1 + np.exp(-values))
+
+
+def by_name(result: Any) -> dict[str, float]:
+    return {label.label: label.score for label in result.labels}
+
+
+@pytest.mark.parametrize(
+    ("labels", "function"),
+    [
+        (SENTIMENT, softmax),
+        (replace(SENTIMENT, problem_type=None), softmax),
+        (EMOTIONS, sigmoid),
+        (ONE, sigmoid),
+        (replace(ONE, problem_type="single_label_classification"), sigmoid),  # as transformers does
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("item", [TEXT, PAIR], ids=["text", "pair"])
+def test_the_configuration_says_how_scores_are_made(labels: Labels, function: Any, item: Any, tmp_path: Path) -> None:
+    model = load(tmp_path / "model", labels)
+    found = mlxbert.classify(model, item)
+    assert isinstance(found, Classification)
+    texts = (item,) if isinstance(item, str) else item
+    wanted = function(logits(model, model.tokenizer.encode(*texts)))
+    assert by_name(found) == pytest.approx(dict(zip(labels.names, wanted.tolist(), strict=True)), abs=1e-6)
+    scores = [label.score for label in found.labels]
+    assert scores == sorted(scores, reverse=True) and len(scores) == len(labels)
+    assert (found.text, found.pair) == (item, None) if isinstance(item, str) else item
+    assert all((label.chosen is None) is (labels != EMOTIONS) for label in found.labels)
+
+
+def test_numbers_are_what_the_network_computes(tmp_path: Path) -> None:
+    for labels in (STARS, TWO):
+        model = load(tmp_path / labels.names[0], labels)
+        found, wanted = mlxbert.classify(model, TEXT), logits(model, model.tokenizer.encode(TEXT))
+        assert isinstance(found, Regression) and found.value == pytest.approx(wanted[0], abs=1e-6)
+        named = dict(zip(labels.names, wanted.tolist(), strict=True)) if len(labels) > 1 else {}
+        assert dict(found.values) == pytest.approx(named, abs=1e-6)
+
+
+def test_a_label_is_chosen_from_its_threshold_on(tmp_path: Path) -> None:
+    half = dict.fromkeys(EMOTIONS.names, 0.5)
+    for thresholds, chosen in ((None, set(EMOTIONS.names)), ([0.5, 0.51, 0, 1], {"joy", "fear"})):
+        folder = save_classifier(tmp_path / str(bool(thresholds)), EMOTIONS, thresholds=thresholds)
+        model = mlxbert.load(folder, dtype="float32")
+        out: Any = model.network.heads["sequence_classifier"]
+        out.out.weight, out.out.bias = mx.zeros((4, 24)), mx.zeros(4)  # all scores are 0.5
+        found: Any = mlxbert.classify(model, TEXT)
+        assert by_name(found) == half and [label.label for label in found.labels] == [*EMOTIONS.names]
+        assert {label.label for label in found.labels if label.chosen} == chosen
+
+
+def test_top_k_keeps_the_best(tmp_path: Path) -> None:
+    model = load(tmp_path / "model", EMOTIONS)
+    every: Any = mlxbert.classify(model, TEXT)
+    for count in (1, 2, 4, 9):
+        found: Any = mlxbert.classify(model, TEXT, top_k=count)
+        assert found.labels == every.labels[:count]
+    for wrong in (0, -1, True, 2.0):
+        with pytest.raises(ArgumentError, match="top_k is"):
+            mlxbert.classify(model, TEXT, top_k=wrong)  # type: ignore[arg-type]
+
+
+def test_many_items_of_both_kinds_are_each_as_alone(tmp_path: Path) -> None:
+    model = load(tmp_path / "model", SENTIMENT)
+    items: list[Any] = ["", TEXT, PAIR, ["a", "b"], LONG, "the cat", ("", ""), (LONG, LONG)]
+    for batch_tokens in (None, 1, 50):
+        found = list(mlxbert.classify(model, items, batch_tokens=batch_tokens))
+        for item, one in zip(items, found, strict=True):
+            alone = mlxbert.classify(model, tuple(item) if isinstance(item, list) else item)
+            assert by_name(one) == pytest.approx(by_name(alone), abs=1e-5)
+            assert ([one.text, one.pair] if one.pair is not None else one.text) in (item, list(item))
+        assert [one.truncated for one in found] == [LONG in (item, *item) for item in items]
+
+
+def test_the_order_of_a_pair_matters(tmp_path: Path) -> None:
+    model = load(tmp_path / "model", SENTIMENT)
+    one, other = mlxbert.classify(model, [PAIR, PAIR[::-1]])
+    assert max(abs(by_name(one)[name] - by_name(other)[name]) for name in SENTIMENT.names) > 1e-4
+
+
+@pytest.mark.parametrize("wrong", [3, None, ("one",), ("a", "b", "c"), ("a", 2), b"the cat", {"text": "a"}])
+def test_what_is_neither_a_text_nor_a_pair(wrong: Any, tmp_path: Path) -> None:
+    model = load(tmp_path / "model", SENTIMENT)
+    with pytest.raises(InputError, match="input 1: expected a text or a pair of texts"):
+        list(mlxbert.classify(model, ["the", wrong]))
+    _, failed, last = mlxbert.classify(model, ["the", wrong, "cat"], on_error="return")
+    assert isinstance(failed, mlxbert.Failure) and failed.index == 1 and last.text == "cat"
+
+
+def mean_over(model: mlxbert.Model, windows: list[Encoding]) -> Any:
+    """The mean of the windows' probabilities, weighted by tokens."""
+    return np.average([softmax(logits(model, one)) for one in windows], axis=0, weights=list(map(len, windows)))
+
+
+def test_a_long_text_is_cut_seen_through_windows_or_refused(tmp_path: Path) -> None:
+    model = load(tmp_path / "model", SENTIMENT)
+    windows = model.tokenizer.windows(LONG, stride=0)
+    assert len(windows) > 1 and not mlxbert.classify(model, LONG, overflow="window").truncated
+    for overflow, wanted in (
+        ("window", mean_over(model, windows)),
+        ("truncate", softmax(logits(model, windows[0]))),
+    ):
+        found = mlxbert.classify(model, LONG, overflow=overflow)
+        assert list(map(by_name(found).get, SENTIMENT.names)) == pytest.approx(wanted.tolist(), abs=1e-6)
+        assert found.truncated is (overflow == "truncate")
+        assert mlxbert.classify(model, TEXT, overflow=overflow) == mlxbert.classify(model, TEXT)
+    with pytest.raises(InputError, match="at most 32"):
+        mlxbert.classify(model, LONG, overflow="error")
+    with pytest.raises(ArgumentError, match="overflow is 'cut'"):
+        mlxbert.classify(model, LONG, overflow="cut")
+
+
+@pytest.mark.parametrize("pair", [("the cat", LONG), (LONG, "the cat")], ids=["second", "first"])
+def test_windows_of_a_pair_cover_the_longer_text(pair: tuple[str, str], tmp_path: Path) -> None:
+    model = load(tmp_path / "model", SENTIMENT)
+    windows = model.tokenizer.windows(*pair, stride=0, longer=True)
+    assert len(windows) == 3  # 52 tokens of the longer text, 27 to a window
+    found = mlxbert.classify(model, pair, overflow="window")
+    wanted = mean_over(model, windows)
+    assert list(map(by_name(found).get, SENTIMENT.names)) == pytest.approx(wanted.tolist(), abs=1e-6)
+    with pytest.raises(InputError, match="leaves no room") as caught:
+        mlxbert.classify(model, (LONG, LONG), overflow="window")
+    assert "overflow='truncate'" in str(caught.value.hint)
+
+
+def test_scores_in_half_precision_are_near(tmp_path: Path) -> None:
+    for labels in (SENTIMENT, EMOTIONS):
+        exact = mlxbert.classify(load(tmp_path / labels.names[0], labels), PAIR)
+        halves = mlxbert.classify(load(tmp_path / labels.names[0], labels, "float16"), PAIR)
+        assert by_name(halves) == pytest.approx(by_name(exact), abs=1e-2)
+        if labels is SENTIMENT:
+            assert sum(by_name(halves).values()) == pytest.approx(1, abs=1e-6)  # the softmax is float32
+
+
+@pytest.mark.parametrize("labels", [SENTIMENT, EMOTIONS, STARS], ids=str)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_scores_that_are_not_finite_are_an_error(labels: Labels, value: float, tmp_path: Path) -> None:
+    model = load(tmp_path / "model", labels)
+    head: Any = model.network.heads["sequence_classifier"]
+    head.out.bias = head.out.bias + value
+    with pytest.raises(MlxbertError, match="not finite") as caught:
+        mlxbert.classify(model, TEXT)
+    assert "float32" in str(caught.value.hint)
+
+
+def test_only_what_it_needs_is_loaded_and_a_model_without_it_is_refused(tmp_path: Path) -> None:
+    model = load(tmp_path / "model", SENTIMENT)
+    assert [*model.network.heads] == ["sequence_classifier"] and model.labels == SENTIMENT
+    with pytest.raises(CheckpointError, match="classify needs sequence_classifier") as caught:
+        mlxbert.load("builtin", task="classify")
+    assert "mlxbert finetune classify" in str(caught.value.hint)
+    assert "classify" in mlxbert.inspect(tmp_path / "model").tasks
+
+
+def test_their_json_is_that_of_the_contract() -> None:
+    labels = (Label("a", 0.75), Label("b", 0.25))
+    plain = {"text": "x", "labels": [{"label": "a", "score": 0.75}, {"label": "b", "score": 0.25}]}
+    several = (Label("a", 0.75, True), Label("b", 0.25, False))
+    results = {
+        Classification("x", labels): plain,
+        Classification("x", labels[:1], "y"): {"text": "x", "pair": "y", "labels": plain["labels"][:1]},
+        Classification("x", several): {
+            "text": "x",
+            "labels": [{"label": "a", "score": 0.75, "chosen": True}, {"label": "b", "score": 0.25, "chosen": False}],
+        },
+        Regression("x", 3.5): {"text": "x", "value": 3.5},
+        Regression("", 3.5, pair=""): {"text": "", "pair": "", "value": 3.5},
+        Regression("x", 1.0, (("v", 1.0), ("w", 2.0))): {
+            "text": "x",
+            "values": [{"label": "v", "value": 1.0}, {"label": "w", "value": 2.0}],
+        },
+    }
+    for result, wanted in results.items():
+        assert json.dumps(result.to_dict()) == json.dumps(wanted)
+
+
+def test_thresholds_are_saved_loaded_and_converted(tmp_path: Path) -> None:
+    labels = replace(EMOTIONS, thresholds=(0.25, 0.5, 1, 0))
+    model = mlxbert.load(save_classifier(tmp_path / "plain", EMOTIONS), new_heads={"sequence_classifier": labels})
+    saved = mlxbert.save(model, tmp_path / "saved")
+    assert read_config(saved)["thresholds"] == [0.25, 0.5, 1.0, 0.0]
+    mlxbert.convert(saved, tmp_path / "converted")
+    for folder in (saved, tmp_path / "converted"):
+        assert mlxbert.load(folder).labels == labels
+    assert not mlxbert.verify(saved, mlxbert.save(mlxbert.load(saved), tmp_path / "same")).differences
+    other = mlxbert.load(saved, new_heads={"sequence_classifier": SENTIMENT})
+    assert "thresholds" not in read_config(mlxbert.save(other, tmp_path / "other"))
+
+
+@pytest.mark.parametrize(
+    "thresholds", [(0.5,), (0.5, 0.5, 0.5, 1.01), (-0.1, 0, 0, 0), (True, 0, 0, 0), ("a", 0, 0, 0), 0.5, float("nan")]
+)
+def test_thresholds_that_do_not_fit(thresholds: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"thresholds are .*each of the 4 labels"):
+        replace(EMOTIONS, thresholds=thresholds).check()
+    folder = save_classifier(tmp_path / "model", EMOTIONS, thresholds=thresholds)
+    with pytest.raises(CheckpointError, match=r"thresholds is .*each of the 4 labels") as caught:
+        mlxbert.load(folder, task="classify")
+    assert mlxbert.load(folder, task="embed").labels is None and caught.value.hint is not None
+
+
+def test_only_several_labels_have_thresholds(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"thresholds .*'multi_label_classification'"):
+        replace(SENTIMENT, thresholds=(0.5, 0.5, 0.5)).check()
+    replace(EMOTIONS, thresholds=[np.float64(0.5), 0, 1, 0.1]).check()  # type: ignore[arg-type]
+    folder = save_classifier(tmp_path / "model", SENTIMENT, thresholds=[0.5, 0.5, 0.5])
+    with pytest.raises(CheckpointError, match="thresholds"):
+        mlxbert.load(folder, task="classify")
