@@ -143,6 +143,7 @@ __all__ = [
     "DEVICES",
     "DTYPES",
     "Blas",
+    "available_memory",
     "choose_dtype",
     "cpu_streams",
     "describe",
@@ -151,6 +152,7 @@ __all__ = [
     "mx",
     "nn",
     "on_gpu",
+    "training_streams",
     "use",
 ]
 
@@ -245,7 +247,7 @@ def describe() -> dict[str, object]:
         "chip": info.get("device_name", platform.processor()),
         "dtype": dtype_name(choose_dtype()),
         "cores": os.cpu_count(),
-        "memory_gib": _memory_gib(),
+        "memory_gib": None if (memory := available_memory()) is None else round(memory / _GIB, 1),
         "blas": BLAS.name,
         "blas_path": BLAS.path,
         "blas_hint": BLAS.hint,
@@ -264,8 +266,17 @@ def measure_gflops(size: int = 1024, runs: int = 5) -> float:
     return 2 * size**3 / min(seconds) / 1e9
 
 
-def _memory_gib() -> float | None:
+def available_memory() -> int | None:
+    """Bytes that computing on the device in use can take: what the GPU recommends, or the memory of the machine."""
+    recommended = mx.device_info().get("max_recommended_working_set_size" if mx.metal.is_available() else "total_memory")
+    if on_gpu() and isinstance(recommended, int):
+        return recommended
     try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB, 1)
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
+
+
+def training_streams() -> list[mx.Stream]:
+    """x."""
+    return cpu_streams(64)

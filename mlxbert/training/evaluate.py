@@ -5,14 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert.config import Labels
 from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.training.distributed import join
-from mlxbert.training.finish import relabelled
 from mlxbert.training.objectives import make_objective
-from mlxbert.training.objectives.texts import HEAD, TextObjective
+from mlxbert.training.objectives.texts import TextObjective
 from mlxbert.training.plan import prepared
 from mlxbert.training.predict import predict
 from mlxbert.training.summary import Evaluation
@@ -102,10 +101,10 @@ def _renamed(objective: TextObjective, records: Sequence[Any], labels: Labels) -
     if objective.kind == "number":
         return list(records)
     spelled = _spellings(labels)
-    names = {name for record in records for name in objective.names(record)}
+    names = {name for record in records for name in record.names}
     unknown = sorted(name for name in names if spelled(name) is None)
     if unknown:
-        place = next(record.place for record in records if unknown[0] in objective.names(record))
+        place = next(record.place for record in records if unknown[0] in record.names)
         raise InputError(
             f"{place}: the label is {unknown[0]!r:.60}, the model has: {', '.join(labels.names[:20])}",
             hint="rename the labels of the data, or choose the column with label_column=",

@@ -5,26 +5,23 @@ call resumes; another one is refused.
 """
 
 import json
-import shlex
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert import __version__
 from mlxbert import device as devices
 from mlxbert.data.rows import read_rows
-from mlxbert.device import BLAS, dtype_name, mx, training_streams
+from mlxbert.device import dtype_name, training_streams
 from mlxbert.errors import ArgumentError
 from mlxbert.folders import destination
-from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.folders.save import write_trained
 from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.training import finish
-from mlxbert.training.distributed import Group, join
+from mlxbert.training.command import Command, command_line, compute_dtype, manifest, with_defaults
+from mlxbert.training.distributed import join
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, Finished, Started
 from mlxbert.training.gradients import install
@@ -38,35 +35,7 @@ from mlxbert.training.workspace import Workspace
 
 Data = str | Path | Iterable[Any]
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
-_FEW_STEPS, _MOST_EPOCHS = 300, 20  # of the default number of epochs
 OnProgress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """A call of `finetune`, checked.
-
-    Attributes:
-        source: The model that training starts from.
-        target: The folder to write.
-        dtype: The dtype of computation.
-        options: How it is trained.
-        variants: The options in which the runs differ.
-        overwrite: Whether existing results and unfinished work are replaced.
-        dry_run: Whether to stop before training.
-        group: The processes.
-        line: The command line of this call; `None` where the data are not files.
-    """
-
-    source: Source
-    target: Path
-    dtype: mx.Dtype
-    options: TrainingOptions
-    variants: tuple[Mapping[str, Any], ...]
-    overwrite: bool
-    dry_run: bool
-    group: Group
-    line: str | None
 
 
 def finetune(
@@ -122,7 +91,7 @@ def finetune(
     Raises:
         MlxbertError: An argument, the data, the model or the folder cannot be used.
     """
-    started = time.perf_counter()
+    line = command_line(task, locals()) if isinstance(task, str) else None
     loop = {name: options.pop(name) for name in _LOOP & options.keys() if options[name] is not None}
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
     if isinstance(task, Objective) and any(value is not None for value in options.values()):
@@ -141,56 +110,22 @@ def finetune(
         given.seed,
     )  # fmt: skip
     command = Command(
-        source=source, target=target, dtype=_compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, group=join(),
-        options=_with_defaults(given, loop, plan), variants=tuple(variants),
+        source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, group=join(),
+        options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
     )  # fmt: skip
     for variant in variants:
         replace(command.options, **variant)  # checked before hours of work
-    return _events(command, plan, started)
+    return _events(command, plan)
 
 
-def _with_defaults(options: TrainingOptions, given: Mapping[str, Any], plan: Plan) -> TrainingOptions:
-    """Epochs and learning rate that suit data and model, where they are not given."""
-    config = plan.objective.config
-    steps = -(-len(plan.train.examples) // (options.batch_size * options.accumulate))
-    epochs = min(max(TrainingOptions.epochs, -(-_FEW_STEPS // steps)), _MOST_EPOCHS)
-    # Narrow models need larger steps: the usual rates are those of models 768 and 1,024 wide.
-    lr = 1e-4 if config.hidden_size < 512 else 5e-5 if config.hidden_size < 1000 else 2e-5
-    return replace(options, **{"epochs": epochs, "lr": lr} | {name: given[name] for name in ("epochs", "lr") if name in given})
-
-
-def _compute_dtype(name: str) -> mx.Dtype:
-    chosen = devices.choose_dtype(name)
-    cuda = devices.on_gpu() and not mx.metal.is_available()
-    return mx.float32 if name == "auto" and not cuda else chosen
-
-
-def _manifest(command: Command, plan: Plan) -> dict[str, Any]:
-    """What decides every bit of the result."""
-    return {
-        "mlxbert": __version__,
-        "mlx": mx.__version__,
-        "task": plan.objective.name,
-        "model": hash_folder(command.source.folder),
-        "options": {**command.options.to_dict(), **plan.objective.settings()},
-        "variants": [dict(variant) for variant in command.variants],
-        "sha256": dict(plan.sha256),
-        "dtype": dtype_name(command.dtype),
-        "device": "gpu" if devices.on_gpu() else "cpu",
-        "blas": BLAS.name,
-        "streams": len(training_streams()),
-        "processes": command.group.size,
-    }
-
-
-def _events(command: Command, plan: Plan, started: float) -> Iterator[Event]:
+def _events(command: Command, plan: Plan) -> Iterator[Event]:
     first = command.group.rank == 0
     if command.dry_run:
         if first:
             run = _make_run(command, plan, 0, None)[1]
             yield replace(_started(command, plan, run, 0), estimate=estimate(run, plan))
         return
-    workspace = Workspace(command.target, _manifest(command, plan), overwrite=command.overwrite)
+    workspace = Workspace(command.target, manifest(command, plan), overwrite=command.overwrite)
     with workspace.opened() if first else nullcontext():
         for number in range(len(command.variants)):
             if command.group.broadcast(workspace.result(number) is not None if first else None):
@@ -253,7 +188,7 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
     plan.objective.bind(model)
     install(model.network, workspace.weights(chosen))
     found = finish.assess(command.source, model, plan, results, command.target)
-    record = finish.record(_manifest(command, plan), plan, results, found, command.line)
+    record = finish.record(manifest(command, plan), plan, results, found, command.line)
     card = finish.card(found, command.source, command.target, plan, command.line)
     with workspace.model() as folder:
         files = {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert.config import Labels
 from mlxbert.folders.card import trained
+from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.training.baselines import baselines
 from mlxbert.training.objectives.texts import TextObjective
@@ -60,7 +60,7 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
         metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval,
         baselines=baselines(
             source.load(task="embed"), plan.train.records, valid.records,
-            task=objective.name, labels=objective.labels.names, metric=evaluation.metric,
+            objective.name, objective.labels.names, evaluation.metric,
         ),
         weakest=weakest(evaluation),
         deviation=statistics.stdev(scores) if len(scores) > 1 else None,
@@ -78,7 +78,11 @@ def relabelled(model: Model, labels: Labels) -> Model:
 
 
 def record(
-    manifest: Mapping[str, Any], plan: Plan, results: Sequence[Mapping[str, Any]], found: Assessment, command: str | None
+    manifest: Mapping[str, Any],
+    plan: Plan,
+    results: Sequence[Mapping[str, Any]],
+    found: Assessment,
+    command: str | None,
 ) -> dict[str, Any]:
     """The content of `training.json`.
 

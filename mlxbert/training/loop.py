@@ -118,8 +118,7 @@ class Run:
             return state
         progress = Progress.from_dict(group.broadcast(asdict(state.progress)))
         parameters, means, squares = (
-            group.from_first(arrays)
-            for arrays in (state.parameters, state.optimizer.means, state.optimizer.squares)
+            group.from_first(arrays) for arrays in (state.parameters, state.optimizer.means, state.optimizer.squares)
         )
         return State(progress, parameters, AdamW(means, squares, progress.updates))
 
@@ -310,4 +309,3 @@ def _rescaled(progress: Progress, usable: bool) -> Progress:
     if progress.calm + 1 == _CALM:
         return replace(progress, scale=min(progress.scale * 2, _LARGEST_SCALE), calm=0)
     return replace(progress, calm=progress.calm + 1)
-

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from mlxbert.config import EncoderConfig, Labels
+from mlxbert.config import EncoderConfig
 from mlxbert.data.rows import Row
 from mlxbert.device import mx
+from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network

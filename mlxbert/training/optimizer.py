@@ -82,4 +82,4 @@ def _depth(name: str, num_layers: int) -> int:
 
 def is_frozen(name: str, num_layers: int, options: TrainingOptions) -> bool:
     """Whether a parameter belongs to the embeddings or layers that `freeze` leaves as they are."""
-    return 0 < options.freeze and _depth(name, num_layers) <= min(options.freeze, num_layers)
+    return options.freeze > 0 and _depth(name, num_layers) <= min(options.freeze, num_layers)

@@ -1,19 +1,22 @@
 """Everything before training: the data as examples, the report on them, the model."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.config import Labels
+from mlxbert.data.labelled import Labelled
 from mlxbert.data.rows import Rows
 from mlxbert.data.split import split
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
+from mlxbert.labels import Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.heads import HEADS
+from mlxbert.training import describe
+from mlxbert.training.checks import check_examples, check_labels
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives.texts import TextObjective
-from mlxbert.training.report import DataReport, check_labels, describe
+from mlxbert.training.report import DataReport
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.source import find_folder
@@ -108,24 +111,20 @@ def make_plan(
     """Reads, splits and tokenizes the data.
 
     Raises:
-        InputError: A row cannot be used.
+        InputError: A row cannot be used, or nothing can be learned from the data.
         ArgumentError: The share is invalid.
     """
-    if isinstance(validation_share, bool) or not 0 < validation_share < 1:
-        raise ArgumentError(f"validation_share is {validation_share!r:.60}, expected a number between 0 and 1")
-    records = list(objective.read(train))
-    if not records:
-        raise InputError(f"{', '.join(train.files) or 'train'}: there is no example")
-    placed = list(zip(records, (row.place for row in train), strict=True))
+    placed = list(zip(objective.read(train), (row.place for row in train), strict=True))
     if valid is None:
-        held_in, held_out = split(placed, validation_share, seed)
+        held_in, held_out = split(placed, validation_share, seed, key=_key, names=_names)
     else:
-        held_in, held_out = placed, list(zip(objective.read(valid), (row.place for row in valid), strict=True))
-        if not held_out:
-            raise InputError(f"{', '.join(valid.files) or 'valid'}: there is no example")
-    heads = objective.heads([record for record, _ in held_in])
+        held_in = placed
+        held_out = list(zip(objective.read(valid), (row.place for row in valid), strict=True))
     if isinstance(objective, TextObjective):
-        check_labels(held_in, held_out)
+        check_examples([record for record, _ in held_in], objective.name)
+        known = {name for record, _ in held_in for name in record.names}
+        check_labels(known, (record for record, _ in held_out))
+    heads = objective.heads([record for record, _ in held_in])
     objective.bind(source.with_heads(heads, seed))
     parts = [prepared(objective, part) for part in (held_in, held_out)]
     return Plan(
@@ -148,17 +147,33 @@ def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Part
     return Part([record for record, _ in part], [place for _, place in part], examples)
 
 
+def _key(placed: tuple[Any, str]) -> Hashable:
+    """What makes two records the same input."""
+    record, place = placed
+    return record.key if isinstance(record, Labelled) else place
+
+
+def _names(placed: tuple[Any, str]) -> tuple[str, ...]:
+    return placed[0].names if isinstance(placed[0], Labelled) else ()
+
+
 def _report(
     objective: Objective[Any], parts: Sequence[Part], train: Rows, valid: Rows | None, share: float
 ) -> DataReport | None:
     if not isinstance(objective, TextObjective) or objective.columns is None:
         return None
-    return describe(
-        *(part.records for part in parts),
+    described = [
+        describe.Part(
+            name=name,
+            files=files,
+            records=part.records,
+            lengths=[example.encoding.positions[-1] + 1 for example in part.examples],  # before truncation
+        )
+        for name, files, part in zip(("train", "valid"), (train.files, (valid or train).files), parts, strict=True)
+    ]
+    return describe.describe(
+        *described,
         task=objective.name,
-        lengths=[[len(example) for example in part.examples] for part in parts],
-        truncated=[sum(example.encoding.truncated for example in part.examples) for part in parts],
-        files=[train.files, (train if valid is None else valid).files],
         columns=objective.columns,
         split_off=share if valid is None else None,
         max_length=objective.tokenizer.max_length,

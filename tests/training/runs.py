@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.config import Labels
+from mlxbert.labels import Labels
 from mlxbert.device import mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network

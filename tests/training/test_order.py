@@ -44,7 +44,11 @@ def test_parts_of_a_batch_are_disjoint_and_as_large() -> None:
 
 @pytest.mark.parametrize(
     ("schedule", "expected"),
-    [("linear", [0, 0.5, 1, 0.75, 0.5, 0.25]), ("constant", [0, 0.5, 1, 1, 1, 1]), ("cosine", [0, 0.5, 1, 0.854, 0.5, 0.146])],
+    [
+        ("linear", [0, 0.5, 1, 0.75, 0.5, 0.25]),
+        ("constant", [0, 0.5, 1, 1, 1, 1]),
+        ("cosine", [0, 0.5, 1, 0.854, 0.5, 0.146]),
+    ],
 )
 def test_learning_rates(schedule: str, expected: list[float]) -> None:
     options = TrainingOptions(lr=1.0, schedule=schedule, warmup=1 / 3)

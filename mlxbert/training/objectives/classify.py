@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.config import Labels
 from mlxbert.data.labelled import Labelled
 from mlxbert.device import mx
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError
+from mlxbert.labels import Labels
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training import metrics, scoring
@@ -49,13 +49,8 @@ class Classify(TextObjective):
         return super().settings() | own
 
     def heads(self, records: Sequence[Labelled]) -> Mapping[str, Labels | None]:
-        """See `Objective.heads`; at least two classes are needed."""
+        """See `Objective.heads`."""
         self._counts = Counter(str(record.label) for record in records)
-        if len(self._counts) < 2:
-            raise InputError(
-                f"all {len(records)} training examples have the label {next(iter(self._counts), '')!r}, "
-                "expected at least two different labels"
-            )
         return super().heads(records)
 
     def target(self, record: Labelled) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.config import Labels
 from mlxbert.data.labelled import Labelled
 from mlxbert.device import mx
+from mlxbert.labels import Labels
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy
 from mlxbert.training import metrics, scoring
@@ -25,13 +25,9 @@ class Multilabel(TextObjective):
     kind = "classes"
     problem_type = "multi_label_classification"
 
-    def names(self, record: Labelled) -> tuple[str, ...]:
-        """The labels of a record."""
-        return record.label if isinstance(record.label, tuple) else ()
-
     def target(self, record: Labelled) -> list[float]:
         """1 for every label that the record has."""
-        found = {self.labels.encode(name) for name in self.names(record)}
+        found = {self.labels.encode(name) for name in record.names}
         return [float(number in found) for number in range(len(self.labels))]
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:

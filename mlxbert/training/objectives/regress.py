@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.config import Labels
 from mlxbert.data.labelled import Labelled
 from mlxbert.device import mx
+from mlxbert.labels import Labels
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import mean_squared_error
 from mlxbert.training import metrics, scoring

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.config import Labels
 from mlxbert.data.columns import Columns, find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
 from mlxbert.data.rows import Rows
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
+from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
@@ -83,12 +83,8 @@ class TextObjective(Objective[Example]):
 
     def labels_of(self, records: Sequence[Labelled]) -> Labels:
         """The classes of the records, numbers in their order, other names by the alphabet."""
-        names = {name for record in records for name in self.names(record)}
+        names = {name for record in records for name in record.names}
         return Labels(tuple(sorted(names, key=_order)), self.problem_type)
-
-    def names(self, record: Labelled) -> tuple[str, ...]:
-        """The classes of a record."""
-        return () if record.label is None else (str(record.label),)
 
     def bind(self, model: Model) -> None:
         """Takes the tokenizer and the labels of a model with a classifier."""

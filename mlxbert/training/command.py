@@ -1,0 +1,112 @@
+"""A checked call of `finetune`: what decides its result, and the command line that repeats it."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mlxbert import __version__
+from mlxbert import device as devices
+from mlxbert.device import BLAS, dtype_name, mx, training_streams
+from mlxbert.folders.fingerprint import hash_folder
+from mlxbert.training.distributed import Group
+from mlxbert.training.options import TrainingOptions
+from mlxbert.training.plan import Plan, Source
+
+_FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
+_NOT_SHOWN = {"on_progress", "dry_run", "overwrite", "options"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A call of `finetune`, checked.
+
+    Attributes:
+        source: The model that training starts from.
+        target: The folder to write.
+        dtype: The dtype of computation.
+        options: How it is trained.
+        variants: The options in which the runs differ.
+        overwrite: Whether existing results and unfinished work are replaced.
+        dry_run: Whether to stop before training.
+        group: The processes.
+        line: The command line of this call; `None` where the data are not files.
+    """
+
+    source: Source
+    target: Path
+    dtype: mx.Dtype
+    options: TrainingOptions
+    variants: tuple[Mapping[str, Any], ...]
+    overwrite: bool
+    dry_run: bool
+    group: Group
+    line: str | None
+
+
+def with_defaults(options: TrainingOptions, given: Mapping[str, Any], plan: Plan) -> TrainingOptions:
+    """The options with epochs and learning rate that suit data and model, where they are not given."""
+    updates = -(-len(plan.train.examples) // (options.batch_size * options.accumulate))
+    # Few examples need more epochs: below some hundred updates even the head is not trained.
+    epochs = min(max(TrainingOptions.epochs, -(-_FEW_UPDATES // updates)), _MOST_EPOCHS)
+    width = plan.objective.config.hidden_size
+    # The usual rates are those of models 768 and 1,024 wide; narrower ones need larger steps.
+    lr = 1e-4 if width < 512 else 5e-5 if width < 1000 else 2e-5
+    chosen = {"epochs": epochs, "lr": lr} | {name: given[name] for name in ("epochs", "lr") if name in given}
+    return replace(options, **chosen)
+
+
+def compute_dtype(name: str) -> mx.Dtype:
+    """The dtype to compute in; `auto` is bfloat16 on CUDA and float32 elsewhere."""
+    chosen = devices.choose_dtype(name)
+    cuda = devices.on_gpu() and not mx.metal.is_available()
+    return mx.float32 if name == "auto" and not cuda else chosen
+
+
+def manifest(command: Command, plan: Plan) -> dict[str, Any]:
+    """What decides every bit of the result: only with the same manifest does a run resume."""
+    return {
+        "mlxbert": __version__,
+        "mlx": mx.__version__,
+        "task": plan.objective.name,
+        "model": hash_folder(command.source.folder),
+        "options": {**command.options.to_dict(), **plan.objective.settings()},
+        "variants": [dict(variant) for variant in command.variants],
+        "sha256": dict(plan.sha256),
+        "dtype": dtype_name(command.dtype),
+        "device": "gpu" if devices.on_gpu() else "cpu",
+        "blas": BLAS.name,
+        "streams": len(training_streams()),
+        "processes": command.group.size,
+    }
+
+
+def command_line(task: str, given: Mapping[str, Any]) -> str | None:
+    """The command that does the same as a call of `finetune`; `None` where the data are not files.
+
+    Args:
+        task: The name of the task.
+        given: The arguments of the call.
+    """
+    words = ["mlxbert", "finetune", task]
+    for name, value in {**given, **given.get("options", {})}.items():
+        if name in _NOT_SHOWN or name == "task" or value is None or value is False or value == _DEFAULTS.get(name):
+            continue
+        option = f"--{name.replace('_', '-')}"
+        if name in ("train", "valid"):
+            files = [value] if isinstance(value, str | Path) else value
+            if not isinstance(files, list | tuple) or not all(isinstance(file, str | Path) for file in files):
+                return None
+            words += [word for file in files for word in (option, str(file))]
+        elif name == "sweep":
+            words += [word for key, found in value.items() for word in (option, f"{key}={','.join(map(str, found))}")]
+        else:
+            words += [option] if value is True else [option, str(value)]
+    return shlex.join(words)
+
+
+_DEFAULTS: dict[str, Any] = {
+    **TrainingOptions().to_dict(), "dtype": "auto", "device": "auto", "validation_share": 0.1, "seeds": 1,
+    "label_smoothing": 0.0, "class_weights": "none", "epochs": None, "lr": None,
+}  # fmt: skip
