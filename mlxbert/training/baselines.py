@@ -16,9 +16,9 @@ from mlxbert.training.metrics import (
     Ints,
     Numbers,
     classify_metrics,
+    cross_thresholds,
     multilabel_metrics,
     regress_metrics,
-    tune_thresholds,
 )
 from mlxbert.training.scoring import Labelled, check_metric, label_matrix, label_numbers, numbers
 
@@ -43,7 +43,8 @@ def baselines(
     `largest class`, `most frequent labels` (as many as examples have on average, at least one) and `mean` predict what
     is most common in the training data, whatever the text. `frozen vectors` is a logistic regression, or a ridge
     regression, on the vectors of the untrained model, of at most 2,000 examples of each part; it is left out where the
-    model makes none. Thresholds are tuned on the validation data, as those of a trained model are.
+    model makes none. Its thresholds are those of `cross_thresholds`, as those of a trained
+    model should be.
 
     Args:
         model: The model that training starts from, before it.
@@ -161,7 +162,7 @@ def _score(task: str, metric: str, expected: Floats, predicted: Floats, threshol
     if task == "classify":
         return classify_metrics(expected.argmax(1), predicted)[metric]
     has = expected.astype(np.bool_)
-    chosen = tune_thresholds(predicted, has) if thresholds is None else thresholds.tolist()
+    chosen = cross_thresholds(predicted, has) if thresholds is None else thresholds
     return multilabel_metrics(has, predicted, chosen)[metric]
 
 

@@ -100,7 +100,7 @@ def multilabel(
     names: Sequence[str],
     probabilities: Numbers,
     *,
-    thresholds: Sequence[float] | None = None,
+    thresholds: Sequence[float] | Floats | None = None,
     metric: str = "macro_f1",
     **about: Unpack[About],
 ) -> Evaluation:
@@ -110,7 +110,8 @@ def multilabel(
         records: N records, each with names of labels.
         names: The C labels.
         probabilities: Of every label, (N, C).
-        thresholds: The probabilities from which on a label is predicted, (C,); 0.5 if left out.
+        thresholds: The probabilities from which on a label is predicted, (C,), or of each example, (N, C);
+            0.5 if left out. See `tune_thresholds` and `cross_thresholds`.
         metric: The main metric, one of `METRICS["multilabel"]`.
         **about: What else the evaluation says.
 
@@ -121,8 +122,8 @@ def multilabel(
     """
     _check("multilabel", metric, records, probabilities, (len(records), len(names)))
     thresholds = [MIDDLE] * len(names) if thresholds is None else thresholds
-    if len(thresholds) != len(names):
-        raise ArgumentError(f"there are {len(thresholds)} thresholds, expected one for each of {len(names)} labels")
+    if np.shape(thresholds) not in ((len(names),), probabilities.shape):
+        raise ArgumentError(f"thresholds have the shape {np.shape(thresholds)}, expected one per label ({len(names)})")
     expected = label_matrix(records, names)
     predicted = above(probabilities, thresholds)
     scores = multilabel_metrics(expected, probabilities, thresholds)

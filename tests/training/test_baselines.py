@@ -68,7 +68,7 @@ def test_the_mean_of_the_training_data(model: Model) -> None:
     ("task", "metric", "label_of", "least"),
     [
         ("classify", "accuracy", lambda number, *_: NAMES[number % 4 // 2], 0.75),
-        ("multilabel", "macro_f1", lambda number, *_: (NAMES[number % 4 // 2],) if number % 4 else NAMES, 0.9),
+        ("multilabel", "macro_f1", lambda number, *_: (NAMES[number % 4 // 2],) if number % 4 else NAMES, 0.8),
         ("regress", "spearman", lambda number, *_: float(number % 4 // 2), 0.8),
     ],
 )

@@ -146,6 +146,32 @@ def test_a_threshold_has_the_best_f1_there_is() -> None:
     assert (tuned >= np.max([f1([each / 20 + 0.025] * 30) for each in range(20)], axis=0)).all()
 
 
+def test_thresholds_of_other_examples_give_no_credit_for_chance() -> None:
+    rng = np.random.default_rng(5)
+    scores, expected = rng.random((300, 20)), rng.random((300, 20)) < 0.02
+    own = metrics.multilabel_metrics(expected, scores, metrics.tune_thresholds(scores, expected))["macro_f1"]
+    crossed = metrics.multilabel_metrics(expected, scores, metrics.cross_thresholds(scores, expected))["macro_f1"]
+    assert crossed < 0.05 < 0.07 < own  # always predicting a label has 2 * 0.02 / 1.02
+
+
+def test_thresholds_of_other_examples_do_not_depend_on_the_example_itself() -> None:
+    rng = np.random.default_rng(6)
+    scores, expected = rng.random((30, 1)), rng.random((30, 1)) < 0.3
+    before = metrics.cross_thresholds(scores, expected)
+    for example in range(30):
+        changed, other = expected.copy(), scores.copy()
+        changed[example], other[example] = ~expected[example], 0.01
+        assert metrics.cross_thresholds(other, changed)[example] == before[example]
+
+
+@pytest.mark.parametrize("examples", [0, 1, 3])
+def test_few_examples_have_thresholds(examples: int) -> None:
+    assert (
+        metrics.cross_thresholds(np.zeros((examples, 2)), np.zeros((examples, 2), np.bool_)).tolist()
+        == [[0.5, 0.5]] * examples
+    )
+
+
 def test_the_metrics_that_can_be_chosen_are_those_that_are_computed() -> None:
     one, several = np.array([0, 1]), np.eye(2)
     assert set(METRICS["classify"]) == set(metrics.classify_metrics(one, several))
