@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from mlxbert.cli.views.training import evaluation, report, summary, words
@@ -25,7 +26,7 @@ def lines(parts: Iterable[RenderableType], width: int) -> list[str]:
     for part in parts:
         screen.print(part)
     shown = screen.export_text().split("\n")[:-1]
-    assert max(map(len, shown)) <= width
+    assert max(map(cell_len, shown)) <= width
     assert not re.search("[\x00-\x1f\x7f-\x9f]", "".join(shown))
     return [line.rstrip() for line in shown]
 
@@ -246,6 +247,13 @@ def test_a_confusion_matrix_of_28_labels_fits_any_terminal(width: int, kind: str
         assert [place - places[0] for place in places] == [2 * number for number in range(28)]
         assert all(line.count("░░") == 1 for line in rows)
     assert sum("9 of" in line for line in shown) == 8 and any("20 other pairs" in line for line in shown)
+
+
+def test_columns_of_wide_characters_stay_in_line() -> None:
+    shown = lines(evaluation.details(events.evaluation(("中性", "喜び", "悲しみ")), 60), 60)
+    head = next(place for place, line in enumerate(shown) if line.split() == ["中性", "喜び", "悲しみ"])
+    ends = {cell_len(line) for line in shown[head : head + 4]}
+    assert len(ends) == 1
 
 
 def test_numbers_have_mistakes_only() -> None:

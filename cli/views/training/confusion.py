@@ -21,10 +21,11 @@ _RIGHT, _WRONG = (24, 86, 52), (128, 38, 32)  # of a full cell
 
 def confusion(labels: Sequence[str], matrix: Matrix, width: int) -> Iterator["RenderableType"]:
     """The matrix with numbers where they fit, with shades where those fit; then the most frequent mix-ups."""
+    from rich.cells import cell_len
     from rich.text import Text
 
     names = [console.visible(label) for label in labels]
-    longest = max(map(len, names))
+    longest = max(map(cell_len, names))
     digits = max(len(str(count)) for row in matrix for count in row)
     room = max(min(longest, _LABEL, width // 3), _SHORTEST)
     heads = max(digits, longest if longest <= _LONGEST_HEAD else _LONGEST_HEAD + 1) + 2
@@ -32,7 +33,7 @@ def confusion(labels: Sequence[str], matrix: Matrix, width: int) -> Iterator["Re
     place = room + len(str(len(names))) + 4
     yield Text("confusion: rows are expected labels, columns predicted ones", "bold")
     if longest <= _LONGEST_HEAD and room + 4 + heads * len(names) <= width:
-        yield from _cells(names, matrix, room, heads, [f"{name:>{heads}}" for name in names])
+        yield from _cells(names, matrix, room, heads, [" " * (heads - cell_len(name)) + name for name in names])
     elif place + numbered * len(names) <= width:
         tops = [f"{number:>{numbered}}" for number in range(1, len(names) + 1)]
         yield from _cells(_with_numbers(names), matrix, place - 2, numbered, tops)

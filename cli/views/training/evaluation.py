@@ -78,18 +78,19 @@ def _graded(f1: float) -> str:
 
 def _mistakes(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     """What was expected and predicted, where it stands, and the text."""
+    from rich.padding import Padding
     from rich.text import Text
 
     yield Text("worst mistakes", "bold")
     for mistake in found.mistakes:
         line = Text.assemble(
-            ("  expected ", "dim"),
+            ("expected ", "dim"),
             (words.line(mistake.expected, 60), "green"),
             ("  predicted ", "dim"),
             (words.line(mistake.predicted, 60), "red"),
             (f"  {_sureness(found.task, mistake)}  {console.visible(mistake.place)}", "dim"),
         )
-        yield line
+        yield Padding(line, (0, 0, 0, 2))
         yield _indented(mistake.text, width)
         if mistake.pair is not None:
             yield _indented(mistake.pair, width)
