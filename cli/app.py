@@ -5,7 +5,8 @@
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +15,9 @@ from mlxbert.cli.commands.classify import classify
 from mlxbert.cli.commands.convert import convert
 from mlxbert.cli.commands.doctor import doctor
 from mlxbert.cli.commands.embed import embed
+from mlxbert.cli.commands.evaluate import evaluate_classify, evaluate_multilabel, evaluate_regress
 from mlxbert.cli.commands.fill_mask import fill_mask
+from mlxbert.cli.commands.finetune import finetune_classify, finetune_multilabel, finetune_regress
 from mlxbert.cli.commands.inspect import inspect
 from mlxbert.cli.commands.models import models_download, models_list, models_path, models_remove
 from mlxbert.cli.commands.next_sentence import next_sentence
@@ -28,7 +31,7 @@ from mlxbert.cli.views import console
 from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.errors import ArgumentError, MlxbertError
 
-_ABOUT = "BERT encoders on Apple's MLX: embeddings, fill-mask, next-sentence prediction, and a look inside."
+_ABOUT = "BERT encoders on Apple's MLX: embeddings, fill-mask, fine-tuning on your own texts, and a look inside."
 
 app = typer.Typer(
     name="mlxbert",
@@ -37,14 +40,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-models = typer.Typer(help="Models on this machine and on the Hugging Face hub.", no_args_is_help=True)
-app.add_typer(models, name="models")
+_GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
+    "finetune": (
+        "Train a model on labelled texts.",
+        (finetune_classify, finetune_multilabel, finetune_regress),
+    ),
+    "evaluate": (
+        "Tell how good a model is on labelled texts.",
+        (evaluate_classify, evaluate_multilabel, evaluate_regress),
+    ),
+    "models": (
+        "Models on this machine and on the Hugging Face hub.",
+        (models_list, models_download, models_path, models_remove),
+    ),
+}
 
 _USING = (fill_mask, embed, similarity, classify, next_sentence, replaced, tokenize)
 for command in (*_USING, inspect, convert, verify, doctor):
     app.command(command.__name__.replace("_", "-"))(flatten(command, set_up_notes))
-for listed in (models_list, models_download, models_path, models_remove):
-    models.command(listed.__name__.removeprefix("models_"))(flatten(listed, set_up_notes))
+for name, (about, commands) in _GROUPS.items():
+    group = typer.Typer(help=about, no_args_is_help=True)
+    app.add_typer(group, name=name)
+    for grouped in commands:
+        group.command(grouped.__name__.removeprefix(f"{name}_"))(flatten(grouped, set_up_notes))
 
 
 def _version(wanted: bool) -> None:
@@ -92,11 +110,17 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _name_option(text: str) -> str:
     """An error of the library that begins with an argument, `group_size is 7`, with the option in place of it."""
-    program = typer.main.get_command(app)
-    found = [parameter for command in program.commands.values() for parameter in command.params]  # type: ignore[attr-defined]
+    found = _parameters(typer.main.get_command(app))
     options = {parameter.name: parameter.opts[-1] for parameter in found if parameter.opts[-1].startswith("--")}
     name, space, rest = text.partition(" ")
     return f"{options.get(name, name)}{space}{rest}"
+
+
+def _parameters(command: Any) -> Iterator[Any]:
+    """The parameters of a command and of those below it."""
+    yield from command.params
+    for below in getattr(command, "commands", {}).values():
+        yield from _parameters(below)
 
 
 def _drop_output() -> None:

@@ -89,7 +89,7 @@ class ModelName:
 
 
 @dataclass(frozen=True)
-class ModelOptions(ModelName):
+class ComputingOptions(ModelName):
     """Which model, and how to compute."""
 
     dtype: Annotated[
@@ -98,6 +98,12 @@ class ModelOptions(ModelName):
     device: Annotated[
         Device, typer.Option(help="Device of computation; auto uses the GPU if there is one.", rich_help_panel="Model")
     ] = Device.auto
+
+
+@dataclass(frozen=True)
+class ModelOptions(ComputingOptions):
+    """Which model, how to compute, and how much at once."""
+
     batch_tokens: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Tokens per batch, padding included.", rich_help_panel="Model"),
@@ -225,7 +231,7 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
+            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
             annotation=typing.get_type_hints(group, include_extras=True)[field.name],
         )
         for group in groups.values()

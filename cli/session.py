@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.inputs import ARGUMENTS, Source
-from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
+from mlxbert.cli.options import FileOptions, ModelName, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import FileOutput
 from mlxbert.folders.fingerprint import hash_folder
@@ -50,9 +50,7 @@ def load(task: str, options: ModelOptions) -> "Model":
     """The model that the options name, for a task."""
     from mlxbert.model import load as load_model
 
-    if options.model == BUILTIN:
-        quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
-        console.say("note", f"built-in model, small, English{quality}")
+    note_builtin(task, options)
     with progress.download(options.model) as update:
         return load_model(
             options.model,
@@ -63,6 +61,13 @@ def load(task: str, options: ModelOptions) -> "Model":
             offline=options.offline,
             on_progress=update,
         )
+
+
+def note_builtin(task: str, options: ModelName) -> None:
+    """Prints a note if no model was chosen: the built-in one, and how good it is at a task."""
+    if options.model == BUILTIN:
+        quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
+        console.say("note", f"built-in model, small, English{quality}")
 
 
 @dataclass(frozen=True)

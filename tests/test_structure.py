@@ -163,6 +163,7 @@ COMMANDS = (
         "doctor",
     ),
     *("models-list", "models-download", "models-path", "models-remove"),
+    *(f"{group}-{task}" for group in ("finetune", "evaluate") for task in ("classify", "multilabel", "regress")),
 )
 
 

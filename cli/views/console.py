@@ -7,6 +7,7 @@ visible, so that no text can steer the terminal.
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.options import to_options
@@ -23,6 +24,7 @@ _STYLES = {"error": "bold red", "hint": "cyan"}
 _VISIBLE = {code: chr(0x2400 + code) for code in range(32)}
 _VISIBLE |= {code: "\ufffd" for code in (*range(127, 160), *range(0xD800, 0xE000))}
 _quiet = False
+_live: "Console | None" = None
 
 
 def stdout() -> "Console":
@@ -33,10 +35,10 @@ def stdout() -> "Console":
 
 
 def stderr() -> "Console":
-    """A rich console on stderr; it leaves long lines to the terminal."""
+    """A rich console on stderr, which leaves long lines to the terminal; that of the live view while one is drawn."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _live or Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def at_terminal() -> bool:
@@ -47,6 +49,17 @@ def at_terminal() -> bool:
 def may_draw() -> bool:
     """Whether stderr is a terminal to draw progress on, and `--quiet` is not given."""
     return not _quiet and sys.stderr is not None and sys.stderr.isatty()
+
+
+@contextmanager
+def live(screen: "Console") -> Iterator[None]:
+    """While a live view is drawn on a console, notes appear above it."""
+    global _live
+    _live = screen
+    try:
+        yield
+    finally:
+        _live = None
 
 
 def set_quiet(quiet: bool) -> None:
@@ -63,7 +76,7 @@ def say(kind: str, text: str) -> None:
     if sys.stderr is None or (_quiet and kind != "error"):
         return
     shown = visible(to_options(text) if kind == "hint" else text)
-    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+    if sys.stderr.isatty() and (_live or "NO_COLOR" not in os.environ):
         from rich.text import Text
 
         stderr().print(Text.assemble((f"{kind}:", _STYLES.get(kind, "dim")), " ", shown))

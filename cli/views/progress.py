@@ -52,6 +52,41 @@ def _bytes(what: str, total: int) -> Iterator[Update]:
 
 
 @contextmanager
+def counted(what: str) -> Iterator[Update]:
+    """A bar at a terminal, nothing elsewhere; it appears with the first count.
+
+    Args:
+        what: What is counted.
+
+    Yields:
+        A function of (done, in all).
+    """
+    with ExitStack() as drawn:
+        update: Update | None = None
+
+        def show(done: int, total: int) -> None:
+            nonlocal update
+            if update is None:
+                update = drawn.enter_context(_counts(what, total))
+            update(done, total)
+
+        yield show
+
+
+@contextmanager
+def _counts(what: str, total: int) -> Iterator[Update]:
+    if not console.may_draw():
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with _drawing(*columns) as drawn:
+        task = drawn.add_task(what, total=total)
+        yield lambda done, total: drawn.update(task, completed=done)
+
+
+@contextmanager
 def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)) -> Iterator[Update]:
     """A bar at a terminal: how much of the input is read, results so far and their rate.
 

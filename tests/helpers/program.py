@@ -28,6 +28,7 @@ COMMANDS = (
     *(["fill-mask"], ["embed"], ["similarity"], ["classify"], ["next-sentence"], ["replaced"], ["tokenize"]),
     *(["inspect"], ["convert"], ["verify"], ["doctor"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),
+    *([group, task] for group in ("finetune", "evaluate") for task in ("classify", "multilabel", "regress")),
 )
 TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
 # Root reads and writes whatever it likes; without its capabilities file permissions apply to it, too.

@@ -1,0 +1,92 @@
+"""`mlxbert finetune …`: one command per task."""
+
+import shlex
+from contextlib import ExitStack
+from typing import Any
+
+from mlxbert.cli import session
+from mlxbert.cli.events.run import command_line, open_sinks, send
+from mlxbert.cli.inputs import STDIN
+from mlxbert.cli.options import ComputingOptions
+from mlxbert.cli.training import ClassOptions, Columns, DataOptions, EventOptions, SavingOptions, TrainingOptions
+from mlxbert.cli.views import console, progress
+
+
+def finetune_classify(
+    data: DataOptions,
+    columns: Columns,
+    saving: SavingOptions,
+    model: ComputingOptions,
+    training: TrainingOptions,
+    classes: ClassOptions,
+    out: EventOptions,
+) -> None:
+    """Train a model to give each text, or pair of texts, one of several labels.
+
+    Interrupted with Ctrl-C or killed, the same command goes on where the state was last saved.
+
+    Example: mlxbert finetune classify --train reviews.csv --output my-model
+    """
+    _train("classify", data, model, out, columns.given() | saving.given() | training.given() | classes.given())
+
+
+def finetune_multilabel(
+    data: DataOptions,
+    columns: Columns,
+    saving: SavingOptions,
+    model: ComputingOptions,
+    training: TrainingOptions,
+    classes: ClassOptions,
+    out: EventOptions,
+) -> None:
+    """Train a model to give each text, or pair of texts, any number of labels.
+
+    The score above which a label is given is tuned for each label on the validation data.
+
+    Example: mlxbert finetune multilabel --train emotions.jsonl --output my-model
+    """
+    _train("multilabel", data, model, out, columns.given() | saving.given() | training.given() | classes.given())
+
+
+def finetune_regress(
+    data: DataOptions,
+    columns: Columns,
+    saving: SavingOptions,
+    model: ComputingOptions,
+    training: TrainingOptions,
+    out: EventOptions,
+) -> None:
+    """Train a model to give each text, or pair of texts, a number.
+
+    Example: mlxbert finetune regress --train ratings.csv --pair-column answer --output my-model
+    """
+    _train("regress", data, model, out, columns.given() | saving.given() | training.given())
+
+
+def _train(
+    task: str,
+    data: DataOptions,
+    model: ComputingOptions,
+    out: EventOptions,
+    options: dict[str, Any],
+) -> None:
+    """Trains, and shows how it goes on."""
+    session.note_builtin("finetune", model)
+    where = {name: getattr(model, name) for name in ("model", "revision", "offline")}
+    where |= {"dtype": model.dtype.value, "device": model.device.value}
+    resumes = STDIN not in [*data.train, *(data.valid or ())]
+    if not resumes:
+        console.say("note", "data come from stdin: this run cannot be resumed if it is interrupted")
+    with ExitStack() as opened:
+        sinks = open_sinks(out, dry=data.dry_run, opened=opened)
+        from mlxbert.training.finetune import finetune
+
+        update = opened.enter_context(progress.download(model.model))
+        events = finetune(task, **data.given(), **where, **options, on_progress=update)
+        try:
+            send(events, sinks)
+        except KeyboardInterrupt:
+            opened.close()  # the live view ends before the hint
+            if resumes and not data.dry_run:
+                console.say("hint", f"the same command resumes: {shlex.join(command_line())}")
+            raise

@@ -1,0 +1,1 @@
+"""Where the events of training go besides the terminal."""

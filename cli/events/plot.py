@@ -1,0 +1,72 @@
+"""The curves of training as a picture; needs the package `matplotlib`."""
+
+from pathlib import Path
+from typing import Any
+
+from mlxbert.cli.events.sink import require
+from mlxbert.errors import ArgumentError
+from mlxbert.files import atomic_write
+from mlxbert.training.events import Evaluated, Event, Started, Step
+
+ENDINGS = (".png", ".svg", ".pdf")
+_INCHES, _DOTS_PER_INCH = (10, 4.5), 150
+
+
+class Plot:
+    """Draws the loss and the metric over the steps, a colour per run, when training ends or is interrupted.
+
+    Args:
+        path: The file, which is replaced; its ending is the format.
+
+    Raises:
+        ArgumentError: The ending is another one, or the package is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix.lower() not in ENDINGS:
+            raise ArgumentError(f"--plot {path} does not end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
+        if not path.parent.is_dir():
+            raise ArgumentError(f"--plot {path}: there is no folder {path.parent}")
+        require("matplotlib", "--plot", "plot")
+        self._path = path
+        self._events: dict[int, list[Step | Evaluated]] = {}
+        self._names: dict[int, str] = {}
+        self._title = ""
+
+    def write(self, event: Event) -> None:
+        """Notes the numbers of an event."""
+        match event:
+            case Started():
+                varied = ", ".join(f"{name} {value}" for name, value in event.varied.items())
+                self._title = f"{event.task}: {event.model} → {event.output}"
+                self._names[event.run] = varied or f"run {event.run + 1}"
+            case Step() | Evaluated():
+                self._events.setdefault(event.run, []).append(event)
+
+    def close(self) -> None:
+        """Writes the picture, if there is something to draw."""
+        if self._events:
+            with atomic_write(self._path) as file:
+                self._figure().savefig(file, format=self._path.suffix[1:].lower(), dpi=_DOTS_PER_INCH)
+
+    def _figure(self) -> Any:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=_INCHES, layout="constrained")
+        figure.suptitle(self._title, parse_math=False)
+        loss, score = figure.subplots(1, 2)
+        metric = "metric"
+        for run, events in self._events.items():
+            steps = [event for event in events if isinstance(event, Step)]
+            loss.plot([event.step for event in steps], [event.loss for event in steps], linewidth=0.8, color=f"C{run}")
+            found = [event for event in events if isinstance(event, Evaluated)]
+            metric = found[-1].metric if found else metric
+            values = [event.metrics[event.metric] for event in found]
+            score.plot([event.step for event in found], values, marker="o", color=f"C{run}", label=self._names.get(run))
+        for axes, name in ((loss, "training loss"), (score, f"validation {metric}")):
+            axes.set_title(name, parse_math=False)
+            axes.set_xlabel("step")
+            axes.grid(alpha=0.3)
+        if len(self._events) > 1:
+            score.legend()
+        return figure

@@ -1,0 +1,274 @@
+"""Options of training and evaluation, in groups as in `options`; `--sweep`."""
+
+import typing
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any
+
+import typer
+
+from mlxbert.cli.inputs import STDIN
+from mlxbert.cli.options import OutputOptions
+from mlxbert.errors import ArgumentError
+
+_DATA, _TRAINING, _SAVING, _OUTPUT = "Data", "Training", "Saving", "Output"
+
+
+class Table(StrEnum):
+    """How a file stores labelled texts."""
+
+    csv = "csv"
+    tsv = "tsv"
+    jsonl = "jsonl"
+    parquet = "parquet"
+
+
+class Schedule(StrEnum):
+    """How the learning rate falls after the warm-up."""
+
+    linear = "linear"
+    cosine = "cosine"
+    constant = "constant"
+
+
+class ClassWeights(StrEnum):
+    """What an example counts."""
+
+    none = "none"
+    balanced = "balanced"
+
+
+_TRAIN = typer.Option("--train", metavar="FILE", help="Training data; - is stdin.", rich_help_panel=_DATA)
+_VALID = typer.Option(
+    "--valid",
+    metavar="FILE",
+    help="Validation data, which choose the best model; by default a part of the training data.",
+    rich_help_panel=_DATA,
+)
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What is trained on."""
+
+    train: Annotated[list[str], _TRAIN]
+    valid: Annotated[list[str] | None, _VALID] = None
+    validation_share: Annotated[
+        float,
+        typer.Option(metavar="X", help="How much of the training data to validate on.", rich_help_panel=_DATA),
+    ] = 0.1
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Report on the data, estimate time and memory, stop.", rich_help_panel=_DATA),
+    ] = False
+
+    def __post_init__(self) -> None:
+        if [*self.train, *(self.valid or ())].count(STDIN) > 1:
+            raise ArgumentError("stdin is named twice; it can be read only once")
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library."""
+        return _plain(self, DataOptions)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where texts and labels stand in a row."""
+
+    text_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of the text; guessed if left out.", rich_help_panel=_DATA),
+    ] = None
+    pair_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of the second text, if any.", rich_help_panel=_DATA)
+    ] = None
+    label_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of the label; guessed if left out.", rich_help_panel=_DATA),
+    ] = None
+    format: Annotated[
+        Table | None,
+        typer.Option(help="Format of the files; by default taken from their endings.", rich_help_panel=_DATA),
+    ] = None
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Truncate inputs to N tokens; by default to what the model takes.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library."""
+        return _plain(self, Columns)
+
+
+def _number(text: str, default: Any = None) -> Any:
+    return typer.Option(metavar="N", help=text, rich_help_panel=_TRAINING, show_default=default or True)
+
+
+def _share(text: str, default: Any = None) -> Any:
+    return typer.Option(metavar="X", help=text, rich_help_panel=_TRAINING, show_default=default or True)
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How is trained: the same for every task."""
+
+    epochs: Annotated[int | None, _number("Passes over the training data.", "chosen by the task")] = None
+    lr: Annotated[float | None, _share("Highest learning rate.", "chosen by the task")] = None
+    batch_size: Annotated[int, _number("Examples per batch.")] = 32
+    accumulate: Annotated[int, _number("Batches per update of the weights.")] = 1
+    schedule: Annotated[
+        Schedule, typer.Option(help="How the learning rate falls after the warm-up.", rich_help_panel=_TRAINING)
+    ] = Schedule.linear
+    warmup: Annotated[float, _share("Share of the updates in which the learning rate rises.")] = 0.1
+    weight_decay: Annotated[float, _share("Weight decay of matrices.")] = 0.01
+    clip: Annotated[float, _share("Greatest norm of the gradient; 0 for no limit.")] = 1.0
+    dropout: Annotated[float | None, _share("Dropout rate everywhere.", "as the model does")] = None
+    layer_decay: Annotated[float, _share("Factor of the learning rate from each layer to the one below.")] = 1.0
+    freeze: Annotated[int, _number("Keep the embeddings and the first N layers as they are.")] = 0
+    checkpointing: Annotated[
+        bool,
+        typer.Option("--checkpointing", help="Less memory, for more time.", rich_help_panel=_TRAINING),
+    ] = False
+    patience: Annotated[int | None, _number("Stop after N evaluations without a better one.", "never")] = None
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Metric that chooses the best model.",
+            rich_help_panel=_TRAINING,
+            show_default="chosen by the task",
+        ),
+    ] = None
+    seed: Annotated[int, _number("Decides on new weights, the order of the data, and dropout.")] = 0
+    seeds: Annotated[int, _number("Train with N seeds, report mean and deviation, keep the best.")] = 1
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=A,B,…",
+            help="Try each value of an option, keep the best: lr=1e-5,2e-5.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library, `sweep` with values of the options' types."""
+        return _plain(self, TrainingOptions) | {"sweep": parse_sweep(self.sweep or ()) or None}
+
+
+@dataclass(frozen=True)
+class ClassOptions:
+    """What differs where labels are predicted."""
+
+    label_smoothing: Annotated[float, _share("Share of the target that is spread over all labels.")] = 0.0
+    class_weights: Annotated[
+        ClassWeights,
+        typer.Option(help="Whether rare labels count more: balanced weighs all alike.", rich_help_panel=_TRAINING),
+    ] = ClassWeights.none
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library."""
+        return _plain(self, ClassOptions)
+
+
+@dataclass(frozen=True)
+class SavingOptions:
+    """What is written."""
+
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder of the trained model.", rich_help_panel=_SAVING),
+    ]
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier model.", rich_help_panel=_SAVING)
+    ] = False
+    eval_every: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Steps between evaluations.", rich_help_panel=_SAVING, show_default="one per epoch"
+        ),
+    ] = None
+    save_every: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Steps after which the state is saved, besides after each evaluation.",
+            rich_help_panel=_SAVING,
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library."""
+        return _plain(self, SavingOptions)
+
+
+@dataclass(frozen=True)
+class EventOptions(OutputOptions):
+    """Where events go."""
+
+    log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Append all events to a file of JSON lines.", rich_help_panel=_OUTPUT),
+    ] = None
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write the curves for TensorBoard (needs tensorboard).", rich_help_panel=_OUTPUT
+        ),
+    ] = None
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw the curves as .png, .svg or .pdf (needs matplotlib).", rich_help_panel=_OUTPUT
+        ),
+    ] = None
+
+
+def _plain(group: Any, kind: type) -> dict[str, Any]:
+    """The fields of a group with the values of enumerations as strings."""
+    values = {field.name: getattr(group, field.name) for field in fields(kind)}
+    return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
+
+
+def parse_sweep(given: typing.Sequence[str]) -> dict[str, list[Any]]:
+    """The values to try, by option: `lr=1e-5,2e-5` is `{"lr": [1e-5, 2e-5]}`.
+
+    Raises:
+        ArgumentError: It is not NAME=A,B, names no option of training, or a value is none of that option.
+    """
+    hints = typing.get_type_hints(TrainingOptions)
+    known = [name for name in hints if name not in ("metric", "seeds", "sweep")]
+    found: dict[str, list[Any]] = {}
+    for entry in given:
+        name, equals, values = entry.partition("=")
+        key = name.strip().removeprefix("--").replace("-", "_")
+        if not equals or not key:
+            raise ArgumentError(f"--sweep {entry!r:.60} is not NAME=A,B,…", hint="for example --sweep lr=1e-5,2e-5")
+        if key not in known:
+            options = ", ".join(option.replace("_", "-") for option in known)
+            raise ArgumentError(f"--sweep {name!r:.60} is no option that can be tried", hint=f"these can: {options}")
+        if key in found:
+            raise ArgumentError(f"--sweep names {name!r:.60} twice")
+        found[key] = [_value(key, value.strip(), hints[key]) for value in values.split(",")]
+    return found
+
+
+def _value(name: str, text: str, hint: Any) -> Any:
+    """A value of an option from its text."""
+    kind = next(part for part in (*typing.get_args(hint), hint) if part is not NoneType)
+    names = {int: "a whole number", float: "a number", bool: "true or false"}
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        value = kind(text)
+        return value.value if isinstance(value, StrEnum) else value
+    except (ValueError, KeyError):
+        wanted = names.get(kind) or " or ".join(kind)
+        raise ArgumentError(f"--sweep {name.replace('_', '-')} has the value {text!r:.60}, expected {wanted}") from None

@@ -1,0 +1,148 @@
+"""A curve drawn with braille characters: 2 x 4 dots in each."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mlxbert.cli.views.training import words
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_BINS = 1200  # more than any terminal has dots; a run of a million steps takes no more memory and time than that
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of U+2800, by column and row
+_STYLES = {True: "bright_cyan", False: "dim"}
+_SMOOTHING = 40  # the mean goes over about a fortieth of the run
+_MARGIN = 7  # columns of the scale
+
+Dots = dict[tuple[int, int], int]
+
+
+class Curve:
+    """Values over the steps of a run.
+
+    Args:
+        steps: How many steps there will be.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = max(steps, 1)
+        self._sums = [0.0] * min(self.steps, _BINS)
+        self._counts = [0] * len(self._sums)
+
+    def add(self, step: int, value: float) -> None:
+        """Notes the value of a step, from 1; what is no number is left out."""
+        if math.isfinite(value):
+            place = min(max(step - 1, 0) * len(self._sums) // self.steps, len(self._sums) - 1)
+            self._sums[place] += value
+            self._counts[place] += 1
+
+    def means(self, width: int) -> list[float | None]:
+        """The mean value in each of `width` equal parts of the run."""
+        sums, counts = [0.0] * width, [0] * width
+        for place, number in enumerate(self._counts):
+            part = place * width // len(self._counts)
+            sums[part] += self._sums[place]
+            counts[part] += number
+        return [total / number if number else None for total, number in zip(sums, counts, strict=True)]
+
+    def smoothed(self, values: Sequence[float | None]) -> list[float | None]:
+        """The same values, each averaged with those before it; the last ones count most."""
+        keep = 1 - 1 / max(len(values) / _SMOOTHING, 1)
+        total = weight = 0.0
+        found: list[float | None] = []
+        for value in values:
+            if value is not None:
+                total, weight = keep * total + value, keep * weight + 1
+            found.append(None if value is None else total / weight)
+        return found
+
+
+def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epochs: int) -> Iterator["Text"]:
+    """A curve with its scale: `height` lines, the axis with marks, and a line of epochs.
+
+    Args:
+        curve: The values.
+        width: Columns in all.
+        height: Lines of the curve itself.
+        marks: Characters to put on the axis, by step.
+        epochs: The length of the axis.
+    """
+    from rich.text import Text
+
+    columns = width - _MARGIN
+    # Where there are fewer steps than dots, a part of the run stands for one step, and the curve is drawn between them.
+    parts = min(2 * columns, len(curve._counts))
+    raw = curve.means(parts)
+    smooth = curve.smoothed(raw)
+    seen = [value for value in (*raw, *smooth) if value is not None]
+    low, high = _scale(seen)
+    faint = _dots(raw, 2 * columns, 4 * height, (low, high))
+    strong = _dots(smooth, 2 * columns, 4 * height, (low, high))
+    for row in range(height):
+        label = {0: high, height - 1: low, (height - 1) // 2: high - (high - low) * (row / max(height - 1, 1))}.get(row)
+        line = Text(f"{'' if label is None or not seen else words.figure(label):>{_MARGIN - 2}} ", "dim", no_wrap=True)
+        line.append("│", "dim")
+        cells = [(strong.get((column, row), 0), faint.get((column, row), 0)) for column in range(columns)]
+        for bright, group in itertools.groupby(cells, lambda cell: cell[0] > 0):
+            line.append("".join(chr(0x2800 + (cell or other)) for cell, other in group), _STYLES[bright])
+        yield line
+    yield _axis(curve.steps, columns, marks)
+    yield _epochs(columns, epochs)
+
+
+def _scale(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of the scale: from 0, unless all values lie far from it."""
+    if not values:
+        return 0.0, 1.0
+    low, high = min(values), max(values)
+    if low >= 0 and low < high / 2:
+        low = 0.0
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _dots(values: Sequence[float | None], width: int, height: int, scale: tuple[float, float]) -> Dots:
+    """The dots of a line through the values, as bits of characters by column and row."""
+    low, high = scale
+    places = [
+        (place * (width - 1) / max(len(values) - 1, 1), (high - value) / (high - low) * (height - 1))
+        for place, value in enumerate(values)
+        if value is not None
+    ]
+    dots: Dots = {}
+    for (x, y), (to_x, to_y) in zip(places, places[1:] or places, strict=False):
+        count = max(round(max(abs(to_x - x), abs(to_y - y))), 1)
+        for part in range(count + 1):
+            column, row = round(x + (to_x - x) * part / count), round(y + (to_y - y) * part / count)
+            cell = (column // 2, row // 4)
+            dots[cell] = dots.get(cell, 0) | _DOTS[column % 2][row % 4]
+    return dots
+
+
+def _axis(steps: int, columns: int, marks: Mapping[int, str]) -> "Text":
+    from rich.text import Text
+
+    line = ["─"] * columns
+    for step, mark in marks.items():
+        line[min(max(step - 1, 0) * columns // steps, columns - 1)] = mark
+    text = Text(" " * (_MARGIN - 1) + "└", "dim", no_wrap=True)
+    for mark in line:
+        text.append(mark, "dim" if mark == "─" else "bold green" if mark == "★" else "green")
+    return text
+
+
+def _epochs(columns: int, epochs: int) -> "Text":
+    """The numbers of epochs under the axis, as many as there is room for."""
+    from rich.text import Text
+
+    room = max(columns // 8, 1)
+    stride = max(math.ceil(epochs / room), 1)
+    end = f"{epochs} epoch{'s' if epochs != 1 else ''}"
+    line = [" "] * columns
+    for epoch in range(0, epochs, stride):
+        place = columns * epoch // max(epochs, 1)
+        if place + len(str(epoch)) + 1 < columns - len(end):
+            line[place : place + len(str(epoch))] = str(epoch)
+    line[columns - len(end) :] = end
+    return Text(" " * _MARGIN + "".join(line), "dim", no_wrap=True)

@@ -1,0 +1,107 @@
+"""How good a model is on labelled data: its metrics, each label, the confusion matrix, the worst mistakes."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mlxbert.cli.views import console
+from mlxbert.cli.views.training import words
+from mlxbert.cli.views.training.confusion import confusion
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mlxbert.training.summary import Evaluation, LabelScore, Mistake
+
+_LABEL, _SHORTEST = 24, 8  # columns of a label's name
+_TEXT = 240  # characters of a text
+
+
+def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
+    """The details, and the metrics below them, where a person looks first."""
+    from rich.text import Text
+
+    yield from details(found, width)
+    low, high = found.interval
+    yield Text.assemble(
+        (f"{console.visible(found.metric)} {words.score(found.score)}", "bold green"),
+        f"  (95 %: {words.score(low)} to {words.score(high)})",
+    )
+    rows: list[tuple[str, object]] = [
+        ("model", found.model),
+        ("data", f"{', '.join(found.data)}, {words.count(found.examples, 'example')}"),
+    ]
+    if found.truncated:
+        rows.append(("truncated", f"{found.truncated:,} of them"))
+    rows += [(name, words.score(value)) for name, value in found.metrics.items() if name != found.metric]
+    _, table = console.facts("", rows)
+    yield table
+
+
+def details(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
+    """A table per label, the confusion matrix, the worst mistakes: as far as the task has them."""
+    from rich.text import Text
+
+    if found.mistakes:
+        yield from (*_mistakes(found, width), Text())
+    if found.confusion is not None and len(found.labels) > 1:
+        yield from (*confusion([score.label for score in found.labels], found.confusion, width), Text())
+    if found.labels:
+        yield from (*_labels(found.labels, width), Text())
+
+
+def _labels(scores: Sequence["LabelScore"], width: int) -> Iterator["RenderableType"]:
+    """A line per label, with a bar for its F1."""
+    from rich.table import Table
+    from rich.text import Text
+
+    yield Text("labels", "bold")
+    room = max(min(_LABEL, width - 32), _SHORTEST)
+    bars = max(min(width - room - 41, 24), 0)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True, overflow="ellipsis", max_width=room + 2)
+    for name in ("precision", "recall", "F1") if width >= 64 else ("prec.", "rec.", "F1"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if bars >= 4:
+        table.add_column("", no_wrap=True)
+    table.add_column("support" if width >= 64 else "n", justify="right", no_wrap=True)
+    for score in scores:
+        numbers = [Text(f"{value:.3f}") for value in (score.precision, score.recall, score.f1)]
+        numbers[-1].style = _graded(score.f1)
+        bar = [Text(console.bar(score.f1, bars), _graded(score.f1))] if bars >= 4 else []
+        table.add_row(Text(f"  {console.visible(score.label)}"), *numbers, *bar, Text(f"{score.support:,}"))
+    yield table
+
+
+def _graded(f1: float) -> str:
+    return "green" if f1 >= 0.8 else "yellow" if f1 >= 0.5 else "red"
+
+
+def _mistakes(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
+    """What was expected and predicted, where it stands, and the text."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    yield Text("worst mistakes", "bold")
+    for mistake in found.mistakes:
+        line = Text.assemble(
+            ("expected ", "dim"),
+            (words.line(mistake.expected, 60), "green"),
+            ("  predicted ", "dim"),
+            (words.line(mistake.predicted, 60), "red"),
+            (f"  {_sureness(found.task, mistake)}  {console.visible(mistake.place)}", "dim"),
+        )
+        yield Padding(line, (0, 0, 0, 2))
+        yield _indented(mistake.text, width)
+        if mistake.pair is not None:
+            yield _indented(mistake.pair, width)
+
+
+def _sureness(task: str, mistake: "Mistake") -> str:
+    return f"{words.score(mistake.score)} apart" if task == "regress" else f"{mistake.score:.0%} sure"
+
+
+def _indented(text: str, width: int) -> "RenderableType":
+    from rich.padding import Padding
+    from rich.text import Text
+
+    return Padding(Text(words.line(text, min(_TEXT, 3 * max(width - 6, 10)))), (0, 0, 0, 4))

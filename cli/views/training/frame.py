@@ -1,0 +1,169 @@
+"""One picture of a run: header, loss curve, evaluations, and how far it is. It fits any size of terminal."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mlxbert.cli.views import console
+from mlxbert.cli.views.training import curve, words
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from mlxbert.cli.views.training.state import State
+    from mlxbert.training.events import Evaluated, Started
+
+_SIDE_BY_SIDE = 100  # columns from which evaluations stand beside the curve
+_BESIDE = 44  # columns that they take there
+_TALLEST, _FLATTEST = 10, 3  # lines of the curve
+_SHOWN = 5  # evaluations, earlier runs
+_NARROW = 64
+
+
+def frame(state: "State", width: int, height: int) -> "RenderableType":
+    """The picture, at most `width` columns wide and, down to ten or so, `height` lines high."""
+    from rich.console import Group
+    from rich.table import Table
+
+    started = state.started
+    assert started is not None
+    head, foot = [*_head(state, started, width)], [*_foot(state, started, width)]
+    room = height - len(head) - len(foot) - 3  # its heading, the axis, the epochs
+    beside = width >= _SIDE_BY_SIDE
+    evaluations = [*_evaluations(state, _BESIDE if beside else width, _TALLEST if beside else _SHOWN)]
+    if not beside and evaluations:
+        evaluations = [_blank(), *evaluations]
+        if room - len(evaluations) < _FLATTEST:  # a low terminal: the newest evaluation says most
+            evaluations = evaluations[-1:]
+        room -= len(evaluations)
+    lines = min(max(room, _FLATTEST), _TALLEST)
+    marks = {event.step: "◆" for event in state.evaluations} | ({state.best.step: "★"} if state.best else {})
+    columns = width - _BESIDE - 4 if beside else width
+    drawn = [_title("loss"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=started.epochs)]
+    if not beside:
+        return Group(*head, *drawn, *evaluations, *foot)
+    table = Table.grid(padding=(0, 4, 0, 0))
+    table.add_column(width=columns)
+    table.add_column(width=_BESIDE)
+    table.add_row(Group(*drawn), Group(*evaluations[: lines + 3]))
+    return Group(*head, table, *foot)
+
+
+def _blank() -> "Text":
+    from rich.text import Text
+
+    return Text()
+
+
+def _title(text: str) -> "Text":
+    from rich.text import Text
+
+    return Text(text, "dim")
+
+
+def _cut(text: "Text", width: int) -> "Text":
+    """One line of the terminal."""
+    text.no_wrap = True
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def _head(state: "State", started: "Started", width: int) -> Iterator["Text"]:
+    """What is trained from what; which run it is; where it resumes; how earlier runs ended."""
+    from rich.text import Text
+
+    text = Text.assemble(
+        ("fine-tuning ", "dim"),
+        (started.task, "bold"),
+        ("  ", ""),
+    )
+    if started.runs > 1:
+        text.append(f"run {started.run + 1} of {started.runs}", "bold cyan")
+        text.append(f" {console.visible(words.varied(started.varied))}" if started.varied else "", "cyan").append("  ")
+    text.append(console.visible(started.model)).append(" → ", "dim").append(console.visible(started.output), "bold")
+    yield _cut(text, width)
+    if started.first_step:
+        yield _cut(Text(f"resumed after step {started.first_step:,} of {started.steps:,}", "cyan"), width)
+    for done in state.done[-_SHOWN:]:
+        score = f"{done.best.metric} {words.score(done.best.metrics[done.best.metric])}" if done.best else "-"
+        yield _cut(Text(f"  {console.visible(words.varied(done.varied))}  {score}", "dim"), width)
+    yield Text()
+
+
+def _evaluations(state: "State", width: int, most: int) -> Iterator["Text"]:
+    """A line per evaluation, the newest last; the best is marked, and shown even if it is long ago."""
+    from rich.text import Text
+
+    if not state.evaluations:
+        if width == _BESIDE:  # the place beside the curve is kept for them
+            yield Text("no evaluation yet", "dim")
+        return
+    shown, best = state.evaluations[-most:], state.best
+    if best is not None and best not in shown:
+        shown = [best, *shown[1:]]
+    metric = state.evaluations[-1].metric
+    name = console.visible(metric)
+    bars = min(max(width - len(name) - 28, 0), 20)
+    title = f"{'epoch':>6}  {name:<{bars + 7 if bars else 7}}  {'loss':>7}"
+    yield _cut(Text(title, "dim"), width)
+    top = max(max(abs(event.metrics[metric]) for event in state.evaluations), 1e-12)
+    for event in shown:
+        yield _cut(_evaluation(event, bars, 1.0 if top <= 1 else top, len(name), event is best), width)
+
+
+def _evaluation(event: "Evaluated", bars: int, top: float, name: int, best: bool) -> "Text":
+    from rich.text import Text
+
+    value, style = event.metrics[event.metric], "green" if best else ""
+    text = Text(f"{event.epoch:>6.2f}  ")
+    text.append(f"{words.score(value):>5}", f"bold {style}".strip())
+    used = 5
+    if bars:
+        text.append(f" {console.bar(min(max(value / top, 0.0), 1.0), bars)}", style or "cyan")
+        used += bars + 1
+    text.append(" " * max(max(bars + 7 if bars else 7, name) - used, 0))
+    text.append(f"  {words.score(event.metrics['loss']) if 'loss' in event.metrics else '':>7}", "dim")
+    return text.append("  ★ best" if best else "", "green")
+
+
+def _foot(state: "State", started: "Started", width: int) -> Iterator["Text"]:
+    """How far the run is, and the numbers of the last step."""
+    from rich.text import Text
+
+    step, share = state.step, state.place / max(started.steps, 1)
+    left = f"{words.duration(step.seconds_left)} left" if step else "starting"
+    where = f"step {state.place:,} of {started.steps:,}"
+    epoch = f"epoch {step.epoch:.2f} of {started.epochs}" if step else ""
+    facts = [where, epoch, left] if width >= _NARROW else [where, left]
+    told = "  ".join(fact for fact in facts if fact)
+    bars = min(max(width - len(told) - 8, 0), 40)
+    yield Text()
+    line = Text()
+    if bars >= 4:
+        done = console.bar(share, bars).rstrip()
+        line.append(done, "green").append("╌" * (bars - len(done)), "dim")
+    yield _cut(line.append(f" {share:4.0%}  ", "bold").append(told), width)
+    if step is None:
+        return
+    numbers = [
+        ("loss", words.figure(step.loss)),
+        ("learning rate", f"{step.lr:.2e}"),
+        ("tokens/s", f"{step.tokens_per_second:,.0f}"),
+        ("memory", console.size(step.memory)),
+        ("gradient", words.figure(step.gradient_norm)),
+    ]
+    yield from _flowing([*numbers, *([("saved at step", f"{state.saved.step:,}")] if state.saved else [])], width)
+
+
+def _flowing(facts: list[tuple[str, str]], width: int) -> Iterator["Text"]:
+    """Names and values, on as many lines as they take."""
+    from rich.text import Text
+
+    line = Text()
+    for name, value in facts:
+        piece = Text.assemble((f"{name} ", "dim"), value)
+        if line and len(line) + 3 + len(piece) > width:
+            yield _cut(line, width)
+            line = Text()
+        line = Text.assemble(line, ("   " if line else ""), piece)
+    yield _cut(line, width)

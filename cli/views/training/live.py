@@ -1,0 +1,91 @@
+"""The live view of a run: pictures drawn over one another, a few per second."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from mlxbert.cli.views import console
+from mlxbert.cli.views.training.frame import frame
+from mlxbert.cli.views.training.state import State
+from mlxbert.training.events import Event, Step
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+_PAUSE = 0.125  # seconds between pictures
+_SHARE = 0.04  # of the time goes into drawing, at most
+
+
+class LiveView:
+    """Draws a run below what is on the terminal already.
+
+    A terminal that became narrower has wrapped the lines of the last picture, so that it cannot be drawn over: then the
+    terminal is cleared and everything is drawn anew.
+
+    Args:
+        screen: The terminal.
+        again: Draws what stands above the view, after the terminal was cleared.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self, screen: "Console", again: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.state = State()
+        self._screen, self._again, self._clock = screen, again, clock
+        self._live: Live | None = None
+        self._open = ExitStack()
+        self._due = float("-inf")
+        self._size = screen.size
+
+    def write(self, event: Event) -> None:
+        """Takes in an event, and draws unless the last picture is very new."""
+        self.state.note(event)
+        if not isinstance(event, Step) or self._clock() >= self._due:
+            self.draw()
+
+    def draw(self) -> None:
+        """Draws the run as it is now."""
+        if self.state.started is None:
+            return
+        begun = self._clock()
+        width, height = self._screen.size
+        if self._live is not None and (width < self._size[0] or height < self._size[1]):
+            self._begin_anew()
+        self._size = self._screen.size
+        if self._live is None:
+            self._begin()
+        assert self._live is not None
+        self._live.update(frame(self.state, width, height - 1), refresh=True)
+        now = self._clock()
+        self._due = now + max(_PAUSE, (now - begun) / _SHARE)
+
+    def close(self) -> None:
+        """Leaves the last picture on the terminal."""
+        if self._live is not None:
+            self.draw()
+        self._open.close()
+        self._live = None
+
+    def _begin(self) -> None:
+        from rich.live import Live
+
+        self._live = Live(
+            console=self._screen,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+        self._open.enter_context(console.live(self._screen))
+        self._open.enter_context(self._live)
+
+    def _begin_anew(self) -> None:
+        assert self._live is not None
+        self._live.transient = True
+        self._open.close()
+        self._live = None
+        self._screen.clear()
+        self._again()

@@ -1,0 +1,159 @@
+"""What the data look like before training, and what the run will take."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mlxbert.cli.views import console
+from mlxbert.cli.views.training import words
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from mlxbert.training.events import Estimate, Started
+    from mlxbert.training.report import DataReport, SplitReport
+
+_ALL = 40  # labels that are all shown
+_FIRST, _LAST = 25, 5  # the most and the least frequent of more
+_LABEL = 28  # columns of a label's name
+
+
+def before(started: "Started", report: "DataReport", width: int) -> Iterator["RenderableType"]:
+    """The data, the labels, what to look at, and what training will take."""
+    from rich.text import Text
+
+    yield from console.facts("data", _sources(report))
+    yield from (Text(), _splits(report), Text())
+    if any(split.labels for split in report.splits):
+        yield from (*_labels(report, width), Text())
+    yield from _warnings(report)
+    yield from console.facts("training", _plan(started))
+    if started.estimate is not None:
+        yield _estimate(started.estimate)
+    yield Text()
+
+
+def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
+    """Where everything is read from."""
+    for split in report.splits:
+        part = report.split_off is not None and split.name == "valid"
+        share = f"{report.split_off:.0%} of " if part else ""
+        yield split.name, share + ", ".join(split.files) + (" (split off)" if part else "")
+    for role, column in report.columns.items():
+        yield role, f"column {column}" + (" (guessed)" if role in report.guessed else "")
+    yield "inputs", f"up to {report.max_length:,} tokens"
+
+
+def _splits(report: "DataReport") -> "RenderableType":
+    """The numbers of each part, beside one another."""
+    from rich.text import Text
+
+    facts = [*_numbers(report.splits[0])]
+    table = console.grid("", *(split.name for split in report.splits))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    columns = [dict(_numbers(split)) for split in report.splits]
+    for name, _ in facts:
+        values = [column.get(name, "-") for column in columns]
+        table.add_row(Text(f"  {name}", "dim"), *(Text(*_marked(name, value)) for value in values))
+    if len(report.splits) > 1:
+        blank = [Text("")] * (len(report.splits) - 2)
+        table.add_row(Text("  also in train", "dim"), Text(""), Text(*_marked("leaked", f"{report.leaked:,}")), *blank)
+    return table
+
+
+def _numbers(split: "SplitReport") -> Iterator[tuple[str, str]]:
+    yield "examples", f"{split.examples:,}"
+    median, most, longest = split.tokens
+    yield "tokens, median", f"{median:,}"
+    yield "tokens, 95 %", f"{most:,}"
+    yield "tokens, longest", f"{longest:,}"
+    yield "truncated", f"{split.truncated:,}"
+    yield "duplicates", f"{split.duplicates:,}"
+    yield "conflicting labels", f"{split.conflicts:,}"
+    if split.range is not None:
+        yield from zip(("smallest", "mean", "largest"), map(words.figure, split.range), strict=True)
+
+
+def _marked(name: str, value: str) -> tuple[str, str]:
+    """A number, in yellow if it should be 0."""
+    doubtful = name in ("truncated", "duplicates", "conflicting labels", "leaked") and value != "0"
+    return value, "yellow" if doubtful else ""
+
+
+def _labels(report: "DataReport", width: int) -> Iterator["RenderableType"]:
+    """A bar for each label: how many examples of the training data have it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    names = list(dict.fromkeys(name for split in report.splits for name in split.labels))
+    first = report.splits[0]
+    shown, left = (names, []) if len(names) <= _ALL else ([*names[:_FIRST], *names[-_LAST:]], names[_FIRST:-_LAST])
+    yield Text(words.count(len(names), "label"), "bold")
+    room = min(_LABEL, max(width // 3, 8))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
+    table.add_column("", no_wrap=True, overflow="ellipsis", max_width=room)
+    table.add_column("")
+    for split in report.splits:
+        table.add_column(split.name, justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    most = max(first.labels.values(), default=0) or 1
+    numbers = sum(len(f"{split.examples:,}") + 3 for split in report.splits) + 10
+    bars = max(min(width - room - numbers - 8, 40), 6)
+    for place, name in enumerate(shown):
+        if left and place == _FIRST:
+            table.add_row(Text(f"  … {len(left)} more", "dim"))
+        count = first.labels.get(name, 0)
+        counts = [Text(f"{split.labels.get(name, 0):,}", *_absent(split, name)) for split in report.splits]
+        share = Text(f"{count / max(first.examples, 1):.1%}", "dim")
+        table.add_row(Text(f"  {console.visible(name)}"), Text(console.bar(count / most, bars), "cyan"), *counts, share)
+    yield table
+
+
+def _absent(split: "SplitReport", name: str) -> tuple[str, ...]:
+    return () if split.labels.get(name) else ("yellow",)
+
+
+def _warnings(report: "DataReport") -> Iterator["RenderableType"]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    told = list(report.warnings)
+    for part, labels in report.only_in.items():
+        if labels:
+            told.append(f"only in {part}: {', '.join(labels)}")
+    if told:
+        yield Text("look at", "bold yellow")
+    for sentence in told:
+        yield Padding(Text(console.visible(sentence)), (0, 0, 0, 2))
+    if told:
+        yield Text()
+
+
+def _plan(started: "Started") -> Iterator[tuple[str, object]]:
+    """What is trained, for how long, on what."""
+    yield "model", f"{started.model} → {started.output}"
+    frozen = f", {started.frozen:,} frozen" if started.frozen else ""
+    yield "parameters", f"{started.parameters:,}{frozen}"
+    yield "steps", f"{started.steps:,} in {words.count(started.epochs, 'epoch')} of {started.examples:,} examples"
+    if started.runs > 1:
+        yield "runs", f"{started.runs}"
+    together = f", {started.processes} processes" if started.processes > 1 else ""
+    yield "device", f"{started.device}{together}"
+
+
+def _estimate(estimate: "Estimate") -> "Text":
+    """`fits: 3.1 of 16.0 GB, about 4 minutes`."""
+    from rich.text import Text
+
+    time = words.about(estimate.seconds)
+    if estimate.available is None:
+        return Text.assemble(("  takes ", "dim"), f"{console.size(estimate.memory)}, {time}")
+    fits = estimate.memory <= estimate.available
+    used, there = console.size(estimate.memory), console.size(estimate.available)
+    number, unit = used.split(" ")
+    used = f"{number if there.endswith(f' {unit}') else used} of {there}"
+    if fits:
+        return Text.assemble(("  fits: ", "bold green"), f"{used}, {time}")
+    help = "a smaller --batch-size with --accumulate, --checkpointing or --max-length takes less"
+    return Text.assemble(("  does not fit: ", "bold red"), f"{used}; {help}")

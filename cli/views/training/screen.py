@@ -1,0 +1,53 @@
+"""Training at a terminal: the report, the live view, the summary."""
+
+from mlxbert.cli.views import console
+from mlxbert.cli.views.training import evaluation, report, summary
+from mlxbert.cli.views.training.live import LiveView
+from mlxbert.training.events import Event, Finished, Started
+
+
+class Screen:
+    """Draws events on stdout.
+
+    Args:
+        quiet: Whether only the summary is drawn.
+        live: Whether training follows the report.
+    """
+
+    def __init__(self, *, quiet: bool, live: bool) -> None:
+        self._screen = console.stdout()
+        self._first: Started | None = None
+        self._live = LiveView(self._screen, self._report) if live and not quiet else None
+        self._quiet, self._reports = quiet, not (quiet and live)
+
+    def write(self, event: Event) -> None:
+        """Draws an event."""
+        if isinstance(event, Started) and self._first is None:
+            self._first = event
+            if self._reports:
+                self._report()
+        if isinstance(event, Finished):
+            self.close()
+            self._finish(event)
+        elif self._live is not None:
+            self._live.write(event)
+
+    def close(self) -> None:
+        """Ends the live view; its last picture stays."""
+        if self._live is not None:
+            self._live.close()
+            self._live = None
+
+    def _report(self) -> None:
+        if self._first is not None and self._first.report is not None:
+            for part in report.before(self._first, self._first.report, self._screen.width):
+                self._screen.print(part)
+
+    def _finish(self, event: Finished) -> None:
+        if not self._quiet:
+            self._screen.print()
+            if event.evaluation is not None:
+                for part in evaluation.details(event.evaluation, self._screen.width):
+                    self._screen.print(part)
+        for part in summary.finished(event, self._screen.width):
+            self._screen.print(part)

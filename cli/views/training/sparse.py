@@ -1,0 +1,48 @@
+"""Training in a few lines on stderr, where there is no room for a live view: results go elsewhere."""
+
+import time
+from collections.abc import Callable
+
+from mlxbert.cli.views import console
+from mlxbert.cli.views.training import words
+from mlxbert.training.events import Evaluated, Event, Finished, Started, Step
+
+_PAUSE = 15.0  # seconds between lines on steps
+
+
+class SparseLines:
+    """Prints the beginning of each run, each evaluation, and now and then a step."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._printed = clock()
+        self._steps = 0
+
+    def write(self, event: Event) -> None:
+        """Prints an event, if it is worth a line."""
+        match event:
+            case Started():
+                self._steps = event.steps
+                self._say(_begins(event))
+            case Step() if self._clock() - self._printed >= _PAUSE:
+                left = words.duration(event.seconds_left)
+                self._say(f"step {event.step:,} of {self._steps:,}, loss {words.figure(event.loss)}, {left} left")
+            case Evaluated():
+                best = ", the best so far" if event.best else ""
+                score = words.score(event.metrics[event.metric])
+                self._say(f"epoch {event.epoch:.2f}, {event.metric} {score}{best}")
+            case Finished():
+                self._say(f"{event.metric} {words.score(event.score)}; {event.output} is complete")
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+    def _say(self, text: str) -> None:
+        console.say("note", text)
+        self._printed = self._clock()
+
+
+def _begins(event: Started) -> str:
+    run = f"run {event.run + 1} of {event.runs} ({words.varied(event.varied)}), " if event.runs > 1 else ""
+    place = f"resumed after step {event.first_step:,} of" if event.first_step else "begins:"
+    return f"{run}{event.task} from {event.model} {place} {event.steps:,} steps"

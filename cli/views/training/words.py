@@ -1,0 +1,57 @@
+"""Times, shares and short texts, as the views of training write them."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from mlxbert.cli.views import console
+
+
+def duration(seconds: float) -> str:
+    """A time as a clock shows it: `42 s`, `3:12`, `1:02:03`."""
+    if not math.isfinite(seconds):
+        return "-"
+    whole = max(round(seconds), 0)
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def about(seconds: float) -> str:
+    """A time as a person says it: `about 4 minutes`."""
+    for name, scale in (("hour", 3600), ("minute", 60), ("second", 1)):
+        if seconds >= 1.5 * scale:
+            return f"about {seconds / scale:.0f} {name}s"
+    return "about a second"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: `1 label`, `6 labels`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def figure(number: float) -> str:
+    """A number with three significant digits, `0.0312` or `14.2`; a rate as `3.1e-05`."""
+    if not math.isfinite(number):
+        return "nan" if math.isnan(number) else "infinite"
+    if number and abs(number) < 1e-3:
+        return f"{number:.1e}"
+    digits = 3 - math.ceil(math.log10(abs(number))) if number else 2
+    return f"{number:.{min(max(digits, 0), 4)}f}"
+
+
+def score(number: float) -> str:
+    """The value of a metric."""
+    return f"{number:.3f}" if abs(number) < 100 else figure(number)
+
+
+def varied(values: Mapping[str, Any]) -> str:
+    """The options in which a run differs: `seed 1, lr 2e-05`."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+
+
+def line(text: str, limit: int = 1000) -> str:
+    """The beginning of a text, on one line and with its control characters visible."""
+    joined = console.visible(" ".join(text[: 4 * limit].split()))
+    return joined if len(joined) <= limit else joined[: limit - 1] + "…"

@@ -1,0 +1,347 @@
+"""`mlxbert finetune` and `mlxbert evaluate`: what reaches the library, where events go, how an interruption ends."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mlxbert.cli.training import parse_sweep
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.training.events import Event
+from tests.cli.test_terminal import CODES, plain
+from tests.helpers import events
+from tests.helpers.program import call, terminal
+
+TYPED = ("finetune", "classify", "--train", "train.csv", "--output", "model", "--model", "some/model")
+Train = Callable[..., Iterator[Event]]
+
+
+class Library:
+    """Stands for `mlxbert.training`: notes the arguments, and yields events that never happened."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Any] = {}
+        self.saved = False
+        self.run: Callable[[], Iterator[Event]] = lambda: events.whole_run(30)
+
+    def finetune(self, task: str, **given: Any) -> Iterator[Event]:
+        self.given = {"task": task, **given}
+        try:
+            yield from self.run()
+        except KeyboardInterrupt:
+            self.saved = True
+            raise
+
+    def evaluate(self, task: str, model: object, **given: Any) -> object:
+        self.given = {"task": task, "model": model, **given}
+        given["on_progress"](250, 500)
+        return events.evaluation()
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    library = Library()
+    for name in ("finetune", "evaluate"):
+        module = ModuleType(f"mlxbert.training.{name}")
+        setattr(module, name, getattr(library, name))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr("mlxbert.cli.session.load", lambda task, options: f"{task} of {options.model}")
+    return library
+
+
+def test_in_a_pipe_every_event_is_one_line(library: Library) -> None:
+    outcome = call(*TYPED)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.lines == json.loads(json.dumps([event.to_dict() for event in events.whole_run(30)]))
+    kinds = [line["event"] for line in outcome.lines]
+    assert kinds[0] == "started" and kinds.count("step") == 30 and kinds.count("evaluated") == 3
+    assert kinds[-1] == "finished"
+
+
+def test_quiet_leaves_the_last_event(library: Library) -> None:
+    (line,) = call(*TYPED, "--quiet").lines
+    assert line["event"] == "finished" and line["score"] == 0.964
+    library.run = lambda: iter([events.started()])
+    (line,) = call(*TYPED, "--quiet", "--dry-run").lines
+    assert line["event"] == "started" and line["report"]["leaked"] == 7
+
+
+def test_numbers_that_json_does_not_have_are_null(library: Library) -> None:
+    library.run = lambda: iter([replace(events.step(1), loss=float("nan"), seconds_left=float("inf"))])
+    (line,) = call(*TYPED).lines
+    assert line["loss"] is None and line["seconds_left"] is None and line["step"] == 1
+
+
+def test_options_reach_the_library_as_they_are_called_there(library: Library) -> None:
+    call(*TYPED)
+    plainly = {name: value for name, value in library.given.items() if name != "on_progress"}
+    assert plainly == {
+        **{"task": "classify", "train": ["train.csv"], "valid": None, "output": Path("model"), "model": "some/model"},
+        **{"revision": None, "offline": False, "dtype": "auto", "device": "auto", "text_column": None},
+        **{"pair_column": None, "label_column": None, "format": None, "validation_share": 0.1, "max_length": None},
+        **{"epochs": None, "lr": None, "batch_size": 32, "accumulate": 1, "schedule": "linear", "warmup": 0.1},
+        **{"weight_decay": 0.01, "clip": 1.0, "dropout": None, "label_smoothing": 0.0, "class_weights": "none"},
+        **{"layer_decay": 1.0, "freeze": 0, "checkpointing": False, "patience": None, "metric": None, "seed": 0},
+        **{"seeds": 1, "sweep": None, "save_every": None, "eval_every": None, "overwrite": False, "dry_run": False},
+    }
+    call(
+        *(*TYPED, "--train", "more.csv", "--valid", "v.csv", "--lr", "3e-5", "--sweep", "epochs=2,3", "--sweep"),
+        *("schedule=cosine,constant", "--class-weights", "balanced", "--format", "tsv", "--dtype", "float32"),
+    )
+    assert library.given["train"] == ["train.csv", "more.csv"] and library.given["valid"] == ["v.csv"]
+    assert library.given["sweep"] == {"epochs": [2, 3], "schedule": ["cosine", "constant"]}
+    assert [library.given[name] for name in ("lr", "class_weights", "format", "dtype")] == [
+        *(3e-5, "balanced", "tsv", "float32")
+    ]
+
+
+@pytest.mark.parametrize("task", ["multilabel", "regress"])
+def test_every_task_has_its_command(library: Library, task: str) -> None:
+    assert call("finetune", task, *TYPED[2:]).status == 0
+    assert library.given["task"] == task
+    assert ("class_weights" in library.given) == (task == "multilabel")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["lr=1e-5,2e-5"], {"lr": [1e-5, 2e-5]}),
+        (["batch-size=8, 16", "checkpointing=true,false"], {"batch_size": [8, 16], "checkpointing": [True, False]}),
+        (["seed=1,2,3"], {"seed": [1, 2, 3]}),
+    ],
+)
+def test_values_to_try_have_the_type_of_their_option(given: list[str], expected: dict[str, object]) -> None:
+    found = parse_sweep(given)
+    assert found == expected
+    assert [type(value) for values in found.values() for value in values] == [
+        type(value)
+        for values in expected.values()
+        for value in values  # type: ignore[attr-defined]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["lr"], "'lr' is not NAME=A,B"),
+        (["=1"], "is not NAME=A,B"),
+        (["learning=1"], "'learning' is no option"),
+        (["output=a,b"], "'output' is no option"),
+        (["lr=1e-5,x"], "lr has the value 'x', expected a number"),
+        (["lr="], "lr has the value '', expected a number"),
+        (["epochs=1.5"], "epochs has the value '1.5', expected a whole number"),
+        (["checkpointing=maybe"], "expected true or false"),
+        (["schedule=fast"], "expected linear or cosine or constant"),
+        (["lr=1", "lr=2"], "names 'lr' twice"),
+    ],
+)
+def test_values_that_cannot_be_tried_are_refused(given: list[str], told: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(told)):
+        parse_sweep(given)
+
+
+def test_wrong_usage_is_told_before_anything_else(library: Library, tmp_path: Path) -> None:
+    call("finetune", "classify", "--output", "m").fails(2, "--train")
+    call("finetune", "classify", "--train", "a.csv").fails(2, "--output")
+    call(*TYPED, "--sweep", "lr=a,b").fails(2, "--sweep lr has the value 'a'")
+    call(*TYPED, "--valid", "-", "--train", "-").fails(2, "stdin is named twice")
+    call(*TYPED, "--log", str(tmp_path / "no" / "log.jsonl")).fails(2, "--log", "No such file")
+    assert library.given == {}
+
+
+def test_stdin_cannot_be_resumed_and_says_so(library: Library) -> None:
+    outcome = call(*TYPED, "--train", "-")
+    assert outcome.status == 0 and outcome.err.startswith("note: ") and "cannot be resumed" in outcome.err
+
+
+def test_the_log_has_every_event_and_goes_on_when_training_does(library: Library, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    everything = list(events.whole_run(30))
+    lengths: list[int] = []
+
+    def run() -> Iterator[Event]:
+        for event in everything:
+            yield event
+            lengths.append(len(log.read_text(encoding="utf-8").splitlines()))
+
+    library.run = run
+    assert call(*TYPED, "--quiet", "--log", str(log)).status == 0
+    assert lengths == list(range(1, len(everything) + 1))
+    call(*TYPED, "--quiet", "--log", str(log))
+    kinds = [json.loads(line)["event"] for line in log.read_text(encoding="utf-8").splitlines()]
+    assert len(kinds) == 2 * len(everything) and kinds.count("started") == 2
+
+
+def interrupted(count: int) -> Iterator[Event]:
+    for number, event in enumerate(events.whole_run(30)):
+        if number == count:
+            raise KeyboardInterrupt
+        yield event
+
+
+def test_an_interruption_ends_with_the_command_that_resumes(
+    library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library.run = lambda: interrupted(5)
+    typed = [*TYPED, "--text-column", "my text", "--log", str(tmp_path / "log.jsonl")]
+    monkeypatch.setattr(sys, "argv", ["mlxbert", *typed])
+    outcome = call(*typed)
+    assert outcome.status == 130 and library.saved
+    assert len(outcome.lines) == 5 == len((tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    (hint,) = [line for line in outcome.err.splitlines() if line.startswith("hint: ")]
+    assert hint.endswith(f"mlxbert {' '.join(TYPED)} --text-column 'my text' --log {tmp_path}/log.jsonl")
+    assert "hint" not in call(*typed, "--train", "-").err
+
+
+def test_an_interruption_of_the_drawing_reaches_the_training(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(text: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlxbert.cli.views.json_lines.put_line", interrupt)
+    assert call(*TYPED).status == 130
+    assert library.saved
+
+
+def test_an_error_of_training_is_told_after_what_went_well(library: Library) -> None:
+    def run() -> Iterator[Event]:
+        yield events.started()
+        raise InputError("train.csv, line 7: the label is empty", hint="give label_column=")
+
+    library.run = run
+    outcome = call(*TYPED)
+    outcome.fails(1, "line 7", "hint: give --label-column")
+    assert len(outcome.lines) == 1
+
+
+def test_at_a_terminal_the_report_the_live_view_and_the_summary_are_drawn(library: Library) -> None:
+    outcome, shown = terminal(*TYPED, on=["stdout", "stderr"])
+    assert outcome.status == 0
+    text = "\n".join(plain(shown))
+    order = ["4,911", "fits: 3.1 of 16.0 GB", "fine-tuning classify", "step 30 of 30", "worst mistakes", "this model"]
+    places = [text.rindex(piece) for piece in order]
+    assert places == sorted(places)
+    assert text.rstrip().endswith(events.COMMAND)
+    assert "[bold]What[/bold]" in text and "\x9b" not in shown and "\x1b[5A" not in shown
+
+
+def test_a_note_during_training_stands_above_the_live_view(library: Library) -> None:
+    import logging
+
+    def run() -> Iterator[Event]:
+        for event in events.whole_run(30):
+            if event.event == "evaluated":
+                logging.getLogger("mlxbert").warning("the gradient vanished")
+            yield event
+
+    library.run = run
+    for variables in ({}, {"NO_COLOR": "1"}):
+        _, shown = terminal(*TYPED, on=["stdout", "stderr"], **variables)
+        before = CODES.sub("", shown).split("hint: the gradient vanished")[:-1]
+        assert len(before) == 3
+        for part in before:  # the picture was erased before: the cursor is where its first line was
+            assert re.search(r"(\x1b\[1A\x1b\[2K)+$", part)
+
+
+def test_quiet_at_a_terminal_draws_the_summary_only(library: Library) -> None:
+    _, shown = terminal(*TYPED, "--quiet", on=["stdout", "stderr"])
+    text = "\n".join(plain(shown))
+    assert "this model" in text and "4,911" not in text and "fine-tuning" not in text and "worst" not in text
+
+
+def test_a_dry_run_at_a_terminal_is_the_report(library: Library) -> None:
+    library.run = lambda: iter([events.started()])
+    for quiet in ([], ["--quiet"]):
+        _, shown = terminal(*TYPED, "--dry-run", *quiet, on=["stdout", "stderr"])
+        assert "4,911" in shown and "fine-tuning" not in shown and "\x1b[?25" not in shown
+
+
+def test_where_only_stderr_is_a_terminal_a_few_lines_are_written_there(library: Library) -> None:
+    library.run = lambda: iter([events.started(first_step=120), *list(events.whole_run(30))[1:]])
+    outcome, shown = terminal(*TYPED, on=["stderr"])
+    assert len(outcome.lines) == 38
+    said = [line for line in plain(shown) if line]
+    assert all(line.startswith("note: ") for line in said) and len(said) == 5
+    assert "resumed after step 120 of 462 steps" in said[0] and "accuracy 0.964, the best so far" in said[2]
+    assert terminal(*TYPED, "--quiet", on=["stderr"])[1] == ""
+    assert "note" not in terminal(*TYPED, "--json", on=["stdout", "stderr"])[1]
+
+
+@pytest.mark.parametrize(("option", "package"), [("--plot=c.png", "matplotlib"), ("--tensorboard=t", "tensorboard")])
+def test_a_missing_package_is_told_before_training(
+    library: Library, monkeypatch: pytest.MonkeyPatch, option: str, package: str
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    call(*TYPED, option).fails(2, f"needs the package {package}", "pip install")
+    assert library.given == {}
+
+
+def test_a_picture_of_another_kind_is_refused(library: Library, tmp_path: Path) -> None:
+    call(*TYPED, "--plot", "curves.txt").fails(2, "curves.txt", ".png, .svg or .pdf")
+    call(*TYPED, "--plot", str(tmp_path / "no" / "c.png")).fails(2, "there is no folder")
+    assert library.given == {}
+
+
+def test_scalars_for_tensorboard(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written: dict[str, dict[str, list[tuple[int, float]]]] = {}
+
+    class Writer:
+        def __init__(self, folder: str) -> None:
+            self.scalars: dict[str, list[tuple[int, float]]] = written.setdefault(folder, {})
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            self.scalars.setdefault(name, []).append((step, value))
+
+        def flush(self) -> None: ...
+
+        def close(self) -> None:
+            self.scalars["closed"] = []
+
+    module = ModuleType("tensorboard.summary")
+    module.Writer = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
+    monkeypatch.setitem(sys.modules, "tensorboard.summary", module)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert call(*TYPED, "--tensorboard", str(tmp_path / "t")).status == 0
+    (scalars,) = written.values()
+    assert scalars["train/loss"] == [(number, events.step(number, of=30).loss) for number in range(1, 31)]
+    assert scalars["valid/accuracy"] == [(10, 0.921), (20, 0.964), (30, 0.958)] and "closed" in scalars
+    library.run = lambda: iter([events.started(runs=2), events.started(runs=2, run=1)])
+    call(*TYPED, "--tensorboard", str(tmp_path / "two"))
+    assert [folder for folder in written if "two" in folder] == [str(tmp_path / "two" / f"run-{n}") for n in (1, 2)]
+
+
+@pytest.mark.slow
+def test_the_curves_as_a_picture(library: Library, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    library.run = lambda: interrupted(25)
+    assert call(*TYPED, "--plot", str(tmp_path / "curves.png")).status == 130
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["curves.png"]
+
+
+def test_an_evaluation_is_one_object(library: Library) -> None:
+    outcome = call("evaluate", "classify", "--data", "a.csv", "--data", "b.csv", "--model", "m", "--metric", "macro_f1")
+    assert (outcome.status, outcome.err) == (0, "")
+    (found,) = outcome.lines
+    assert found == json.loads(json.dumps(events.evaluation().to_dict()))
+    assert (library.given["task"], library.given["model"]) == ("classify", "classify of m")
+    assert library.given["data"] == ["a.csv", "b.csv"] and library.given["metric"] == "macro_f1"
+
+
+def test_an_evaluation_at_a_terminal_is_drawn(library: Library) -> None:
+    outcome, shown = terminal("evaluate", "multilabel", "--data", "a.csv", "--model", "m", on=["stdout", "stderr"])
+    text = "\n".join(plain(shown))
+    assert outcome.status == 0 and "worst mistakes" in text and "250/500" in text
+    assert (
+        text.index("worst mistakes") < text.index("confusion") < text.index("labels\n") < text.index("accuracy 0.964")
+    )
+
+
+def test_an_evaluation_without_data_is_wrong_usage(library: Library) -> None:
+    call("evaluate", "regress", "--model", "m").fails(2, "--data")
