@@ -29,7 +29,6 @@ class LabelFolder:
         try:
             labels = [entry for entry in _visible(path) if entry.is_dir()]
             self._files = [(label.name, file) for label in labels for file in _visible(label)]
-            self.size = sum(file.stat().st_size for _, file in self._files)
         except OSError as problem:
             raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
         if not labels:

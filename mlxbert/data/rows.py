@@ -6,11 +6,13 @@ half of the data.
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast, overload
+from typing import Any, BinaryIO, overload
 
 from mlxbert.data.hub import HUB, class_names, name_classes, open_hub
 from mlxbert.data.label_folder import LabelFolder
@@ -76,12 +78,11 @@ class Rows(Sequence[Row]):
 
 @dataclass(frozen=True)
 class _Opened:
-    """A source that is about to be read; the attributes are those of `Rows`, `size` and `done` count bytes."""
+    """A source that is being read; `sha256` is asked at the end, `done` counts bytes."""
 
     name: str
     rows: Iterator[Row]
     sha256: Callable[[], str | None]
-    size: int | None = None
     done: Callable[[], int] = lambda: 0
 
 
@@ -94,7 +95,8 @@ def read_rows(source: Source, *, format: Format | str | None = None, on_progress
             Hugging Face hub (its split `train` where none is named). `-` is stdin, or give a file opened in binary
             mode; both are .jsonl unless `format` says otherwise. Or any iterable of mappings.
         format: How files store records; by default their endings say so.
-        on_progress: Called now and then with the bytes read so far and their total, `None` if that is not known.
+        on_progress: Called now and then with the bytes read so far and their total, which is known of files, and
+            otherwise `None`.
 
     Raises:
         ArgumentError: The source is none of these, or the format is unknown.
@@ -102,20 +104,22 @@ def read_rows(source: Source, *, format: Format | str | None = None, on_progress
         HubError: The data set cannot be had.
         MlxbertError: A package that is needed is not installed.
     """
-    opened = _open_all(source, format)
-    total = None if any(part.size is None for part in opened) else sum(part.size or 0 for part in opened)
+    sources = _sources(source)
+    total = sum(map(_bytes, sources)) if all(map(_bytes, sources)) else None
     rows: list[Row] = []
     columns: dict[str, None] = {}
     hashes: dict[str, str | None] = {}
     before = 0
-    for part in opened:
+    for one in sources:
         start = len(rows)
-        for row in part.rows:
-            rows.append(row)
-            if not row.values.keys() <= columns.keys():
-                columns.update(dict.fromkeys(row.values))
-            if on_progress is not None and len(rows) % _REPORT == 0:
-                on_progress(before + part.done(), total)
+        with ExitStack() as stack:
+            part = _open(one, format, stack)
+            for row in part.rows:
+                rows.append(row)
+                if not row.values.keys() <= columns.keys():
+                    columns.update(dict.fromkeys(row.values))
+                if on_progress is not None and len(rows) % _REPORT == 0:
+                    on_progress(before + part.done(), total)
         if len(rows) == start:
             raise InputError(f"{part.name}: there are no records")
         before += part.done()
@@ -126,66 +130,66 @@ def read_rows(source: Source, *, format: Format | str | None = None, on_progress
     return Rows(tuple(columns), tuple(hashes), known, len(known) == len(hashes), rows)
 
 
-def _open_all(source: Source, format: Format | str | None) -> list[_Opened]:
+def _sources(source: Any) -> list[Any]:
+    """Paths and open files one by one, or the records as a whole."""
     if isinstance(source, str | Path) or hasattr(source, "read"):
-        return [_open(cast("str | Path | BinaryIO", source), format)]
+        return [source]
     if isinstance(source, Mapping) or (hasattr(source, "to_dict") and not hasattr(source, "features")):
         raise ArgumentError(
             f"the data are a {type(source).__name__}, expected records: an iterable of mappings",
             hint='a table of pandas becomes records with table.to_dict("records")',
         )
-    items = source if isinstance(source, Iterable) else None
-    if items is None:
+    if not isinstance(source, Iterable):
         raise ArgumentError(f"the data are a {type(source).__name__}, expected a path, paths or records")
-    if isinstance(items, Sequence) and items and isinstance(items[0], str | Path):
-        if len({str(path) for path in items}) < len(items):
-            raise ArgumentError(f"a file is named twice: {', '.join(map(str, items))}")
-        return [_open(cast("str | Path", path), format) for path in items]
-    return [_open_records("records", "record", cast("Iterable[Any]", items))]
+    if not (isinstance(source, Sequence) and source and isinstance(source[0], str | Path)):
+        return [source]
+    for path in source:
+        if not isinstance(path, str | Path):
+            raise ArgumentError(f"{path!r:.60} is among paths, expected a path")
+    if len({*map(str, source)}) < len(source):
+        raise ArgumentError(f"a file is named twice: {', '.join(map(str, source))}")
+    return list(source)
 
 
-def _open(source: str | Path | BinaryIO, format: Format | str | None) -> _Opened:
+def _bytes(source: Any) -> int:
+    """The size of a file; 0 for what is none."""
+    return os.path.getsize(source) if isinstance(source, str | Path) and os.path.isfile(source) else 0
+
+
+def _open(source: Any, format: Format | str | None, stack: ExitStack) -> _Opened:
     if isinstance(source, str) and source.startswith(HUB):
         return _open_records(source, f"{source}, row", open_hub(source))
-    if source == STDIN:
-        source = sys.stdin.buffer
-    if isinstance(source, str | Path):
-        if Path(source).is_dir():
-            folder = LabelFolder(Path(source), str(source))
-            rows = (Row({"text": text, "label": label}, place) for text, label, place in folder)
-            return _Opened(folder.name, rows, folder.sha256, folder.size, lambda: folder.done)
-        return _open_file(source, str(source), find_format(str(source)) if format is None else check_format(format))
-    if not hasattr(source, "read"):
-        raise ArgumentError(f"the data are a {type(source).__name__} among paths, expected a path")
-    name = "stdin" if source is sys.stdin.buffer else str(getattr(source, "name", "input"))
-    return _open_file(source, name, Format.jsonl if format is None else check_format(format))
+    if isinstance(source, str) and source == STDIN:
+        if sys.stdin is None:
+            raise InputError("stdin is closed")
+        return _open_file(sys.stdin.buffer, "stdin", Format.jsonl if format is None else check_format(format), stack)
+    if hasattr(source, "read"):
+        name = str(getattr(source, "name", "input"))
+        return _open_file(source, name, Format.jsonl if format is None else check_format(format), stack)
+    if not isinstance(source, str | Path):
+        return _open_records("records", "record", source)
+    name = str(source)
+    if not os.path.isdir(source):
+        return _open_file(source, name, find_format(name) if format is None else check_format(format), stack)
+    folder = LabelFolder(Path(source), name)
+    rows = (Row({"text": text, "label": label}, place) for text, label, place in folder)
+    return _Opened(name, rows, folder.sha256, lambda: folder.done)
 
 
-def _open_file(source: str | Path | BinaryIO, name: str, format: Format) -> _Opened:
+def _open_file(source: str | Path | BinaryIO, name: str, format: Format, stack: ExitStack) -> _Opened:
     if format is Format.txt:
         raise ArgumentError(f"{name}: a .txt file has no columns and no labels, expected {_KINDS}")
     file, path = open_source(source)
-    size = size_of(file)
-    reader: ParquetRows | Lines
-    try:
-        if format is Format.parquet:
-            reader = ParquetRows(name, file, None, size)
-            rows = _from_parquet(reader)
-        else:
-            reader = Lines(name, file, numbered=True)
-            rows = _from_objects(reader) if format is Format.jsonl else _from_table(reader, format)
-    except BaseException:
-        if file is not source:
-            file.close()
-        raise
     if file is not source:
-        rows = _closing(file, rows)
-    return _Opened(name, rows, lambda: sha256(path) if path else None, size, lambda: reader.done)
-
-
-def _closing(file: BinaryIO, rows: Iterator[Row]) -> Iterator[Row]:
-    with file:
-        yield from rows
+        stack.enter_context(file)
+    reader: ParquetRows | Lines
+    if format is Format.parquet:
+        reader = ParquetRows(name, file, None, size_of(file))
+        rows = _from_parquet(reader)
+    else:
+        reader = Lines(name, file, numbered=True)
+        rows = _from_objects(reader) if format is Format.jsonl else _from_table(reader, format)
+    return _Opened(name, rows, lambda: sha256(path) if path else None, lambda: reader.done)
 
 
 def _from_objects(lines: Lines) -> Iterator[Row]:

@@ -1,0 +1,86 @@
+"""Columns guessed from names and types."""
+
+from typing import Any
+
+import pytest
+
+from mlxbert.data.columns import Columns, find_columns
+from mlxbert.data.rows import Rows, read_rows
+from mlxbert.errors import ArgumentError, InputError
+
+LONG = "a sentence that is longer than the name of any label"
+
+
+def rows(**columns: Any) -> Rows:
+    """Two rows with these values."""
+    return read_rows([columns, columns])
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ({"text": "a", "label": "b"}, ("text", None, "label")),
+        ({"id": "1", "Sentence": "a", "CLASS": "b", "note": "c"}, ("Sentence", None, "CLASS")),
+        ({"premise": "a", "hypothesis": "b", "gold label": "c", "genre": "d"}, ("premise", "hypothesis", "gold label")),
+        ({"idx": 1, "sentence1": "a", "sentence2": "b", "score": 1.5}, ("sentence1", "sentence2", "score")),
+        ({"Class Index": 1, "Title": "a", "Description": "b", "text": "c"}, ("text", None, "Class Index")),
+        ({"label": "x", "query": "a", "passage": "b"}, ("query", "passage", "label")),
+        ({"A": "a", "b": "b", "y": "1"}, ("A", "b", "y")),
+        ({"label": 1, "labels": 2, "score": 3, "review": LONG}, ("review", None, "label")),
+        ({"spam": LONG, "ham": "yes"}, ("spam", None, "ham")),
+        ({"ham": 1, "spam": "short", "id": LONG}, ("spam", None, "ham")),
+        ({"n": "3", "words": "short"}, ("words", None, "n")),
+        ({"what": LONG, "title": "x", "y": 3}, ("title", None, "y")),
+    ],
+)
+def test_columns_are_guessed(columns: dict[str, Any], found: tuple[str, str | None, str]) -> None:
+    guessed = ("text", "label") if found[1] is None else ("text", "pair", "label")
+    assert find_columns(rows(**columns)) == Columns(*found, guessed)
+
+
+def test_what_is_named_is_not_guessed() -> None:
+    data = rows(text=LONG, title=LONG, label="a", sentence1="b", sentence2="c", target="d")
+    assert find_columns(data, text_column="title") == Columns("title", None, "label", ("label",))
+    assert find_columns(data, pair_column="sentence2").text == "sentence1"
+    assert find_columns(data, pair_column="title") == Columns("text", "title", "label", ("text", "label"))
+    named = find_columns(data, text_column="text", pair_column="title", label_column="target")
+    assert named == Columns("text", "title", "target", ())
+    assert named.to_dict() == {"text": "text", "pair": "title", "label": "target"}
+    assert find_columns(rows(target=LONG, label="a"), label_column="label").text == "target"
+
+
+def test_labels_may_be_left_out() -> None:
+    assert find_columns(rows(text="a", label="b", score=3), labels=False) == Columns("text", None, None, ("text",))
+    assert find_columns(rows(words="a"), labels=False).label is None
+    assert find_columns(rows(words="a", label="b", score="c", y="d"), labels=False).text == "words"
+
+
+@pytest.mark.parametrize(
+    ("columns", "said", "hint"),
+    [
+        ({"review": "a", "comment": "b", "label": "c"}, "text: review, comment;", "text_column="),
+        ({"one": LONG, "two": LONG, "label": "c"}, "text: one, two;", "text_column="),
+        ({"one": 1, "label": "c"}, "no column has texts", "text_column="),
+        ({"text": "a", "class": "b", "score": 3}, "label: class, score;", "label_column="),
+        ({"text": "a", "b": 1, "c": 2}, "label: b, c;", "label_column="),
+        ({"text": "a", "id": 1}, "no column of labels", "label_column="),
+    ],
+)
+def test_several_possible_columns_are_refused_with_the_list(columns: dict[str, Any], said: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        find_columns(rows(**columns))
+    assert said in caught.value.message and caught.value.message.endswith(f"the data have: {', '.join(columns)}")
+    assert caught.value.hint and hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"text_column": "body"}, "no column 'body', the data have: text, label"),
+        ({"label_column": "Label"}, "no column 'Label'"),
+        ({"text_column": "text", "pair_column": "text"}, "two purposes: text, text"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(named: dict[str, str], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        find_columns(rows(text="a", label="b"), **named)  # type: ignore[arg-type]

@@ -1,0 +1,139 @@
+"""Texts and labels from rows: what is read as which class or number, and what is refused."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlxbert.data.columns import Columns, find_columns
+from mlxbert.data.labelled import Labelled, read_labelled
+from mlxbert.data.rows import Row, read_rows
+from mlxbert.errors import ArgumentError, InputError
+
+COLUMNS = Columns("text", None, "label")
+
+
+def rows(*labels: Any) -> list[Row]:
+    return [Row({"text": f"text {n}", "label": label}, f"line {n}") for n, label in enumerate(labels, 1)]
+
+
+def labels(kind: str, *values: Any) -> list[Any]:
+    return [record.label for record in read_labelled(rows(*values), COLUMNS, kind)]
+
+
+def refused(kind: str, *values: Any) -> InputError:
+    with pytest.raises(InputError) as caught:
+        labels(kind, *values)
+    return caught.value
+
+
+def test_a_file_becomes_labelled_texts(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('premise,hypothesis,label\n"a\nb",c, yes \n', encoding="utf-8")
+    data = read_rows(path)
+    (record,) = read_labelled(data, find_columns(data), "class")
+    assert record == Labelled("a\nb", "c", "yes", f"{path}, line 2")
+    assert (record.key, record.names) == (("a\nb", "c"), ("yes",))
+
+
+def test_without_a_label_column_labels_are_not_read() -> None:
+    (record,) = read_labelled(iter(rows(None)), Columns("text", None, None), "class")
+    assert (record.label, record.names) == (None, ())
+
+
+def test_names_of_classes_are_kept_and_numbers_are_names() -> None:
+    values = ["pos", " neg\t", "New York", "1.5.0", "007", True, False, "ž🦆"]
+    assert labels("class", *values) == ["pos", "neg", "New York", "1.5.0", "007", "true", "false", "ž🦆"]
+    assert labels("class", 1, 1.0, "1", -2.0, 0.5, 10**20) == ["1", "1", "1", "-2", "0.5", "1" + "0" * 20]
+    assert labels("class", np.int64(3), np.float32(3), np.bool_(True), np.str_("3")) == ["3", "3", "true", "3"]
+    assert labels("class", "1.0", "2.0") == ["1.0", "2.0"]
+    assert labels("class", "1.1", "1.10") == ["1.1", "1.10"]
+
+
+@pytest.mark.parametrize("values", [("1.0", "1"), (1, "1.0"), ("1.0", 1.0), ("2", "1.00", "1.0"), ("-1", "-1.")])
+def test_one_number_written_in_two_ways_is_refused(values: tuple[Any, ...]) -> None:
+    problem = refused("class", *values)
+    assert problem.message.startswith(f"line {len(values)}: 'label' is ") and "two ways" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("", "is empty"),
+        (" \t\n", "is empty"),
+        (None, "is null"),
+        (float("nan"), "is nan"),
+        (float("inf"), "is inf"),
+        (["a"], "is a list"),
+        ({}, "is an object"),
+        ("\ud800", "surrogate"),
+    ],
+)
+def test_values_that_are_no_class_are_refused_with_their_place(value: Any, said: str) -> None:
+    problem = refused("class", "a", value, "b")
+    assert problem.message.startswith("line 2: 'label' ") and said in problem.message
+    if value != "" and value is not None and not isinstance(value, str):
+        assert problem.message.endswith("expected a label")
+
+
+def test_sets_of_classes_are_lists_or_strings() -> None:
+    assert labels("classes", ["b", " a", "b", 1], [], np.array(["x"]), ()) == [("b", "a", "1"), (), ("x",), ()]
+    assert labels("classes", "b, a", "", "  ", "c;d") == [("b", "a"), (), (), ("c;d",)]
+    assert labels("classes", "b;a", "c|d") == [("b", "a"), ("c|d",)]
+    assert labels("classes", "b|a", "c", 7) == [("b", "a"), ("c",), ("7",)]
+    assert labels("classes", '["a, b", 1.0]', "[]", "c,d") == [("a, b", "1"), (), ("c", "d")]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("a,,b", "is empty"), ("a,", "is empty"), (None, "is null"), ([None], "is null"), ([["a"]], "is a list")],
+)
+def test_sets_with_something_else_are_refused(value: Any, said: str) -> None:
+    assert said in refused("classes", "a,b", value).message
+
+
+def test_lists_of_python_are_refused_with_a_hint() -> None:
+    problem = refused("classes", "['a', 'b']")
+    assert "not one of JSON" in problem.message and problem.hint and '["a", "b"]' in problem.hint
+
+
+def test_numbers_are_finite() -> None:
+    assert labels("number", "3", " -3.5 ", 4, 2.5, "1e-3", np.float32(0.5)) == [3.0, -3.5, 4.0, 2.5, 0.001, 0.5]
+    wrong: tuple[Any, ...] = ("", "three", None, True, [3], "1_000", "3,5", 10**400)
+    for value in wrong:
+        problem = refused("number", 1, value)
+        assert problem.message.startswith("line 2: 'label' is ") and "expected a number" in problem.message
+    for value in ("nan", "-inf", float("nan"), float("inf"), "1e999"):
+        assert "finite" in refused("number", 1, value).message
+    hint = refused("number", "3,5").hint
+    assert hint and "point" in hint and refused("number", "1,000,000").hint is None
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", None, 3, ["a"], "half \ud800"])
+def test_texts_that_are_none_are_refused_with_their_place(text: Any) -> None:
+    for columns in (Columns("text", None, None), Columns("other", "text", None)):
+        data = [Row({"text": "fine", "other": "fine"}, "line 1"), Row({"text": text, "other": "fine"}, "line 2")]
+        with pytest.raises(InputError, match="line 2: 'text' "):
+            read_labelled(data, columns, "class")
+
+
+def test_a_missing_field_is_refused_and_all_such_records_are_counted() -> None:
+    data = [*rows("a"), Row({"body": "the"}, "b.jsonl, line 7"), Row({"text": "the"}, "b.jsonl, line 8")]
+    with pytest.raises(InputError) as caught:
+        read_labelled(data, COLUMNS, "class")
+    said = "b.jsonl, line 7: 'text' is missing, the record has: body; 1 other record is refused as well"
+    assert caught.value.message == said
+    assert "2 other records are" in refused("class", "", "a", "", "").message
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="'classify'"):
+        read_labelled([], COLUMNS, "classify")
+
+
+def test_long_texts_are_kept_whole() -> None:
+    text = "word " * 20_000
+    data = [Row({"text": text, "label": SimpleNamespace(tolist=lambda: "a")}, "line 1")]
+    assert read_labelled(data, COLUMNS, "class") == [Labelled(text, None, "a", "line 1")]

@@ -1,0 +1,295 @@
+"""Rows with all their fields: formats, places, damaged records, hashes."""
+
+import gzip
+import hashlib
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from mlxbert.data.rows import Row, Rows, read_rows
+from mlxbert.errors import ArgumentError, HubError, InputError, MlxbertError
+from tests.data.test_records import write, write_table
+
+
+def values(rows: Rows) -> list[dict[str, Any]]:
+    return [dict(row.values) for row in rows]
+
+
+def places(rows: Rows, path: Path) -> list[str]:
+    return [row.place.removeprefix(f"{path}, ") for row in rows]
+
+
+CSV = b'\xef\xbb\xbfid,text,label\r\n1,"two\r\nlines, a ""quote""",a\r\n\r\n2,plain,b\r\n'
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_csv_has_fields_and_the_lines_where_records_begin(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"in.csv{ending}", CSV)
+    rows = read_rows(path)
+    assert rows.columns == ("id", "text", "label")
+    assert values(rows) == [
+        {"id": "1", "text": 'two\nlines, a "quote"', "label": "a"},
+        {"id": "2", "text": "plain", "label": "b"},
+    ]
+    assert places(rows, path) == ["line 2", "line 5"]
+    assert (rows.files, rows.resumable) == ((str(path),), True)
+    assert rows.sha256 == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert rows[1] == rows[-1] == [*rows][1] and list(rows[:1]) == [rows[0]] and len(rows) == 2
+
+
+def test_quotes_are_data_in_a_tsv(tmp_path: Path) -> None:
+    rows = read_rows(write(tmp_path / "in.tsv", b'text\tlabel\nsay "x\ta\n'))
+    assert values(rows) == [{"text": 'say "x', "label": "a"}]
+
+
+def test_json_lines_keep_their_values_and_may_differ_in_fields(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.jsonl", b'{"text": "the", "label": [1, true, null, 1.5]}\n\n{"more": "\\n"}\n')
+    rows = read_rows(path)
+    assert rows.columns == ("text", "label", "more")
+    assert values(rows) == [{"text": "the", "label": [1, True, None, 1.5]}, {"more": "\n"}]
+    assert places(rows, path) == ["line 1", "line 3"]
+
+
+def test_a_parquet_has_values_of_every_type(tmp_path: Path) -> None:
+    columns = {"text": ["the", None], "label": [1, 2], "tags": [["a", "b"], []], "score": [0.5, float("inf")]}
+    path = write_table(tmp_path / "in.parquet", columns | {"sure": [True, False]})
+    rows = read_rows(path)
+    assert values(rows) == [
+        {"text": "the", "label": 1, "tags": ["a", "b"], "score": 0.5, "sure": True},
+        {"text": None, "label": 2, "tags": [], "score": float("inf"), "sure": False},
+    ]
+    assert places(rows, path) == ["row 1", "row 2"]
+
+
+def test_a_string_of_a_parquet_that_is_not_utf8_is_named_with_its_row(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    raw = pa.array([b"the", b"c\xe9t"])
+    path = write_table(tmp_path / "in.parquet", {"text": pa.Array.from_buffers(pa.string(), 2, raw.buffers())})
+    with pytest.raises(InputError, match=r"in\.parquet, row 2: column 'text': byte 0xe9 is not UTF-8"):
+        read_rows(path)
+
+
+def test_without_pyarrow_a_parquet_is_refused_with_a_hint(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.parquet", b"PAR1")
+    with (
+        mock.patch.dict(sys.modules, {"pyarrow": None, "pyarrow.parquet": None}),
+        pytest.raises(MlxbertError) as caught,
+    ):
+        read_rows(path)
+    assert caught.value.hint and "mlxbert[parquet]" in caught.value.hint
+
+
+def test_a_folder_has_texts_by_label(tmp_path: Path) -> None:
+    for name, content in (
+        ("b/2.txt", b"c\xc3\xa9\r\nd\r\n"),
+        ("a/1.txt", b"\xef\xbb\xbfthe\n"),
+        ("a/.DS_Store", b"\0"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "README").write_text("about", encoding="utf-8")
+    rows = read_rows(tmp_path)
+    assert [*rows] == [
+        Row({"text": "the", "label": "a"}, str(tmp_path / "a" / "1.txt")),
+        Row({"text": "cé\nd", "label": "b"}, str(tmp_path / "b" / "2.txt")),
+    ]
+    assert rows.files == (str(tmp_path),) and rows.resumable
+    (tmp_path / "a" / "1.txt").rename(tmp_path / "b" / "1.txt")
+    assert read_rows(tmp_path).sha256 != rows.sha256
+    (tmp_path / "b" / "notes.md").write_bytes(b"")
+    with pytest.raises(InputError, match=r"notes\.md"):
+        read_rows(tmp_path)
+
+
+def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
+    (tmp_path / "1.txt").write_bytes(b"the")
+    with pytest.raises(InputError, match="folder without folders"):
+        read_rows(tmp_path)
+    (tmp_path / "a").mkdir()
+    with pytest.raises(InputError, match="no records"):
+        read_rows(tmp_path)
+    (tmp_path / "a" / "1.txt").write_bytes(b"the\nc\xe9t")
+    with pytest.raises(InputError, match=r"1\.txt, line 2: byte 0xe9") as caught:
+        read_rows(tmp_path)
+    assert caught.value.hint and "iconv" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "begins", "said"),
+    [
+        ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "1 columns, the header has 2"),
+        ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
+        ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "not a line of csv"),
+        ("a.csv", b'text,label\n"a\nb",c\nd,\xe9\n', ", line 4: ", "byte 0xe9"),
+        ("a.csv", b"text,label,text\na,b,c\n", ", line 1: ", "'text' is there twice"),
+        ("a.csv", b"text;label\na;b\n", ", line 1: ", "only one column"),
+        ("a.csv", b"", ": ", "empty"),
+        ("a.csv", b"\ntext,label\n", ", line 1: ", "no column has a name"),
+        ("a.csv", b"text,label\n", ": ", "no records"),
+        ("a.csv", "text,label\na,b\n".encode("utf-16"), ", line 1: ", "zero byte"),
+        ("a.jsonl", b"\n", ": ", "no records"),
+        ("a.jsonl", b'{"a": 1}\n\n[{"a": 1}]\n', ", line 3: ", "found a list"),
+        ("a.jsonl", b'{"a": 1}\n{"a": 1\n', ", line 2: ", "not valid JSON"),
+        ("a.jsonl", b'{"a": 1}\n{"a": "\xff"}\n', ", line 2: ", "not UTF-8"),
+        ("a.jsonl", b"[" * 10**5, ", line 1: ", "not valid JSON"),
+    ],
+)
+def test_damaged_records_are_named_with_their_lines(
+    tmp_path: Path, name: str, content: bytes, begins: str, said: str
+) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(InputError) as caught:
+        read_rows(path)
+    assert caught.value.message.startswith(f"{path}{begins}")
+    assert said in caught.value.message
+
+
+def test_hints_for_what_people_have(tmp_path: Path) -> None:
+    for name, content, said in (
+        ("a.csv", b"text;label\na;b\n", "semicolons"),
+        ("b.csv", b"text,label\nc\xe9,b\n", "iconv -f ISO-8859-1"),
+        ("c.jsonl", b'[{"text": "a"}]\n', "jq"),
+    ):
+        with pytest.raises(InputError) as caught:
+            read_rows(write(tmp_path / name, content))
+        assert caught.value.hint and said in caught.value.hint
+
+
+def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
+    rows = read_rows(write(tmp_path / "a.csv", b",text,label,\n0,a,b,\n"))
+    assert rows.columns == ("text", "label")
+    assert values(rows) == [{"text": "a", "label": "b"}]
+
+
+def test_a_long_text_is_read_whole(tmp_path: Path) -> None:
+    text = "word " * 20_000
+    for name, content in (("a.csv", f'text,label\n"{text}",a\n'), ("a.jsonl", json.dumps({"text": text}))):
+        assert read_rows(write(tmp_path / name, content.encode()))[0].values["text"] == text
+
+
+def test_several_files_follow_each_other(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a.csv", b"text,label\n1,x\n"), write(tmp_path / "b.jsonl", b'{"text": "2"}\n')
+    sources: list[str | Path] = [a, str(b)]
+    rows = read_rows(sources)
+    assert [row.place for row in rows] == [f"{a}, line 2", f"{b}, line 1"]
+    assert rows.files == (str(a), str(b)) and [*rows.sha256] == [*rows.files]
+    with pytest.raises(ArgumentError, match="twice"):
+        read_rows([a, a])
+
+
+def test_stdin_is_json_lines_unless_said_otherwise_and_cannot_resume() -> None:
+    for content, format in ((b'{"text": "the"}\n', None), (b"text\nthe\n", "csv")):
+        with mock.patch("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content))):
+            rows = read_rows("-", format=format)
+        assert values(rows) == [{"text": "the"}]
+        assert (rows.files, rows.sha256, rows.resumable) == (("stdin",), {}, False)
+        assert rows[0].place.startswith("stdin, line ")
+    file: Any = io.BytesIO(gzip.compress(b"text\nthe\n"))
+    file.name = "x.csv.gz"
+    assert values(read_rows(file, format="csv")) == [{"text": "the"}]
+
+
+def test_records_are_hashed_if_they_can_be_read_again() -> None:
+    records: list[dict[str, Any]] = [{"text": "the", "label": 1}, {"label": 2, "text": "cat"}]
+    rows = read_rows(records)
+    assert values(rows) == records
+    assert [row.place for row in rows] == ["record 1", "record 2"]
+    assert rows.files == ("records",) and rows.resumable
+    turned: list[dict[str, Any]] = [dict(reversed(record.items())) for record in records]
+    assert rows.sha256 == read_rows(turned).sha256
+    assert rows.sha256 != read_rows(records[::-1]).sha256
+    again = read_rows(iter(records))
+    assert values(again) == records and (again.sha256, again.resumable) == ({}, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "said"),
+    [
+        ("a.txt", ArgumentError, "no labels"),
+        ("a.xlsx", ArgumentError, "'.xlsx'"),
+        ("none.csv", InputError, "No such file"),
+        ([], InputError, "no records"),
+        ([{"a": 1}, "b"], InputError, "record 2: 'b' is not a mapping"),
+        ([{1: 1}], InputError, "record 1: "),
+        (["a.csv", 3], ArgumentError, "3 is among paths"),
+        ({"text": ["a"]}, ArgumentError, "dict"),
+        (3, ArgumentError, "int"),
+        ("hub:", ArgumentError, "hub:NAME"),
+        ("hub:a:b:c:d", ArgumentError, "hub:NAME"),
+    ],
+)
+def test_sources_that_are_no_data_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Any, error: type[MlxbertError], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "a.xlsx"):
+        write(tmp_path / name, b"x the\n")
+    write(tmp_path / "a.csv", b"text\nthe\n")
+    with pytest.raises(error, match=said):
+        read_rows(source)
+
+
+def test_progress_counts_bytes_of_all_files(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{n}.csv", b"text\n" + b"the cat\n" * 1500) for n in range(2)]
+    seen: list[tuple[int, int | None]] = []
+    read_rows(paths, on_progress=lambda done, total: seen.append((done, total)))
+    size = sum(path.stat().st_size for path in paths)
+    assert [total for _, total in seen] == [size] * len(seen) and len(seen) >= 4
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen) and seen[-1] == (size, size)
+    seen.clear()
+    read_rows(({"text": "the"} for _ in range(1000)), on_progress=lambda done, total: seen.append((done, total)))
+    assert {total for _, total in seen} == {None}
+
+
+class FakeDataset:
+    """What `datasets` gives: records, and the names of classes beside them."""
+
+    features = {  # noqa: RUF012
+        "text": SimpleNamespace(dtype="string"),
+        "label": SimpleNamespace(names=["bad", "good"]),
+        "tags": SimpleNamespace(feature=SimpleNamespace(names=["x", "y"])),
+    }
+
+    def __init__(self, *labels: int) -> None:
+        self.labels = labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter([{"text": "the", "label": label, "tags": [1, 0]} for label in self.labels])
+
+
+def test_a_data_set_of_the_hub_has_names_instead_of_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def load_dataset(name: str, config: str | None, *, split: str) -> FakeDataset:
+        asked.append((name, config, split))
+        if name == "none":
+            raise FileNotFoundError("Dataset 'none' doesn't exist\non the Hub")
+        return FakeDataset(1, 0, -1)
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    rows = read_rows("hub:nyu-mll/glue:sst2:validation")
+    assert values(rows) == [{"text": "the", "label": label, "tags": ["y", "x"]} for label in ("good", "bad", None)]
+    assert rows[2].place == "hub:nyu-mll/glue:sst2:validation, row 3"
+    assert rows.files == ("hub:nyu-mll/glue:sst2:validation",) and rows.resumable
+    read_rows(["hub:imdb", "hub:imdb::test"])
+    assert asked == [("nyu-mll/glue", "sst2", "validation"), ("imdb", None, "train"), ("imdb", None, "test")]
+    with pytest.raises(HubError, match=r"hub:none: .*doesn't exist\)"):
+        read_rows("hub:none")
+    assert values(read_rows(FakeDataset(1)))[0]["label"] == "good"
+
+
+def test_without_datasets_the_hub_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MlxbertError, match="not installed") as caught:
+        read_rows("hub:imdb")
+    assert caught.value.hint and "mlxbert[datasets]" in caught.value.hint
