@@ -13,11 +13,11 @@ from mlxbert.cli.inputs import ARGUMENTS, Source
 from mlxbert.cli.options import FileOptions, ModelName, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import FileOutput
-from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.cli.output.formats import JsonLines
 from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.files import sha256
+from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import Failure
 from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 

@@ -1,4 +1,4 @@
-"""BERT encoders on Apple's MLX: embeddings, fill-mask, next-sentence prediction, and the numbers of `transformers`.
+"""BERT encoders on Apple's MLX: embeddings, fill-mask, classification, fine-tuning, and the numbers of `transformers`.
 
 ```python
 import mlxbert
@@ -56,6 +56,11 @@ if TYPE_CHECKING:
     from mlxbert.tasks.replaced import replaced
     from mlxbert.tasks.similarity import similarity
     from mlxbert.text.batch import Usage
+    from mlxbert.training.evaluate import evaluate
+    from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
+    from mlxbert.training.finetune import finetune
+    from mlxbert.training.objective import Example, Objective, TrainBatch
+    from mlxbert.training.scores.summary import Evaluation
 
 _HOMES = {
     "mlxbert.labels": ("Labels",),
@@ -88,6 +93,11 @@ _HOMES = {
     "mlxbert.tasks.next_sentence": ("next_sentence",),
     "mlxbert.tasks.replaced": ("replaced",),
     "mlxbert.tasks.similarity": ("similarity",),
+    "mlxbert.training.evaluate": ("evaluate",),
+    "mlxbert.training.events": ("Evaluated", "Finished", "Saved", "Started", "Step"),
+    "mlxbert.training.finetune": ("finetune",),
+    "mlxbert.training.objective": ("Example", "Objective", "TrainBatch"),
+    "mlxbert.training.scores.summary": ("Evaluation",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -100,9 +110,13 @@ __all__ = [
     "DeviceError",
     "Difference",
     "Embedding",
+    "Evaluated",
+    "Evaluation",
+    "Example",
     "Failure",
     "Fill",
     "FillMask",
+    "Finished",
     "HubError",
     "InputError",
     "Inspection",
@@ -112,12 +126,17 @@ __all__ = [
     "MlxbertError",
     "Model",
     "NextSentence",
+    "Objective",
     "Regression",
     "Replaced",
     "ReplacedToken",
+    "Saved",
     "Similarity",
+    "Started",
+    "Step",
     "ThreadError",
     "TokenizerError",
+    "TrainBatch",
     "Usage",
     "Verification",
     "__version__",
@@ -125,7 +144,9 @@ __all__ = [
     "convert",
     "embed",
     "embed_stream",
+    "evaluate",
     "fill_mask",
+    "finetune",
     "inspect",
     "load",
     "new_model",

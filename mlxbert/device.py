@@ -268,7 +268,9 @@ def measure_gflops(size: int = 1024, runs: int = 5) -> float:
 
 def available_memory() -> int | None:
     """Bytes that computing on the device in use can take: what the GPU recommends, or the memory of the machine."""
-    recommended = mx.device_info().get("max_recommended_working_set_size" if mx.metal.is_available() else "total_memory")
+    recommended = mx.device_info().get(
+        "max_recommended_working_set_size" if mx.metal.is_available() else "total_memory"
+    )
     if on_gpu() and isinstance(recommended, int):
         return recommended
     try:
@@ -278,5 +280,5 @@ def available_memory() -> int | None:
 
 
 def training_streams() -> list[mx.Stream]:
-    """x."""
+    """X."""
     return cpu_streams(64)

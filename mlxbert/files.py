@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 from mlxbert.errors import ArgumentError
 
@@ -28,7 +28,7 @@ def fsync_dir(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """A file that gets its name once it is complete and on disk; nothing remains of a failed write.
 
     Until then it is called `NAME.unfinished`.

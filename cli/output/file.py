@@ -17,12 +17,12 @@ from typing import IO, Any
 
 from mlxbert import __version__
 from mlxbert.cli.output.base import OutputFormat
-from mlxbert.folders.fingerprint import differences
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.files import acquire_lock, atomic_write, fsync_dir
+from mlxbert.folders.fingerprint import differences
 from mlxbert.results import Failure
 
 _WHOLE = "whole"

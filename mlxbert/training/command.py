@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ from mlxbert import __version__
 from mlxbert import device as devices
 from mlxbert.device import BLAS, dtype_name, mx, training_streams
 from mlxbert.folders.fingerprint import hash_folder
+from mlxbert.training.data.plan import Plan, Source
 from mlxbert.training.distributed import Group
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.plan import Plan, Source
 
 _FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
 _NOT_SHOWN = {"on_progress", "dry_run", "overwrite", "options"}
@@ -68,7 +69,7 @@ def manifest(command: Command, plan: Plan) -> dict[str, Any]:
     """What decides every bit of the result: only with the same manifest does a run resume."""
     return {
         "mlxbert": __version__,
-        "mlx": mx.__version__,
+        "mlx": metadata.version("mlx"),
         "task": plan.objective.name,
         "model": hash_folder(command.source.folder),
         "options": {**command.options.to_dict(), **plan.objective.settings()},

@@ -9,12 +9,12 @@ from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.labels import Labels
 from mlxbert.model import Model
+from mlxbert.training.data.plan import prepared
 from mlxbert.training.distributed import join
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.texts import TextObjective
-from mlxbert.training.plan import prepared
 from mlxbert.training.predict import predict
-from mlxbert.training.summary import Evaluation
+from mlxbert.training.scores.summary import Evaluation
 
 
 def evaluate(

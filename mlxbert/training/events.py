@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from mlxbert.training.report import DataReport
-from mlxbert.training.summary import Evaluation, Summary
+from mlxbert.training.data.report import DataReport
+from mlxbert.training.scores.summary import Evaluation, Summary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,10 @@ from mlxbert.device import dtype_name, training_streams
 from mlxbert.errors import ArgumentError
 from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
-from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.training import finish
 from mlxbert.training.command import Command, command_line, compute_dtype, manifest, with_defaults
+from mlxbert.training.data.plan import Plan, Source, make_plan
 from mlxbert.training.distributed import join
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, Finished, Started
@@ -29,7 +29,6 @@ from mlxbert.training.loop import Run, Training
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.options import TrainingOptions, check_sweep
-from mlxbert.training.plan import Plan, Source, make_plan
 from mlxbert.training.predict import predict
 from mlxbert.training.workspace import Workspace
 
@@ -122,7 +121,7 @@ def _events(command: Command, plan: Plan) -> Iterator[Event]:
     first = command.group.rank == 0
     if command.dry_run:
         if first:
-            run = _make_run(command, plan, 0, None)[1]
+            run = _make_run(command, plan, 0, None)
             yield replace(_started(command, plan, run, 0), estimate=estimate(run, plan))
         return
     workspace = Workspace(command.target, manifest(command, plan), overwrite=command.overwrite)
@@ -130,7 +129,7 @@ def _events(command: Command, plan: Plan) -> Iterator[Event]:
         for number in range(len(command.variants)):
             if command.group.broadcast(workspace.result(number) is not None if first else None):
                 continue
-            model, run = _make_run(command, plan, number, workspace if first else None)
+            run = _make_run(command, plan, number, workspace if first else None)
             if first:
                 yield _started(command, plan, run, number)
             for event in run.events():
@@ -145,7 +144,7 @@ def _events(command: Command, plan: Plan) -> Iterator[Event]:
             yield _finished(command, plan, workspace)
 
 
-def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | None) -> tuple[Model, Run]:
+def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | None) -> Run:
     options = replace(command.options, **command.variants[number])
     model = command.source.with_heads(plan.heads, options.seed)
     plan.objective.bind(model)
@@ -162,7 +161,7 @@ def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | 
         options=options, dtype=command.dtype, evaluate=evaluate, streams=max(len(training_streams()), 1), group=group,
         run=number,
     )  # fmt: skip
-    return model, Run(training, None if workspace is None else workspace.store(number))
+    return Run(training, None if workspace is None else workspace.store(number))
 
 
 def _started(command: Command, plan: Plan, run: Run, number: int) -> Started:

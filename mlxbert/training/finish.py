@@ -10,11 +10,11 @@ from typing import Any
 from mlxbert.folders.card import trained
 from mlxbert.labels import Labels
 from mlxbert.model import Model
-from mlxbert.training.baselines import baselines
+from mlxbert.training.data.plan import Plan, Source
 from mlxbert.training.objectives.texts import TextObjective
-from mlxbert.training.plan import Plan, Source
 from mlxbert.training.predict import predict
-from mlxbert.training.summary import Evaluation, Summary, weakest
+from mlxbert.training.scores.baselines import baselines
+from mlxbert.training.scores.summary import Evaluation, Summary, weakest
 
 
 @dataclass(frozen=True)

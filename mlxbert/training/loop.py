@@ -9,8 +9,8 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, cast
 
 from mlxbert.device import mx, nn
 from mlxbert.errors import MlxbertError
@@ -57,7 +57,7 @@ class Training:
     dtype: mx.Dtype
     evaluate: Evaluate | None
     streams: int = 1
-    group: Group = Group()
+    group: Group = field(default_factory=Group)
     run: int = 0
 
 
@@ -210,8 +210,8 @@ class Run:
         progress, begun = state.progress, time.perf_counter()
         batches = self.batches(progress.step)
         found, lr = self._gradients(batches, progress), learning_rate(progress.step, self.steps, options)
-        loss, weight = float(found.loss.item()), float(found.weight.item())
-        length = float(norm(found.arrays).item()) / (weight * progress.scale)
+        loss, weight = number(found.loss), number(found.weight)
+        length = number(norm(found.arrays)) / (weight * progress.scale)
         usable = math.isfinite(length) and math.isfinite(loss)
         if usable:
             state = self._updated(state, found.arrays, length, weight * progress.scale, lr)
@@ -248,8 +248,8 @@ class Run:
     def try_update(self, batches: list[list[int]]) -> None:
         """Computes an update and drops it."""
         found = self._gradients(batches, self.state.progress)
-        weight = float(found.weight.item()) * self.state.progress.scale
-        self._updated(self.state, found.arrays, float(norm(found.arrays).item()) / weight, weight, 0.0)
+        weight = number(found.weight) * self.state.progress.scale
+        self._updated(self.state, found.arrays, number(norm(found.arrays)) / weight, weight, 0.0)
 
     def _step_event(self, loss: float, lr: float, length: float) -> Step:
         step = self.state.progress.step
@@ -309,3 +309,8 @@ def _rescaled(progress: Progress, usable: bool) -> Progress:
     if progress.calm + 1 == _CALM:
         return replace(progress, scale=min(progress.scale * 2, _LARGEST_SCALE), calm=0)
     return replace(progress, calm=progress.calm + 1)
+
+
+def number(array: mx.array) -> float:
+    """The value of a scalar."""
+    return cast(float, array.item())

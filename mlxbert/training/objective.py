@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mlxbert.config import EncoderConfig
-from mlxbert.data.rows import Row
+from mlxbert.data.rows import Rows
 from mlxbert.device import mx
 from mlxbert.labels import Labels
 from mlxbert.model import Model
@@ -21,6 +24,8 @@ from mlxbert.nn.heads import Network
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
+
+Predictions = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Objective(ABC, Generic[AnyExample]):
     tokenizer: Tokenizer
     config: EncoderConfig
 
-    def read(self, rows: Sequence[Row]) -> Sequence[Any]:
+    def read(self, rows: Rows) -> Sequence[Any]:
         """Records of the rows of files; by default a record is the `values` of a row: `{"text": …, "label": …}`.
 
         Raises:
@@ -124,9 +129,9 @@ class Objective(ABC, Generic[AnyExample]):
         """
 
     @abstractmethod
-    def predict(self, network: Network, inputs: Batch) -> Sequence[Any]:
-        """One prediction per example, as Python or NumPy values."""
+    def predict(self, network: Network, inputs: Batch) -> Predictions:
+        """One prediction per example: numbers, (B, …)."""
 
     @abstractmethod
-    def metrics(self, examples: Sequence[AnyExample], predictions: Sequence[Any]) -> dict[str, float]:
-        """Metrics by name; `metric` is one of them."""
+    def metrics(self, examples: Sequence[AnyExample], predictions: Predictions) -> dict[str, float]:
+        """Metrics by name, `metric` among them; the predictions of N examples are (N, …)."""

@@ -1,7 +1,9 @@
 """Predictions on many examples, shared among the processes of a run."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from mlxbert.device import mx
 from mlxbert.nn.encoder import Batch
@@ -9,11 +11,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.tasks.runner import run_batches
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.training.distributed import Group
-from mlxbert.training.objective import Objective
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from mlxbert.training.objective import Objective, Predictions
 
 _CHUNK = 512  # examples between two calls of `on_progress`
 
@@ -26,7 +24,7 @@ def predict(
     group: Group | None = None,
     batch_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-) -> "NDArray[np.float32]":
+) -> Predictions:
     """The objective's predictions, float32 (N, …), with the network in evaluation mode.
 
     Args:
@@ -37,8 +35,6 @@ def predict(
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with how many examples are done, and N.
     """
-    import numpy as np
-
     group = group or Group()
     mine = range(group.rank, len(examples), group.size)
     found: dict[int, Any] = {}

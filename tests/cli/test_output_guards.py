@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.output.file import FileOutput, check_output
-from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.cli.output.parts import PART
 from mlxbert.errors import ArgumentError
+from mlxbert.folders.fingerprint import hash_folder
 from tests.cli.test_resume import FILE, finish, killed, result
 from tests.helpers.st_folder import pooling, save_st
 

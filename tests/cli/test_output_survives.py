@@ -20,8 +20,8 @@ import pytest
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import FileOutput, check_output
-from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import Embedding, Failure
 from tests.helpers.program import TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model
 

@@ -13,9 +13,9 @@ from unittest import mock
 import pytest
 
 from mlxbert.cli.output.file import FileOutput
-from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.cli.output.parts import PART
 from mlxbert.errors import ArgumentError
+from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import NextSentence
 from mlxbert.text.batch import WINDOW
 from tests.helpers.program import call, command, environment, terminal, tiny_model

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.labels import Labels
 from mlxbert.device import mx, nn
+from mlxbert.labels import Labels
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.checkpoint import Store
 from mlxbert.training.events import Event, Step
 from mlxbert.training.loop import Run, Training
-from mlxbert.training.objective import Example, Objective, TrainBatch
+from mlxbert.training.objective import Example, Objective, Predictions, TrainBatch
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.predict import predict
 from tests.helpers.tiny import random_network, tiny_config
@@ -43,10 +43,10 @@ class Parity(Objective[Example]):
         chosen = mx.take_along_axis(logits, batch.targets[:, None], axis=-1)[:, 0]
         return (mx.logsumexp(logits, axis=-1) - chosen).sum(), float(len(batch.targets))
 
-    def predict(self, network: Network, inputs: Batch) -> Sequence[Any]:
-        return list(np.array(network.logits(HEAD, inputs).astype(mx.float32)))
+    def predict(self, network: Network, inputs: Batch) -> Predictions:
+        return np.array(network.logits(HEAD, inputs).astype(mx.float32))
 
-    def metrics(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
+    def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
         right = [example.target == row.argmax() for example, row in zip(examples, predictions, strict=True)]
         return {"accuracy": float(np.mean(right))}
 
@@ -80,10 +80,9 @@ def make_run(folder: Path | None = None, *, rate: float = 0.1, data: int = 50, *
     def evaluate() -> Mapping[str, float]:
         return objective.metrics(valid, predict(net, objective, valid))
 
-    training = Training(
-        network=net, objective=objective, examples=found, places=[f"line {number}" for number in range(data)],
-        options=options, **{"dtype": mx.float32, "evaluate": evaluate} | of_training,
-    )  # fmt: skip
+    given: dict[str, Any] = {"dtype": mx.float32, "evaluate": evaluate} | of_training
+    places = [f"line {number}" for number in range(data)]
+    training = Training(network=net, objective=objective, examples=found, places=places, options=options, **given)
     return Run(training, None if folder is None else Store(folder))
 
 
@@ -91,7 +90,7 @@ def steps(events: Iterator[Event]) -> list[Step]:
     return [event for event in events if isinstance(event, Step)]
 
 
-def digest(run: Run) -> dict[str, list[Any]]:
+def digest(run: Run) -> dict[str, Any]:
     """The bits of all trained parameters and of the optimizer."""
     state = run.state
     arrays = {**state.parameters, **{f"m:{n}": a for n, a in state.optimizer.means.items()}}

@@ -9,8 +9,8 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
-from mlxbert.training import baselines as module
-from mlxbert.training.baselines import baselines, fit_linear
+from mlxbert.training.scores import baselines as module
+from mlxbert.training.scores.baselines import baselines, fit_linear
 from tests.helpers import tiny
 from tests.training.test_scoring import Record, records
 

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mlxbert.training.intervals import bootstrap, multilabel_interval, regress_interval, wilson
-from mlxbert.training.metrics import OF_COUNTS, Bools, Counts, Ints, spearman
+from mlxbert.training.scores.intervals import bootstrap, multilabel_interval, regress_interval, wilson
+from mlxbert.training.scores.metrics import OF_COUNTS, Bools, Counts, Ints, spearman
 
 
 def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:

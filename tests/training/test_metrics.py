@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from mlxbert.training import metrics
-from mlxbert.training.metrics import Counts
-from mlxbert.training.summary import METRICS
+from mlxbert.training.scores import metrics
+from mlxbert.training.scores.metrics import Counts
+from mlxbert.training.scores.summary import METRICS
 
 # Rows are expected, columns predicted: a 3 of 4 right, b 1 of 3, c never predicted, d does not occur.
 CONFUSION = np.array([[3, 1, 0, 0], [2, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])

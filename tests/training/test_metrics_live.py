@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.training import metrics
-from mlxbert.training.baselines import fit_linear
+from mlxbert.training.scores import metrics
+from mlxbert.training.scores.baselines import fit_linear
 
 pytestmark = pytest.mark.slow
 _MISSING = "needs scikit-learn and scipy: pip install -r requirements-parity.txt"

@@ -1,13 +1,15 @@
 """The order of the data, and the learning rate."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxbert.errors import ArgumentError
 from mlxbert.training.options import TrainingOptions, check_sweep
 from mlxbert.training.sampler import batches, split
 from mlxbert.training.schedule import learning_rate
-from mlxbert.errors import ArgumentError
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=300), st.integers(1, 40), st.integers(0, 5))
@@ -68,7 +70,7 @@ def test_without_warmup_the_first_update_has_the_highest_rate() -> None:
         ("eval_every", 0), ("seed", -1), ("seed", "0"),
     ],
 )  # fmt: skip
-def test_invalid_options_are_refused_by_name(option: str, value: object) -> None:
+def test_invalid_options_are_refused_by_name(option: str, value: Any) -> None:
     with pytest.raises(ArgumentError, match=option):
         TrainingOptions(**{option: value})
 
@@ -76,6 +78,7 @@ def test_invalid_options_are_refused_by_name(option: str, value: object) -> None
 def test_a_sweep_is_every_combination() -> None:
     assert check_sweep(None) == [{}]
     assert check_sweep({"lr": [1, 2], "warmup": [0]}) == [{"lr": 1, "warmup": 0}, {"lr": 2, "warmup": 0}]
+    bad: dict[str, Any]
     for bad in ({"lr": []}, {"lr": 1e-5}, {"lr": "12"}, {"nothing": [1]}, {"save_every": [1]}):
         with pytest.raises(ArgumentError):
             check_sweep(bad)

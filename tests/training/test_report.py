@@ -8,9 +8,9 @@ import pytest
 from mlxbert.data.columns import Columns
 from mlxbert.data.labelled import Label, Labelled
 from mlxbert.errors import InputError
-from mlxbert.training.checks import check_examples, check_labels
-from mlxbert.training.describe import Part, describe
-from mlxbert.training.report import DataReport
+from mlxbert.training.data.checks import check_examples, check_labels
+from mlxbert.training.data.describe import Part, describe
+from mlxbert.training.data.report import DataReport
 
 COLUMNS = Columns("sentence", None, "label", ("text",))
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.training.scoring import classification, multilabel, regression
-from mlxbert.training.summary import METRICS, Evaluation
+from mlxbert.training.scores.scoring import classification, multilabel, regression
+from mlxbert.training.scores.summary import METRICS, Evaluation
 
 NAMES = ("ABBR", "DESC", "NUM")
 

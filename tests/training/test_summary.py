@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.training.scoring import classification, multilabel, regression
-from mlxbert.training.summary import Evaluation, imbalance, weakest
+from mlxbert.training.scores.scoring import classification, multilabel, regression
+from mlxbert.training.scores.summary import Evaluation, imbalance, weakest
 from tests.training.test_scoring import records
 
 NAMES = ("ABBR", "DESC", "NUM", "HUM")

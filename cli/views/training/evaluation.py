@@ -10,7 +10,7 @@ from mlxbert.cli.views.training.confusion import confusion
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mlxbert.training.summary import Evaluation, LabelScore, Mistake
+    from mlxbert.training.scores.summary import Evaluation, LabelScore, Mistake
 
 _LABEL, _SHORTEST = 24, 8  # columns of a label's name
 _TEXT = 240  # characters of a text

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from mlxbert.training.data.report import DataReport, SplitReport
     from mlxbert.training.events import Estimate, Started
-    from mlxbert.training.report import DataReport, SplitReport
 
 _ALL = 40  # labels that are all shown
 _FIRST, _LAST = 25, 5  # the most and the least frequent of more

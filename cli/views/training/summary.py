@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from mlxbert.training.events import Finished
-    from mlxbert.training.summary import Summary
+    from mlxbert.training.scores.summary import Summary
 
 _LABEL = 24
 _LONGEST_BAR = 48

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlxbert.data.labelled import Labelled
 from mlxbert.device import mx
@@ -13,10 +12,10 @@ from mlxbert.errors import ArgumentError
 from mlxbert.labels import Labels
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
-from mlxbert.training import metrics, scoring
-from mlxbert.training.objective import Example, TrainBatch
+from mlxbert.training.objective import Example, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
-from mlxbert.training.summary import Evaluation
+from mlxbert.training.scores import metrics, scoring
+from mlxbert.training.scores.summary import Evaluation
 
 CLASS_WEIGHTS = ("none", "balanced")
 
@@ -76,11 +75,11 @@ class Classify(TextObjective):
         """Probabilities of the classes."""
         return probabilities(logits)
 
-    def metrics(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
-        """See `mlxbert.training.metrics`; `loss` is the mean cross-entropy."""
+    def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
+        """See `mlxbert.training.scores.metrics`; `loss` is the mean cross-entropy."""
         targets = np.array([example.target for example in examples])
         return metrics.classify_metrics(targets, np.asarray(predictions))
 
-    def evaluation(self, records: Sequence[Labelled], predictions: NDArray[np.float32], **facts: Any) -> Evaluation:
+    def evaluation(self, records: Sequence[Labelled], predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TextObjective.evaluation`."""
         return scoring.classification(records, self.labels.names, predictions, metric=self.metric, **facts)

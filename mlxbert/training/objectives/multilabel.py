@@ -12,10 +12,10 @@ from mlxbert.device import mx
 from mlxbert.labels import Labels
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy
-from mlxbert.training import metrics, scoring
-from mlxbert.training.objective import Example, TrainBatch
+from mlxbert.training.objective import Example, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
-from mlxbert.training.summary import Evaluation
+from mlxbert.training.scores import metrics, scoring
+from mlxbert.training.scores.summary import Evaluation
 
 
 class Multilabel(TextObjective):
@@ -39,17 +39,17 @@ class Multilabel(TextObjective):
         """Probabilities of the labels."""
         return mx.sigmoid(logits)
 
-    def metrics(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
-        """See `mlxbert.training.metrics`, with thresholds that are tuned on these predictions."""
+    def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
+        """See `mlxbert.training.scores.metrics`, with thresholds that are tuned on these predictions."""
         targets, scores = _targets(examples), np.asarray(predictions)
         return metrics.multilabel_metrics(targets, scores, metrics.tune_thresholds(scores, targets))
 
-    def tuned(self, examples: Sequence[Example], predictions: NDArray[np.float32]) -> Labels:
+    def tuned(self, examples: Sequence[Example], predictions: Predictions) -> Labels:
         """The labels with the best thresholds for these predictions."""
         thresholds = metrics.tune_thresholds(predictions, _targets(examples))
         return replace(super().tuned(examples, predictions), thresholds=tuple(thresholds))
 
-    def evaluation(self, records: Sequence[Labelled], predictions: NDArray[np.float32], **facts: Any) -> Evaluation:
+    def evaluation(self, records: Sequence[Labelled], predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TextObjective.evaluation`; labels count from their thresholds on."""
         thresholds = self.labels.thresholds or (0.5,) * len(self.labels)
         return scoring.multilabel(

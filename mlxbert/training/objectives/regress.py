@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlxbert.data.labelled import Labelled
 from mlxbert.device import mx
 from mlxbert.labels import Labels
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import mean_squared_error
-from mlxbert.training import metrics, scoring
-from mlxbert.training.objective import Example, TrainBatch
+from mlxbert.training.objective import Example, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
-from mlxbert.training.summary import Evaluation
+from mlxbert.training.scores import metrics, scoring
+from mlxbert.training.scores.summary import Evaluation
 
 
 class Regress(TextObjective):
@@ -43,11 +42,11 @@ class Regress(TextObjective):
         """The numbers as they are."""
         return logits
 
-    def metrics(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
-        """See `mlxbert.training.metrics`."""
+    def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
+        """See `mlxbert.training.scores.metrics`."""
         targets = np.array([example.target for example in examples], np.float64)
         return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
 
-    def evaluation(self, records: Sequence[Labelled], predictions: NDArray[np.float32], **facts: Any) -> Evaluation:
+    def evaluation(self, records: Sequence[Labelled], predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TextObjective.evaluation`."""
         return scoring.regression(records, predictions[:, 0], metric=self.metric, **facts)

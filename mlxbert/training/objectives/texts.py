@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlxbert.data.columns import Columns, find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
@@ -21,8 +20,8 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.training.objective import Example, Objective
-from mlxbert.training.summary import METRICS, Evaluation
+from mlxbert.training.objective import Example, Objective, Predictions
+from mlxbert.training.scores.summary import METRICS, Evaluation
 
 HEAD = "sequence_classifier"
 
@@ -74,7 +73,7 @@ class TextObjective(Objective[Example]):
     def read(self, rows: Rows) -> list[Labelled]:
         """Texts with labels; files read later have the columns of the first."""
         if self.columns is None:
-            self.columns = find_columns(rows, **self._asked)
+            self.columns = find_columns(rows, labels=True, **self._asked)
         return read_labelled(rows, self.columns, self.kind)
 
     def heads(self, records: Sequence[Labelled]) -> Mapping[str, Labels | None]:
@@ -102,7 +101,7 @@ class TextObjective(Objective[Example]):
     def target(self, record: Labelled) -> Any:
         """What the model should predict, as numbers."""
 
-    def predict(self, network: Network, inputs: Batch) -> NDArray[np.float32]:
+    def predict(self, network: Network, inputs: Batch) -> Predictions:
         """Probabilities, or for numbers the logit itself, float32 (B, C)."""
         return np.array(self.scores(network.logits(HEAD, inputs).astype(mx.float32)))
 
@@ -111,10 +110,10 @@ class TextObjective(Objective[Example]):
         """Logits (B, C) as predictions (B, C)."""
 
     @abstractmethod
-    def evaluation(self, records: Sequence[Labelled], predictions: NDArray[np.float32], **facts: Any) -> Evaluation:
+    def evaluation(self, records: Sequence[Labelled], predictions: Predictions, **facts: Any) -> Evaluation:
         """Everything that is known about predictions; `facts` are `model`, `data` and `truncated`."""
 
-    def tuned(self, examples: Sequence[Example], predictions: NDArray[np.float32]) -> Labels:
+    def tuned(self, examples: Sequence[Example], predictions: Predictions) -> Labels:
         """The labels, with what is chosen on validation data."""
         return replace(self.labels, problem_type=self.problem_type)
 

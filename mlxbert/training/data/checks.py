@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from mlxbert.data.labelled import Labelled
 from mlxbert.errors import InputError
-from mlxbert.training.report import DataReport, SplitReport
+from mlxbert.training.data.report import DataReport, SplitReport
 
 FEW = 16  # examples of a label, up to which results differ much from run to run
 _DOMINANT = 0.8  # share of the examples that makes a label hide the others

@@ -12,11 +12,11 @@ from mlxbert.errors import InputError
 from mlxbert.labels import Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.heads import HEADS
-from mlxbert.training import describe
-from mlxbert.training.checks import check_examples, check_labels
+from mlxbert.training.data import describe
+from mlxbert.training.data.checks import check_examples, check_labels
+from mlxbert.training.data.report import DataReport
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives.texts import TextObjective
-from mlxbert.training.report import DataReport
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.source import find_folder

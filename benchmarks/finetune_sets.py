@@ -1,6 +1,6 @@
 """Public task data as the CSV files that both sides read, and the hyper-parameters of both.
 
-    python -m benchmarks.quality.sets DATA OUT
+python -m benchmarks.quality.sets DATA OUT
 """
 
 import csv

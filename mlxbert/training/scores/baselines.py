@@ -11,7 +11,7 @@ import numpy as np
 from mlxbert.errors import MlxbertError
 from mlxbert.model import Model
 from mlxbert.tasks.embed import embed
-from mlxbert.training.metrics import (
+from mlxbert.training.scores.metrics import (
     Floats,
     Ints,
     Numbers,
@@ -20,7 +20,7 @@ from mlxbert.training.metrics import (
     multilabel_metrics,
     regress_metrics,
 )
-from mlxbert.training.scoring import Labelled, check_metric, label_matrix, label_numbers, numbers
+from mlxbert.training.scores.scoring import Labelled, check_metric, label_matrix, label_numbers, numbers
 
 MOST = 2000  # examples that are embedded, of the training data and of the validation data
 SIMPLE = {"classify": "largest class", "multilabel": "most frequent labels", "regress": "mean"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mlxbert.training.metrics import (
+from mlxbert.training.scores.metrics import (
     OF_CONFUSION,
     OF_COUNTS,
     Bools,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from mlxbert.data.columns import Columns
 from mlxbert.data.labelled import Labelled
-from mlxbert.training.checks import find_warnings
-from mlxbert.training.report import DataReport, SplitReport
+from mlxbert.training.data.checks import find_warnings
+from mlxbert.training.data.report import DataReport, SplitReport
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""transformers' own training on the sets of `sets.py`; a line of JSON per run.
+"""transformers' own training on the sets of `finetune_sets.py`; a line of JSON per run.
 
-    python -m benchmarks.quality.reference SETS MODEL RESULTS.jsonl [--only NAME] [--seeds 3] [--threads 1]
+Run: python benchmarks/finetune_reference.py SETS MODEL RESULTS.jsonl [--only NAME] [--seeds 3] [--threads 1]
 
 Runs that RESULTS holds are not repeated. Needs torch, transformers, accelerate, scikit-learn and scipy.
 """
@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting
 from scipy.stats import spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
-
-from benchmarks.quality.sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting
 
 
 def _read(path: Path) -> tuple[list[list[str]], list[str]]:

@@ -9,8 +9,8 @@ from typing import Any, NotRequired, Protocol, TypedDict, Unpack
 import numpy as np
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.training.intervals import classify_interval, multilabel_interval, regress_interval
-from mlxbert.training.metrics import (
+from mlxbert.training.scores.intervals import classify_interval, multilabel_interval, regress_interval
+from mlxbert.training.scores.metrics import (
     MIDDLE,
     Bools,
     Counts,
@@ -23,7 +23,7 @@ from mlxbert.training.metrics import (
     multilabel_metrics,
     regress_metrics,
 )
-from mlxbert.training.summary import METRICS, Evaluation, LabelScore, Mistake
+from mlxbert.training.scores.summary import METRICS, Evaluation, LabelScore, Mistake
 
 MISTAKES = 10  # shown
 

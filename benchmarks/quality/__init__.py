@@ -1,1 +1,0 @@
-"""How good fine-tuned models are, beside transformers' own training: same checkpoint, data and hyper-parameters."""
