@@ -62,19 +62,34 @@ class SelfAttention(nn.Module):
         """
         q, k, v = (self.split(project(x)) for project in (self.query, self.key, self.value))
         positioned = self.apply_positions(q, k, context)
-        dropping = self.dropout.drops
-        weights = _weights(positioned, self.scale) if dropping or context.output_attentions else None
-        if dropping and weights is not None:  # the fused kernel has no dropout
-            mixed = self.dropout(weights) @ v
-        elif on_gpu():
-            mask = positioned.mask if positioned.bias is None else _additive(positioned.bias, positioned.mask)
-            mixed = mx.fast.scaled_dot_product_attention(positioned.q, positioned.k, v, scale=self.scale, mask=mask)
+        weights = _weights(positioned, self.scale) if context.output_attentions else None
+        if on_gpu():
+            mixed = self._fused(positioned, v)
         elif positioned.blocks is not None:
-            mixed = _blockwise_attention(positioned, v, self.scale, positioned.blocks)
+            mixed = self._blockwise(positioned, v, positioned.blocks)
         else:
-            mixed = kernels.attention(positioned.q, positioned.k, v, self.scale, positioned.mask, positioned.bias)
+            kept = self.dropout.draw((*positioned.q.shape[:-1], v.shape[-2]))
+            mixed = kernels.attention(positioned.q, positioned.k, v, self.scale, positioned.mask, positioned.bias, kept)
         merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
-        return self.output(merged), weights if context.output_attentions else None
+        return self.output(merged), weights
+
+    def _fused(self, positioned: PositionedQK, v: mx.array) -> mx.array:
+        """Attention on a GPU, (B, H, L, d)."""
+        if self.dropout.drops:  # the fused kernel has no dropout
+            return self.dropout(_weights(positioned, self.scale)) @ v
+        mask = positioned.mask if positioned.bias is None else _additive(positioned.bias, positioned.mask)
+        return mx.fast.scaled_dot_product_attention(positioned.q, positioned.k, v, scale=self.scale, mask=mask)
+
+    def _blockwise(self, positioned: PositionedQK, v: mx.array, blocks: mx.array) -> mx.array:
+        """Sliding-window attention: each block of queries attends to three blocks of keys instead of all."""
+        batch, heads, length, _ = positioned.q.shape
+        count, size = blocks.shape[2:4]
+        padding = count * size - length
+        queries = mx.pad(positioned.q, [(0, 0), (0, 0), (0, padding), (0, 0)]).reshape(batch, heads, count, size, -1)
+        keys, values = (_with_neighbours(x, size, padding) for x in (positioned.k, v))
+        kept = self.dropout.draw((batch, heads, count, size, 3 * size))
+        mixed = kernels.attention(queries, keys, values, self.scale, blocks, kept=kept)
+        return mixed.reshape(batch, heads, count * size, -1)[:, :, :length]
 
 
 def _additive(bias: mx.array, mask: mx.array | None) -> mx.array:
@@ -89,17 +104,6 @@ def _weights(positioned: PositionedQK, scale: float) -> mx.array:
     if positioned.mask is not None:
         scores = mx.where(positioned.mask, scores, mx.finfo(scores.dtype).min)
     return mx.softmax(scores, axis=-1, precise=True)
-
-
-def _blockwise_attention(positioned: PositionedQK, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
-    """Sliding-window attention: each block of queries attends to three blocks of keys instead of all."""
-    batch, heads, length, _ = positioned.q.shape
-    count, size = blocks.shape[2:4]
-    padding = count * size - length
-    queries = mx.pad(positioned.q, [(0, 0), (0, 0), (0, padding), (0, 0)]).reshape(batch, heads, count, size, -1)
-    keys, values = (_with_neighbours(x, size, padding) for x in (positioned.k, v))
-    mixed = kernels.attention(queries, keys, values, scale, blocks)
-    return mixed.reshape(batch, heads, count * size, -1)[:, :, :length]
 
 
 def _with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:

@@ -90,11 +90,16 @@ class Dropout(nn.Module):
         """Whether a forward pass drops anything now."""
         return bool(self.training and self.rate)
 
+    def draw(self, shape: tuple[int, ...]) -> tuple[mx.array, float] | None:
+        """See `draw_mask`; `None` if nothing is dropped."""
+        return draw_mask(shape, self.rate or 0.0) if self.drops else None
+
     def __call__(self, x: mx.array) -> mx.array:
         """`x` of any shape and dtype → the same shape and dtype."""
-        if not self.drops:
+        drawn = self.draw(x.shape)
+        if drawn is None:
             return x
-        mask, factor = draw_mask(x.shape, self.rate or 0.0)
+        mask, factor = drawn
         return cast(mx.array, _apply(x, mask, mx.array(factor)))
 
 

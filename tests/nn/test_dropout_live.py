@@ -4,6 +4,7 @@ Both libraries' dropout is replaced by one function of the rate and of the place
 where both drop the same arrays at the same rates.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from mlxbert.device import mx
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn import dropout
 from tests.helpers.families import CELLS, FAMILIES, make_config, make_model
 from tests.helpers.parity import assert_equal, load_network, outputs, reference_outputs
 
@@ -47,11 +48,11 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     def theirs(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         return x * torch.from_numpy(_pattern(x.numel(), p)).reshape(x.shape) if training and p else x
 
-    def ours(self: Any, x: mx.array) -> mx.array:
-        return x * mx.array(_pattern(x.size, self.rate)).reshape(x.shape) if self.drops else x
+    def ours(shape: tuple[int, ...], rate: float) -> tuple[mx.array, float]:
+        return mx.array(_pattern(math.prod(shape), rate)).reshape(shape), 1.0
 
     monkeypatch.setattr(torch.nn.functional, "dropout", theirs)
-    monkeypatch.setattr(Dropout, "__call__", ours)
+    monkeypatch.setattr(dropout, "draw_mask", ours)
 
 
 def _rates(family: str, head: str) -> dict[str, float]:
