@@ -101,14 +101,13 @@ def _renamed(objective: TextObjective, records: Sequence[Any], labels: Labels) -
     if objective.kind == "number":
         return list(records)
     spelled = _spellings(labels)
-    names = {name for record in records for name in record.names}
-    unknown = sorted(name for name in names if spelled(name) is None)
-    if unknown:
-        place = next(record.place for record in records if unknown[0] in record.names)
-        raise InputError(
-            f"{place}: the label is {unknown[0]!r:.60}, the model has: {', '.join(labels.names[:20])}",
-            hint="rename the labels of the data, or choose the column with label_column=",
-        )
+    for record in records:
+        for name in record.names:
+            if spelled(name) is None:
+                raise InputError(
+                    f"{record.place}: the label is {name!r:.60}, the model has: {', '.join(labels.names[:20])}",
+                    hint="rename the labels of the data, or choose the column with label_column=",
+                )
     one = objective.kind == "class"
     return [
         replace(record, label=spelled(record.label) if one else tuple(map(spelled, record.label))) for record in records

@@ -1,0 +1,99 @@
+"""mlxbert's training on the sets of `finetune_sets.py`, as `finetune_reference.py` trains: a line of JSON per run.
+
+Run: python benchmarks/finetune_ours.py SETS MODEL RESULTS.jsonl [--only NAME] [--seeds 3] [--threads 1]
+
+The weights after the last update are scored on the test set; there is no validation, as in the reference. Runs that
+RESULTS holds are not repeated. Needs scikit-learn and scipy, which score both sides.
+"""
+
+import argparse
+import csv
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting
+from scipy.stats import spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+
+def score(setting: Setting, predictions: Any, targets: Any) -> float:
+    """The metric of a set, by scikit-learn and scipy; labels count from a probability of one half on."""
+    if setting.metric == "spearman":
+        return float(spearmanr(predictions[:, 0], targets).statistic)
+    if setting.metric == "macro_f1":
+        return float(f1_score(np.array(targets) > 0.5, predictions > 0.5, average="macro", zero_division=0))
+    if setting.metric == "matthews":
+        return float(matthews_corrcoef(targets, predictions.argmax(-1)))
+    return float(accuracy_score(targets, predictions.argmax(-1)))
+
+
+def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> dict[str, object]:
+    """Trains once and scores the test set."""
+    from mlxbert.data.rows import read_rows
+    from mlxbert.device import mx, training_streams
+    from mlxbert.model import load
+    from mlxbert.training.gradients import install
+    from mlxbert.training.loop import Run, Training
+    from mlxbert.training.objectives import make_objective
+    from mlxbert.training.options import TrainingOptions
+    from mlxbert.training.predict import predict
+
+    setting = SETTINGS[name]
+    columns = {"text_column": "text", "label_column": "label"}
+    if name in ("mrpc", "stsb"):
+        columns["pair_column"] = "pair"
+    objective: Any = make_objective(setting.task, max_length=MAX_LENGTH, **columns)
+    records, test = (objective.read(read_rows(sets / name / f"{part}.csv")) for part in ("train", "test"))
+    model = load(model_folder, new_heads=objective.heads(records), dtype="float32", seed=seed)
+    objective.bind(model)
+    examples, asked = ([objective.prepare(record) for record in part] for part in (records, test))
+    options = TrainingOptions(
+        epochs=setting.epochs, lr=setting.lr, batch_size=setting.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY,
+        clip=CLIP, seed=seed,
+    )  # fmt: skip
+    wall, cpu = time.perf_counter(), time.process_time()
+    training = Run(
+        Training(
+            network=model.network, objective=objective, examples=examples, places=[""] * len(examples),
+            options=options, dtype=mx.float32, evaluate=None, streams=max(len(training_streams()), 1),
+        ),
+        None,
+    )  # fmt: skip
+    for _ in training.events():
+        pass
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    install(model.network, training.best())
+    predictions = predict(model.network, objective, asked)
+    targets = [example.target for example in asked]
+    return {"set": name, "seed": seed, "score": score(setting, predictions, targets), "wall_s": wall, "cpu_s": cpu,
+            "steps": training.steps, "threads": threads}  # fmt: skip
+
+
+def main() -> None:
+    """Runs what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sets", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--only", choices=list(SETTINGS), action="append")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1, help="cores to run on")
+    given = parser.parse_args()
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
+    done = {(found["set"], found["seed"]) for found in known}
+    for seed in range(given.seeds):
+        for name in given.only or SETTINGS:
+            if (name, seed) not in done:
+                result = run(name, given.sets, given.model, seed, given.threads)
+                with given.results.open("a") as file:
+                    file.write(json.dumps(result) + "\n")
+                print(result, flush=True)
+
+
+if __name__ == "__main__":
+    main()

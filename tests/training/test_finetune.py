@@ -1,0 +1,246 @@
+"""`mlxbert.finetune` and `mlxbert.evaluate` on a tiny model, from data to a folder."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
+from tests.helpers.classifiers import save_classifier
+from tests.helpers.tiny import CONFIG, save
+
+Files = Callable[..., Path]
+ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
+
+
+def rows(count: int) -> list[tuple[str, str]]:
+    """Texts about animals and about places, each once."""
+    endings = ("sat", "went", "bought milk", "of man", "on mat", "the store", "play ##s", "largest city")
+    texts = [(f"the {word} {a} {b}", name) for a in endings for b in endings
+             for words, name in ((ANIMALS, "animal"), (PLACES, "place")) for word in words]  # fmt: skip
+    return [texts[7 * number % len(texts)] for number in range(count)]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with weights that can be trained."""
+    folder = tmp_path_factory.mktemp("model")
+    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
+    return mlxbert.save(model, folder / "tiny")
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Path:
+    return write(tmp_path / "train.csv", rows(120))
+
+
+def write(path: Path, found: list[Any], header: str = "text,label") -> Path:
+    lines = [header, *(",".join(f'"{value}"' for value in row) for row in found)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def run(task: Any, **options: Any) -> list[Event]:
+    return list(mlxbert.finetune(task, **{"epochs": 2, "lr": 1e-2, "batch_size": 16} | options))
+
+
+def one(events: list[Event], kind: type[Any]) -> Any:
+    (found,) = [event for event in events if isinstance(event, kind)]
+    return found
+
+
+def test_a_csv_becomes_a_model(base: Path, train: Path, tmp_path: Path) -> None:
+    events = run("classify", train=train, model=base, output=tmp_path / "out", epochs=6)
+    started, finished = one(events, Started), one(events, Finished)
+    assert started.examples == 108 and started.report.guessed == ("text", "label")
+    assert [type(event) for event in events[-3:]] == [Evaluated, Saved, Finished]
+    assert finished.score == finished.evaluation.score > finished.summary.baselines["largest class"]
+    assert finished.score == max(event.metrics["accuracy"] for event in events if isinstance(event, Evaluated))
+    assert not (tmp_path / "out.partial").exists()
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels == mlxbert.Labels(("animal", "place"), "single_label_classification")
+    assert mlxbert.classify(model, "the cat sat on mat").labels[0].label == "animal"
+    record = json.loads((tmp_path / "out/training.json").read_text())
+    assert record["options"]["epochs"] == 6 and record["runs"][0]["score"] == finished.score
+    assert record["sha256"] and record["command"].startswith("mlxbert finetune classify --train ")
+    assert mlxbert.evaluate("classify", model, data=train).score > 0.8
+
+
+def test_every_event_is_json(base: Path, train: Path, tmp_path: Path) -> None:
+    for event in run("classify", train=train, model=base, output=tmp_path / "out", epochs=1):
+        assert json.loads(json.dumps(event.to_dict(), allow_nan=False))["event"] == event.event
+
+
+def test_the_same_call_gives_the_same_bits(base: Path, train: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run("classify", train=train, model=base, output=tmp_path / name)
+    assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("kind", [Step, Evaluated, Saved])
+def test_an_interrupted_call_resumes_to_the_same_bits(base: Path, train: Path, tmp_path: Path, kind: type[Any]) -> None:
+    options = {"train": train, "model": base, "save_every": 3, "epochs": 2, "seeds": 2}
+    run("classify", output=tmp_path / "whole", **options)
+    for _ in range(100):
+        stream = mlxbert.finetune("classify", **{"lr": 1e-2, "batch_size": 16} | options, output=tmp_path / "parts")
+        seen = list(itertools.islice(stream, 9))
+        if isinstance(seen[-1], Finished):
+            break
+        if isinstance(seen[-1], kind):
+            with pytest.raises(KeyboardInterrupt):
+                stream.throw(KeyboardInterrupt)  # type: ignore[attr-defined]
+        else:
+            stream.close()  # type: ignore[attr-defined]
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert files[0] == files[1]
+
+
+def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, tmp_path: Path) -> None:
+    options = {"train": train, "model": base, "output": tmp_path / "out", "batch_size": 16, "epochs": 2}
+    stream = mlxbert.finetune("classify", lr=1e-3, **options)
+    assert any(isinstance(event, Evaluated) for event in stream)  # stops at the first
+    stream.close()  # type: ignore[attr-defined]
+    with pytest.raises(ArgumentError, match=r"lr is 0\.002, was 0\.001"):
+        list(mlxbert.finetune("classify", lr=2e-3, **options))
+    train.write_text(train.read_text() + "the cat,animal\n")
+    with pytest.raises(ArgumentError, match="sha256"):
+        list(mlxbert.finetune("classify", lr=1e-3, **options))
+    assert one(list(mlxbert.finetune("classify", lr=2e-3, overwrite=True, **options)), Finished)
+
+
+def test_an_existing_folder_is_not_replaced(base: Path, train: Path, tmp_path: Path) -> None:
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
+    with pytest.raises(ArgumentError, match="already exists"):
+        run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, overwrite=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    with pytest.raises(ArgumentError):
+        run("classify", train=train, model=base, output=tmp_path / "mine", epochs=1, overwrite=True)
+
+
+def test_seeds_and_values_are_tried_and_the_best_is_kept(base: Path, train: Path, tmp_path: Path) -> None:
+    events = run("classify", train=train, model=base, output=tmp_path / "out", seeds=2, sweep={"lr": [1e-6, 5e-3]})
+    finished = one(events, Finished)
+    assert [(found["seed"], found["lr"]) for found in finished.runs] == [(0, 1e-6), (1, 1e-6), (0, 5e-3), (1, 5e-3)]
+    assert finished.score == max(found["score"] for found in finished.runs)
+    assert finished.summary.deviation == pytest.approx(np.std([found["score"] for found in finished.runs], ddof=1))
+    assert [event.varied for event in events if isinstance(event, Started)][2] == {"seed": 0, "lr": 5e-3}
+
+
+def test_several_labels_with_thresholds(base: Path, tmp_path: Path) -> None:
+    found = [(text, f"{label},{'milk' if 'milk' in text else 'dry'}") for text, label in rows(120)]
+    data = write(tmp_path / "train.csv", found)
+    finished = one(run("multilabel", train=data, model=base, output=tmp_path / "out", epochs=6), Finished)
+    assert finished.metric == "macro_f1"
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels is not None and model.labels.names == ("animal", "dry", "milk", "place")
+    assert model.labels.thresholds is not None and len(model.labels.thresholds) == 4
+    chosen = mlxbert.classify(model, "the cat bought milk").labels
+    assert {label.label: label.chosen for label in chosen}.keys() == {"animal", "dry", "milk", "place"}
+    assert mlxbert.evaluate("multilabel", model, data=data).metrics["macro_f1"] > 0.5
+
+
+def test_numbers_of_pairs(base: Path, tmp_path: Path) -> None:
+    found = [(text, other, float(a == b)) for (text, a), (other, b) in zip(rows(120), rows(121)[1:], strict=True)]
+    data = write(tmp_path / "pairs.csv", found, "sentence1,sentence2,score")
+    finished = one(run("regress", train=data, model=base, output=tmp_path / "out"), Finished)
+    assert finished.metric == "spearman" and "mse" in finished.evaluation.metrics
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels == mlxbert.Labels(("score",), "regression")
+    assert isinstance(mlxbert.classify(model, ("the cat", "paris")).value, float)
+
+
+def test_records_of_python_objects(base: Path, tmp_path: Path) -> None:
+    records = [{"text": text, "label": label} for text, label in rows(40)]
+    finished = one(run("classify", train=records, model=base, output=tmp_path / "out", epochs=1), Finished)
+    assert finished.evaluation.examples == 4
+    assert json.loads((tmp_path / "out/training.json").read_text())["command"] is None
+
+
+def test_a_dry_run_writes_nothing(base: Path, train: Path, tmp_path: Path) -> None:
+    (started,) = run("classify", train=train, model=base, output=tmp_path / "out", dry_run=True)
+    assert started.estimate.seconds > 0 and started.estimate.memory > 0
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_classifier_is_trained_on(tmp_path: Path, train: Path) -> None:
+    same = save_classifier(tmp_path / "same", mlxbert.Labels(("place", "animal"), "single_label_classification"))
+    other = save_classifier(tmp_path / "other", mlxbert.Labels(("a", "b", "c")))
+    for model, names in ((same, ("place", "animal")), (other, ("animal", "place"))):
+        run("classify", train=train, model=model, output=tmp_path / f"{model.name}-out", epochs=1)
+        labels = mlxbert.load(tmp_path / f"{model.name}-out").labels
+        assert labels is not None and labels.names == names
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text\na\nb\n", "label"),
+        ("text,label\nthe cat,\nthe dog,a\n", "line 2"),
+        ("text,label\nthe cat,a\nthe dog,a\n", "'a'"),
+        ("text,label\nthe cat,a\n", None),
+        ("text,label\n", None),
+        ("", None),
+        ("text,label\n,a\nthe dog,b\n", "line 2"),
+    ],
+)
+def test_bad_data_are_refused(base: Path, tmp_path: Path, content: str, message: str | None) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(content)
+    with pytest.raises(MlxbertError, match=message):
+        run("classify", train=path, model=base, output=tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_label_unknown_at_validation_is_refused(base: Path, train: Path, tmp_path: Path) -> None:
+    valid = write(tmp_path / "valid.csv", [("the cat", "animal"), ("the dog", "Animal")])
+    with pytest.raises(InputError, match=r"valid\.csv, line 3.*Animal"):
+        run("classify", train=train, valid=valid, model=base, output=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"label_smoothing": 1.0}, {"class_weights": "heavy"}, {"metric": "spearman"}, {"max_length": 2}, {"seeds": 0},
+        {"validation_share": 0}, {"validation_share": 1.5}, {"text_column": "nothing"}, {"sweep": {"lr": [0]}},
+        {"unknown": 1}, {"dtype": "float64"}, {"epochs": "3"}, {"model": "no/such folder"},
+    ],
+)  # fmt: skip
+def test_bad_options_are_refused_before_any_work(base: Path, train: Path, tmp_path: Path, options: Any) -> None:
+    with pytest.raises(MlxbertError):
+        mlxbert.finetune("classify", **{"train": train, "model": base, "output": tmp_path / "out"} | options)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_regress_has_no_label_smoothing(base: Path, train: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="label_smoothing"):
+        mlxbert.finetune("regress", train=train, model=base, output=tmp_path / "out", label_smoothing=0.1)
+
+
+def test_evaluate_spells_labels_as_the_model_does(tmp_path: Path) -> None:
+    model = mlxbert.load(save_classifier(tmp_path / "m", mlxbert.Labels(("NEGATIVE", "POSITIVE"))))
+    unnamed = mlxbert.load(save_classifier(tmp_path / "u", mlxbert.Labels()))
+    text = write(tmp_path / "text.csv", [("the cat", "positive"), ("the dog", "Negative")])
+    numbers = write(tmp_path / "numbers.csv", [("the cat", "1"), ("the dog", "0")])
+    assert [label.support for label in mlxbert.evaluate("classify", model, data=text).labels] == [1, 1]
+    assert [label.support for label in mlxbert.evaluate("classify", unnamed, data=numbers).labels] == [1, 1]
+    with pytest.raises(InputError, match="line 2.*'1'"):
+        mlxbert.evaluate("classify", model, data=numbers)
+
+
+def test_a_task_of_ones_own(base: Path, tmp_path: Path) -> None:
+    import examples.stars as stars
+
+    records: Iterator[dict[str, Any]] = (
+        {"text": f"the cat {'sat ' * (number % 5)}", "stars": number % 5 + 1} for number in range(60)
+    )
+    finished = one(run(stars.Stars(), train=records, model=base, output=tmp_path / "out"), Finished)
+    assert finished.metric == "distance" and finished.evaluation is None
+    assert mlxbert.classify(mlxbert.load(tmp_path / "out"), "the cat").labels[0].label in "12345"

@@ -1,0 +1,102 @@
+"""Processes that train are killed for real: what they leave resumes to the bits of a run that nobody killed."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from tests.helpers.tiny import CONFIG, save
+from tests.training.test_finetune import rows, write
+
+pytestmark = pytest.mark.slow
+KILLS = int(os.environ.get("MLXBERT_TEST_KILLS", "4"))
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("data")
+    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
+    mlxbert.save(model, folder / "tiny")
+    train = write(folder / "train.csv", rows(200))
+    return [
+        *(sys.executable, "-m", "mlxbert", "finetune", "classify", "--train", str(train), "--quiet"),
+        *("--model", str(folder / "tiny"), "--epochs", "12", "--batch-size", "8", "--seeds", "2", "--save-every", "5"),
+    ]
+
+
+def finished(command: list[str], output: Path) -> bytes:
+    """Runs to the end; the weights."""
+    subprocess.run([*command, "--output", str(output)], check=True, capture_output=True)
+    return (output / "model.safetensors").read_bytes()
+
+
+def stop(command: list[str], output: Path, seconds: float, how: signal.Signals) -> int | None:
+    """Starts a process, and sends it a signal once it has trained for so long; its exit status if it ended before."""
+    with subprocess.Popen(
+        [*command, "--output", str(output)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        partial = output.with_name(output.name + ".partial")
+        while not partial.exists() and process.poll() is None:
+            time.sleep(0.01)
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(how)
+            process.wait()
+            return None
+
+
+def test_killed_at_random_moments(command: list[str], tmp_path: Path) -> None:
+    start = time.monotonic()
+    expected = finished(command, tmp_path / "whole")
+    seconds = time.monotonic() - start
+    rng = random.Random(5)
+    kills = 0
+    while kills < KILLS and not (tmp_path / "parts").exists():
+        how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
+        kills += stop(command, tmp_path / "parts", rng.uniform(0, seconds / 3), how) is None
+    assert kills > 2
+    found = (tmp_path / "parts/model.safetensors").read_bytes() if (tmp_path / "parts").exists() else None
+    assert (found or finished(command, tmp_path / "parts")) == expected
+    assert not (tmp_path / "parts.partial").exists()
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(command: list[str], tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    talking = [word for word in command if word != "--quiet"]
+    with subprocess.Popen(
+        [*talking, "--output", str(output), "--save-every", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        while not (tmp_path / "out.partial").exists():
+            time.sleep(0.01)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 130 and b"hint:" in errors and b"Traceback" not in errors
+    assert list((tmp_path / "out.partial").glob("runs/000/state.json"))
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir() or os.geteuid() != 0, reason="mounts a small disk, which takes root")
+def test_a_full_disk(command: list[str], tmp_path: Path) -> None:
+    expected = finished(command, tmp_path / "whole")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount: Any = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True)
+    if mount.returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        filler = disk / "filler"
+        filler.write_bytes(bytes(1_700_000))
+        failed = subprocess.run([*command, "--output", str(disk / "out")], capture_output=True)
+        assert failed.returncode == 1 and b"error:" in failed.stderr and b"Traceback" not in failed.stderr
+        filler.unlink()
+        assert finished(command, disk / "out") == expected
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
