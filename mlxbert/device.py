@@ -206,18 +206,38 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
     MLX computes everything but matrix products on one core. On a Linux CPU each core gets its own stream, and BLAS
     one thread in each; a batch that cannot be split leaves the cores to BLAS.
     """
-    if on_gpu() or sys.platform != "linux":
-        return []
-    cores = min(len(os.sched_getaffinity(0)), _MAX_STREAMS)
+    if on_gpu() or sys.platform != "linux" or mx.default_stream(mx.cpu) in _stream_per_core():
+        return []  # the last: this is a part already, of a step of training
+    cores = _cores()
     count = min(cores, batch)
     if BLAS.set_threads is not None:
         BLAS.set_threads(1 if count > 1 else cores)
     elif BLAS.name != "reference":  # threads that we cannot limit would compete for the cores
         return []
+    return _stream_per_core()[:count]
+
+
+def training_streams() -> list[mx.Stream]:
+    """The streams that the parts of a training batch run on in parallel; empty where one stream does it all.
+
+    Call it before every update: an evaluation in between changes the threads of BLAS. See `cpu_streams`; here the
+    number of streams is always the same, as sums of gradients depend on it in their last digits.
+    """
+    if on_gpu() or sys.platform != "linux":
+        return []
+    return cpu_streams(_cores())
+
+
+def _cores() -> int:
+    return min(len(os.sched_getaffinity(0)), _MAX_STREAMS)
+
+
+def _stream_per_core() -> list[mx.Stream]:
+    """The streams of this thread, on a Linux CPU."""
     if not hasattr(_streams, "found"):
-        _streams.found = [mx.new_stream(mx.cpu) for _ in range(cores)]
+        _streams.found = [mx.new_stream(mx.cpu) for _ in range(_cores())]
     found: list[mx.Stream] = _streams.found
-    return found[:count]
+    return found
 
 
 def choose_dtype(name: str = "auto") -> mx.Dtype:
@@ -277,8 +297,3 @@ def available_memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
-
-
-def training_streams() -> list[mx.Stream]:
-    """X."""
-    return cpu_streams(64)

@@ -21,8 +21,14 @@ _source = threading.local()
 
 
 @contextlib.contextmanager
-def seeded(key: mx.array) -> Iterator[None]:
-    """Masks that are drawn in this thread come from `key`, see `mx.random.key`, in the order of the calls."""
+def seeded(key: mx.array | None) -> Iterator[None]:
+    """Masks that are drawn in this thread come from `key`, see `mx.random.key`, in the order of the calls.
+
+    `None` changes nothing.
+    """
+    if key is None:
+        yield
+        return
     outside = getattr(_source, "key", None)
     _source.key = key
     try:
@@ -101,6 +107,11 @@ class Dropout(nn.Module):
             return x
         mask, factor = drawn
         return cast(mx.array, _apply(x, mask, mx.array(factor)))
+
+
+def drops(network: nn.Module) -> bool:
+    """Whether a forward pass drops anything now."""
+    return any(isinstance(module, Dropout) and module.drops for module in network.modules())
 
 
 def set_rate(network: nn.Module, rate: float) -> None:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.device import cpu_streams, mx, nn
 from mlxbert.errors import InputError
+from mlxbert.nn import dropout
 from mlxbert.nn.blocks import EmbeddingConvolution, build_block, layer_norm
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.positions import Context, build_positions
+from mlxbert.nn.recomputed import recomputed
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,16 @@ class Embeddings(nn.Module):
         real = (input_ids != pad).astype(mx.int32)
         return self.position(pad + mx.cumsum(real, axis=1) * real)
 
+    def _segments(self, token_type_ids: mx.array | None) -> mx.array:
+        """The vectors of the segments, (E) or (B, L, E)."""
+        table = self.token_type.weight
+        if token_type_ids is None:
+            return table[0]
+        if not self.training:
+            return self.token_type(token_type_ids)
+        # The gradient of a product is a product: adding B x L vectors to few rows takes ten times as long.
+        return (token_type_ids[:, :, None] == mx.arange(table.shape[0])).astype(table.dtype) @ table
+
     def __call__(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
         """(B, L) → (B, L, D)."""
         x = self.word(input_ids)
@@ -88,7 +100,7 @@ class Embeddings(nn.Module):
             x = x + self._positions(input_ids)
         if "token_type" in self:
             # Segment 0 has a vector too: it is added even when no segment ids are given.
-            x = x + (self.token_type.weight[0] if token_type_ids is None else self.token_type(token_type_ids))
+            x = x + self._segments(token_type_ids)
         if self.projects_first:
             return self.dropout(self.norm(self.projection(x)))
         x = self.dropout(self.norm(x))
@@ -108,7 +120,12 @@ class Pooler(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Token ids to hidden states."""
+    """Token ids to hidden states.
+
+    Attributes:
+        checkpointing: Whether training computes the arrays of each layer again for its gradients: less memory, a third
+            more time, the same gradients.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -122,6 +139,7 @@ class Encoder(nn.Module):
         if config.pooler:
             self.pooler = Pooler(config)
         self.config = config
+        self.checkpointing = False
 
     def __call__(
         self,
@@ -146,7 +164,8 @@ class Encoder(nn.Module):
         """
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")
-        # Training runs on one stream, and gives BLAS back the threads that an earlier pass took from it.
+        # In training a batch is not split here, and BLAS gets back the threads that an earlier pass took from it; a
+        # loop that divides batches itself has `training_streams`.
         streams = cpu_streams(1 if self.training else input_ids.shape[0])
         if len(streams) < 2:
             return self._run(input_ids, attention_mask, token_type_ids, output_hidden_states, output_attentions)
@@ -172,8 +191,9 @@ class Encoder(nn.Module):
         context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
         hidden_states = [x]
         attentions: list[mx.array] = []
+        dropping = dropout.drops(self)
         for step, stored in enumerate(self.config.layer_schedule):
-            x, weights = self.layers[stored](x, context)
+            x, weights = self._layer(stored, x, context, dropout.next_key() if dropping else None)
             if step == 0 and "convolution" in self:
                 x = self.convolution(embedded, x, mask)
             hidden_states.append(x)
@@ -187,6 +207,15 @@ class Encoder(nn.Module):
             attentions=tuple(attentions) if output_attentions else None,
             attention_mask=attention_mask,
         )
+
+    def _layer(
+        self, stored: int, x: mx.array, context: Context, key: mx.array | None
+    ) -> tuple[mx.array, mx.array | None]:
+        """A layer whose dropout masks come from `key`."""
+        if self.training and self.checkpointing:
+            return recomputed(self.layers[stored], x, context, key)
+        with dropout.seeded(key):
+            return self.layers[stored](x, context)
 
 
 def _join(parts: list[EncoderOutput]) -> EncoderOutput:

@@ -12,13 +12,12 @@ from typing import Literal, Protocol, cast
 from mlxbert.config import EncoderConfig, HeadConfig, Transform
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.nn import kernels
 from mlxbert.nn.activations import activate, check_activation
 from mlxbert.nn.blocks import layer_norm
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput
 from mlxbert.nn.pooling import pool
-
-_FAN_IN = 16  # of the tree that sums a long row
 
 
 class Head(Protocol):
@@ -240,18 +239,10 @@ def class_names(prefix: str, heads: Sequence[str]) -> list[str]:
 
 
 def probabilities(logits: mx.array) -> mx.array:
-    """Softmax over the last axis, in float32, accurate for rows as long as a vocabulary.
-
-    MLX's CPU backend sums a row in order: next to a likely word the 30,000 unlikely ones fall below the last digit of
-    the sum, and every probability is up to 3e-4 too high. Summing in a tree keeps them.
-    """
+    """Softmax over the last axis, in float32, accurate for rows as long as a vocabulary, see `kernels.tree_sum`."""
     wide = logits.astype(mx.float32)
     shares = mx.exp(wide - wide.max(axis=-1, keepdims=True))
-    total = shares
-    while total.shape[-1] > 1:
-        total = mx.pad(total, [(0, 0)] * (total.ndim - 1) + [(0, -total.shape[-1] % _FAN_IN)])
-        total = total.reshape(*total.shape[:-1], -1, _FAN_IN).sum(axis=-1)
-    return shares / total
+    return shares / kernels.tree_sum(shares)
 
 
 class Network(nn.Module):

@@ -1,19 +1,84 @@
-from mlxbert.device import mx
+"""Losses for training: sums over the rows, in float32, whatever the dtype of the logits.
+
+Sums and not means: the parts of a batch are computed apart and divided by the weight of all.
+
+Shapes: N rows, C classes or words.
+"""
+
+import math
+from typing import Any, cast
+
+from mlxbert.device import mx, on_gpu
+from mlxbert.errors import ArgumentError
+from mlxbert.nn import kernels
 
 
-def cross_entropy(logits, targets, weights=None, label_smoothing=0.0):
-    l = logits.astype(mx.float32)
-    lse = mx.logsumexp(l, axis=-1)
-    n = lse - mx.take_along_axis(l, targets[:, None], axis=-1)[:, 0]
+def cross_entropy(
+    logits: mx.array, targets: mx.array, weights: mx.array | None = None, label_smoothing: float = 0.0
+) -> mx.array:
+    """The sum of `-log softmax(logits)[target]`; as `torch.nn.functional.cross_entropy` with `reduction="sum"`.
+
+    Accurate for rows as long as a vocabulary, see `kernels.tree_sum`.
+
+    Args:
+        logits: (N, C).
+        targets: Integers (N,), the right class of each row.
+        weights: (C,), the weight of each class; `None` for 1.
+        label_smoothing: The share of each target that all classes divide among themselves, 0 to 1.
+    """
+    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
+        raise ArgumentError(f"targets have shape {targets.shape}, expected (N,) for logits (N, C) = {logits.shape}")
+    wide = logits.astype(mx.float32)
+    log_sum: mx.array = cast(Any, _log_sum_exp)(wide)[0]
+    losses = (log_sum - mx.take_along_axis(wide, targets[:, None], axis=1))[:, 0]
     if weights is not None:
-        n = n * weights[targets]
-    return n.sum()
+        losses = losses * weights[targets]
+    if not label_smoothing:
+        return losses.sum()
+    spread = log_sum - wide if weights is None else (log_sum - wide) * weights
+    return (1 - label_smoothing) * losses.sum() + label_smoothing * spread.mean(axis=-1).sum()
 
 
-def binary_cross_entropy(logits, targets):
-    l = logits.astype(mx.float32)
-    return (mx.logaddexp(0.0, l) - l * targets).sum()
+@mx.custom_function
+def _log_sum_exp(x: mx.array) -> Any:
+    """The logarithm of the sum of exponentials of each row, (N, 1), and what its derivative needs."""
+    largest = x.max(axis=-1, keepdims=True)
+    below = x - largest
+    shares = mx.exp(below) if on_gpu() else cast(mx.array, kernels.exp2(below * (1 / math.log(2))))
+    total = kernels.tree_sum(shares)
+    return largest + mx.log(total), shares, total
 
 
-def mean_squared_error(a, b):
-    return mx.square(a.astype(mx.float32) - b).sum()
+@_log_sum_exp.vjp
+def _log_sum_exp_vjp(x: mx.array, cotangents: Any, outputs: Any) -> mx.array:
+    _, shares, total = outputs
+    return cast(mx.array, shares * (cotangents[0] / total))
+
+
+def binary_cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
+    """The sum of the cross-entropies of independent labels.
+
+    Args:
+        logits: Of any shape.
+        targets: The same shape, 0 to 1.
+    """
+    _check_shapes(logits, targets)
+    wide = logits.astype(mx.float32)
+    return (mx.logaddexp(mx.array(0.0), wide) - wide * targets.astype(mx.float32)).sum()
+
+
+def mean_squared_error(logits: mx.array, targets: mx.array) -> mx.array:
+    """The sum over the rows of squared differences; of several numbers in a row, their mean.
+
+    Args:
+        logits: (N,) or (N, C).
+        targets: The same shape.
+    """
+    _check_shapes(logits, targets)
+    squares = mx.square(logits.astype(mx.float32) - targets.astype(mx.float32))
+    return (squares if squares.ndim == 1 else squares.mean(axis=-1)).sum()
+
+
+def _check_shapes(logits: mx.array, targets: mx.array) -> None:
+    if logits.shape != targets.shape:  # they would be broadcast, without a word
+        raise ArgumentError(f"targets have shape {targets.shape}, expected {logits.shape}, that of the logits")

@@ -8,7 +8,8 @@ import pytest
 
 from mlxbert.config import Biases, PreNorm, Rotary, Rotation
 from mlxbert.device import mx, nn
-from mlxbert.nn import attention, positions
+from mlxbert.nn import attention, dropout, positions
+from mlxbert.nn.attention import SelfAttention
 from mlxbert.nn.encoder import Encoder
 from tests.helpers.families import FROZEN
 from tests.helpers.frozen import frozen_outputs, write_model
@@ -46,6 +47,36 @@ def test_a_row_of_padding_alone_gives_numbers_on_gpus_too(
     assert mx.isfinite(network(mx.full((2, 4), 5), mask).last_hidden_state).all().item()
 
 
+@pytest.mark.parametrize("family", ["bert", "mpnet", "modernbert", "deberta-v2"])
+def test_training_with_dropout_is_the_same_on_gpus(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same masks; the lengths are too short for blocks, whose masks have another shape."""
+    network = load_network(write_model(family, "Model", tmp_path))
+    network.train()
+    for module in network.modules():
+        if isinstance(module, SelfAttention):
+            module.dropout.rate = 0.3
+    case = FROZEN[family].cases["padding"]
+    assert case.mask is not None
+    ids, mask = mx.array(case.input_ids), mx.array(case.mask)
+
+    def loss(encoder: Encoder) -> mx.array:
+        with dropout.seeded(mx.random.key(8)):
+            return (encoder(ids, mask).last_hidden_state * mask[:, :, None]).square().sum()
+
+    found = []
+    for gpu in (False, True):
+        monkeypatch.setattr(attention, "on_gpu", lambda gpu=gpu: gpu)
+        value, gradients = nn.value_and_grad(network.encoder, loss)(network.encoder)
+        arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
+        found.append((float(value), {name: np.array(array) for name, array in arrays.items()}))
+    (value, ours), (other_value, others) = found
+    assert value == pytest.approx(other_value, rel=1e-5)
+    largest = max(np.abs(array).max() for array in ours.values())
+    assert all(np.abs(ours[name] - others[name]).max() < 2e-5 * largest for name in ours)
+
+
 def near_encoder() -> Encoder:
     """An encoder with layers that see all, three and five tokens on each side."""
     facts = tiny_config(layer_schedule=(0, 1, 2), type_vocab_size=0)
@@ -72,6 +103,23 @@ def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
         real = mx.ones_like(mask) if given is None else given
         assert np.abs(np.array((near - whole) * real[:, :, None])).max() < 2e-5
         assert mx.isfinite(near).all().item()
+
+
+def test_blocks_of_near_tokens_drop_at_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "_SMALLEST_BLOCK", 4)
+    encoder = near_encoder()
+    encoder.train()
+    layer = encoder.layers[1].attention
+    layer.dropout.rate = 0.25
+    layer.value.weight, layer.output.weight = mx.eye(24) * 0, mx.eye(24)
+    layer.value.bias = mx.ones(24)  # every value is 1: the output is the sum of the weights that are kept
+    layer.output.bias = mx.zeros(24)
+    context = encoder.positions(positions.Context(None), 40, mx.float32)
+    assert context.rotated[layer.rotation].blocks is not None
+    x = mx.random.normal((64, 40, 24), key=mx.random.key(1))
+    with dropout.seeded(mx.random.key(2)):
+        sums = np.array(layer(x, context)[0])
+    assert abs(sums.mean() - 1) < 0.02 and 0.1 < sums.std() < 0.5
 
 
 @pytest.mark.parametrize("family", FROZEN)

@@ -90,6 +90,31 @@ def test_attention_and_its_gradients_are_those_of_the_fused_kernel(masked: bool)
         assert _largest(other) > 0.1
 
 
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("bias_shape", [(1, 3, 7, 7), (2, 3, 7, 7), (1, 1, 1, 7)])
+def test_attention_with_a_bias_and_dropout_has_the_gradients_of_plain_arithmetic(
+    bias_shape: tuple[int, ...], kept: bool
+) -> None:
+    q, k, v, weight = (_random(2, 3, 7, 8, seed=seed) for seed in (1, 2, 3, 4))
+    bias = _random(*bias_shape, seed=5)
+    mask = mx.array([[1] * 7, [1] * 4 + [0] * 3]).astype(mx.bool_)[:, None, None]
+    drawn = (_random(2, 3, 7, 7, seed=6) > -1, 1.25) if kept else None
+
+    def ours(q: mx.array, k: mx.array, v: mx.array, bias: mx.array) -> mx.array:
+        return (kernels.attention(q, k, v, 0.3, mask, bias, drawn) * weight).sum()
+
+    def plain(q: mx.array, k: mx.array, v: mx.array, bias: mx.array) -> mx.array:
+        weights = mx.softmax(mx.where(mask, (q * 0.3) @ k.swapaxes(-1, -2) + bias, -1e30), axis=-1)
+        return ((weights if drawn is None else weights * drawn[0] * drawn[1]) @ v * weight).sum()
+
+    found, found_gradients = mx.value_and_grad(ours, (0, 1, 2, 3))(q, k, v, bias)
+    exact, exact_gradients = mx.value_and_grad(plain, (0, 1, 2, 3))(q, k, v, bias)
+    assert _largest(found - exact) < 2e-5
+    for one, other in zip(found_gradients, exact_gradients, strict=True):
+        assert one.shape == other.shape and _largest(one - other) < 1e-5
+        assert _largest(other) > 0.1
+
+
 def test_attention_does_not_overflow() -> None:
     q, k, v = (_random(1, 1, 5, 8, scale=scale, seed=5) for scale in (300, 300, 1))
     found = kernels.attention(q, k, v, 1.0, None)

@@ -34,6 +34,27 @@ def test_training_gives_blas_its_threads_back() -> None:
     assert get_threads() == min(cores, 16)
 
 
+@pytest.mark.skipif(sys.platform != "linux" or device.on_gpu(), reason="streams per core are for CPUs under Linux")
+@pytest.mark.skipif(BLAS.name != "openblas", reason="OpenBLAS says how many threads it has")
+def test_the_parts_of_a_step_run_on_a_stream_per_core() -> None:
+    get_threads = ctypes.CDLL(BLAS.path).openblas_get_num_threads
+    network = random_network(tiny_config())
+    network.train()
+    whole = network(IDS, MASK).last_hidden_state
+    streams = device.training_streams()
+    assert len(streams) == min(len(os.sched_getaffinity(0)), 16) == len({*map(str, streams)})
+    found = []
+    for number, stream in enumerate(streams * 2):
+        with mx.stream(stream):
+            network.train(number % 2 == 0)  # an evaluation inside a part is not divided either
+            found.append(network(IDS, MASK).last_hidden_state)
+            assert found[-1].shape == whole.shape
+            mx.async_eval(found[-1])
+    assert get_threads() == 1
+    mx.eval(found)
+    assert all(np.abs(np.array(one - whole)).max() < 1e-5 for one in found)
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_a_compiled_network_gives_the_same(training: bool) -> None:
     network = random_network(tiny_config())

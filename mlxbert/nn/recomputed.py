@@ -1,0 +1,47 @@
+"""Gradient checkpointing (arXiv:1604.06174): a layer's arrays are computed again for its gradients instead of kept."""
+
+from dataclasses import replace
+
+from mlxbert.device import mx
+from mlxbert.nn import dropout
+from mlxbert.nn.blocks import PostNormBlock, PreNormBlock
+from mlxbert.nn.positions import Context
+
+Arrays = dict[str, mx.array]
+
+
+def recomputed(
+    layer: PostNormBlock | PreNormBlock, x: mx.array, context: Context, key: mx.array | None
+) -> tuple[mx.array, mx.array | None]:
+    """`layer(x, context)` with the masks of `key`; only its inputs and outputs are kept for the gradients.
+
+    Whatever the layer differentiates or draws from is an argument of the function that is computed twice: gradients do
+    not flow into arrays that it merely mentions, and another random state would give other masks.
+    """
+    learned = _learned(context)
+    own = layer.trainable_parameters()
+
+    def run(parameters: Arrays, x: mx.array, learned: Arrays, key: mx.array) -> list[mx.array]:
+        layer.update(parameters)
+        try:
+            with dropout.seeded(mx.stop_gradient(key)):
+                y, weights = layer(x, _with_learned(context, learned))
+        finally:
+            layer.update(own)
+        return [y] if weights is None else [y, weights]
+
+    y, *weights = mx.checkpoint(run)(own, x, learned, mx.zeros(2, dtype=mx.uint32) if key is None else key)
+    return y, weights[0] if weights else None
+
+
+def _learned(context: Context) -> Arrays:
+    """The arrays of a context that come from parameters."""
+    found = {} if context.bias is None else {"bias": context.bias}
+    return found if context.distances is None else {**found, "distances": context.distances.vectors}
+
+
+def _with_learned(context: Context, learned: Arrays) -> Context:
+    distances = context.distances
+    if distances is not None:
+        distances = distances._replace(vectors=learned["distances"])
+    return replace(context, bias=learned.get("bias"), distances=distances)
