@@ -7,7 +7,6 @@ RESULTS holds are not repeated. Needs scikit-learn and scipy, which score both s
 """
 
 import argparse
-import csv
 import json
 import os
 import time

@@ -45,4 +45,4 @@ if __name__ == "__main__":
         if isinstance(event, mlxbert.Evaluated):
             print(f"epoch {event.epoch:g}: {event.metrics['distance']:.2f} stars off, on average")
     model = mlxbert.load(sys.argv[2])
-    print(mlxbert.classify(model, "The food was cold and the waiter rude.").labels[0])
+    print(mlxbert.classify(model, "The food was cold and the waiter rude."))

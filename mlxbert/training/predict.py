@@ -40,7 +40,7 @@ def predict(
     found: dict[int, Any] = {}
 
     def forward(batch: Batch, numbers: list[int]) -> Sequence[Any]:
-        return objective.predict(network, batch)
+        return list(objective.predict(network, batch))
 
     with evaluation_mode(network):
         for start in range(0, len(mine), _CHUNK):

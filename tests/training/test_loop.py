@@ -163,7 +163,7 @@ def test_float16_scales_the_loss_and_skips_overflows() -> None:
     losses = [step.loss for step in steps(run.events())]
     assert all(map(math.isfinite, losses))
     exact = [step.loss for step in steps(make_run(epochs=1).events())]
-    assert losses == pytest.approx(exact, rel=0.05)
+    assert losses == pytest.approx(exact, rel=0.1)
     assert all(array.dtype == mx.float32 for array in run.state.parameters.values())
     assert run.state.progress.updates > 0
 
