@@ -119,8 +119,8 @@ def _share(text: str, default: Any = None) -> Any:
 class TrainingOptions:
     """How is trained: the same for every task."""
 
-    epochs: Annotated[int | None, _number("Passes over the training data.", "chosen by the task")] = None
-    lr: Annotated[float | None, _share("Highest learning rate.", "chosen by the task")] = None
+    epochs: Annotated[int | None, _number("Passes over the training data.", "3 to 20, by the size of the data")] = None
+    lr: Annotated[float | None, _share("Highest learning rate.", "1e-4 to 2e-5, by the size of the model")] = None
     batch_size: Annotated[int, _number("Examples per batch.")] = 32
     accumulate: Annotated[int, _number("Batches per update of the weights.")] = 1
     schedule: Annotated[
