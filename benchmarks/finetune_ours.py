@@ -13,21 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting
-from scipy.stats import spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-
-
-def score(setting: Setting, predictions: Any, targets: Any) -> float:
-    """The metric of a set, by scikit-learn and scipy; labels count from a probability of one half on."""
-    if setting.metric == "spearman":
-        return float(spearmanr(predictions[:, 0], targets).statistic)
-    if setting.metric == "macro_f1":
-        return float(f1_score(np.array(targets) > 0.5, predictions > 0.5, average="macro", zero_division=0))
-    if setting.metric == "matthews":
-        return float(matthews_corrcoef(targets, predictions.argmax(-1)))
-    return float(accuracy_score(targets, predictions.argmax(-1)))
+from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, score
 
 
 def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> dict[str, object]:
@@ -67,9 +53,14 @@ def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> di
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     install(model.network, training.best())
     predictions = predict(model.network, objective, asked)
+    valid = None
+    if setting.metric == "macro_f1":
+        held = [objective.prepare(record) for record in objective.read(read_rows(sets / name / "valid.csv"))]
+        valid = (predict(model.network, objective, held), [example.target for example in held])
     targets = [example.target for example in asked]
-    return {"set": name, "seed": seed, "score": score(setting, predictions, targets), "wall_s": wall, "cpu_s": cpu,
-            "steps": training.steps, "threads": threads}  # fmt: skip
+    found = score(setting, predictions, targets, valid)
+    return {"set": name, "seed": seed, "score": found, "wall_s": wall, "cpu_s": cpu, "steps": training.steps,
+            "threads": threads}  # fmt: skip
 
 
 def main() -> None:

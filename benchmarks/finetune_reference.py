@@ -15,9 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting
-from scipy.stats import spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting, score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 
 
@@ -35,15 +33,8 @@ def _targets(setting: Setting, names: list[str], labels: list[str]) -> list[obje
     return [names.index(label) for label in labels]
 
 
-def score(setting: Setting, logits: np.ndarray, targets: list[object]) -> float:
-    """The metric of a set; of several labels those with a probability above one half are predicted."""
-    if setting.metric == "spearman":
-        return float(spearmanr(logits[:, 0], targets).statistic)
-    if setting.metric == "macro_f1":
-        return float(f1_score(np.array(targets) > 0.5, logits > 0, average="macro", zero_division=0))
-    if setting.metric == "matthews":
-        return float(matthews_corrcoef(targets, logits.argmax(-1)))
-    return float(accuracy_score(targets, logits.argmax(-1)))
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-logits))
 
 
 def run(name: str, sets: Path, model_folder: str, seed: int) -> dict[str, object]:
@@ -78,8 +69,14 @@ def run(name: str, sets: Path, model_folder: str, seed: int) -> dict[str, object
         trainer.train()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         logits = trainer.predict(test).predictions
+        valid = None
+        if setting.metric == "macro_f1":
+            valid_texts, valid_labels = _read(sets / name / "valid.csv")
+            found = trainer.predict(encoded(valid_texts, valid_labels)).predictions
+            valid = (_sigmoid(found), _targets(setting, names, valid_labels))
+            logits = _sigmoid(logits)
     targets = _targets(setting, names, test_labels)
-    return {"set": name, "seed": seed, "score": score(setting, logits, targets), "wall_s": wall, "cpu_s": cpu,
+    return {"set": name, "seed": seed, "score": score(setting, logits, targets, valid), "wall_s": wall, "cpu_s": cpu,
             "steps": steps, "threads": torch.get_num_threads()}  # fmt: skip
 
 

@@ -8,6 +8,13 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+from mlxbert.training.scores.metrics import tune_thresholds
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,27 @@ SETTINGS = {
 WARMUP, WEIGHT_DECAY, CLIP, MAX_LENGTH = 0.1, 0.01, 1.0, 128
 Rows = Iterable[tuple[str, ...]]
 _QUESTIONS = ("DESC", "ENTY", "ABBR", "HUM", "NUM", "LOC")
+
+
+def score(setting: Setting, scores: Any, targets: Any, valid: tuple[Any, Any] | None = None) -> float:
+    """The metric of a set, by scikit-learn and scipy; larger scores mean more likely labels.
+
+    Args:
+        setting: The task.
+        scores: Of the test data, (N, C).
+        targets: What they should be.
+        valid: Scores and targets of the validation data, on which thresholds of several labels are tuned: after an
+            epoch on few examples hardly any label has a probability above one half.
+    """
+    if setting.metric == "spearman":
+        return float(spearmanr(scores[:, 0], targets).statistic)
+    if setting.metric == "macro_f1":
+        assert valid is not None
+        thresholds = tune_thresholds(np.asarray(valid[0]), np.array(valid[1]) > 0.5)
+        return float(f1_score(np.array(targets) > 0.5, scores >= thresholds, average="macro", zero_division=0))
+    if setting.metric == "matthews":
+        return float(matthews_corrcoef(targets, scores.argmax(-1)))
+    return float(accuracy_score(targets, scores.argmax(-1)))
 
 
 def _lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:

@@ -56,9 +56,14 @@ class DataOptions:
     train: Annotated[list[str], _TRAIN]
     valid: Annotated[list[str] | None, _VALID] = None
     validation_share: Annotated[
-        float,
-        typer.Option(metavar="X", help="How much of the training data to validate on.", rich_help_panel=_DATA),
-    ] = 0.1
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="How much of the training data to validate on.",
+            rich_help_panel=_DATA,
+            show_default="0.1, more of fewer than 200 examples",
+        ),
+    ] = None
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Report on the data, estimate time and memory, stop.", rich_help_panel=_DATA),
@@ -119,8 +124,8 @@ def _share(text: str, default: Any = None) -> Any:
 class TrainingOptions:
     """How is trained: the same for every task."""
 
-    epochs: Annotated[int | None, _number("Passes over the training data.", "chosen by the task")] = None
-    lr: Annotated[float | None, _share("Highest learning rate.", "chosen by the task")] = None
+    epochs: Annotated[int | None, _number("Passes over the training data.", "3 to 20, by the size of the data")] = None
+    lr: Annotated[float | None, _share("Highest learning rate.", "1e-4 to 2e-5, by the size of the model")] = None
     batch_size: Annotated[int, _number("Examples per batch.")] = 32
     accumulate: Annotated[int, _number("Batches per update of the weights.")] = 1
     schedule: Annotated[

@@ -33,7 +33,7 @@ ROOMS = (
 # The order within rooms that have one.
 INSIDE = {
     "mlxbert.nn": (
-        *("kernels", "activations", "dropout", "positions", "attention", "blocks", "encoder", "pooling"),
+        *("kernels", "activations", "dropout", "positions", "attention", "blocks", "recomputed", "encoder", "pooling"),
         *("heads", "losses", "initialize", "embedder"),
     ),
     "mlxbert.weights": (

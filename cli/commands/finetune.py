@@ -36,7 +36,6 @@ def finetune_multilabel(
     saving: SavingOptions,
     model: ComputingOptions,
     training: TrainingOptions,
-    classes: ClassOptions,
     out: EventOptions,
 ) -> None:
     """Train a model to give each text, or pair of texts, any number of labels.
@@ -45,7 +44,7 @@ def finetune_multilabel(
 
     Example: mlxbert finetune multilabel --train emotions.jsonl --output my-model
     """
-    _train("multilabel", data, model, out, columns.given() | saving.given() | training.given() | classes.given())
+    _train("multilabel", data, model, out, columns.given() | saving.given() | training.given())
 
 
 def finetune_regress(
