@@ -19,6 +19,8 @@ from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
 from mlxbert.nn import dropout
 from mlxbert.training import finish
+from mlxbert.training.check import check as compare
+from mlxbert.training.check import require
 from mlxbert.training.command import Command, command_line, compute_dtype, manifest, with_defaults
 from mlxbert.training.data.plan import Plan, Source, make_plan
 from mlxbert.training.distributed import join
@@ -54,6 +56,7 @@ def finetune(
     sweep: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     dry_run: bool = False,
+    check: bool = False,
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Iterator[Event]:
@@ -80,6 +83,8 @@ def finetune(
         sweep: Values of options to try, each with every seed: `{"lr": [1e-5, 2e-5]}`.
         overwrite: Whether an earlier result, or the unfinished work of another call, is replaced.
         dry_run: Whether to stop after the report on the data, with an estimate of time and memory.
+        check: Whether the finished folder is opened with transformers (needs torch), to compare what it computes there
+            with what it computes here: `Finished.check`. A difference is an error.
         on_progress: Called with the bytes of a download.
         **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
             `pair_column`, `label_column`, `metric`, `max_length`; for `classify` also `label_smoothing` and
@@ -109,9 +114,11 @@ def finetune(
         objective, source, rows, None if valid is None else read_rows(valid, format=format), validation_share,
         given.seed,
     )  # fmt: skip
+    if check:
+        require(plan.heads)
     command = Command(
-        source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, group=join(),
-        options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
+        source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, check=check,
+        group=join(), options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
     )  # fmt: skip
     for variant in variants:
         replace(command.options, **variant)  # checked before hours of work
@@ -188,16 +195,23 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
     plan.objective.bind(model)
     install(model.network, workspace.weights(chosen))
     found = finish.assess(command.source, model, plan, results, command.target)
-    record = finish.record(manifest(command, plan), plan, results, found, command.line)
-    card = finish.card(found, command.source, command.target, plan, command.line)
+    checked: float | None = None
+
+    def describe(folder: Path) -> Mapping[str, str]:
+        nonlocal checked
+        if command.check:
+            checked = compare(folder, found.model.network, plan.valid.examples)
+        record = finish.record(manifest(command, plan), plan, results, found, command.line, checked)
+        card = finish.card(found, command.source, command.target, plan, command.line)
+        return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}
+
     with workspace.model() as folder:
-        files = {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}
-        write_trained(found.model, folder, files)
+        write_trained(found.model, folder, describe)
         destination.move(folder, command.target)
     workspace.remove()
     return Finished(
         run=chosen, output=str(command.target), metric=plan.objective.metric, score=results[chosen]["score"],
         step=results[chosen]["step"], seconds=sum(result["seconds"] for result in results),
         runs=tuple({name: result[name] for name in (*command.variants[0], "score")} for result in results),
-        evaluation=found.evaluation, summary=found.summary,
+        evaluation=found.evaluation, summary=found.summary, check=checked,
     )  # fmt: skip

@@ -83,6 +83,7 @@ def record(
     results: Sequence[Mapping[str, Any]],
     found: Assessment,
     command: str | None,
+    checked: float | None,
 ) -> dict[str, Any]:
     """The content of `training.json`.
 
@@ -92,6 +93,7 @@ def record(
         results: What the runs gave.
         found: What is known about the model.
         command: The command that repeats it; `None` where the data were not files.
+        checked: The largest difference of a logit from what transformers computes, if it was compared.
     """
     return {
         "command": command,
@@ -103,6 +105,7 @@ def record(
         "metrics": dict(found.metrics),
         "evaluation": found.evaluation and _shown(found.evaluation),
         "baselines": dict(found.summary.baselines) if found.summary else None,
+        "check": checked,
     }
 
 

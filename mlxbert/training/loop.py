@@ -21,7 +21,7 @@ from mlxbert.training.distributed import Group
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.gradients import Differentiator, Gradients, dropout_key, install
 from mlxbert.training.objective import Objective, TrainBatch
-from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, norm
+from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, UsedRows
 from mlxbert.training.schedule import learning_rate
@@ -104,6 +104,7 @@ class Run:
             trained[TABLE] = self._rows.take()
         self._trained = trained
         self._factors = depth_factors(list(trained), layers, options)
+        self._decays = weight_decays(trained, config, options)
         self.parameters = sum(array.size for array in whole.values())
         self.frozen = sum(array.size for array in self._frozen.values())
 
@@ -239,10 +240,10 @@ class Run:
         factor = min(1.0, options.clip / (length + 1e-6)) if options.clip else 1.0
         rates = {name: lr * self._factors[name] for name in state.parameters}
         optimizer, parameters = state.optimizer.update(
-            state.parameters, gradients, factor / divisor, rates, options.weight_decay
+            state.parameters, gradients, factor / divisor, rates, self._decays
         )
         mx.eval(parameters, optimizer.means, optimizer.squares)
-        decay = state.progress.decay * (1 - rates.get(TABLE, 0.0) * options.weight_decay)
+        decay = state.progress.decay * (1 - rates.get(TABLE, 0.0) * self._decays.get(TABLE, 0.0))
         progress = replace(state.progress, updates=optimizer.updates, decay=decay)
         return State(progress, parameters, optimizer, state.best)
 

@@ -31,7 +31,7 @@ PROBLEMS: dict[str, tuple[int, Any]] = {
 }
 
 
-def _their_model(family: str, problem: str) -> Any:
+def their_model(family: str, problem: str) -> Any:
     """In double precision: torch's own single precision is as far from it as we are."""
     compared = FAMILIES[family]
     known = make_config(compared, "ForSequenceClassification").to_dict()
@@ -65,15 +65,15 @@ def _their_step(model: Any, case: Case, problem: str, folder: Path) -> tuple[flo
     for parameter in model.parameters():
         parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     model.float().save_pretrained(folder)
-    return found.loss.item(), _parameters(_load(folder))
+    return found.loss.item(), parameters_of(load(folder))
 
 
-def _load(folder: Path) -> Network:
+def load(folder: Path) -> Network:
     checkpoint = open_checkpoint(folder)
     return build_network(checkpoint, checkpoint.parts, mx.float32)
 
 
-def _parameters(network: Network) -> Arrays:
+def parameters_of(network: Network) -> Arrays:
     return _by_name(network.parameters())
 
 
@@ -104,9 +104,9 @@ def _our_step(network: Network, case: Case, problem: str) -> tuple[float, Arrays
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("family", CLASSIFIERS)
 def test_the_first_step_is_that_of_torch(family: str, problem: str, tmp_path: Path) -> None:
-    model = _their_model(family, problem)
+    model = their_model(family, problem)
     model.save_pretrained(tmp_path / "weights")
-    network = _load(tmp_path / "weights")
+    network = load(tmp_path / "weights")
     case = FAMILIES[family].cases["pairs"]
     loss, theirs = _their_step(model, case, problem, tmp_path / "gradients")
     found_loss, ours = _our_step(network, case, problem)
