@@ -79,6 +79,7 @@ def write_trained(model: Model, partial: Path, files: Mapping[str, str]) -> None
     """
     (partial / MARKER).touch()
     copies.copy_vocabulary(model.files, partial)
+    copies.copy_licenses(model.files, partial)
     copies.write_casing(model.tokenizer.files, partial)
     for name, content in files.items():
         (partial / name).write_text(content, encoding="utf-8")
