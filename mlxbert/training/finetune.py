@@ -24,7 +24,6 @@ from mlxbert.training.data.plan import Plan, Source, make_plan
 from mlxbert.training.distributed import join
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, Finished, Started
-from mlxbert.training.gradients import install
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives import make_objective
@@ -99,7 +98,9 @@ def finetune(
     if type(seeds) is not int or seeds < 1:
         raise ArgumentError(f"seeds is {seeds!r:.60}, expected a whole number of at least 1")
     given = TrainingOptions(**loop)
-    variants = [{**one, "seed": given.seed + number} for one in check_sweep(sweep) for number in range(seeds)]
+    variants = [
+        {**one, "seed": one.get("seed", given.seed) + number} for one in check_sweep(sweep) for number in range(seeds)
+    ]
     source = Source(name=str(model), device=device, revision=revision, offline=offline)
     folder = source.folder if on_progress is None else source.fetched(on_progress)
     target = destination.check_target(output, folder, overwrite)
@@ -114,7 +115,8 @@ def finetune(
         options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
     )  # fmt: skip
     for variant in variants:
-        replace(command.options, **variant)  # checked before hours of work
+        # Checked before hours of work.
+        replace(command.options, **variant).check_layers(objective.config.num_stored_layers)
     return _events(command, plan)
 
 
@@ -186,13 +188,14 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
     options = replace(command.options, **command.variants[chosen])
     model = command.source.with_heads(plan.heads, options.seed)
     plan.objective.bind(model)
-    install(model.network, workspace.weights(chosen))
+    model.network.load_weights([*workspace.weights(chosen).items()])  # strict: all of them, in their shapes
     found = finish.assess(command.source, model, plan, results, command.target)
     record = finish.record(manifest(command, plan), plan, results, found, command.line)
     card = finish.card(found, command.source, command.target, plan, command.line)
     with workspace.model() as folder:
         files = {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}
         write_trained(found.model, folder, files)
+        destination.check_target(command.target, command.source.folder, command.overwrite)  # hours have passed
         destination.move(folder, command.target)
     workspace.remove()
     return Finished(
