@@ -81,6 +81,7 @@ def write_trained(model: Model, partial: Path, describe: Callable[[Path], Mappin
     """
     (partial / MARKER).touch()
     copies.copy_vocabulary(model.files, partial)
+    copies.copy_licenses(model.files, partial)
     copies.write_casing(model.tokenizer.files, partial)
     tensors = weights.plan_network(model.architecture, model.network)
     _write(model, partial, tensors, None, weights.parse_size("5GB"))

@@ -74,6 +74,7 @@ def manifest(command: Command, plan: Plan) -> dict[str, Any]:
         "mlx": metadata.version("mlx"),
         "task": plan.objective.name,
         "model": hash_folder(command.source.folder),
+        "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
         "options": {**command.options.to_dict(), **plan.objective.settings()},
         "variants": [dict(variant) for variant in command.variants],
         "sha256": dict(plan.sha256),

@@ -26,7 +26,6 @@ from mlxbert.training.data.plan import Plan, Source, make_plan
 from mlxbert.training.distributed import join
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, Finished, Started
-from mlxbert.training.gradients import install
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives import make_objective
@@ -104,7 +103,9 @@ def finetune(
     if type(seeds) is not int or seeds < 1:
         raise ArgumentError(f"seeds is {seeds!r:.60}, expected a whole number of at least 1")
     given = TrainingOptions(**loop)
-    variants = [{**one, "seed": given.seed + number} for one in check_sweep(sweep) for number in range(seeds)]
+    variants = [
+        {**one, "seed": one.get("seed", given.seed) + number} for one in check_sweep(sweep) for number in range(seeds)
+    ]
     source = Source(name=str(model), device=device, revision=revision, offline=offline)
     folder = source.folder if on_progress is None else source.fetched(on_progress)
     target = destination.check_target(output, folder, overwrite)
@@ -121,7 +122,8 @@ def finetune(
         group=join(), options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
     )  # fmt: skip
     for variant in variants:
-        replace(command.options, **variant)  # checked before hours of work
+        # Checked before hours of work.
+        replace(command.options, **variant).check_layers(objective.config.num_stored_layers)
     return _events(command, plan)
 
 
@@ -193,7 +195,7 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
     options = replace(command.options, **command.variants[chosen])
     model = command.source.with_heads(plan.heads, options.seed)
     plan.objective.bind(model)
-    install(model.network, workspace.weights(chosen))
+    model.network.load_weights([*workspace.weights(chosen).items()])  # strict: all of them, in their shapes
     found = finish.assess(command.source, model, plan, results, command.target)
     checked: float | None = None
 
@@ -207,6 +209,7 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
 
     with workspace.model() as folder:
         write_trained(found.model, folder, describe)
+        destination.check_target(command.target, command.source.folder, command.overwrite)  # hours have passed
         destination.move(folder, command.target)
     workspace.remove()
     return Finished(

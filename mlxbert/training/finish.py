@@ -1,5 +1,6 @@
 """After training: thresholds, the evaluation, baselines, and what the folder says about how it was made."""
 
+import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -64,9 +65,15 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
         ),
         weakest=weakest(evaluation),
         deviation=statistics.stdev(scores) if len(scores) > 1 else None,
-        command=f'mlxbert classify --model {target.name} "…"',
+        command=f'mlxbert classify --model {shlex.quote(_shown_path(target))} "…"',
     )  # fmt: skip
     return Assessment(model, metrics, evaluation, summary)
+
+
+def _shown_path(folder: Path) -> str:
+    """A folder as one types it: from the current folder, if it is inside of it."""
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def relabelled(model: Model, labels: Labels) -> Model:

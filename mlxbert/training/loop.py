@@ -181,7 +181,11 @@ class Run:
         whole = self._whole(state.parameters, state.progress.decay)
         install(self._t.network, whole)
         metrics = dict(self._t.evaluate())
-        score = metrics[objective.metric]
+        score = metrics.get(objective.metric, math.nan)
+        if math.isnan(score):  # nothing could be compared with it
+            raise MlxbertError(
+                f"the metrics of {objective.name} are {metrics}, expected a number called {objective.metric!r}"
+            )
         sign = -1 if objective.minimize else 1
         progress = state.progress
         better = progress.best_step < 0 or sign * score > sign * progress.best_score
@@ -218,6 +222,8 @@ class Run:
         if usable:
             state = self._updated(state, found.arrays, length, weight * progress.scale, lr)
         elif self._t.dtype != mx.float16 or progress.scale <= 1 or not math.isfinite(loss):
+            for _ in self._save():
+                pass
             raise self._not_finite(loss, batches)
         seconds = time.perf_counter() - started
         scaled = _rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
@@ -297,10 +303,11 @@ class Run:
         step = self.state.progress.step + 1
         places = [self._t.places[number] for batch in batches for number in batch]
         shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        other = "" if self._t.dtype == mx.float32 else ", or dtype='float32'"
         what = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"
         return MlxbertError(
             f"{what} at step {step}, in the batch of {shown}; the state before it is kept",
-            hint="a smaller learning rate may help, or dtype='float32'; overwrite=True begins anew with other options",
+            hint=f"a smaller learning rate may help{other}; overwrite=True begins anew with other options",
         )
 
 

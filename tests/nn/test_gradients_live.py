@@ -12,6 +12,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
+from tests.helpers.cells import cells
 from tests.helpers.families import FAMILIES, make_config, make_model
 from tests.helpers.parity import Case
 
@@ -101,8 +102,7 @@ def _our_step(network: Network, case: Case, problem: str) -> tuple[float, Arrays
     return float(value), _by_name(gradients)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("family", CLASSIFIERS)
+@pytest.mark.parametrize(("family", "problem"), cells(CLASSIFIERS, PROBLEMS))
 def test_the_first_step_is_that_of_torch(family: str, problem: str, tmp_path: Path) -> None:
     model = their_model(family, problem)
     model.save_pretrained(tmp_path / "weights")
