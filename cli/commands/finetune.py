@@ -73,9 +73,9 @@ def _train(
     session.note_builtin("finetune", model)
     where = {name: getattr(model, name) for name in ("model", "revision", "offline")}
     where |= {"dtype": model.dtype.value, "device": model.device.value}
-    resumes = STDIN not in [*data.train, *(data.valid or ())]
-    if not resumes:
-        console.say("note", "data come from stdin: this run cannot be resumed if it is interrupted")
+    piped = STDIN in [*data.train, *(data.valid or ())]
+    if piped:
+        console.say("note", "data come from stdin: an interrupted run resumes if the same data are piped in again")
     with ExitStack() as opened:
         sinks = open_sinks(out, dry=data.dry_run, opened=opened)
         from mlxbert.training.finetune import finetune
@@ -86,6 +86,6 @@ def _train(
             send(events, sinks)
         except KeyboardInterrupt:
             opened.close()  # the live view ends before the hint
-            if resumes and not data.dry_run:
+            if not piped and not data.dry_run:
                 console.say("hint", f"the same command resumes: {shlex.join(command_line())}")
             raise

@@ -216,8 +216,8 @@ class Run:
         progress, begun = state.progress, time.perf_counter()
         batches = self.batches(progress.step)
         found, lr = self._gradients(batches, progress), learning_rate(progress.step, self.steps, options)
-        loss, weight = number(found.loss), number(found.weight)
-        length = number(norm(found.arrays)) / (weight * progress.scale)
+        loss, weight = scalar(found.loss), scalar(found.weight)
+        length = scalar(norm(found.arrays)) / (weight * progress.scale)
         usable = math.isfinite(length) and math.isfinite(loss)
         if usable:
             state = self._updated(state, found.arrays, length, weight * progress.scale, lr)
@@ -256,8 +256,8 @@ class Run:
     def try_update(self, batches: list[list[int]]) -> None:
         """Computes an update and drops it."""
         found = self._gradients(batches, self.state.progress)
-        weight = number(found.weight) * self.state.progress.scale
-        self._updated(self.state, found.arrays, number(norm(found.arrays)) / weight, weight, 0.0)
+        weight = scalar(found.weight) * self.state.progress.scale
+        self._updated(self.state, found.arrays, scalar(norm(found.arrays)) / weight, weight, 0.0)
 
     def _step_event(self, loss: float, lr: float, length: float) -> Step:
         step = self.state.progress.step
@@ -320,6 +320,6 @@ def _rescaled(progress: Progress, usable: bool) -> Progress:
     return replace(progress, calm=progress.calm + 1)
 
 
-def number(array: mx.array) -> float:
+def scalar(array: mx.array) -> float:
     """The value of a scalar."""
     return cast(float, array.item())

@@ -156,9 +156,9 @@ def test_wrong_usage_is_told_before_anything_else(library: Library, tmp_path: Pa
     assert library.given == {}
 
 
-def test_stdin_cannot_be_resumed_and_says_so(library: Library) -> None:
+def test_stdin_must_be_piped_in_again_and_says_so(library: Library) -> None:
     outcome = call(*TYPED, "--train", "-")
-    assert outcome.status == 0 and outcome.err.startswith("note: ") and "cannot be resumed" in outcome.err
+    assert outcome.status == 0 and outcome.err.startswith("note: ") and "same data" in outcome.err
 
 
 def test_the_log_has_every_event_and_goes_on_when_training_does(library: Library, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mlxbert.device import mx
 from mlxbert.errors import MlxbertError
 from mlxbert.training.checkpoint import Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
-from mlxbert.training.loop import number
+from mlxbert.training.loop import scalar
 from mlxbert.training.rows import TABLE
 from tests.training.runs import Parity, digest, make_run, steps
 
@@ -104,7 +104,7 @@ def test_accumulated_batches_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(a.loss == pytest.approx(b.loss, rel=1e-5) for a, b in pairs)
     for name, array in one.state.parameters.items():
         # The gradient of a bias of the keys is 0 but for rounding, which Adam makes large.
-        assert "key.bias" in name or number(mx.abs(array - three.state.parameters[name]).max()) < 2e-4, name
+        assert "key.bias" in name or scalar(mx.abs(array - three.state.parameters[name]).max()) < 2e-4, name
 
 
 def _fixed(step: int, size: int) -> list[list[int]]:
@@ -202,7 +202,7 @@ def test_training_used_rows_is_training_all_rows(monkeypatch: pytest.MonkeyPatch
     pairs = list(zip(steps(used.events()), steps(every.events()), strict=True))
     assert all(a.loss == pytest.approx(b.loss, rel=1e-5) for a, b in pairs)
     here, there = used.best(), every.best()
-    assert all(number(mx.abs(here[name] - there[name]).max()) < 1e-5 for name in here if "key.bias" not in name)
+    assert all(scalar(mx.abs(here[name] - there[name]).max()) < 1e-5 for name in here if "key.bias" not in name)
 
 
 def test_damaged_states_are_refused(tmp_path: Path) -> None:
