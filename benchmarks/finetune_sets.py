@@ -48,7 +48,7 @@ SETTINGS = {
 }
 WARMUP, WEIGHT_DECAY, CLIP, MAX_LENGTH = 0.1, 0.01, 1.0, 128
 Rows = Iterable[tuple[str, ...]]
-_QUESTIONS = ("DESC", "ENTY", "ABBR", "HUM", "NUM", "LOC")
+_QUESTIONS = ("DESC", "ENTY", "ABBR", "HUM", "LOC", "NUM")
 
 
 def score(setting: Setting, scores: Any, targets: Any, valid: tuple[Any, Any] | None = None) -> float:
