@@ -269,7 +269,7 @@ def test_a_label_unknown_at_validation_is_refused(base: Path, train: Path, tmp_p
     [
         {"label_smoothing": 1.0}, {"class_weights": "heavy"}, {"metric": "spearman"}, {"max_length": 2}, {"seeds": 0},
         {"validation_share": 0}, {"validation_share": 1.5}, {"text_column": "nothing"}, {"sweep": {"lr": [0]}},
-        {"sweep": {"freeze": [1, 7]}}, {"label_smoothing": "a lot"}, {"freeze": 7},
+        {"max_length": 9999}, {"sweep": {"freeze": [1, 7]}}, {"label_smoothing": "a lot"}, {"freeze": 7},
         {"unknown": 1}, {"dtype": "float64"}, {"epochs": "3"}, {"model": "no/such folder"},
     ],
 )  # fmt: skip
