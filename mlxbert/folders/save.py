@@ -61,7 +61,7 @@ def save(
         # A new model has only the vocabulary in common with that folder, not its modules.
         inner = partial / source.transformer.relative_to(source.path) if architecture.parts is not None else partial
         _copy(model, partial, inner, dtype)
-        _write(model, partial, inner, tensors, dtype, most)
+        _write(model, partial, inner, tensors, dtype, most, modules=model.architecture.parts is not None)
         destination.move(partial, target)
     return target
 
@@ -84,16 +84,23 @@ def write_trained(model: Model, partial: Path, files: Mapping[str, str]) -> None
     for name, content in files.items():
         (partial / name).write_text(content, encoding="utf-8")
     tensors = weights.plan_network(model.architecture, model.network)
-    _write(model, partial, partial, tensors, None, weights.parse_size("5GB"))
+    _write(model, partial, partial, tensors, None, weights.parse_size("5GB"), modules=False)
 
 
 def _write(
-    model: Model, partial: Path, inner: Path, tensors: list[weights.Tensor], dtype: str | None, most: int
+    model: Model,
+    partial: Path,
+    inner: Path,
+    tensors: list[weights.Tensor],
+    dtype: str | None,
+    most: int,
+    *,
+    modules: bool,
 ) -> None:
     """Writes weights, configuration and manifest into a folder that holds everything else."""
     weights.write_weights(tensors, inner, most)
     weights.write_config(model.architecture, inner, _changes(model, tensors, dtype))
-    _check_files(model, ModelFolder(partial))
+    _check_files(model, ModelFolder(partial), modules=modules)
     written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
     hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
     weights.write_json(partial / SAVED, {"mlxbert": __version__, "source": model.source, "written": hashes})
@@ -117,11 +124,11 @@ def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:
     copies.write_casing(model.tokenizer.files, inner)
 
 
-def _check_files(model: Model, saved: ModelFolder) -> None:
+def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
     """Refuses files that do not give the tokenizer and the pooling in memory: the source may change after loading."""
     try:
         same = read_tokenizer(saved).tokenizer.to_str() == model.tokenizer.files.tokenizer.to_str()
-        if saved.modules:
+        if modules and model.files.modules:
             same = same and read_embedder(saved, model.config.hidden_size).config == model.embedder.config
     except MlxbertError:
         same = False
