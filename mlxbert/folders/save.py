@@ -62,7 +62,7 @@ def save(
         inner = partial / source.transformer.relative_to(source.path) if architecture.parts is not None else partial
         _copy(model, partial, inner, dtype)
         _write(model, inner, tensors, dtype, most)
-        _seal(model, partial)
+        _seal(model, partial, modules=model.architecture.parts is not None)
         destination.move(partial, target)
     return target
 
@@ -87,7 +87,7 @@ def write_trained(model: Model, partial: Path, describe: Callable[[Path], Mappin
     _write(model, partial, tensors, None, weights.parse_size("5GB"))
     for name, content in describe(partial).items():
         (partial / name).write_text(content, encoding="utf-8")
-    _seal(model, partial)
+    _seal(model, partial, modules=False)
 
 
 def _write(model: Model, inner: Path, tensors: list[weights.Tensor], dtype: str | None, most: int) -> None:
@@ -96,9 +96,9 @@ def _write(model: Model, inner: Path, tensors: list[weights.Tensor], dtype: str 
     weights.write_config(model.architecture, inner, _changes(model, tensors, dtype))
 
 
-def _seal(model: Model, partial: Path) -> None:
+def _seal(model: Model, partial: Path, *, modules: bool) -> None:
     """Checks a folder that is complete, and lists what was written."""
-    _check_files(model, ModelFolder(partial))
+    _check_files(model, ModelFolder(partial), modules=modules)
     written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
     hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
     weights.write_json(partial / SAVED, {"mlxbert": __version__, "source": model.source, "written": hashes})
@@ -122,11 +122,11 @@ def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:
     copies.write_casing(model.tokenizer.files, inner)
 
 
-def _check_files(model: Model, saved: ModelFolder) -> None:
+def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
     """Refuses files that do not give the tokenizer and the pooling in memory: the source may change after loading."""
     try:
         same = read_tokenizer(saved).tokenizer.to_str() == model.tokenizer.files.tokenizer.to_str()
-        if saved.modules:
+        if modules and model.files.modules:
             same = same and read_embedder(saved, model.config.hidden_size).config == model.embedder.config
     except MlxbertError:
         same = False

@@ -222,7 +222,7 @@ class Run:
         if usable:
             state = self._updated(state, found.arrays, length, weight * progress.scale, lr)
         elif self._t.dtype != mx.float16 or progress.scale <= 1 or not math.isfinite(loss):
-            for _ in self._save():
+            for _ in self._save() if progress.step > 0 else ():
                 pass
             raise self._not_finite(loss, batches)
         seconds = time.perf_counter() - started
@@ -305,8 +305,9 @@ class Run:
         shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
         other = "" if self._t.dtype == mx.float32 else ", or dtype='float32'"
         what = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"
+        kept = "; the state before it is kept" if step > 1 else ""
         return MlxbertError(
-            f"{what} at step {step}, in the batch of {shown}; the state before it is kept",
+            f"{what} at step {step}, in the batch of {shown}{kept}",
             hint=f"a smaller learning rate may help{other}; overwrite=True begins anew with other options",
         )
 

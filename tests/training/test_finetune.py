@@ -64,7 +64,7 @@ def one(events: list[Event], kind: type[Any]) -> Any:
 def test_a_csv_becomes_a_model(base: Path, train: Path, tmp_path: Path) -> None:
     events = run("classify", train=train, model=base, output=tmp_path / "out", epochs=6)
     started, finished = one(events, Started), one(events, Finished)
-    assert started.examples == 108 and started.report.guessed == ("text", "label")
+    assert started.examples == 100 and started.report.guessed == ("text", "label")
     assert [type(event) for event in events[-3:]] == [Evaluated, Saved, Finished]
     assert finished.score == finished.evaluation.score > finished.summary.baselines["largest class"]
     assert finished.score == max(event.metrics["accuracy"] for event in events if isinstance(event, Evaluated))
@@ -269,7 +269,7 @@ def test_a_label_unknown_at_validation_is_refused(base: Path, train: Path, tmp_p
     [
         {"label_smoothing": 1.0}, {"class_weights": "heavy"}, {"metric": "spearman"}, {"max_length": 2}, {"seeds": 0},
         {"validation_share": 0}, {"validation_share": 1.5}, {"text_column": "nothing"}, {"sweep": {"lr": [0]}},
-        {"sweep": {"freeze": [1, 7]}}, {"label_smoothing": "a lot"}, {"freeze": 7},
+        {"max_length": 9999}, {"sweep": {"freeze": [1, 7]}}, {"label_smoothing": "a lot"}, {"freeze": 7},
         {"unknown": 1}, {"dtype": "float64"}, {"epochs": "3"}, {"model": "no/such folder"},
     ],
 )  # fmt: skip

@@ -159,6 +159,13 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_batch(tmp_path: Path, mon
     assert all(mx.isfinite(array).all().item() for array in run.state.parameters.values())
 
 
+def test_a_first_loss_that_is_not_finite_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Parity, "loss", lambda *_: (mx.array(math.nan), 8.0))
+    with pytest.raises(MlxbertError, match="step 1"):
+        list(make_run(tmp_path).events())
+    assert not list(tmp_path.iterdir())  # other options need no overwrite=True
+
+
 @pytest.mark.parametrize("metrics", [{"accuracy": math.nan}, {"score": 1.0}])
 def test_metrics_that_cannot_be_compared_are_refused(metrics: dict[str, float]) -> None:
     with pytest.raises(MlxbertError, match="expected a number called 'accuracy'"):

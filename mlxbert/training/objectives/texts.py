@@ -86,8 +86,16 @@ class TextObjective(Objective[Example]):
         return Labels(tuple(sorted(names, key=_order)), self.problem_type)
 
     def bind(self, model: Model) -> None:
-        """Takes the tokenizer and the labels of a model with a classifier."""
+        """Takes the tokenizer and the labels of a model with a classifier.
+
+        Raises:
+            ArgumentError: The model does not take inputs as long as `max_length`.
+        """
         super().bind(model)
+        if self.max_length is not None and self.max_length > self.config.max_length:
+            raise ArgumentError(
+                f"max_length is {self.max_length}, the model takes at most {self.config.max_length} tokens"
+            )
         self.tokenizer: Tokenizer = model.tokenizer.adapted(max_length=self.max_length)
         assert model.labels is not None
         self.labels = model.labels
