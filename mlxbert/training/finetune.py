@@ -100,20 +100,28 @@ def finetune(
     given = TrainingOptions(**loop)
     variants = [{**one, "seed": given.seed + number} for one in check_sweep(sweep) for number in range(seeds)]
     source = Source(name=str(model), device=device, revision=revision, offline=offline)
-    folder = source.folder if on_progress is None else source.fetched(on_progress)
-    target = destination.check_target(output, folder, overwrite)
-    devices.use(device)
-    rows = read_rows(train, format=format)
-    plan = make_plan(
-        objective, source, rows, None if valid is None else read_rows(valid, format=format), validation_share,
-        given.seed,
-    )  # fmt: skip
-    command = Command(
-        source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, group=join(),
-        options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
-    )  # fmt: skip
-    for variant in variants:
-        replace(command.options, **variant)  # checked before hours of work
+    group = join()
+    with group.together():
+        folder = source.folder if on_progress is None else source.fetched(on_progress)
+        target = Path(output) if group.rank else destination.check_target(output, folder, overwrite)
+        devices.use(device)
+        rows = read_rows(train, format=format)
+        plan = make_plan(
+            objective, source, rows, None if valid is None else read_rows(valid, format=format), validation_share,
+            given.seed,
+        )  # fmt: skip
+        command = Command(
+            source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, group=group,
+            options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
+        )  # fmt: skip
+        for variant in variants:
+            replace(command.options, **variant)  # checked before hours of work
+    if group.size > 1:
+        # How many parts of a batch one process computes at a time is that of the first; BLAS only needs to be fast.
+        group.check_same({
+            **{name: value for name, value in manifest(command, plan).items() if name not in ("streams", "blas")},
+            "number of examples": [len(plan.train.examples), len(plan.valid.examples)],
+        })  # fmt: skip
     return _events(command, plan)
 
 
@@ -158,8 +166,8 @@ def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | 
 
     training = Training(
         network=model.network, objective=plan.objective, examples=plan.train.examples, places=plan.train.places,
-        options=options, dtype=command.dtype, evaluate=evaluate, streams=max(len(training_streams()), 1), group=group,
-        run=number,
+        options=options, dtype=command.dtype, evaluate=evaluate, group=group, run=number,
+        streams=group.broadcast(max(len(training_streams()), 1)),
     )  # fmt: skip
     return Run(training, None if workspace is None else workspace.store(number))
 
