@@ -57,9 +57,14 @@ class DataOptions:
     train: Annotated[list[str], _TRAIN]
     valid: Annotated[list[str] | None, _VALID] = None
     validation_share: Annotated[
-        float,
-        typer.Option(metavar="X", help="How much of the training data to validate on.", rich_help_panel=_DATA),
-    ] = 0.1
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="How much of the training data to validate on.",
+            rich_help_panel=_DATA,
+            show_default="0.1, more of fewer than 200 examples",
+        ),
+    ] = None
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Report on the data, estimate time and memory, stop.", rich_help_panel=_DATA),

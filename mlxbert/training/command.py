@@ -108,6 +108,6 @@ def command_line(task: str, given: Mapping[str, Any]) -> str | None:
 
 
 _DEFAULTS: dict[str, Any] = {
-    **TrainingOptions().to_dict(), "dtype": "auto", "device": "auto", "validation_share": 0.1, "seeds": 1,
+    **TrainingOptions().to_dict(), "dtype": "auto", "device": "auto", "seeds": 1,
     "label_smoothing": 0.0, "class_weights": "none", "epochs": None, "lr": None,
 }  # fmt: skip

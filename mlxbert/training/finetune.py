@@ -49,7 +49,7 @@ def finetune(
     dtype: str = "auto",
     device: str = "auto",
     format: str | None = None,
-    validation_share: float = 0.1,
+    validation_share: float | None = None,
     seeds: int = 1,
     sweep: Mapping[str, Any] | None = None,
     overwrite: bool = False,
@@ -74,7 +74,8 @@ def finetune(
             float32. `auto` is bfloat16 on CUDA and float32 elsewhere.
         device: See `mlxbert.load`.
         format: The format of the files, where their endings do not say it.
-        validation_share: The share of the examples that become validation data.
+        validation_share: The share of the examples that become validation data; `None` for 0.1, or as much as 20
+            examples need, up to a fifth.
         seeds: How many runs with different seeds, `seed` being the first; the best one is kept.
         sweep: Values of options to try, each with every seed: `{"lr": [1e-5, 2e-5]}`.
         overwrite: Whether an earlier result, or the unfinished work of another call, is replaced.

@@ -183,8 +183,9 @@ class Run:
         score = metrics[objective.metric]
         sign = -1 if objective.minimize else 1
         progress = state.progress
-        best = progress.best_step < 0 or sign * score > sign * progress.best_score
-        worse = 0 if best else progress.worse + 1
+        better = progress.best_step < 0 or sign * score > sign * progress.best_score
+        best = better or score == progress.best_score  # of equal ones the one that was trained longer
+        worse = 0 if better else progress.worse + 1
         found = {"step": progress.step, "epoch": self._epochs_done(progress.step), **metrics}
         progress = replace(
             progress,

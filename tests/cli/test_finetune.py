@@ -84,7 +84,7 @@ def test_options_reach_the_library_as_they_are_called_there(library: Library) ->
     assert plainly == {
         **{"task": "classify", "train": ["train.csv"], "valid": None, "output": Path("model"), "model": "some/model"},
         **{"revision": None, "offline": False, "dtype": "auto", "device": "auto", "text_column": None},
-        **{"pair_column": None, "label_column": None, "format": None, "validation_share": 0.1, "max_length": None},
+        **{"pair_column": None, "label_column": None, "format": None, "validation_share": None, "max_length": None},
         **{"epochs": None, "lr": None, "batch_size": 32, "accumulate": 1, "schedule": "linear", "warmup": 0.1},
         **{"weight_decay": 0.01, "clip": 1.0, "dropout": None, "label_smoothing": 0.0, "class_weights": "none"},
         **{"layer_decay": 1.0, "freeze": 0, "checkpointing": False, "patience": None, "metric": None, "seed": 0},
@@ -105,7 +105,7 @@ def test_options_reach_the_library_as_they_are_called_there(library: Library) ->
 def test_every_task_has_its_command(library: Library, task: str) -> None:
     assert call("finetune", task, *TYPED[2:]).status == 0
     assert library.given["task"] == task
-    assert ("class_weights" in library.given) == (task == "multilabel")
+    assert "class_weights" not in library.given
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,10 @@ def test_the_command_writes_a_line_per_text(folder: Path, model: Model, tmp_path
     (tmp_path / "texts.txt").write_text("the cat sat\nmilk\n", encoding="utf-8")
     done = call("replaced", "--input", str(tmp_path / "texts.txt"), "--model", str(folder))
     assert done.status == 0 and [line["text"] for line in done.lines] == ["the cat sat", "milk"]
-    assert done.lines[0] == json.loads(json.dumps(mlxbert.replaced(model, "the cat sat").to_dict()))
+    expected = json.loads(json.dumps(mlxbert.replaced(model, "the cat sat").to_dict()))
+    for one, other in zip(done.lines[0]["tokens"], expected["tokens"], strict=True):
+        other["score"] = pytest.approx(other["score"], abs=1e-6)  # BLAS rounds by the number of rows: a batch, alone
+        assert one == other
     assert set(done.lines[0]["tokens"][0]) == {"token", "position", "start", "end", "score", "replaced"}
     call("replaced", LONG, "--overflow", "error", "--model", str(folder)).fails(1, "at most 27")
 

@@ -122,7 +122,7 @@ def _evaluation(event: "Evaluated", bars: int, top: float, name: int, best: bool
         text.append(f" {console.bar(min(max(value / top, 0.0), 1.0), bars)}", style or "cyan")
         used += bars + 1
     text.append(" " * max(max(bars + 7 if bars else 7, name) - used, 0))
-    text.append(f"  {words.score(event.metrics['loss']) if 'loss' in event.metrics else '':>7}", "dim")
+    text.append(f"  {_loss(event):>7}", "dim")
     return text.append("  ★ best" if best else "", "green")
 
 
@@ -167,3 +167,9 @@ def _flowing(facts: list[tuple[str, str]], width: int) -> Iterator["Text"]:
             line = Text()
         line = Text.assemble(line, ("   " if line else ""), piece)
     yield _cut(line, width)
+
+
+def _loss(event: "Evaluated") -> str:
+    """What training makes smaller, on the validation data: the task's own name of it."""
+    found = [event.metrics[name] for name in ("loss", "log_loss", "mse") if name in event.metrics]
+    return words.score(found[0]) if found else ""

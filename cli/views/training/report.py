@@ -118,15 +118,11 @@ def _warnings(report: "DataReport") -> Iterator["RenderableType"]:
     from rich.padding import Padding
     from rich.text import Text
 
-    told = list(report.warnings)
-    for part, labels in report.only_in.items():
-        if labels:
-            told.append(f"only in {part}: {', '.join(labels)}")
-    if told:
+    if report.warnings:
         yield Text("look at", "bold yellow")
-    for sentence in told:
+    for sentence in report.warnings:
         yield Padding(Text(console.visible(sentence)), (0, 0, 0, 2))
-    if told:
+    if report.warnings:
         yield Text()
 
 

@@ -104,7 +104,7 @@ def make_plan(
     source: Source,
     train: Rows,
     valid: Rows | None,
-    validation_share: float,
+    validation_share: float | None,
     seed: int,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
@@ -116,7 +116,8 @@ def make_plan(
     """
     placed = list(zip(objective.read(train), (row.place for row in train), strict=True))
     if valid is None:
-        held_in, held_out = split(placed, validation_share, seed, key=_key, names=_names)
+        share = usual_share(len(placed)) if validation_share is None else validation_share
+        held_in, held_out = split(placed, share, seed, key=_key, names=_names)
     else:
         held_in = placed
         held_out = list(zip(objective.read(valid), (row.place for row in valid), strict=True))
@@ -129,11 +130,16 @@ def make_plan(
     parts = [prepared(objective, part) for part in (held_in, held_out)]
     return Plan(
         objective=objective, heads=heads, train=parts[0], valid=parts[1],
-        report=_report(objective, parts, train, valid, validation_share),
+        report=_report(objective, parts, train, valid),
         valid_files=(train if valid is None else valid).files,
         sha256={**train.sha256, **(valid.sha256 if valid is not None else {})},
         resumable=train.resumable and (valid is None or valid.resumable),
     )  # fmt: skip
+
+
+def usual_share(examples: int) -> float:
+    """The share of the examples that become validation data: a tenth, or as much as 20 need, up to a fifth."""
+    return max(0.1, min(20 / max(examples, 1), 0.2))
 
 
 def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Part:
@@ -157,9 +163,7 @@ def _names(placed: tuple[Any, str]) -> tuple[str, ...]:
     return placed[0].names if isinstance(placed[0], Labelled) else ()
 
 
-def _report(
-    objective: Objective[Any], parts: Sequence[Part], train: Rows, valid: Rows | None, share: float
-) -> DataReport | None:
+def _report(objective: Objective[Any], parts: Sequence[Part], train: Rows, valid: Rows | None) -> DataReport | None:
     if not isinstance(objective, TextObjective) or objective.columns is None:
         return None
     described = [
@@ -175,6 +179,6 @@ def _report(
         *described,
         task=objective.name,
         columns=objective.columns,
-        split_off=share if valid is None else None,
+        split_off=None if valid is not None else len(parts[1].records) / len(train),
         max_length=objective.tokenizer.max_length,
     )
