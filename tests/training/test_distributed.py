@@ -39,7 +39,13 @@ def finetune(data: Path, output: Path, *more: str, train: str = "train.csv", epo
     """The command: 9 updates per epoch, without dropout."""
     given = {"--train": data / train, "--model": data / "tiny", "--output": output, "--epochs": epochs}
     words = [str(word) for option in given.items() for word in option]
-    return ["finetune", "classify", *words, *("--dropout", "0", "--batch-size", "16", "--lr", "1e-3"), *more]
+    return [
+        "finetune",
+        "classify",
+        *words,
+        *("--validation-share", "0.1", "--dropout", "0", "--batch-size", "16", "--lr", "1e-3"),
+        *more,
+    ]
 
 
 @contextmanager
