@@ -195,6 +195,10 @@ class SavingOptions:
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier model.", rich_help_panel=_SAVING)
     ] = False
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Compare the finished model with transformers.", rich_help_panel=_SAVING),
+    ] = False
     eval_every: Annotated[
         int | None,
         typer.Option(

@@ -343,8 +343,8 @@ MUTATIONS = (
     Mutation(
         "biases decay, too",
         "mlxbert/training/optimizer.py",
-        "* weight_decay if array.ndim > 1 else 1",
-        "* weight_decay",
+        "if array.ndim > 1 and name != biases",
+        "if name != biases",
         "tests/training/test_optimizer.py::test_updates_are_those_of_the_paper",
     ),
     Mutation(

@@ -46,7 +46,7 @@ INSIDE = {
     "mlxbert.training": (
         *("scores", "options", "objective", "objectives", "data", "events", "schedule", "sampler", "optimizer"),
         *("rows", "gradients", "checkpoint", "distributed", "loop", "predict", "estimate", "workspace", "command"),
-        *("finish", "finetune", "evaluate"),
+        *("finish", "check", "finetune", "evaluate"),
     ),
     "mlxbert.cli": (
         *("launched", "options", "views", "inputs", "training", "events", "output", "session", "commands", "app"),

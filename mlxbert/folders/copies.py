@@ -31,16 +31,26 @@ def copy_files(source: ModelFolder, folder: Path) -> Iterator[Path]:
         Each file when it is copied.
     """
     wanted = dict.fromkeys((source.path, source.transformer), SMALL)
-    found = (path for inner in wanted for pattern in _LICENSES for path in inner.glob(pattern))
-    licenses = [path for path in found if is_own(path, source.path)]
     wanted = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | wanted
     files = [inner / name for inner, names in wanted.items() for name in names]
-    for path in (*files, *licenses):
+    for path in (*files, *_licenses(source)):
         if path.is_file() and path != source.transformer / CONFIG:
             target = folder / path.relative_to(source.path)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
             yield path
+
+
+def copy_licenses(source: ModelFolder, folder: Path) -> None:
+    """Copies the licenses and notices of a model folder, which go with weights that are made from its weights."""
+    for path in _licenses(source):
+        shutil.copyfile(path, folder / path.name)
+
+
+def _licenses(source: ModelFolder) -> list[Path]:
+    folders = dict.fromkeys((source.path, source.transformer))
+    found = (path for inner in folders for pattern in _LICENSES for path in inner.glob(pattern))
+    return [path for path in found if path.is_file() and is_own(path, source.path)]
 
 
 def copy_vocabulary(source: ModelFolder, folder: Path) -> None:

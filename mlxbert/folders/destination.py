@@ -18,7 +18,7 @@ from mlxbert.files import acquire_lock, sha256
 MANIFEST, SAVED = "conversion.json", "saved.json"  # what convert and save leave in their folders
 MARKER = ".unfinished"  # a file in the folder until it is complete
 _HINT = "choose another folder"
-_SYSTEM_FILES = {".DS_Store"}  # macOS leaves it in a folder that somebody opened
+SYSTEM_FILES = {".DS_Store"}  # macOS leaves it in a folder that somebody opened
 
 
 def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
@@ -76,7 +76,7 @@ def _check_unchanged(folder: Path, shown_as: Path) -> None:
         raise ArgumentError(f"{shown_as / manifest.name}: mlxbert did not write this", hint=_HINT) from None
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if (path.is_dir() and not path.is_symlink()) or name in (manifest.name, MARKER) or path.name in _SYSTEM_FILES:
+        if (path.is_dir() and not path.is_symlink()) or name in (manifest.name, MARKER) or path.name in SYSTEM_FILES:
             continue
         if name not in written or sha256(path) != written[name]:
             reason = "has changed since mlxbert wrote it" if name in written else "mlxbert did not write"

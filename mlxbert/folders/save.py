@@ -1,7 +1,7 @@
 """Writes a model in memory as a folder that `mlxbert.load`, transformers and sentence-transformers open."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mlxbert import __version__
@@ -61,37 +61,43 @@ def save(
         # A new model has only the vocabulary in common with that folder, not its modules.
         inner = partial / source.transformer.relative_to(source.path) if architecture.parts is not None else partial
         _copy(model, partial, inner, dtype)
-        _write(model, partial, inner, tensors, dtype, most)
+        _write(model, inner, tensors, dtype, most)
+        _seal(model, partial)
         destination.move(partial, target)
     return target
 
 
-def write_trained(model: Model, partial: Path, files: Mapping[str, str]) -> None:
+def write_trained(model: Model, partial: Path, describe: Callable[[Path], Mapping[str, str]]) -> None:
     """Writes a trained model into a folder that is moved into place later: a transformer alone, without modules.
 
     Args:
         model: The model.
         partial: An empty folder.
-        files: More files by name: a model card, the record of the training.
+        describe: Takes the folder, which can be loaded by then; returns more files by name: a model card, the record of
+            the training.
 
     Raises:
         CheckpointError: See `save`.
     """
     (partial / MARKER).touch()
     copies.copy_vocabulary(model.files, partial)
+    copies.copy_licenses(model.files, partial)
     copies.write_casing(model.tokenizer.files, partial)
-    for name, content in files.items():
-        (partial / name).write_text(content, encoding="utf-8")
     tensors = weights.plan_network(model.architecture, model.network)
-    _write(model, partial, partial, tensors, None, weights.parse_size("5GB"))
+    _write(model, partial, tensors, None, weights.parse_size("5GB"))
+    for name, content in describe(partial).items():
+        (partial / name).write_text(content, encoding="utf-8")
+    _seal(model, partial)
 
 
-def _write(
-    model: Model, partial: Path, inner: Path, tensors: list[weights.Tensor], dtype: str | None, most: int
-) -> None:
-    """Writes weights, configuration and manifest into a folder that holds everything else."""
+def _write(model: Model, inner: Path, tensors: list[weights.Tensor], dtype: str | None, most: int) -> None:
+    """Writes weights and configuration into a folder that holds vocabulary and modules."""
     weights.write_weights(tensors, inner, most)
     weights.write_config(model.architecture, inner, _changes(model, tensors, dtype))
+
+
+def _seal(model: Model, partial: Path) -> None:
+    """Checks a folder that is complete, and lists what was written."""
     _check_files(model, ModelFolder(partial))
     written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
     hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}

@@ -16,7 +16,7 @@ from mlxbert.training.distributed import Group
 from mlxbert.training.options import TrainingOptions
 
 _FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
-_NOT_SHOWN = {"on_progress", "dry_run", "overwrite", "options"}
+_NOT_SHOWN = {"on_progress", "dry_run", "overwrite", "check", "options"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,7 @@ class Command:
         variants: The options in which the runs differ.
         overwrite: Whether existing results and unfinished work are replaced.
         dry_run: Whether to stop before training.
+        check: Whether the finished folder is compared with transformers.
         group: The processes.
         line: The command line of this call; `None` where the data are not files.
     """
@@ -42,6 +43,7 @@ class Command:
     variants: tuple[Mapping[str, Any], ...]
     overwrite: bool
     dry_run: bool
+    check: bool
     group: Group
     line: str | None
 
@@ -72,6 +74,7 @@ def manifest(command: Command, plan: Plan) -> dict[str, Any]:
         "mlx": metadata.version("mlx"),
         "task": plan.objective.name,
         "model": hash_folder(command.source.folder),
+        "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
         "options": {**command.options.to_dict(), **plan.objective.settings()},
         "variants": [dict(variant) for variant in command.variants],
         "sha256": dict(plan.sha256),

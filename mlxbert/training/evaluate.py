@@ -97,6 +97,8 @@ def _check_kind(objective: TextObjective, model: Model) -> None:
         raise ArgumentError(
             f"task is {objective.name!r}, the model is made for {tasks.get(kind, 'classify')!r} ({kind})"
         )
+    if objective.kind == "number" and len(labels) > 1:
+        raise ArgumentError(f"task is {objective.name!r}, the model has {len(labels)} outputs, expected one")
 
 
 def _renamed(objective: TextObjective, records: Sequence[Any], labels: Labels) -> list[Any]:

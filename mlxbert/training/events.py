@@ -155,6 +155,7 @@ class Finished(Event):
         runs: The score of every run, with the options in which it differs: `{"seed": 0, "score": 0.93}`.
         evaluation: All metrics of the model on the validation data.
         summary: How good it is beside simple baselines.
+        check: The largest difference of a logit from what transformers computes; `None` where it was not compared.
     """
 
     event = "finished"
@@ -166,3 +167,4 @@ class Finished(Event):
     runs: tuple[Mapping[str, Any], ...] = ()
     evaluation: Evaluation | None = None
     summary: Summary | None = field(default=None)
+    check: float | None = None

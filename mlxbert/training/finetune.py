@@ -19,12 +19,13 @@ from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
 from mlxbert.nn import dropout
 from mlxbert.training import finish
+from mlxbert.training.check import check as compare
+from mlxbert.training.check import require
 from mlxbert.training.command import Command, command_line, compute_dtype, manifest, with_defaults
 from mlxbert.training.data.plan import Plan, Source, make_plan
-from mlxbert.training.distributed import join
+from mlxbert.training.distributed import Group, join
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, Finished, Started
-from mlxbert.training.gradients import install
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives import make_objective
@@ -54,6 +55,7 @@ def finetune(
     sweep: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     dry_run: bool = False,
+    check: bool = False,
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Iterator[Event]:
@@ -80,6 +82,8 @@ def finetune(
         sweep: Values of options to try, each with every seed: `{"lr": [1e-5, 2e-5]}`.
         overwrite: Whether an earlier result, or the unfinished work of another call, is replaced.
         dry_run: Whether to stop after the report on the data, with an estimate of time and memory.
+        check: Whether the finished folder is opened with transformers (needs torch), to compare what it computes there
+            with what it computes here: `Finished.check`. A difference is an error.
         on_progress: Called with the bytes of a download.
         **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
             `pair_column`, `label_column`, `metric`, `max_length`; for `classify` also `label_smoothing` and
@@ -99,7 +103,9 @@ def finetune(
     if type(seeds) is not int or seeds < 1:
         raise ArgumentError(f"seeds is {seeds!r:.60}, expected a whole number of at least 1")
     given = TrainingOptions(**loop)
-    variants = [{**one, "seed": given.seed + number} for one in check_sweep(sweep) for number in range(seeds)]
+    variants = [
+        {**one, "seed": one.get("seed", given.seed) + number} for one in check_sweep(sweep) for number in range(seeds)
+    ]
     source = Source(name=str(model), device=device, revision=revision, offline=offline)
     group = join()
     with group.together():
@@ -111,12 +117,15 @@ def finetune(
             objective, source, rows, None if valid is None else read_rows(valid, format=format), validation_share,
             given.seed,
         )  # fmt: skip
+        if check:
+            require(plan.heads)
         command = Command(
-            source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, group=group,
-            options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
+            source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, check=check,
+            group=group, options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
         )  # fmt: skip
         for variant in variants:
-            replace(command.options, **variant)  # checked before hours of work
+            # Checked before hours of work.
+            replace(command.options, **variant).check_layers(objective.config.num_stored_layers)
     if group.size > 1:
         # How many parts of a batch one process computes at a time is that of the first; BLAS only needs to be fast.
         group.check_same({
@@ -130,7 +139,7 @@ def _events(command: Command, plan: Plan) -> Iterator[Event]:
     first = command.group.rank == 0
     if command.dry_run:
         if first:
-            run = _make_run(command, plan, 0, None)
+            run = _make_run(replace(command, group=Group()), plan, 0, None)
             yield replace(_started(command, plan, run, 0), estimate=estimate(run, plan))
         return
     workspace = Workspace(command.target, manifest(command, plan), overwrite=command.overwrite)
@@ -194,18 +203,26 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
     options = replace(command.options, **command.variants[chosen])
     model = command.source.with_heads(plan.heads, options.seed)
     plan.objective.bind(model)
-    install(model.network, workspace.weights(chosen))
+    model.network.load_weights([*workspace.weights(chosen).items()])  # strict: all of them, in their shapes
     found = finish.assess(command.source, model, plan, results, command.target)
-    record = finish.record(manifest(command, plan), plan, results, found, command.line)
-    card = finish.card(found, command.source, command.target, plan, command.line)
+    checked: float | None = None
+
+    def describe(folder: Path) -> Mapping[str, str]:
+        nonlocal checked
+        if command.check:
+            checked = compare(folder, found.model.network, plan.valid.examples)
+        record = finish.record(manifest(command, plan), plan, results, found, command.line, checked)
+        card = finish.card(found, command.source, command.target, plan, command.line)
+        return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}
+
     with workspace.model() as folder:
-        files = {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}
-        write_trained(found.model, folder, files)
+        write_trained(found.model, folder, describe)
+        destination.check_target(command.target, command.source.folder, command.overwrite)  # hours have passed
         destination.move(folder, command.target)
     workspace.remove()
     return Finished(
         run=chosen, output=str(command.target), metric=plan.objective.metric, score=results[chosen]["score"],
         step=results[chosen]["step"], seconds=sum(result["seconds"] for result in results),
         runs=tuple({name: result[name] for name in (*command.variants[0], "score")} for result in results),
-        evaluation=found.evaluation, summary=found.summary,
+        evaluation=found.evaluation, summary=found.summary, check=checked,
     )  # fmt: skip

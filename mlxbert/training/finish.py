@@ -1,5 +1,6 @@
 """After training: thresholds, the evaluation, baselines, and what the folder says about how it was made."""
 
+import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -64,9 +65,15 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
         ),
         weakest=weakest(evaluation),
         deviation=statistics.stdev(scores) if len(scores) > 1 else None,
-        command=f'mlxbert classify --model {target.name} "…"',
+        command=f'mlxbert classify --model {shlex.quote(_shown_path(target))} "…"',
     )  # fmt: skip
     return Assessment(model, metrics, evaluation, summary)
+
+
+def _shown_path(folder: Path) -> str:
+    """A folder as one types it: from the current folder, if it is inside of it."""
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def relabelled(model: Model, labels: Labels) -> Model:
@@ -83,6 +90,7 @@ def record(
     results: Sequence[Mapping[str, Any]],
     found: Assessment,
     command: str | None,
+    checked: float | None,
 ) -> dict[str, Any]:
     """The content of `training.json`.
 
@@ -92,6 +100,7 @@ def record(
         results: What the runs gave.
         found: What is known about the model.
         command: The command that repeats it; `None` where the data were not files.
+        checked: The largest difference of a logit from what transformers computes, if it was compared.
     """
     return {
         "command": command,
@@ -103,6 +112,7 @@ def record(
         "metrics": dict(found.metrics),
         "evaluation": found.evaluation and _shown(found.evaluation),
         "baselines": dict(found.summary.baselines) if found.summary else None,
+        "check": checked,
     }
 
 

@@ -21,7 +21,7 @@ from mlxbert.training.distributed import Group, LostError
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.gradients import Differentiator, Gradients, dropout_key, install
 from mlxbert.training.objective import Objective, TrainBatch
-from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, norm
+from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, UsedRows
 from mlxbert.training.schedule import learning_rate
@@ -104,6 +104,7 @@ class Run:
             trained[TABLE] = self._rows.take()
         self._trained = trained
         self._factors = depth_factors(list(trained), layers, options)
+        self._decays = weight_decays(trained, config, options)
         self.parameters = sum(array.size for array in whole.values())
         self.frozen = sum(array.size for array in self._frozen.values())
 
@@ -180,7 +181,11 @@ class Run:
         whole = self._whole(state.parameters, state.progress.decay)
         install(self._t.network, whole)
         metrics = dict(self._t.evaluate())
-        score = metrics[objective.metric]
+        score = metrics.get(objective.metric, math.nan)
+        if math.isnan(score):  # nothing could be compared with it
+            raise MlxbertError(
+                f"the metrics of {objective.name} are {metrics}, expected a number called {objective.metric!r}"
+            )
         sign = -1 if objective.minimize else 1
         progress = state.progress
         better = progress.best_step < 0 or sign * score > sign * progress.best_score
@@ -217,6 +222,8 @@ class Run:
         if usable:
             state = self._updated(state, found.arrays, length, weight * progress.scale, lr)
         elif self._t.dtype != mx.float16 or progress.scale <= 1 or not math.isfinite(loss):
+            for _ in self._save():
+                pass
             raise self._not_finite(loss, batches)
         seconds = time.perf_counter() - started
         scaled = _rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
@@ -239,10 +246,10 @@ class Run:
         factor = min(1.0, options.clip / (length + 1e-6)) if options.clip else 1.0
         rates = {name: lr * self._factors[name] for name in state.parameters}
         optimizer, parameters = state.optimizer.update(
-            state.parameters, gradients, factor / divisor, rates, options.weight_decay
+            state.parameters, gradients, factor / divisor, rates, self._decays
         )
         mx.eval(parameters, optimizer.means, optimizer.squares)
-        decay = state.progress.decay * (1 - rates.get(TABLE, 0.0) * options.weight_decay)
+        decay = state.progress.decay * (1 - rates.get(TABLE, 0.0) * self._decays.get(TABLE, 0.0))
         progress = replace(state.progress, updates=optimizer.updates, decay=decay)
         return State(progress, parameters, optimizer, state.best)
 
@@ -296,10 +303,11 @@ class Run:
         step = self.state.progress.step + 1
         places = [self._t.places[number] for batch in batches for number in batch]
         shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        other = "" if self._t.dtype == mx.float32 else ", or dtype='float32'"
         what = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"
         return MlxbertError(
             f"{what} at step {step}, in the batch of {shown}; the state before it is kept",
-            hint="a smaller learning rate may help, or dtype='float32'; overwrite=True begins anew with other options",
+            hint=f"a smaller learning rate may help{other}; overwrite=True begins anew with other options",
         )
 
 

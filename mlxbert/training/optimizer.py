@@ -7,11 +7,13 @@ import math
 import re
 from dataclasses import dataclass
 
+from mlxbert.config import EncoderConfig, RelativeBias
 from mlxbert.device import mx
 from mlxbert.training.options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 Arrays = dict[str, mx.array]
+_POSITIONS = "encoder.positions.weight"
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 
 
@@ -37,7 +39,7 @@ class AdamW:
         return cls(zeros, dict(zeros))
 
     def update(
-        self, parameters: Arrays, gradients: Arrays, factor: float, rates: dict[str, float], weight_decay: float
+        self, parameters: Arrays, gradients: Arrays, factor: float, rates: dict[str, float], decays: dict[str, float]
     ) -> tuple["AdamW", Arrays]:
         """The state and the parameters after an update, as lazy arrays.
 
@@ -46,7 +48,7 @@ class AdamW:
             gradients: Of the same names.
             factor: Factor of the gradients: clips them, and divides sums.
             rates: The learning rate of each.
-            weight_decay: Share of a matrix that is subtracted, times the learning rate.
+            decays: The weight decay of each: the share of it that is subtracted, times the learning rate.
         """
         updates = self.updates + 1
         first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
@@ -56,7 +58,7 @@ class AdamW:
             mean = means[name] = self.means[name] * BETAS[0] + gradient
             square = squares[name] = self.squares[name] * BETAS[1] + mx.square(gradient)
             step = mean * (rates[name] * first / math.sqrt(second)) / (mx.sqrt(square) + EPS / math.sqrt(second))
-            kept = 1 - rates[name] * weight_decay if array.ndim > 1 else 1
+            kept = 1 - rates[name] * decays[name]
             changed[name] = (array if kept == 1 else array * kept) - step
         return AdamW(means, squares, updates), changed
 
@@ -65,6 +67,13 @@ def norm(gradients: Arrays) -> mx.array:
     """The length of all gradients together, float32; the same to the bit in whatever order they come."""
     squares = [mx.square(gradients[name].reshape(-1)).sum() for name in sorted(gradients)]
     return mx.sqrt(sum(squares, mx.array(0.0)))
+
+
+def weight_decays(parameters: Arrays, config: EncoderConfig, options: TrainingOptions) -> dict[str, float]:
+    """The weight decay of each parameter: that of the options for matrices, none for biases and norms."""
+    biases = _POSITIONS if isinstance(config.positions, RelativeBias) else None  # a table of them, for each distance
+    matrices = {name for name, array in parameters.items() if array.ndim > 1 and name != biases}
+    return {name: options.weight_decay if name in matrices else 0.0 for name in parameters}
 
 
 def depth_factors(names: list[str], num_layers: int, options: TrainingOptions) -> dict[str, float]:

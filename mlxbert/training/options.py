@@ -67,6 +67,15 @@ class TrainingOptions:
         if self.schedule not in SCHEDULES:
             raise ArgumentError(f"schedule is {self.schedule!r:.60}, expected one of {', '.join(SCHEDULES)}")
 
+    def check_layers(self, layers: int) -> None:
+        """Refuses to freeze more layers than a model has; layers that share their weights are one.
+
+        Raises:
+            ArgumentError: There are fewer layers.
+        """
+        if self.freeze > layers:
+            raise ArgumentError(f"freeze is {self.freeze}, expected at most the {layers} layers whose weights differ")
+
     def to_dict(self) -> dict[str, Any]:
         """The options by name."""
         return asdict(self)

@@ -19,11 +19,12 @@ from typing import Any
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.files import acquire_lock, atomic_write
+from mlxbert.folders.destination import SYSTEM_FILES
 from mlxbert.training.checkpoint import Store
 from mlxbert.training.optimizer import Arrays
 
 _MANIFEST, _RESULT, _WEIGHTS = "manifest.json", "result.json", "weights.safetensors"
-_OURS = {"lock", _MANIFEST, f"{_MANIFEST}.unfinished", "runs", "model"}
+_OURS = {"lock", _MANIFEST, f"{_MANIFEST}.unfinished", "runs", "model", *SYSTEM_FILES}
 
 
 class Workspace:
@@ -79,8 +80,11 @@ class Workspace:
             )
         for name in ("runs", "model"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        with atomic_write(path) as file:
-            file.write(json.dumps(self._manifest, indent=1).encode())
+        try:
+            with atomic_write(path) as file:
+                file.write(json.dumps(self._manifest, indent=1).encode())
+        except OSError as problem:
+            raise MlxbertError(f"{path}: cannot be written ({problem.strerror})") from None
 
     def store(self, run: int) -> Store:
         """Where the state of a run is."""

@@ -89,6 +89,7 @@ def test_options_reach_the_library_as_they_are_called_there(library: Library) ->
         **{"weight_decay": 0.01, "clip": 1.0, "dropout": None, "label_smoothing": 0.0, "class_weights": "none"},
         **{"layer_decay": 1.0, "freeze": 0, "checkpointing": False, "patience": None, "metric": None, "seed": 0},
         **{"seeds": 1, "sweep": None, "save_every": None, "eval_every": None, "overwrite": False, "dry_run": False},
+        "check": False,
     }
     call(
         *(*TYPED, "--train", "more.csv", "--valid", "v.csv", "--lr", "3e-5", "--sweep", "epochs=2,3", "--sweep"),

@@ -190,6 +190,8 @@ def test_the_summary(width: int) -> None:
     assert width == 50 or "0.946 to 0.980" in text
     assert "ABBR: recall 0.71" in text
     assert events.COMMAND in " ".join(text.split("use it   ")[1].split("\n"))
+    checked = lines(summary.finished(replace(events.finished(), check=3.14e-7), width), width)
+    assert "check" not in text and "3.1e-07" in checked[-1]
 
 
 def test_the_error_bar_spans_the_interval() -> None:

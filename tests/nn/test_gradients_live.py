@@ -12,6 +12,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
+from tests.helpers.cells import cells
 from tests.helpers.families import FAMILIES, make_config, make_model
 from tests.helpers.parity import Case
 
@@ -31,7 +32,7 @@ PROBLEMS: dict[str, tuple[int, Any]] = {
 }
 
 
-def _their_model(family: str, problem: str) -> Any:
+def their_model(family: str, problem: str) -> Any:
     """In double precision: torch's own single precision is as far from it as we are."""
     compared = FAMILIES[family]
     known = make_config(compared, "ForSequenceClassification").to_dict()
@@ -65,15 +66,15 @@ def _their_step(model: Any, case: Case, problem: str, folder: Path) -> tuple[flo
     for parameter in model.parameters():
         parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     model.float().save_pretrained(folder)
-    return found.loss.item(), _parameters(_load(folder))
+    return found.loss.item(), parameters_of(load(folder))
 
 
-def _load(folder: Path) -> Network:
+def load(folder: Path) -> Network:
     checkpoint = open_checkpoint(folder)
     return build_network(checkpoint, checkpoint.parts, mx.float32)
 
 
-def _parameters(network: Network) -> Arrays:
+def parameters_of(network: Network) -> Arrays:
     return _by_name(network.parameters())
 
 
@@ -101,12 +102,11 @@ def _our_step(network: Network, case: Case, problem: str) -> tuple[float, Arrays
     return float(value), _by_name(gradients)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("family", CLASSIFIERS)
+@pytest.mark.parametrize(("family", "problem"), cells(CLASSIFIERS, PROBLEMS))
 def test_the_first_step_is_that_of_torch(family: str, problem: str, tmp_path: Path) -> None:
-    model = _their_model(family, problem)
+    model = their_model(family, problem)
     model.save_pretrained(tmp_path / "weights")
-    network = _load(tmp_path / "weights")
+    network = load(tmp_path / "weights")
     case = FAMILIES[family].cases["pairs"]
     loss, theirs = _their_step(model, case, problem, tmp_path / "gradients")
     found_loss, ours = _our_step(network, case, problem)

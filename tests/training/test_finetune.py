@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -118,6 +120,53 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
     assert one(list(mlxbert.finetune("classify", lr=2e-3, overwrite=True, **options)), Finished)
 
 
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("changed", ["train", "valid"])
+def test_other_records_are_another_call(base: Path, tmp_path: Path, streams: bool, changed: str) -> None:
+    def call(other: str | None) -> Iterator[Event]:
+        data: dict[str, Any] = {"train": rows(48), "valid": rows(12)}
+        if other is not None:
+            data[other][3] = ("the largest city", data[other][3][1])
+        for name, found in data.items():
+            records = [{"text": text, "label": label} for text, label in found]
+            data[name] = iter(records) if streams else records
+        return mlxbert.finetune("classify", model=base, output=tmp_path / "out", epochs=1, **data)
+
+    stream = call(None)
+    assert any(isinstance(event, Step) for event in stream)  # stops at the first
+    stream.close()  # type: ignore[attr-defined]
+    with pytest.raises(ArgumentError, match="sha256"):
+        list(call(changed))
+    assert isinstance(list(call(None))[-1], Finished)
+
+
+def test_a_folder_that_appeared_meanwhile_is_not_replaced(base: Path, train: Path, tmp_path: Path) -> None:
+    first, second = (
+        mlxbert.finetune("classify", train=train, model=base, output=tmp_path / "out", epochs=1, seed=seed)
+        for seed in (1, 2)
+    )
+    list(first)
+    with pytest.raises(ArgumentError, match="already exists"):
+        list(second)
+    assert json.loads((tmp_path / "out/training.json").read_text())["options"]["seed"] == 1
+
+
+def test_licenses_go_with_the_weights(base: Path, train: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(base, tmp_path / "model")
+    (model / "LICENSE.txt").write_text("Apache")
+    (model / "NOTICE").write_text("by A. Author")
+    run("classify", train=train, model=model, output=tmp_path / "out", epochs=1)
+    assert (tmp_path / "out/NOTICE").read_text() == "by A. Author" and (tmp_path / "out/LICENSE.txt").is_file()
+
+
+def test_the_command_that_uses_the_model_works_where_one_is(
+    base: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished = one(run("classify", train=train, model=base, output="models/my model", epochs=1), Finished)
+    assert shlex.split(finished.summary.command)[3] == "models/my model"
+
+
 def test_an_existing_folder_is_not_replaced(base: Path, train: Path, tmp_path: Path) -> None:
     run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
     with pytest.raises(ArgumentError, match="already exists"):
@@ -136,6 +185,11 @@ def test_seeds_and_values_are_tried_and_the_best_is_kept(base: Path, train: Path
     assert finished.score == max(found["score"] for found in finished.runs)
     assert finished.summary.deviation == pytest.approx(np.std([found["score"] for found in finished.runs], ddof=1))
     assert [event.varied for event in events if isinstance(event, Started)][2] == {"seed": 0, "lr": 5e-3}
+
+
+def test_seeds_can_be_values_to_try(base: Path, train: Path, tmp_path: Path) -> None:
+    events = run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, sweep={"seed": [3, 7]})
+    assert [found["seed"] for found in one(events, Finished).runs] == [3, 7]
 
 
 def test_several_labels_with_thresholds(base: Path, tmp_path: Path) -> None:
@@ -164,7 +218,7 @@ def test_numbers_of_pairs(base: Path, tmp_path: Path) -> None:
 def test_records_of_python_objects(base: Path, tmp_path: Path) -> None:
     records = [{"text": text, "label": label} for text, label in rows(40)]
     finished = one(run("classify", train=records, model=base, output=tmp_path / "out", epochs=1), Finished)
-    assert finished.evaluation.examples == 4
+    assert finished.evaluation.examples == 8
     assert json.loads((tmp_path / "out/training.json").read_text())["command"] is None
 
 
@@ -215,6 +269,7 @@ def test_a_label_unknown_at_validation_is_refused(base: Path, train: Path, tmp_p
     [
         {"label_smoothing": 1.0}, {"class_weights": "heavy"}, {"metric": "spearman"}, {"max_length": 2}, {"seeds": 0},
         {"validation_share": 0}, {"validation_share": 1.5}, {"text_column": "nothing"}, {"sweep": {"lr": [0]}},
+        {"sweep": {"freeze": [1, 7]}}, {"label_smoothing": "a lot"}, {"freeze": 7},
         {"unknown": 1}, {"dtype": "float64"}, {"epochs": "3"}, {"model": "no/such folder"},
     ],
 )  # fmt: skip
@@ -238,6 +293,13 @@ def test_evaluate_spells_labels_as_the_model_does(tmp_path: Path) -> None:
     assert [label.support for label in mlxbert.evaluate("classify", unnamed, data=numbers).labels] == [1, 1]
     with pytest.raises(InputError, match=r"line 2.*'1'"):
         mlxbert.evaluate("classify", model, data=numbers)
+
+
+def test_classes_are_not_numbers(tmp_path: Path) -> None:
+    model = mlxbert.load(save_classifier(tmp_path / "m", mlxbert.Labels()))  # names no problem_type
+    numbers = write(tmp_path / "numbers.csv", [("the cat", "1"), ("the dog", "0")])
+    with pytest.raises(ArgumentError, match="2 outputs"):
+        mlxbert.evaluate("regress", model, data=numbers)
 
 
 def test_a_task_of_ones_own(base: Path, tmp_path: Path) -> None:

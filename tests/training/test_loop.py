@@ -155,7 +155,14 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_batch(tmp_path: Path, mon
     with pytest.raises(MlxbertError, match=r"line \d+"):
         list(run.events())
     monkeypatch.setattr(Parity, "loss", loss)
+    assert make_run(tmp_path).state.progress.step == 3  # nothing is lost
     assert all(mx.isfinite(array).all().item() for array in run.state.parameters.values())
+
+
+@pytest.mark.parametrize("metrics", [{"accuracy": math.nan}, {"score": 1.0}])
+def test_metrics_that_cannot_be_compared_are_refused(metrics: dict[str, float]) -> None:
+    with pytest.raises(MlxbertError, match="expected a number called 'accuracy'"):
+        list(make_run(evaluate=lambda: metrics).events())
 
 
 def test_float16_scales_the_loss_and_skips_overflows() -> None:

@@ -4,10 +4,12 @@ import math
 
 import pytest
 
+from mlxbert.config import Absolute, RelativeBias
 from mlxbert.device import mx
-from mlxbert.training.optimizer import AdamW, depth_factors, is_frozen, norm
+from mlxbert.training.optimizer import AdamW, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, UsedRows
+from tests.helpers.tiny import tiny_config
 
 NAMES = [
     "encoder.embeddings.word.weight", "encoder.embeddings.norm.bias", "encoder.layers.0.attention.query.weight",
@@ -32,15 +34,23 @@ def test_updates_are_those_of_the_paper() -> None:
     for gradient in gradients:
         arrays = {"matrix": mx.array([[gradient]]), "bias": mx.array([gradient])}
         rates = {"matrix": 0.01, "bias": 0.01}
-        state, parameters = state.update(parameters, arrays, 1.0, rates, weight_decay=0.1)
+        decays = weight_decays(parameters, tiny_config(), TrainingOptions(weight_decay=0.1))
+        state, parameters = state.update(parameters, arrays, 1.0, rates, decays)
     assert parameters["matrix"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.1), rel=1e-6)
     assert parameters["bias"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.0), rel=1e-6)
+
+
+def test_a_table_of_biases_does_not_decay() -> None:
+    table = {"encoder.positions.weight": mx.zeros((32, 3)), "encoder.embeddings.position.weight": mx.zeros((9, 3))}
+    options = TrainingOptions(weight_decay=0.1)
+    assert [*weight_decays(table, tiny_config(positions=RelativeBias(Absolute(9))), options).values()] == [0.0, 0.1]
+    assert [*weight_decays(table, tiny_config(), options).values()] == [0.1, 0.1]
 
 
 def test_the_factor_scales_gradients() -> None:
     parameters = {"a": mx.array([1.0, 2.0])}
     gradients = {"a": mx.array([0.4, -0.8])}
-    halved, _ = AdamW.new(parameters).update(parameters, gradients, 0.5, {"a": 0.1}, 0.0)
+    halved, _ = AdamW.new(parameters).update(parameters, gradients, 0.5, {"a": 0.1}, {"a": 0.0})
     assert halved.means["a"].tolist() == pytest.approx([0.2, -0.4])
     assert halved.squares["a"].tolist() == pytest.approx([0.04, 0.16])
 

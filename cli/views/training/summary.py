@@ -20,7 +20,7 @@ _LONGEST_BAR = 48
 
 
 def finished(event: "Finished", width: int) -> Iterator["RenderableType"]:
-    """The score and its error bar beside the baselines, every run, the command that uses the model."""
+    """The score and its error bar beside the baselines, every run, the command that uses the model, its check."""
     from rich.text import Text
 
     yield Text.assemble(
@@ -34,6 +34,9 @@ def finished(event: "Finished", width: int) -> Iterator["RenderableType"]:
         yield from _runs(event, width)
     if event.summary is not None:
         yield from _advice(event.summary, event.output)
+    if event.check is not None:
+        told = f"transformers gives the same logits, to {event.check:.1e}"
+        yield Text.assemble(("check    ", "bold"), told)
 
 
 def _deviation(event: "Finished") -> float | None:

@@ -1,5 +1,8 @@
 """Everything before training: the data as examples, the report on them, the model."""
 
+import hashlib
+import itertools
+import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,8 +88,7 @@ class Plan:
         valid: The validation data.
         report: What the data look like; `None` for an objective that is not over texts.
         valid_files: Where the validation data come from.
-        sha256: The hashes of all files.
-        resumable: Whether they can be read again.
+        sha256: The hashes of all files, and of what came from pipes and iterators.
     """
 
     objective: Objective[Any]
@@ -96,7 +98,6 @@ class Plan:
     report: DataReport | None
     valid_files: tuple[str, ...]
     sha256: Mapping[str, str]
-    resumable: bool
 
 
 def make_plan(
@@ -132,9 +133,22 @@ def make_plan(
         objective=objective, heads=heads, train=parts[0], valid=parts[1],
         report=_report(objective, parts, train, valid),
         valid_files=(train if valid is None else valid).files,
-        sha256={**train.sha256, **(valid.sha256 if valid is not None else {})},
-        resumable=train.resumable and (valid is None or valid.resumable),
+        sha256=_hashes(train, valid),
     )  # fmt: skip
+
+
+def _hashes(train: Rows, valid: Rows | None) -> dict[str, str]:
+    """The hashes of all data; where both are `records` of Python, the second ones are `valid records`."""
+    hashes = dict(train.sha256)
+    parts = [train] if valid is None else [train, valid]
+    for name, found in parts[-1].sha256.items():
+        hashes[name if hashes.get(name, found) == found else f"valid {name}"] = found
+    if streams := [part for part in parts if not part.resumable]:
+        digest = hashlib.sha256()
+        for row in itertools.chain(*streams):
+            digest.update(json.dumps(dict(row.values), default=str).encode() + b"\n")
+        hashes["stream"] = digest.hexdigest()
+    return hashes
 
 
 def usual_share(examples: int) -> float:

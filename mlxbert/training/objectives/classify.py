@@ -35,7 +35,8 @@ class Classify(TextObjective):
 
     def __init__(self, *, label_smoothing: float = 0.0, class_weights: str = "none", **asked: Any) -> None:
         super().__init__(**asked)
-        if isinstance(label_smoothing, bool) or not 0 <= label_smoothing < 1:
+        number = isinstance(label_smoothing, int | float) and not isinstance(label_smoothing, bool)
+        if not number or not 0 <= label_smoothing < 1:
             raise ArgumentError(f"label_smoothing is {label_smoothing!r:.60}, expected a number from 0 to below 1")
         if class_weights not in CLASS_WEIGHTS:
             raise ArgumentError(f"class_weights is {class_weights!r:.60}, expected one of {', '.join(CLASS_WEIGHTS)}")

@@ -1,0 +1,107 @@
+"""Opens a finished folder with transformers, and compares what it computes there with what it computes here."""
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import HEADS, Network
+from mlxbert.tasks.task import evaluation_mode
+from mlxbert.text.batch import make_batch
+from mlxbert.training.objective import Example
+from mlxbert.training.objectives.texts import HEAD
+
+_PACKAGES = ("torch", "transformers")
+_MOST = 32  # examples
+_BOUND = 1e-4  # of the largest logit, or absolute where that is smaller than 1
+_HINT = "the trained model is kept; the same call without check=True puts it in place"
+
+
+def require(heads: Iterable[str]) -> None:
+    """Refuses a check that cannot be made, before training.
+
+    Args:
+        heads: The heads that are trained.
+
+    Raises:
+        ArgumentError: A package is missing, or what is trained is no sequence classifier.
+    """
+    if [*heads] != [HEAD]:
+        raise ArgumentError(f"check compares models with a sequence classifier, this one gets {', '.join(heads)}")
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ArgumentError(
+            f"check needs {' and '.join(_PACKAGES)}, not installed: {', '.join(missing)}",
+            hint=f"install it with: pip install {' '.join(missing)}",
+        )
+
+
+def check(folder: Path, network: Network, examples: Sequence[Example]) -> float:
+    """The largest difference of a logit, in float32 on the CPU.
+
+    Args:
+        folder: The finished folder.
+        network: The network in memory that was saved there.
+        examples: Validation examples; the first 32 are compared.
+
+    Raises:
+        MlxbertError: Transformers does not open the folder, or computes something else.
+    """
+    encodings = [example.encoding for example in examples[:_MOST]]
+    with evaluation_mode(network), mx.stream(mx.cpu):
+        batches = [make_batch([encoding], network.encoder.config) for encoding in encodings]
+        ours = np.array([np.array(network.logits(HEAD, batch)[0].astype(mx.float32)) for batch in batches])
+    try:
+        with _silent():
+            theirs = _theirs(folder, batches)
+    except Exception as problem:  # whatever may go wrong in there
+        raise MlxbertError(f"{folder}: transformers does not open it ({problem})", hint=_HINT) from problem
+    if theirs.shape != ours.shape:
+        raise MlxbertError(
+            f"{folder}: transformers computes {theirs.shape[-1]} logits, mlxbert {ours.shape[-1]}", hint=_HINT
+        )
+    difference = float(np.abs(ours - theirs).max())
+    if not difference <= _BOUND * max(1.0, float(np.abs(ours).max())):  # not a number, too
+        raise MlxbertError(
+            f"{folder}: logits of transformers differ by {difference:.1e}, the largest is {np.abs(ours).max():.3g}",
+            hint=_HINT,
+        )
+    return difference
+
+
+def _theirs(folder: Path, batches: Sequence[Batch]) -> NDArray[np.float32]:
+    """The logits of transformers, (N, C)."""
+    torch, transformers = (importlib.import_module(name) for name in _PACKAGES)
+    kind = getattr(transformers, f"AutoModel{HEADS[HEAD].class_name}")
+    # Code of the model's author would be asked for at the terminal.
+    model = kind.from_pretrained(str(folder), dtype=torch.float32, trust_remote_code=False).eval()
+    rows = []
+    with torch.no_grad():
+        for batch in batches:
+            ids = torch.tensor(batch.input_ids.tolist())
+            segments = batch.token_type_ids
+            more = {} if segments is None else {"token_type_ids": torch.tensor(segments.tolist())}
+            rows.append(model(ids, attention_mask=torch.ones_like(ids), **more).logits[0].tolist())
+    return np.array(rows, np.float32)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keeps transformers from drawing bars and printing reports over what is shown."""
+    logging = importlib.import_module("transformers.utils.logging")
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
