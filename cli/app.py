@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from mlxbert import __version__
+from mlxbert.cli import launched
 from mlxbert.cli.commands.classify import classify
 from mlxbert.cli.commands.convert import convert
 from mlxbert.cli.commands.doctor import doctor
@@ -82,6 +83,10 @@ def options(
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs the program; returns its exit status."""
+    return launched.silenced(lambda: _run(arguments)) if launched.rank() else _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> int:
     console.set_quiet(False)
     try:
         status = app(arguments, standalone_mode=False)

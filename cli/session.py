@@ -31,10 +31,11 @@ Draw = Callable[[Any], Iterable["RenderableType"]]
 
 
 class _Notes(logging.Handler):
-    """Prints the library's log as notes and hints."""
+    """Prints the library's log as notes, hints and errors."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        console.say("hint" if record.levelno >= logging.WARNING else "note", record.getMessage())
+        kinds = {logging.ERROR: "error", logging.WARNING: "hint"}
+        console.say(kinds.get(record.levelno, "note"), record.getMessage())
 
 
 def set_up_notes(options: TalkOptions) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mlxbert.cli import launched
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.options import OutputOptions
 from mlxbert.errors import ArgumentError
@@ -72,6 +73,7 @@ class DataOptions:
     def __post_init__(self) -> None:
         if [*self.train, *(self.valid or ())].count(STDIN) > 1:
             raise ArgumentError("stdin is named twice; it can be read only once")
+        launched.check_stdin([*self.train, *(self.valid or ())])
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""

@@ -48,7 +48,9 @@ INSIDE = {
         *("rows", "gradients", "checkpoint", "distributed", "loop", "predict", "estimate", "workspace", "command"),
         *("finish", "check", "finetune", "evaluate"),
     ),
-    "mlxbert.cli": ("options", "views", "inputs", "training", "events", "output", "session", "commands", "app"),
+    "mlxbert.cli": (
+        *("launched", "options", "views", "inputs", "training", "events", "output", "session", "commands", "app"),
+    ),
 }
 MOST_MODULES = 20  # in one folder
 

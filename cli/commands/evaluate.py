@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from mlxbert.cli import session
+from mlxbert.cli import launched, session
 from mlxbert.cli.options import ModelOptions, OutputOptions
 from mlxbert.cli.training import Columns
 from mlxbert.cli.views import console, progress
@@ -55,6 +55,7 @@ def _evaluate(
     task: str, data: list[str], metric: str | None, columns: Columns, model: ModelOptions, out: OutputOptions
 ) -> None:
     """Evaluates, and shows one object."""
+    launched.check_stdin(data)
     loaded = session.load("classify", model)
     from mlxbert.training.evaluate import evaluate
 

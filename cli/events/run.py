@@ -4,6 +4,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 
+from mlxbert.cli import launched
 from mlxbert.cli.events.lines import EventLog, JsonLines
 from mlxbert.cli.events.plot import Plot
 from mlxbert.cli.events.sink import Sink
@@ -16,12 +17,14 @@ from mlxbert.training.events import Event
 
 
 def open_sinks(out: EventOptions, *, dry: bool, opened: ExitStack) -> list[Sink]:
-    """What the options ask for, to be closed by `opened`.
+    """What the options ask for, to be closed by `opened`; nothing where another process of the run shows it.
 
     Raises:
         ArgumentError: Something is not installed, or cannot be written.
     """
     sinks: list[Sink] = []
+    if launched.rank():
+        return sinks
 
     def add(sink: Sink) -> None:
         opened.callback(sink.close)

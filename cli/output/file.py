@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from mlxbert import __version__
+from mlxbert.cli import launched
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
@@ -56,6 +57,8 @@ def check_output(
     """
     if path is None:
         return
+    if launched.is_launched():
+        raise ArgumentError(f"--output {path}: several processes cannot write one file", hint="start mlxbert alone")
     kind = find(path, allowed)
     with _writing(path):
         if path.is_dir():

@@ -4,15 +4,28 @@ All processes hold the same weights and make the same updates; the first one alo
 """
 
 import json
+import logging
 import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from mlxbert.device import mx
-from mlxbert.errors import DeviceError
+from mlxbert.errors import DeviceError, MlxbertError
 
 Arrays = dict[str, mx.array]
+_LOG = logging.getLogger("mlxbert")
+# Seconds that the processes wait for each other. A process that ends is noticed at once; this is for a machine that is
+# suddenly gone. The first process may be busy with a large state and a slow disk.
+_PATIENCE = 1800.0
+_RESUMES = "the same command resumes from the last saved state"
+
+
+class LostError(MlxbertError):
+    """Another process of the run has ended, or does not answer."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +41,95 @@ class Group:
     size: int = 1
 
     def sum(self, arrays: Arrays) -> Arrays:
-        """The sums of float32 arrays over all processes, in one message."""
+        """The sums of arrays of one dtype over all processes, by name, evaluated, in one message.
+
+        Raises:
+            LostError: Another process has ended.
+        """
         if self.size == 1:
             return arrays
-        whole = mx.concatenate([array.reshape(-1) for array in arrays.values()])
-        whole = mx.distributed.all_sum(whole, stream=mx.cpu)
+        names = sorted(arrays)  # a state from disk has them in another order than a new one
+        whole = mx.concatenate([arrays[name].reshape(-1) for name in names])
+        mx.eval(whole)
+        whole = mx.distributed.all_sum(whole)  # on the device that the network between the processes can read from
+        with _patience():
+            try:
+                mx.eval(whole)
+            except RuntimeError as problem:
+                raise LostError(f"another process of this run was lost ({problem})", hint=_RESUMES) from None
         summed, start = {}, 0
-        for name, array in arrays.items():
+        for name in names:
+            array = arrays[name]
             summed[name] = whole[start : start + array.size].reshape(array.shape)
             start += array.size
         return summed
 
-    def broadcast(self, value: Any) -> Any:
-        """A JSON value of the first process, in every process."""
-        data = json.dumps(value).encode() if self.rank == 0 else b""
-        size = cast(int, self.sum({"size": mx.array([float(len(data))])})["size"].item())
-        codes = mx.array([*data] if self.rank == 0 else [0] * int(size), dtype=mx.float32)
-        return json.loads(bytes(int(code) for code in cast(list[float], self.sum({"codes": codes})["codes"].tolist())))
+    def broadcast(self, value: Any, source: int = 0) -> Any:
+        """A JSON value of one process, in every process."""
+        data = json.dumps(value).encode() if self.rank == source else b""
+        size = cast(int, self.sum({"": mx.array([len(data)])})[""].item())
+        codes = mx.array([*data] if self.rank == source else [0] * size, dtype=mx.int32)
+        return json.loads(bytes(cast(list[int], self.sum({"": codes})[""].tolist())))
 
     def from_first(self, arrays: Arrays) -> Arrays:
-        """The arrays of the first process; those of the others only say names and shapes."""
-        return self.sum(arrays if self.rank == 0 else {name: mx.zeros_like(array) for name, array in arrays.items()})
+        """The float32 arrays of the first process, bit by bit; those of the others only say names and shapes."""
+        bits = {name: array.view(mx.int32) for name, array in arrays.items()}
+        own = bits if self.rank == 0 else {name: mx.zeros_like(array) for name, array in bits.items()}
+        return {name: array.view(mx.float32) for name, array in self.sum(own).items()}
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What cannot be used on one machine, such as a missing file, ends the run on all of them, with its message.
+
+        Raises:
+            MlxbertError: That of this process, or one that quotes the first process that has one.
+        """
+        problem: MlxbertError | None = None
+        try:
+            yield
+        except MlxbertError as found:
+            problem = found
+        if self.size > 1 and not isinstance(problem, LostError):
+            said = problem and [f"process {self.rank}: {problem.message}", problem.hint]
+            found_there = [self.broadcast(said, source) for source in range(self.size)]
+            problem = problem or next((MlxbertError(said[0], hint=said[1]) for said in found_there if said), None)
+        if problem is not None:
+            raise problem
+
+    def check_same(self, facts: Mapping[str, Any]) -> None:
+        """Checks that all processes have the same data, model and versions.
+
+        Args:
+            facts: JSON values by name, such as hashes.
+
+        Raises:
+            MlxbertError: Some differ from those of the first process.
+        """
+        here = json.loads(json.dumps(facts))
+        there = self.broadcast(here)
+        with self.together():
+            if names := [name for name in here if here[name] != there.get(name)]:
+                raise MlxbertError(
+                    f"not the same as in process 0: {', '.join(names)}",
+                    hint="every machine needs the same files, packages and kind of device",
+                )
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Ends this process if what is done inside takes too long: MLX cannot be interrupted while it waits."""
+
+    def give_up() -> None:
+        _LOG.error("another process of this run has not answered for %.0f s; %s", _PATIENCE, _RESUMES)
+        os._exit(1)
+
+    timer = threading.Timer(_PATIENCE, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def join() -> Group:
@@ -75,11 +156,13 @@ def join() -> Group:
 
 def _expected_size() -> int:
     """How many processes the launcher says that it started."""
-    if "MLX_RANK" not in os.environ:
+    if "MLX_RANK" not in os.environ:  # alone, or MPI
         return int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
     if "MLX_WORLD_SIZE" in os.environ:  # NCCL
         return int(os.environ["MLX_WORLD_SIZE"])
+    name = "MLX_IBV_DEVICES" if "MLX_JACCL_COORDINATOR" in os.environ else "MLX_HOSTFILE"  # JACCL; ring
     try:
-        return len(json.loads(Path(os.environ["MLX_HOSTFILE"]).read_text()))
-    except (KeyError, OSError, ValueError) as problem:
-        raise DeviceError(f"MLX_RANK is set, but MLX_HOSTFILE names no list of hosts ({problem!r})") from None
+        # mlx.launch writes an empty list of hosts for a ring of one.
+        return len(json.loads(Path(os.environ[name]).read_text().strip() or "[0]"))
+    except (KeyError, OSError, ValueError, TypeError) as problem:
+        raise DeviceError(f"MLX_RANK is set, but {name} names no list of hosts ({problem!r})") from None

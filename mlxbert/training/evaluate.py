@@ -7,6 +7,7 @@ from typing import Any
 
 from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.training.data.plan import prepared
@@ -63,15 +64,21 @@ def evaluate(
     model.require("classify")
     assert isinstance(objective, TextObjective)
     _check_kind(objective, model)
-    rows = read_rows(data, format=format)
-    records = objective.read(rows)
-    if not records:
-        raise InputError(f"{', '.join(rows.files) or 'data'}: there is no example")
-    objective.bind(model)
-    records = _renamed(objective, records, model.labels or Labels())
-    part = prepared(objective, [(record, record.place) for record in records])
+    group = join()
+    with group.together():
+        rows = read_rows(data, format=format)
+        records = objective.read(rows)
+        if not records:
+            raise InputError(f"{', '.join(rows.files) or 'data'}: there is no example")
+        objective.bind(model)
+        records = _renamed(objective, records, model.labels or Labels())
+        part = prepared(objective, [(record, record.place) for record in records])
+    if group.size > 1:
+        group.check_same(
+            {"data": dict(rows.sha256), "number of examples": len(records), "model": hash_folder(model.folder)}
+        )
     predictions = predict(
-        model.network, objective, part.examples, group=join(), batch_tokens=batch_tokens, on_progress=on_progress
+        model.network, objective, part.examples, group=group, batch_tokens=batch_tokens, on_progress=on_progress
     )
     return objective.evaluation(
         records, predictions, model=model.source, data=rows.files,

@@ -23,7 +23,7 @@ from mlxbert.training.check import check as compare
 from mlxbert.training.check import require
 from mlxbert.training.command import Command, command_line, compute_dtype, manifest, with_defaults
 from mlxbert.training.data.plan import Plan, Source, make_plan
-from mlxbert.training.distributed import join
+from mlxbert.training.distributed import Group, join
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, Finished, Started
 from mlxbert.training.loop import Run, Training
@@ -107,23 +107,31 @@ def finetune(
         {**one, "seed": one.get("seed", given.seed) + number} for one in check_sweep(sweep) for number in range(seeds)
     ]
     source = Source(name=str(model), device=device, revision=revision, offline=offline)
-    folder = source.folder if on_progress is None else source.fetched(on_progress)
-    target = destination.check_target(output, folder, overwrite)
-    devices.use(device)
-    rows = read_rows(train, format=format)
-    plan = make_plan(
-        objective, source, rows, None if valid is None else read_rows(valid, format=format), validation_share,
-        given.seed,
-    )  # fmt: skip
-    if check:
-        require(plan.heads)
-    command = Command(
-        source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, check=check,
-        group=join(), options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
-    )  # fmt: skip
-    for variant in variants:
-        # Checked before hours of work.
-        replace(command.options, **variant).check_layers(objective.config.num_stored_layers)
+    group = join()
+    with group.together():
+        folder = source.folder if on_progress is None else source.fetched(on_progress)
+        target = Path(output) if group.rank else destination.check_target(output, folder, overwrite)
+        devices.use(device)
+        rows = read_rows(train, format=format)
+        plan = make_plan(
+            objective, source, rows, None if valid is None else read_rows(valid, format=format), validation_share,
+            given.seed,
+        )  # fmt: skip
+        if check:
+            require(plan.heads)
+        command = Command(
+            source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, check=check,
+            group=group, options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
+        )  # fmt: skip
+        for variant in variants:
+            # Checked before hours of work.
+            replace(command.options, **variant).check_layers(objective.config.num_stored_layers)
+    if group.size > 1:
+        # How many parts of a batch one process computes at a time is that of the first; BLAS only needs to be fast.
+        group.check_same({
+            **{name: value for name, value in manifest(command, plan).items() if name not in ("streams", "blas")},
+            "number of examples": [len(plan.train.examples), len(plan.valid.examples)],
+        })  # fmt: skip
     return _events(command, plan)
 
 
@@ -131,7 +139,7 @@ def _events(command: Command, plan: Plan) -> Iterator[Event]:
     first = command.group.rank == 0
     if command.dry_run:
         if first:
-            run = _make_run(command, plan, 0, None)
+            run = _make_run(replace(command, group=Group()), plan, 0, None)
             yield replace(_started(command, plan, run, 0), estimate=estimate(run, plan))
         return
     workspace = Workspace(command.target, manifest(command, plan), overwrite=command.overwrite)
@@ -168,8 +176,8 @@ def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | 
 
     training = Training(
         network=model.network, objective=plan.objective, examples=plan.train.examples, places=plan.train.places,
-        options=options, dtype=command.dtype, evaluate=evaluate, streams=max(len(training_streams()), 1), group=group,
-        run=number,
+        options=options, dtype=command.dtype, evaluate=evaluate, group=group, run=number,
+        streams=group.broadcast(max(len(training_streams()), 1)),
     )  # fmt: skip
     return Run(training, None if workspace is None else workspace.store(number))
 

@@ -17,7 +17,7 @@ from mlxbert.errors import MlxbertError
 from mlxbert.nn.heads import Network
 from mlxbert.training import sampler
 from mlxbert.training.checkpoint import Progress, State, Store
-from mlxbert.training.distributed import Group
+from mlxbert.training.distributed import Group, LostError
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.gradients import Differentiator, Gradients, dropout_key, install
 from mlxbert.training.objective import Objective, TrainBatch
@@ -124,7 +124,7 @@ class Run:
         return State(progress, parameters, AdamW(means, squares, progress.updates))
 
     def events(self) -> Iterator[Event]:
-        """Trains to the end; interrupted, it saves the state first."""
+        """Trains to the end; interrupted, or if another process is lost, it saves the state first."""
         started = time.perf_counter() - self.state.progress.seconds
         self._began, self._first_step = time.perf_counter(), self.state.progress.step
         try:
@@ -139,7 +139,7 @@ class Run:
                 yield self._step(started)
                 if self.state.progress.step % (self._t.options.save_every or _SAVE_EVERY) == 0:
                     yield from self._save()
-        except (KeyboardInterrupt, GeneratorExit):
+        except (KeyboardInterrupt, GeneratorExit, LostError):
             for _ in self._save():
                 pass
             raise

@@ -1,5 +1,6 @@
 """Predictions on many examples, shared among the processes of a run."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,31 +37,31 @@ def predict(
         on_progress: Called with how many examples are done, and N.
     """
     group = group or Group()
-    mine = range(group.rank, len(examples), group.size)
-    found: dict[int, Any] = {}
+    turns = itertools.cycle(range(group.size))
 
     def forward(batch: Batch, numbers: list[int]) -> Sequence[Any]:
-        return list(objective.predict(network, batch))
+        # The processes take turns, so that batches, and the bits of the predictions, are those of one process.
+        return list(objective.predict(network, batch)) if next(turns) == group.rank else [None] * len(numbers)
 
+    found: list[Any] = []
     with evaluation_mode(network):
-        for start in range(0, len(mine), _CHUNK):
-            numbers = mine[start : start + _CHUNK]
-            encodings = [examples[number].encoding for number in numbers]
-            config = network.encoder.config
-            found.update(zip(numbers, run_batches(encodings, forward, config, batch_tokens), strict=True))
+        for start in range(0, len(examples), _CHUNK):
+            encodings = [example.encoding for example in examples[start : start + _CHUNK]]
+            found += run_batches(encodings, forward, network.encoder.config, batch_tokens)
             if on_progress is not None:
-                on_progress(min(len(examples), (start + len(numbers)) * group.size), len(examples))
+                on_progress(len(found), len(examples))
+    return _gathered(found, group)
+
+
+def _gathered(found: Sequence[Any], group: Group) -> Predictions:
+    """The predictions of all processes, each of which has `None` for those of the others."""
     if group.size == 1:
-        return np.array([found[number] for number in range(len(examples))], np.float32)
-    width = np.shape(objective.predict(network, _first_input(examples, objective))[0]) if not found else None
-    shape = np.shape(next(iter(found.values()))) if width is None else width
-    whole = np.zeros((len(examples), *shape), np.float32)
-    for number, row in found.items():
+        return np.array(found, np.float32)
+    mine = {number: row for number, row in enumerate(found) if row is not None}
+    # A process that has none does not know their shape.
+    shapes = [group.broadcast([*np.shape(row)] if row is not None else None, source)
+              for source in range(group.size) for row in [next(iter(mine.values()), None)]]  # fmt: skip
+    whole = np.zeros((len(found), *next((shape for shape in shapes if shape is not None), ())), np.float32)
+    for number, row in mine.items():
         whole[number] = row
     return np.array(group.sum({"": mx.array(whole)})[""])
-
-
-def _first_input(examples: Sequence[Any], objective: Objective[Any]) -> Batch:
-    from mlxbert.text.batch import make_batch
-
-    return make_batch([examples[0].encoding], objective.config)

@@ -1,0 +1,55 @@
+"""One of several processes that `mlx.launch` or `mpirun` started: the first of them talks and writes files.
+
+The launcher ends all processes as soon as one fails. What fails in one of them mostly fails in all; so the others wait
+before they tell their errors, and live to do so only where the first one works.
+"""
+
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+
+from mlxbert.errors import ArgumentError
+
+_WAIT = 3.0  # seconds; mlx.launch looks every second whether a process has ended
+
+
+def rank() -> int:
+    """The number of this process, from 0."""
+    return int(os.environ.get("MLX_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
+
+
+def is_launched() -> bool:
+    """Whether a launcher started this process."""
+    return "MLX_RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
+
+
+def check_stdin(sources: Sequence[str | None]) -> None:
+    """Refuses to read data from stdin: `mlx.launch` never ends the stdin of its processes.
+
+    Raises:
+        ArgumentError: A source is `-`, and a launcher started this process.
+    """
+    if "-" in sources and is_launched():
+        raise ArgumentError("data cannot come from stdin in a run of several processes", hint="write them to a file")
+
+
+def silenced(run: Callable[[], int]) -> int:
+    """Runs the program in a process that is not the first: it prints errors that the first one does not have.
+
+    Args:
+        run: Runs the program and returns its exit status.
+    """
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(io.StringIO()) as said,
+    ):
+        status = run()
+    errors = [line for line in said.getvalue().splitlines() if line.startswith(("error: ", "hint: "))]
+    if status and errors and sys.stderr is not None:
+        time.sleep(_WAIT)
+        sys.stderr.write("".join(line.replace("error: ", f"error: process {rank()}: ", 1) + "\n" for line in errors))
+    return status

@@ -1,0 +1,252 @@
+"""One run of several processes: the numbers of one process, one voice, and an end for all when one is lost."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert.errors import DeviceError
+from mlxbert.training.distributed import join
+from tests.helpers.program import PROGRAM, Outcome, call, environment
+from tests.helpers.tiny import CONFIG, save
+from tests.training.test_finetune import rows, write
+
+TIMEOUT = 120  # seconds; nothing is measured
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny model and labelled texts."""
+    folder = tmp_path_factory.mktemp("data")
+    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
+    mlxbert.save(model, folder / "tiny")
+    write(folder / "train.csv", rows(160))
+    write(folder / "test.csv", rows(90))
+    return folder
+
+
+def finetune(data: Path, output: Path, *more: str, train: str = "train.csv", epochs: int = 2) -> list[str]:
+    """The command: 9 updates per epoch, without dropout."""
+    given = {"--train": data / train, "--model": data / "tiny", "--output": output, "--epochs": epochs}
+    words = [str(word) for option in given.items() for word in option]
+    return [
+        "finetune",
+        "classify",
+        *words,
+        *("--validation-share", "0.1", "--dropout", "0", "--batch-size", "16", "--lr", "1e-3"),
+        *more,
+    ]
+
+
+@contextmanager
+def started(commands: list[list[str]], folder: Path, prelude: str = "") -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """Starts a process per command, which find each other as those of `mlx.launch` do: nothing ends the others."""
+    with ExitStack() as reserved:  # ports that are free now
+        sockets = [reserved.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in commands]
+        hosts = [[f"127.0.0.1:{server.getsockname()[1]}"] for server in sockets]
+    (folder / "hosts.json").write_text(json.dumps(hosts))
+    with ExitStack() as running:
+        processes = []
+        for rank, command in enumerate(commands):
+            variables = environment(MLX_RANK=str(rank), MLX_HOSTFILE=str(folder / "hosts.json"), **ONE_THREAD)
+            process = subprocess.Popen(
+                [sys.executable, "-c", prelude + PROGRAM, *command],
+                env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )  # fmt: skip
+            running.enter_context(process)
+            running.callback(process.kill)
+            processes.append(process)
+        yield processes
+
+
+def ended(process: "subprocess.Popen[bytes]") -> Outcome:
+    """How a process ended, without what MLX itself says of its sockets."""
+    out, err = process.communicate(timeout=TIMEOUT)
+    said = [line for line in err.decode().splitlines(keepends=True) if not line.startswith("[ring]")]
+    return Outcome(process.returncode, out.decode(), "".join(said))
+
+
+def both(command: list[str], folder: Path, prelude: str = "") -> list[Outcome]:
+    """Runs a command in two processes."""
+    with started([command, command], folder, prelude) as processes:
+        return [ended(process) for process in processes]
+
+
+def alone(command: list[str]) -> Outcome:
+    """Runs a command in one process, with the threads of the others."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *command], env=environment(**ONE_THREAD), capture_output=True, timeout=TIMEOUT
+    )
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def until_saved(output: Path) -> None:
+    """Waits for the first saved state of a run."""
+    end = time.monotonic() + TIMEOUT
+    while not (output.with_name(output.name + ".partial") / "runs/000/state.json").exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def losses(outcome: Outcome) -> list[float]:
+    return [line["loss"] for line in outcome.lines if line["event"] == "step"]
+
+
+def weights(output: Path) -> bytes:
+    return (output / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Path) -> None:
+    first, second = both(finetune(data, tmp_path / "two", "--log", str(tmp_path / "log"), epochs=3), tmp_path)
+    assert (first.status, first.err, second.status, second.out, second.err) == (0, "", 0, "", "")
+    single = alone(finetune(data, tmp_path / "one", epochs=3))
+    assert len(losses(single)) == 27
+    assert losses(first) == pytest.approx(losses(single), rel=1e-4)
+    assert first.lines[0]["processes"] == 2
+    assert (tmp_path / "log").read_text().splitlines() == first.out.splitlines()
+    assert not (tmp_path / "two.partial").exists()
+    first, second = both(finetune(data, tmp_path / "dry", "--dry-run"), tmp_path)
+    assert [line["event"] for line in first.lines] == ["started"] and (second.status, second.err) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_process_ends_the_other_and_two_resume_to_the_same_bits(data: Path, tmp_path: Path, lost: int) -> None:
+    command = finetune(data, tmp_path / "out", "--save-every", "2", epochs=6)
+    with started([command, command], tmp_path) as processes:
+        until_saved(tmp_path / "out")
+        processes[lost].kill()
+        start = time.monotonic()
+        outcome = ended(processes[1 - lost])
+        assert time.monotonic() - start < 20
+    outcome.fails(1, "another process of this run was lost", "hint: the same command resumes")
+    assert ("process 1" in outcome.err) == (lost == 0)
+
+    alone(command).fails(2, "processes is 1, was 2")
+    first, second = both(command, tmp_path)
+    assert (first.status, second.status) == (0, 0), first.err
+    assert first.lines[0]["first_step"] > 0
+    assert both(finetune(data, tmp_path / "whole", epochs=6), tmp_path)[0].status == 0
+    assert weights(tmp_path / "out") == weights(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_process_that_does_not_answer_ends_the_other(data: Path, tmp_path: Path) -> None:
+    command = finetune(data, tmp_path / "out", "--save-every", "1", epochs=20)
+    impatient = "import mlxbert.training.distributed as distributed; distributed._PATIENCE = 3.0; "
+    with started([command, command], tmp_path, impatient) as processes:
+        until_saved(tmp_path / "out")
+        processes[1].send_signal(signal.SIGSTOP)
+        ended(processes[0]).fails(1, "has not answered for 3 s")
+    assert (tmp_path / "out.partial/runs/000/state.json").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_once(data: Path, tmp_path: Path) -> None:
+    command = finetune(data, tmp_path / "out", "--save-every", "3", epochs=20)
+    with started([command, command], tmp_path) as processes:
+        until_saved(tmp_path / "out")
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        first, second = map(ended, processes)
+    assert first.status in (1, 130) and second.status in (1, 130)  # 1 where the other was the first to hear of it
+    assert "the same command resumes" in first.err and "Traceback" not in first.err + second.err
+    saved = json.loads((tmp_path / "out.partial/runs/000/state.json").read_text())["step"]
+    assert saved == losses_done(first)
+
+
+def losses_done(outcome: Outcome) -> int:
+    return [line["step"] for line in outcome.lines if line["event"] == "step"][-1]
+
+
+@pytest.mark.slow
+def test_what_fails_on_one_machine_ends_all_with_one_message(data: Path, tmp_path: Path) -> None:
+    good, missing = (finetune(data, tmp_path / "out", train=name) for name in ("train.csv", "missing.csv"))
+    with started([good, missing], tmp_path) as processes:
+        first, second = map(ended, processes)
+    first.fails(1, "process 1: ", "missing.csv")
+    assert second.status != 0
+    with started([good, finetune(data, tmp_path / "out", train="test.csv")], tmp_path) as processes:
+        first, second = map(ended, processes)
+    first.fails(1, "process 1: not the same as in process 0", "sha256")
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.slow
+def test_evaluation_is_that_of_one_process(data: Path, tmp_path: Path) -> None:
+    assert alone(finetune(data, tmp_path / "model", epochs=4)).status == 0
+    command = ["evaluate", "classify", "--data", str(data / "test.csv"), "--model", str(tmp_path / "model")]
+    for more in ([], ["--batch-tokens", "100"]):  # one batch, of which one process has none; many
+        first, second = both([*command, *more], tmp_path)
+        assert (first.status, second.status, second.out, second.err) == (0, 0, "", "")
+        assert first.lines == alone([*command, *more]).lines
+
+
+@pytest.mark.slow
+def test_the_launcher_of_mlx(data: Path, tmp_path: Path) -> None:
+    launcher = [sys.executable, "-c", "from mlx._distributed_utils.launch import main; main()", "-n", "2"]
+    launcher += ["--backend", "ring", "--", sys.executable, "-m", "mlxbert"]
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [*launcher, *finetune(data, tmp_path / "out")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root, env=environment(**ONE_THREAD),
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        lines = [json.loads(line) for line in process.stdout if line.startswith(b"{")]
+    assert [line["event"] for line in (lines[0], lines[-1])] == ["started", "finished"]
+    assert lines[0]["processes"] == 2 and (tmp_path / "out/config.json").exists()
+
+
+def test_a_wrong_group_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Lonely:
+        def rank(self) -> int:
+            return 0
+
+        def size(self) -> int:
+            return 1
+
+    hosts = tmp_path / "hosts"
+    monkeypatch.setenv("MLX_RANK", "0")
+    monkeypatch.setenv("MLX_HOSTFILE", str(hosts))
+    monkeypatch.setattr("mlxbert.device.mx.distributed.init", lambda **given: Lonely())
+    with pytest.raises(DeviceError, match="names no list"):
+        join()
+    hosts.write_text("\n")  # what mlx.launch writes for a ring of one
+    assert join().size == 1
+    hosts.write_text(json.dumps([["127.0.0.1:1"], ["127.0.0.1:2"]]))
+    with pytest.raises(DeviceError, match="2 processes, 1 found"):
+        join()
+    monkeypatch.setenv("MLX_WORLD_SIZE", "3")
+    with pytest.raises(DeviceError, match="3 processes, 1 found"):
+        join()
+    for name in ("MLX_RANK", "MLX_HOSTFILE", "MLX_WORLD_SIZE"):
+        monkeypatch.delenv(name)
+    assert join().size == 1
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    with pytest.raises(DeviceError, match="2 processes, 1 found"):
+        join()
+
+
+def test_other_processes_tell_only_errors_that_the_first_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("mlxbert.cli.launched.time.sleep", waits.append)
+    command = ["finetune", "classify", "--train", "-", "--output", "x"]
+    first, second = (call(*command, MLX_RANK=str(rank)) for rank in (0, 1))
+    first.fails(2, "stdin")
+    second.fails(2, "process 1: ", "stdin")
+    assert len(waits) == 1
+    call("embed", "cat", "--output", "x.npy", MLX_RANK="0").fails(2, "several processes")
+    quiet: Any = call("models", "list", MLX_RANK="1")
+    assert (quiet.status, quiet.out, quiet.err) == (0, "", "") and len(waits) == 1
