@@ -100,7 +100,9 @@ class Run:
         self._rows: UsedRows | None = None
         if TABLE in trained and "masked_lm" not in self._t.network.heads:  # its decoder uses the whole table
             used = {token for example in self._t.examples for token in self._t.objective.tokens(example)}
-            self._rows = UsedRows(trained[TABLE], used, config.pad_token_id)
+            positions = config.positions.table  # some models count positions from the id of padding
+            last = max(config.pad_token_id, 0 if positions is None else positions.first_position - 1)
+            self._rows = UsedRows(trained[TABLE], used, last)
             trained[TABLE] = self._rows.take()
         self._trained = trained
         self._factors = depth_factors(list(trained), layers, options)

@@ -23,7 +23,7 @@ class UsedRows:
     Args:
         table: (V, E).
         used: Token ids of the training data.
-        fixed: A token id that keeps its number, as the positions of some models depend on it: the pad token's.
+        fixed: Ids up to this one keep their numbers: that of padding, on which the positions of some models depend.
     """
 
     def __init__(self, table: mx.array, used: Iterable[int], fixed: int) -> None:

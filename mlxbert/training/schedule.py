@@ -6,7 +6,7 @@ from mlxbert.training.options import TrainingOptions
 
 
 def learning_rate(step: int, steps: int, options: TrainingOptions) -> float:
-    """The learning rate of an update, as in transformers' schedules.
+    """The learning rate of an update, as in transformers' schedules, with a whole number of updates to warm up.
 
     Args:
         step: The number of the update, from 0.
