@@ -115,7 +115,7 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
     with pytest.raises(ArgumentError, match=r"lr is 0\.002, was 0\.001"):
         list(mlxbert.finetune("classify", lr=2e-3, **options))
     train.write_text(train.read_text() + "the cat,animal\n")
-    with pytest.raises(ArgumentError, match="sha256"):
+    with pytest.raises(ArgumentError, match=r"(has|have) changed"):
         list(mlxbert.finetune("classify", lr=1e-3, **options))
     assert one(list(mlxbert.finetune("classify", lr=2e-3, overwrite=True, **options)), Finished)
 
@@ -135,7 +135,7 @@ def test_other_records_are_another_call(base: Path, tmp_path: Path, streams: boo
     stream = call(None)
     assert any(isinstance(event, Step) for event in stream)  # stops at the first
     stream.close()  # type: ignore[attr-defined]
-    with pytest.raises(ArgumentError, match="sha256"):
+    with pytest.raises(ArgumentError, match=r"(has|have) changed"):
         list(call(changed))
     assert isinstance(list(call(None))[-1], Finished)
 
