@@ -133,7 +133,8 @@ def _check_header(rows: Rows, columns: Sequence[str]) -> None:
     """
     if not all(name.removesuffix(".gz").endswith((".csv", ".tsv")) for name in rows.files):
         return
-    usual = {name for group in (*_TEXT, *_LABEL, *map(" ".join, _PAIR)) for name in group.split()}
+    named = (name for group in (*_TEXT, *_LABEL, *map(" ".join, _PAIR)) for name in group.split())
+    usual = {name for name in named if len(name) > 1}  # single letters are often labels
     for column in columns:
         phrase = len(column) > _PHRASE and " " in column
         if phrase or (_plain(column) not in usual and any(row.values.get(column) == column for row in rows)):

@@ -93,6 +93,7 @@ def test_names_that_do_not_fit_are_refused(named: dict[str, str], said: str) -> 
     ("content", "said"),
     [
         ("great film,good\nbad film,bad\nfine film,good\n", "'good'"),
+        ("great film,y\nbad film,n\nfine film,y\n", "'y'"),
         ("I have never seen a film that is so long and so dull as this one was,bad\nfine film,good\n", "'I have never"),
     ],
 )

@@ -228,7 +228,7 @@ def test_a_model_remembers_its_columns(base: Path, tmp_path: Path, caplog: pytes
     found = [(number, label, text, other) for number, ((text, label), (other, _)) in
              enumerate(zip(rows(60), rows(61)[1:], strict=True))]  # fmt: skip
     data = write(tmp_path / "pairs.csv", found, "id,kind,headline,title")
-    named = {"text_column": "headline", "pair_column": "title", "label_column": "kind"}
+    named: dict[str, Any] = {"text_column": "headline", "pair_column": "title", "label_column": "kind"}
     started = one(run("classify", train=data, model=base, output=tmp_path / "out", epochs=1, **named), Started)
     assert started.report.unused == ("id",)
     model = mlxbert.load(tmp_path / "out")
@@ -259,8 +259,9 @@ def test_labels_that_a_model_lacks(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize(("option", "similar"), [("epoch", "epochs"), ("text_colum", "text_column"), ("zzz", None)])
 def test_unknown_options_suggest_a_similar_one(train: Path, tmp_path: Path, option: str, similar: str | None) -> None:
+    options: dict[str, Any] = {option: 3}
     with pytest.raises(ArgumentError, match=option) as caught:
-        mlxbert.finetune("classify", train=train, output=tmp_path / "out", **{option: 3})
+        mlxbert.finetune("classify", train=train, output=tmp_path / "out", **options)
     assert (caught.value.hint is None) if similar is None else f"{similar}?" in str(caught.value.hint)
 
 
