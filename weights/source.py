@@ -1,5 +1,6 @@
 """Finds the folder of a model from the name or path that a user gives."""
 
+import difflib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -112,13 +113,29 @@ def find_cached(name: str, revision: str | None = None) -> Path:
 def _find(source: str, revision: str | None, offline: bool, fetch: _Fetch) -> Path:
     folder = local_folder(source)
     if folder is None:
-        return _hub_folder(source, revision, offline, fetch)
+        try:
+            return _hub_folder(source, revision, offline, fetch)
+        except HubError as problem:
+            if "/" not in source and revision is None:  # more often the name of a folder
+                raise _no_folder(source, problem) from None
+            raise
     if revision is not None:
         raise ArgumentError(
             f"revision is {revision!r}, but {source} is a local model; only hub models have revisions",
             hint="omit the revision",
         )
     return folder
+
+
+def _no_folder(source: str, problem: HubError) -> HubError:
+    """The error with what is known about folders: there is none of that name, but perhaps a similar one."""
+    try:
+        folders = [path.name for path in Path().iterdir() if path.is_dir()]
+    except OSError:
+        folders = []
+    similar = difflib.get_close_matches(source, folders, n=1)
+    hint = f"there is a folder {similar[0]}" if similar else problem.hint
+    return type(problem)(f"{problem.message}; there is no folder of that name either", hint=hint)
 
 
 def local_folder(source: str) -> Path | None:

@@ -18,6 +18,7 @@ _TEXT = (
 _PAIR = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b")),
     *(("text1", "text2"), ("sentence_a", "sentence_b"), ("sentence_1", "sentence_2"), ("text_1", "text_2")),
+    *(("text", "pair"), ("text", "text2"), ("text", "text_2"), ("text", "text_b"), ("text", "second")),
     *(("s1", "s2"), ("query", "passage"), ("query", "document"), ("question", "passage"), ("question", "sentence")),
     ("a", "b"),
 )
@@ -29,6 +30,7 @@ _LABEL = (
 )
 _NUMBERING = {"id", "idx", "index", "guid", "uid", "uuid", "row", "pair_id", "unnamed:_0", "__index_level_0__"}
 _SAMPLE = 1000  # rows that are looked at
+_PHRASE = 60  # characters from which on a name with spaces looks like a text
 _LONG = 20  # mean length from which strings look like texts rather than labels, in characters
 
 
@@ -75,8 +77,20 @@ def find_columns(
 
     Raises:
         ArgumentError: A column is not there, or is named for two purposes.
-        InputError: A column is not named and cannot be guessed.
+        InputError: A column is not named and cannot be guessed, or a table seems to have no line with names.
     """
+    try:
+        found = _find(rows, text_column, pair_column, label_column, labels)
+    except InputError:
+        _check_header(rows, rows.columns)
+        raise
+    _check_header(rows, [column for role, column in found.to_dict().items() if role in found.guessed])
+    return found
+
+
+def _find(
+    rows: Rows, text_column: str | None, pair_column: str | None, label_column: str | None, labels: bool
+) -> Columns:
     given = {"text": text_column, "pair": pair_column, "label": label_column}
     _check(given, rows.columns)
     text, pair, label = text_column, pair_column, label_column
@@ -108,6 +122,28 @@ def _check(given: dict[str, str | None], columns: Sequence[str]) -> None:
             )
     if len({*named.values()}) < len(named):
         raise ArgumentError(f"one column is named for two purposes: {', '.join(named.values())}")
+
+
+def _check_header(rows: Rows, columns: Sequence[str]) -> None:
+    """Refuses a table whose first record was taken for the names of its columns.
+
+    Args:
+        rows: The data.
+        columns: The names that may be values.
+    """
+    if not all(name.removesuffix(".gz").endswith((".csv", ".tsv")) for name in rows.files):
+        return
+    named = (name for group in (*_TEXT, *_LABEL, *map(" ".join, _PAIR)) for name in group.split())
+    usual = {name for name in named if len(name) > 1}  # single letters are often labels
+    for column in columns:
+        phrase = len(column) > _PHRASE and " " in column
+        if phrase or (_plain(column) not in usual and any(row.values.get(column) == column for row in rows)):
+            said = "looks like a text" if phrase else "is also a value in it"
+            raise InputError(
+                f"{', '.join(rows.files)}, line 1: the name of column {column!r:.70} {said}: is there no header?",
+                hint="the first line must name the columns, such as text,label; if it does, choose them with "
+                "text_column= and label_column=",
+            )
 
 
 def _plain(column: str) -> str:

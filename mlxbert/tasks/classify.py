@@ -6,9 +6,11 @@ are numbers. Where it does not say, one output is a probability and several shar
 Shapes: B batch, C outputs.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import cast
 
+from mlxbert.data.trained import missing_pair, trained_columns
 from mlxbert.device import mx
 from mlxbert.errors import InputError
 from mlxbert.labels import MULTI_LABEL, REGRESSION, Labels
@@ -20,6 +22,7 @@ from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, task_functi
 
 HEAD = "sequence_classifier"
 THRESHOLD = 0.5  # where the model has none of its own
+_LOG = logging.getLogger("mlxbert")
 
 Item = str | tuple[str, str]
 ClassifyJob = Job[tuple[str, str | None]]
@@ -51,6 +54,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         check_top_k(top_k)
         assert model.labels is not None  # a model with the head has labels
         self.labels, self.top_k = model.labels, top_k
+        self._pairs = "pair" in trained_columns(model.folder)
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is a text or one pair: a tuple of two texts, since a list may hold any number of texts."""
@@ -60,6 +64,9 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     def prepare(self, item: Item) -> ClassifyJob:
         """Tokenizes a text or a pair into one input, or into the windows that cover it."""
         text, pair = _split(item)
+        if self._pairs and pair is None:
+            self._pairs = False  # once is enough
+            _LOG.warning("%s", missing_pair(self.model.source))
         if self.overflow == "window":
             return Job((text, pair), self.model.tokenizer.windows(text, pair, stride=0, longer=True), False)
         encoding = self.model.tokenizer.encode(text, pair, overflow=self.overflow)

@@ -155,18 +155,31 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     there, here = _flat(found), _flat(wanted)
     names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     words = [
-        f"other {name}" if name.startswith("sha256") or name == "model" else
-        f"{name} is {here.get(name)!r:.60}, was {there.get(name)!r:.60}"
+        f"other {name}" if name == "model" else f"{name} is {here.get(name)!r:.60}, was {there.get(name)!r:.60}"
         for name in names
-    ]  # fmt: skip
+    ]
+    if data := _other_data(found.get("sha256"), wanted.get("sha256")):
+        words.insert(0, f"the training data differ: {', '.join(data)}")
     return "; ".join(words[:6]) or "its manifest is damaged"
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _other_data(found: Any, wanted: Any) -> list[str]:
+    """In what the data differ, by their hashes: `train.csv has changed`."""
+    there, here = (hashes if isinstance(hashes, dict) else {} for hashes in (found, wanted))
+    return [
+        f"{name} was not there" if name not in there else
+        f"{name} is no longer there" if name not in here else
+        f"{name} {'have' if name.endswith('records') else 'has'} changed"
+        for name in {**there, **here} if there.get(name) != here.get(name)
+    ]  # fmt: skip
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of all mappings but the hashes of the data by their names."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{name} " if name.startswith("sha256") else "")
+            flat |= {} if name == "sha256" else _flat(value)
         else:
-            flat[prefix + name] = value
+            flat[name] = value
     return flat

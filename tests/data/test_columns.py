@@ -1,5 +1,6 @@
 """Columns guessed from names and types."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ def rows(**columns: Any) -> Rows:
         ({"Class Index": 1, "Title": "a", "Description": "b", "text": "c"}, ("text", None, "Class Index")),
         ({"label": "x", "query": "a", "passage": "b"}, ("query", "passage", "label")),
         ({"A": "a", "b": "b", "y": "1"}, ("A", "b", "y")),
+        ({"id": 1, "pair": LONG, "text": "a", "label": "b"}, ("text", "pair", "label")),
+        ({"text_2": "a", "Text": "b", "label": "b"}, ("Text", "text_2", "label")),
         ({"label": 1, "labels": 2, "score": 3, "review": LONG}, ("review", None, "label")),
         ({"spam": LONG, "ham": "yes"}, ("spam", None, "ham")),
         ({"ham": 1, "spam": "short", "id": LONG}, ("spam", None, "ham")),
@@ -84,3 +87,27 @@ def test_several_possible_columns_are_refused_with_the_list(columns: dict[str, A
 def test_names_that_do_not_fit_are_refused(named: dict[str, str], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         find_columns(rows(text="a", label="b"), **named)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("great film,good\nbad film,bad\nfine film,good\n", "'good'"),
+        ("great film,y\nbad film,n\nfine film,y\n", "'y'"),
+        ("I have never seen a film that is so long and so dull as this one was,bad\nfine film,good\n", "'I have never"),
+    ],
+)
+def test_a_table_without_a_header_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text(content)
+    with pytest.raises(InputError, match=said) as caught:
+        find_columns(read_rows(path))
+    assert caught.value.hint and "first line" in caught.value.hint
+
+
+def test_names_of_columns_may_be_values(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("words,spam\nbuy now and pay much later,spam\nsee you at noon tomorrow,ham\n")
+    assert find_columns(read_rows(path), text_column="words", label_column="spam").label == "spam"
+    path.write_text(f"text,label,{'how satisfied are you ' * 4}\ntext,label,3\nb,c,4\n")
+    assert find_columns(read_rows(path)) == Columns("text", None, "label", ("text", "label"))

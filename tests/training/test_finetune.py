@@ -14,6 +14,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
+from mlxbert.training.workspace import differences
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.tiny import CONFIG, save
 
@@ -115,9 +116,17 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
     with pytest.raises(ArgumentError, match=r"lr is 0\.002, was 0\.001"):
         list(mlxbert.finetune("classify", lr=2e-3, **options))
     train.write_text(train.read_text() + "the cat,animal\n")
-    with pytest.raises(ArgumentError, match="sha256"):
+    with pytest.raises(ArgumentError, match=r"(has|have) changed"):
         list(mlxbert.finetune("classify", lr=1e-3, **options))
     assert one(list(mlxbert.finetune("classify", lr=2e-3, overwrite=True, **options)), Finished)
+
+
+def test_what_differs_in_the_data_is_said_by_file() -> None:
+    there = {"task": "classify", "sha256": {"a.csv": "1", "b.csv": "2", "same.csv": "3"}}
+    here = {"task": "classify", "sha256": {"a.csv": "9", "q.csv": "2", "same.csv": "3"}}
+    said = differences(there, here)
+    assert said == "the training data differ: a.csv has changed, b.csv is no longer there, q.csv was not there"
+    assert differences({"task": "a", "sha256": {}}, {"task": "b", "sha256": {}}) == "task is 'b', was 'a'"
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -135,7 +144,7 @@ def test_other_records_are_another_call(base: Path, tmp_path: Path, streams: boo
     stream = call(None)
     assert any(isinstance(event, Step) for event in stream)  # stops at the first
     stream.close()  # type: ignore[attr-defined]
-    with pytest.raises(ArgumentError, match="sha256"):
+    with pytest.raises(ArgumentError, match=r"(has|have) changed"):
         list(call(changed))
     assert isinstance(list(call(None))[-1], Finished)
 
@@ -213,6 +222,47 @@ def test_numbers_of_pairs(base: Path, tmp_path: Path) -> None:
     model = mlxbert.load(tmp_path / "out")
     assert model.labels == mlxbert.Labels(("score",), "regression")
     assert isinstance(cast(Any, mlxbert.classify(model, ("the cat", "paris"))).value, float)
+
+
+def test_a_model_remembers_its_columns(base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = [(number, label, text, other) for number, ((text, label), (other, _)) in
+             enumerate(zip(rows(60), rows(61)[1:], strict=True))]  # fmt: skip
+    data = write(tmp_path / "pairs.csv", found, "id,kind,headline,title")
+    named: dict[str, Any] = {"text_column": "headline", "pair_column": "title", "label_column": "kind"}
+    started = one(run("classify", train=data, model=base, output=tmp_path / "out", epochs=1, **named), Started)
+    assert started.report.unused == ("id",)
+    model = mlxbert.load(tmp_path / "out")
+    assert mlxbert.evaluate("classify", model, data=data) == mlxbert.evaluate("classify", model, data=data, **named)
+    assert not [record for record in caplog.records if "pair" in record.message]
+    single = [{"text": text, "label": label} for _, label, text, _ in found]
+    assert mlxbert.evaluate("classify", model, data=single).examples == 60
+    list(mlxbert.classify(model, ["the cat", "the dog"]))
+    assert [record.levelname for record in caplog.records if "trained on pairs" in record.message] == ["WARNING"] * 2
+    caplog.clear()
+    mlxbert.classify(model, ("the cat", "the dog"))
+    assert not caplog.records
+
+
+def test_labels_that_a_model_lacks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = mlxbert.load(save_classifier(tmp_path / "one", mlxbert.Labels(("a", "b"), "single_label_classification")))
+    data = [{"text": "the cat", "label": label} for label in ("a", "x", "b", "x", "y")]
+    with pytest.raises(InputError, match=r"record 2: labels 'x' \(2 records\), 'y' \(1 record\)"):
+        mlxbert.evaluate("classify", model, data=data)
+    model = mlxbert.load(save_classifier(tmp_path / "all", mlxbert.Labels(("a", "b"), "multi_label_classification")))
+    sets = [["a", "x"], ["B"], ["y"], []]
+    found = mlxbert.evaluate("multilabel", model, data=[{"text": "the cat", "label": names} for names in sets])
+    assert found.unknown == {"x": 1, "y": 1} and [label.support for label in found.labels] == [1, 1]
+    assert any("'x' (1 record), 'y' (1 record)" in record.message for record in caplog.records)
+    with pytest.raises(InputError, match="'x'"):
+        mlxbert.evaluate("multilabel", model, data=[{"text": "the cat", "label": ["x"]}])
+
+
+@pytest.mark.parametrize(("option", "similar"), [("epoch", "epochs"), ("text_colum", "text_column"), ("zzz", None)])
+def test_unknown_options_suggest_a_similar_one(train: Path, tmp_path: Path, option: str, similar: str | None) -> None:
+    options: dict[str, Any] = {option: 3}
+    with pytest.raises(ArgumentError, match=option) as caught:
+        mlxbert.finetune("classify", train=train, output=tmp_path / "out", **options)
+    assert (caught.value.hint is None) if similar is None else f"{similar}?" in str(caught.value.hint)
 
 
 def test_records_of_python_objects(base: Path, tmp_path: Path) -> None:

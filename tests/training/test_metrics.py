@@ -63,7 +63,7 @@ def test_metrics_of_several_labels_per_example() -> None:
     loss = np.log([0.9, 0.2, 0.9, 0.6, 0.5, 0.8, 0.6, 0.9, 0.7])
     assert values == pytest.approx(
         {
-            "macro_f1": 1 / 3,  # 1, 0, and 0 for the label that does not occur
+            "macro_f1": 1 / 2,  # 1 and 0; the label that does not occur is left out
             "micro_f1": 2 * 2 / (3 + 3),
             "weighted_f1": 2 / 3,
             "micro_precision": 2 / 3,

@@ -71,6 +71,12 @@ def test_metrics_of_several_labels_per_example_are_those_of_scikit_learn(seed: i
             ("recall", learn.recall_score),
         )
     }
+    occurring = np.flatnonzero((expected | predicted).any(0))
+    scores["macro_f1"] = (
+        learn.f1_score(target, predicted.astype(int), average="macro", zero_division=0, labels=occurring)
+        if len(occurring)
+        else 0.0
+    )
     if labels == 1:  # scikit-learn takes one column for a binary problem, and averages over both classes
         scores["macro_f1"] = scores["weighted_f1"] = learn.f1_score(target[:, 0], predicted[:, 0], zero_division=0)
         scores |= {name: found[name] for name in ("micro_f1", "micro_precision", "micro_recall")}

@@ -8,7 +8,7 @@ import pytest
 from mlxbert.data.columns import Columns
 from mlxbert.data.labelled import Label, Labelled
 from mlxbert.errors import InputError
-from mlxbert.training.data.checks import check_examples, check_labels
+from mlxbert.training.data.checks import check_examples, check_label_column, check_labels, find_unknown
 from mlxbert.training.data.describe import Part, describe
 from mlxbert.training.data.report import DataReport
 
@@ -91,7 +91,10 @@ NEW = ["new 1", "new 2"]
     [
         (report(examples(["a"] * 17 + ["b"] * 16)), ["1 of 2 labels", "16 training examples or fewer", "'b'"]),
         (report(examples(["a"] * 99 + ["b"] * 20)), ["83% ", "'a'"]),
-        (report(examples([f"c{n}" for n in range(20)] * 17 + ["a"] * 340)), ["'a' has 20 times", "'c9'"]),
+        (
+            report(examples([f"c{n}" for n in range(20)] * 17 + ["a"] * 340)),
+            ["20 times", "'c9'", "class_weights="],
+        ),
         (report(examples([("a",)] * 400 + [("b", "a")] * 20), task="multilabel"), ["'a' has 21 times", "'b'"]),
         (report(examples(["a", "b"] * 20), examples(["a"], ["text 3"])), ["1 validation example of 1 is"]),
         (report(examples(["a", "b"] * 20), examples(["a"], ["new"])), ["'b' is in train only"]),
@@ -103,6 +106,8 @@ NEW = ["new 1", "new 2"]
         (report(examples(["a", "b"] * 20), lengths=[129] * 10 + [128] * 30), ["25% of the inputs of train", "128"]),
         (report(examples(["Yes", "yes"] * 20)), ["'Yes' and 'yes'"]),
         (report(examples([1.0, 2.0, 5.0] * 20), task="regress"), ["1, 2, 5", "classify"]),
+        (report(examples(["a, b", "b,c", "a,c", "a,b,c", "c"] * 20)), ["'a, b'", "multilabel"]),
+        (report(examples([("a",), ("b",)] * 20), task="multilabel"), ["exactly one label", "'classify'"]),
         (report(examples([f"{n}.5" for n in range(21)] * 17)), ["21 labels are all numbers", "regress"]),
     ],
 )
@@ -152,3 +157,37 @@ def test_labels_that_the_model_lacks_are_refused_with_their_place() -> None:
     with pytest.raises(InputError) as caught:
         check_labels([str(n) for n in range(10_000)], examples(["x"]))
     assert len(caught.value.message) < 300
+
+
+def test_class_weights_are_not_advised_where_there_are_none() -> None:
+    found = report(examples([("a",)] * 400 + [("b", "a")] * 20), task="multilabel")
+    assert not any("weights" in warning for warning in found.warnings)
+
+
+def test_commas_in_the_names_of_classes_are_no_lists() -> None:
+    assert report(examples(["Paris, France", "Rome, Italy", "Oslo, Norway"] * 20)).warnings == ()
+
+
+def test_unknown_labels_are_counted() -> None:
+    records = examples([("a", "y"), ("x",), ("x", "y", "b"), (), ("x",)])
+    found = find_unknown({"a", "b"}.__contains__, records)
+    assert found is not None and found.place == "a.csv, line 2" and dict(found.labels) == {"x": 3, "y": 2}
+    assert str(found) == "labels 'x' (3 records), 'y' (2 records)"
+    assert find_unknown({"a", "b", "x", "y"}.__contains__, records) is None
+    many = find_unknown({"a"}.__contains__, examples([str(n) for n in range(9)]))
+    assert many is not None and "and 4 more" in str(many)
+
+
+@pytest.mark.parametrize(
+    "labels", [[f"{n}" for n in range(11)] + ["a"] * 9, ["a" * 120, "b" * 90] * 10, [f"text {n}" for n in range(300)]]
+)
+def test_a_column_of_texts_is_no_label(labels: list[Label]) -> None:
+    with pytest.raises(InputError, match=f"'body'.* in {len(labels)} records") as caught:
+        check_label_column(examples(labels), "body")
+    assert caught.value.hint and "label_column=" in caught.value.hint
+
+
+def test_many_classes_are_no_texts() -> None:
+    check_label_column(examples([f"class {n % 60}" for n in range(120)]), "label")
+    check_label_column(examples([f"{n}" for n in range(19)]), "label")
+    check_label_column(examples([f"{n}" for n in range(10)] + ["a"] * 10), "label")

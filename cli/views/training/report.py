@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mlxbert.cli.options import to_options
 from mlxbert.cli.views import console
 from mlxbert.cli.views.training import words
 
@@ -41,6 +42,8 @@ def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
         yield split.name, share + ", ".join(split.files) + (" (split off)" if part else "")
     for role, column in report.columns.items():
         yield role, f"column {column}" + (" (guessed)" if role in report.guessed else "")
+    if report.unused:
+        yield "not used", ", ".join(report.unused)
     yield "inputs", f"up to {report.max_length:,} tokens"
 
 
@@ -121,7 +124,7 @@ def _warnings(report: "DataReport") -> Iterator["RenderableType"]:
     if report.warnings:
         yield Text("look at", "bold yellow")
     for sentence in report.warnings:
-        yield Padding(Text(console.visible(sentence)), (0, 0, 0, 2))
+        yield Padding(Text(console.visible(to_options(sentence))), (0, 0, 0, 2))
     if report.warnings:
         yield Text()
 

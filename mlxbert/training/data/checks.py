@@ -1,7 +1,9 @@
 """What is wrong with data, or looks as if it were, before training."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from mlxbert.data.labelled import Labelled
 from mlxbert.errors import InputError
@@ -13,6 +15,8 @@ _IMBALANCE = 20  # times as many examples as the rarest label has
 _TRUNCATED = 0.05  # share of the inputs
 _CLASSES = 10  # whole numbers, up to which they look like names of classes
 _NUMBERS = 20  # labels, from which those that are numbers look like measurements
+_RECORDS, _LONG = 20, 100  # records from which on, and mean characters above which, labels look like texts
+_UNKNOWN = 5  # unknown labels that an error names
 _NAMED = 3  # labels that a sentence names
 
 
@@ -37,26 +41,74 @@ def _place(records: Sequence[Labelled]) -> str:
     return f"{records[0].place} and below" if records else "the training data"
 
 
-def check_labels(labels: Collection[str], records: Iterable[Labelled]) -> None:
-    """Refuses examples with a label that the model does not have.
+def check_label_column(records: Sequence[Labelled], column: str) -> None:
+    """Refuses names of classes that seem to be texts.
 
     Args:
-        labels: Those that it has.
-        records: Validation or test data.
+        records: All data, each record with one class.
+        column: Where the labels were read.
 
     Raises:
-        InputError: It names the first such label and where it stands.
+        InputError: More than half of the labels, which are no fewer than 20, occur once, or they are long.
     """
-    known = {*labels}
+    counts = Counter(name for record in records for name in record.names)
+    once = sum(count == 1 for count in counts.values())
+    length = sum(len(name) * count for name, count in counts.items()) / max(len(records), 1)
+    if len(records) >= _RECORDS and (2 * once > len(records) or length > _LONG):
+        said = f"{len(counts):,} different values in {len(records):,} records"
+        said += f", {length:.0f} characters long on average" if length > _LONG else ""
+        raise InputError(
+            f"label column {column!r} has {said}: is it the text?", hint="choose the column with label_column="
+        )
+
+
+def check_labels(labels: Collection[str], records: Iterable[Labelled]) -> None:
+    """Refuses examples with a label that the training data do not have.
+
+    Args:
+        labels: Those that they have.
+        records: Validation data.
+
+    Raises:
+        InputError: It begins with the place of the first such label, and counts all of them.
+    """
+    unknown = find_unknown({*labels}.__contains__, records)
+    if unknown is not None:
+        shown = ", ".join(map(repr, sorted(labels)[:20])) + (", …" if len(labels) > 20 else "")
+        pairs = ((name, label) for name in unknown.labels for label in sorted(labels) if _alike(label) == _alike(name))
+        name, similar = next(pairs, (None, None))
+        raise InputError(
+            f"{unknown.place}: {unknown}, not in the training data, which have {shown}",
+            hint=None if name is None else f"write {name!r} as there: {similar!r}",
+        )
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Labels that are not known; as a string `label 'x' (3 records), label 'y' (1 record)`.
+
+    Attributes:
+        place: The first record that has one.
+        labels: Records by label, the most frequent first.
+    """
+
+    place: str
+    labels: Mapping[str, int]
+
+    def __str__(self) -> str:
+        shown = [f"{_quoted(name)} ({_count(count, 'record')})" for name, count in [*self.labels.items()][:_UNKNOWN]]
+        noun = "label" if len(self.labels) == 1 else "labels"
+        return f"{noun} {', '.join(shown)}{_more(len(self.labels) - _UNKNOWN)}"
+
+
+def find_unknown(known: Callable[[str], object], records: Iterable[Labelled]) -> Unknown | None:
+    """The labels of records that are not known; `None` if all are."""
+    place, counts = "", Counter[str]()
     for record in records:
-        for name in record.names:
-            if name not in known:
-                shown = ", ".join(map(repr, sorted(known)[:20])) + (", …" if len(known) > 20 else "")
-                similar = next((label for label in sorted(known) if _alike(label) == _alike(name)), None)
-                raise InputError(
-                    f"{record.place}: label {name!r} is not in the training data, which have {shown}",
-                    hint=None if similar is None else f"write it {similar!r}, as there",
-                )
+        names = [name for name in record.names if not known(name)]
+        counts.update(names)
+        place = place or (record.place if names else "")
+    return Unknown(place, dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))) if counts else None
 
 
 def _alike(label: str) -> str:
@@ -73,19 +125,21 @@ def _number(label: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def find_warnings(report: DataReport, task: str, numbers: Collection[float]) -> Iterator[str]:
+def find_warnings(report: DataReport, task: str, records: Sequence[Labelled]) -> Iterator[str]:
     """What a careful person would look at first, in sentences.
 
     Args:
         report: The report; its own warnings do not count.
         task: `classify`, `multilabel` or `regress`.
-        numbers: The numbers to predict in the training data.
+        records: The training data.
     """
     train = report.splits[0]
     if train.labels:
         yield from _about_balance(train, task)
         yield from _about_names(train.labels, task)
-    values = {*numbers}
+    if task == "multilabel" and all(len(record.names) == 1 for record in records):
+        yield "Every training example has exactly one label: if that is always so, train 'classify' instead."
+    values = {record.label for record in records if isinstance(record.label, float)}
     if task == "regress" and len(values) <= _CLASSES and all(value.is_integer() for value in values):
         shown = ", ".join(f"{value:.0f}" for value in sorted(values))
         yield f"The numbers are only {shown}: if they stand for classes, train 'classify' instead."
@@ -119,7 +173,7 @@ def _about_balance(train: SplitReport, task: str) -> Iterator[str]:
     elif most >= _IMBALANCE * least:
         yield (
             f"{_quoted(most_common)} has {most // least} times as many training examples as {_quoted(rarest)}: "
-            "balanced class weights may help."
+            + ("class_weights='balanced' may help." if task == "classify" else "look at the scores of each label.")
         )
 
 
@@ -129,8 +183,21 @@ def _about_names(labels: Mapping[str, int], task: str) -> Iterator[str]:
     if alike:
         shown = "; ".join(f"{_quoted(a)} and {_quoted(b)}" for a, b in alike[:_NAMED])
         yield f"Labels that look the same are different classes: {shown}{_more(len(alike) - _NAMED)}."
+    if task == "classify" and (parts := _parts(labels)):
+        yield (
+            f"Most labels are lists, such as {_quoted(next(iter(parts)))}, made of the same names again and again: if "
+            "each name is a label, train 'multilabel' instead."
+        )
     if task == "classify" and len(labels) > _NUMBERS and all(_number(name) is not None for name in labels):
         yield f"The {len(labels):,} labels are all numbers: if they measure something, train 'regress' instead."
+
+
+def _parts(labels: Mapping[str, int]) -> list[str]:
+    """The labels with commas, where most examples have such and their parts are fewer than they: lists, it seems."""
+    lists = [name for name in labels if "," in name]
+    parts = {part.strip() for name in lists for part in name.split(",")}
+    often = 2 * sum(labels[name] for name in lists) > sum(labels.values())
+    return lists if often and len(parts) < len(lists) else []
 
 
 def _about_texts(split: SplitReport, max_length: int) -> Iterator[str]:

@@ -29,7 +29,14 @@ class Part:
 
 
 def describe(
-    train: Part, valid: Part | None, *, task: str, columns: Columns, split_off: float | None, max_length: int
+    train: Part,
+    valid: Part | None,
+    *,
+    task: str,
+    columns: Columns,
+    split_off: float | None,
+    max_length: int,
+    unused: tuple[str, ...] = (),
 ) -> DataReport:
     """The report on training and validation data.
 
@@ -40,6 +47,7 @@ def describe(
         columns: Where texts and labels were read.
         split_off: The share of the training data that became validation data; `None` where there is a file.
         max_length: Inputs are truncated to so many tokens.
+        unused: Columns that are not read.
     """
     parts = [train] if valid is None else [train, valid]
     splits = tuple(_describe(part, max_length) for part in parts)
@@ -61,9 +69,9 @@ def describe(
         only_in=only_in,
         max_length=max_length,
         warnings=(),
+        unused=unused,
     )
-    numbers = [record.label for record in train.records if isinstance(record.label, float)]
-    return replace(report, warnings=tuple(find_warnings(report, task, numbers)))
+    return replace(report, warnings=tuple(find_warnings(report, task, train.records)))
 
 
 def _describe(part: Part, max_length: int) -> SplitReport:

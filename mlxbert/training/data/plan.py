@@ -16,7 +16,7 @@ from mlxbert.labels import Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.heads import HEADS
 from mlxbert.training.data import describe
-from mlxbert.training.data.checks import check_examples, check_labels
+from mlxbert.training.data.checks import check_examples, check_label_column, check_labels
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives.texts import TextObjective
@@ -116,6 +116,8 @@ def make_plan(
         ArgumentError: The share is invalid.
     """
     placed = list(zip(objective.read(train), (row.place for row in train), strict=True))
+    if isinstance(objective, TextObjective) and objective.kind == "class" and objective.columns is not None:
+        check_label_column([record for record, _ in placed], objective.columns.label or "")
     if valid is None:
         share = usual_share(len(placed)) if validation_share is None else validation_share
         held_in, held_out = split(placed, share, seed, key=_key, names=_names)
@@ -193,6 +195,7 @@ def _report(objective: Objective[Any], parts: Sequence[Part], train: Rows, valid
         *described,
         task=objective.name,
         columns=objective.columns,
+        unused=tuple(column for column in train.columns if column not in objective.columns.to_dict().values()),
         split_off=None if valid is not None else len(parts[1].records) / len(train),
         max_length=objective.tokenizer.max_length,
     )

@@ -45,6 +45,7 @@ class DataReport:
         only_in: Labels that occur in one part only: `{"train": ["x"], "valid": []}`.
         max_length: Inputs are truncated to so many tokens.
         warnings: What a careful person would look at first, in sentences.
+        unused: Columns that are not read.
     """
 
     columns: Mapping[str, str]
@@ -55,6 +56,7 @@ class DataReport:
     only_in: Mapping[str, tuple[str, ...]]
     max_length: int
     warnings: tuple[str, ...]
+    unused: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain dicts and lists."""

@@ -1,10 +1,14 @@
 """What can be trained, one file each."""
 
+import difflib
 import importlib
+import inspect
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError
+from mlxbert.training.options import TrainingOptions
 
 if TYPE_CHECKING:
     from mlxbert.training.objective import Objective
@@ -28,9 +32,15 @@ def make_objective(task: str, **options: Any) -> "Objective[Any]":
     module, name = OBJECTIVES[task]
     kind = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     given = {option: value for option, value in options.items() if value is not None}
-    try:
-        objective: Objective[Any] = kind(**given)
-    except TypeError as problem:
-        option = str(problem).rpartition(" ")[2].strip("'")
-        raise ArgumentError(f"{option} is given, which {task} does not have") from None
+    own = {
+        name for base in kind.__mro__ for name, parameter in inspect.signature(base.__init__).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }  # fmt: skip
+    for option in given:
+        if option not in own:
+            known = sorted({*own, *(field.name for field in fields(TrainingOptions))})
+            similar = difflib.get_close_matches(option, known, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else None
+            raise ArgumentError(f"{option} is given, which {task} does not have", hint=hint)
+    objective: Objective[Any] = kind(**given)
     return objective

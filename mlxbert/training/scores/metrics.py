@@ -7,8 +7,9 @@ JSON has no NaN, and a training run compares evaluations; so nothing is undefine
   nothing about the order;
 - R² of expected numbers that are all the same is 1 if all predictions are right, else 0.
 
-Where an example has one label, averages leave out a label that is neither expected nor predicted. Where it may have
-several, all labels count. Both are what scikit-learn does.
+Averages leave out a label that is neither expected nor predicted: data without it tell nothing about it. scikit-learn
+does so where an example has one label; where it may have several, it counts such a label as 0 unless `labels` leaves it
+out.
 
 Shapes: N examples, C labels.
 """
@@ -39,9 +40,7 @@ class Counts:
     @classmethod
     def of_confusion(cls, confusion: Ints) -> "Counts":
         """Those of a confusion matrix (C, C), without labels that do not occur."""
-        right, predicted, expected = np.diag(confusion), confusion.sum(0), confusion.sum(1)
-        occurs = predicted + expected > 0
-        return cls(right[occurs], predicted[occurs], expected[occurs])
+        return cls(np.diag(confusion), confusion.sum(0), confusion.sum(1)).occurring()
 
     @classmethod
     def of_matrices(cls, expected: Bools, predicted: Bools) -> "Counts":
@@ -62,6 +61,11 @@ class Counts:
     def f1(self) -> Floats:
         """The harmonic mean of precision and recall, (C,)."""
         return ratio(2 * self.right, self.predicted + self.expected)
+
+    def occurring(self) -> "Counts":
+        """Those of labels that are expected or predicted at least once."""
+        occurs = self.predicted + self.expected > 0
+        return Counts(self.right[occurs], self.predicted[occurs], self.expected[occurs])
 
     def sum(self) -> "Counts":
         """All labels as one, (1,): the source of micro averages."""
@@ -100,8 +104,9 @@ def weighted_f1(counts: Counts) -> float:
 
 
 def macro_f1(counts: Counts) -> float:
-    """The mean F1 of labels."""
-    return float(counts.f1.mean())
+    """The mean F1 of the labels that occur; 0 if none does."""
+    f1 = counts.occurring().f1
+    return float(f1.sum() / max(len(f1), 1))
 
 
 # The metrics of one label per example that a confusion matrix determines.

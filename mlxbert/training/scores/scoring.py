@@ -3,7 +3,7 @@
 Shapes: N examples, C labels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, Protocol, TypedDict, Unpack
 
 import numpy as np
@@ -47,6 +47,7 @@ class About(TypedDict):
     model: str
     data: tuple[str, ...]
     truncated: NotRequired[int]
+    unknown: NotRequired[Mapping[str, int]]
 
 
 def classification(

@@ -1,7 +1,7 @@
 """How good a model is on labelled data, and beside simple baselines."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -84,6 +84,8 @@ class Evaluation:
             may have several labels, or numbers are predicted.
         mistakes: Those that the model was surest about, or the largest distances; ten at most, the worst first.
         truncated: Inputs that were truncated.
+        unknown: Labels of the data that the model does not have, with how many examples have them. Only `multilabel`
+            has such; the scores are those of the labels that the model has.
     """
 
     task: str
@@ -98,6 +100,7 @@ class Evaluation:
     confusion: tuple[tuple[int, ...], ...] | None = None
     mistakes: tuple[Mistake, ...] = ()
     truncated: int = 0
+    unknown: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The evaluation as plain dicts and lists."""
