@@ -68,20 +68,29 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
-def say(kind: str, text: str) -> None:
-    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`.
+def say(kind: str, text: str, command: str = "") -> None:
+    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`; at a terminal it is wrapped between words.
+
+    A `command` that follows the text is to be copied: it stays in one piece, on a line of its own if it is long.
 
     Hints of the library name arguments of Python; they are printed as options.
     """
     if sys.stderr is None or (_quiet and kind != "error"):
         return
-    shown = visible(to_options(text) if kind == "hint" else text)
+    shown, command = visible(to_options(text) if kind == "hint" else text), visible(command)
     if sys.stderr.isatty() and (_live or "NO_COLOR" not in os.environ):
+        from rich.cells import cell_len
         from rich.text import Text
 
-        stderr().print(Text.assemble((f"{kind}:", _STYLES.get(kind, "dim")), " ", shown))
+        screen = stderr()
+        line = Text.assemble((f"{kind}:", _STYLES.get(kind, "dim")), " ", shown)
+        if command and line.cell_len + cell_len(command) < screen.width:
+            line, command = Text.assemble(line, " ", command), ""
+        screen.print(line, soft_wrap=False, overflow="ignore", crop=False)  # words that are too long stay whole
+        if command:
+            screen.print(Text(command), soft_wrap=True)
     else:
-        print(f"{kind}: {shown}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
+        print(f"{kind}: {shown}{' ' if command else ''}{command}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
 
 
 def visible(text: str) -> str:

@@ -236,7 +236,8 @@ def test_numbers_are_shown_as_numbers(folders: Path, tmp_path: Path) -> None:
     _, shown = terminal("classify", "the cat", "--model", str(folders / "number"))
     value = call("classify", "the cat", "--model", str(folders / "number")).lines[0]["value"]
     text, number = plain(shown)[:2]
-    assert text == "the cat" and float(number) == pytest.approx(value, rel=1e-3)
+    name, number = number.split()
+    assert text == "the cat" and name == "stars" and float(number) == pytest.approx(value, rel=1e-3)
     two = save_classifier(tmp_path / "two", Labels(("valence", "arousal"), "regression"))
     rows = plain(terminal("classify", "the cat", "--model", str(two))[1])
     assert [row.split()[0] for row in rows[1:3]] == ["valence", "arousal"]
