@@ -78,12 +78,12 @@ def say(kind: str, text: str, command: str = "") -> None:
     if sys.stderr is None or (_quiet and kind != "error"):
         return
     shown, command = visible(to_options(text) if kind == "hint" else text), visible(command)
-    if sys.stderr.isatty() and (_live or "NO_COLOR" not in os.environ):
+    if sys.stderr.isatty():
         from rich.cells import cell_len
         from rich.text import Text
 
-        screen = stderr()
-        line = Text.assemble((f"{kind}:", _STYLES.get(kind, "dim")), " ", shown)
+        screen, style = stderr(), "" if "NO_COLOR" in os.environ else _STYLES.get(kind, "dim")
+        line = Text.assemble((f"{kind}:", style), " ", shown)
         if command and line.cell_len + cell_len(command) < screen.width:
             line, command = Text.assemble(line, " ", command), ""
         screen.print(line, soft_wrap=False, overflow="ignore", crop=False)  # words that are too long stay whole

@@ -244,12 +244,13 @@ def test_a_model_that_is_worse_than_a_simple_method_is_told_so() -> None:
     event = events.finished()
     assert event.summary is not None and event.evaluation is not None
     better = "\n".join(lines(summary.finished(event, 80), 80))
-    worse = replace(event, summary=replace(event.summary, score=0.6, interval=(0.5, 0.7)))
+    low = replace(event.summary, score=0.6, interval=(0.5, 0.7))
+    worse = replace(event, summary=low)
     text = "\n".join(lines(summary.finished(worse, 80), 80))
     assert "worse than" not in better and "worse than frozen vectors: train longer (--epochs)" in text
     assert "Wilson" in text and "a logistic regression" in text
     error = replace(event.evaluation, task="regress", metric="mae")
-    distance = replace(worse, metric="mae", evaluation=error, summary=replace(worse.summary, metric="mae"))
+    distance = replace(worse, metric="mae", evaluation=error, summary=replace(low, metric="mae"))
     text = "\n".join(lines(summary.finished(distance, 80), 80))
     assert "worse than largest class:" in text and "bootstrap" in text and "largest error" in text
 
