@@ -6,6 +6,7 @@ visible, so that no text can steer the terminal.
 
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -83,12 +84,14 @@ def say(kind: str, text: str, command: str = "") -> None:
         from rich.text import Text
 
         screen, style = stderr(), "" if "NO_COLOR" in os.environ else _STYLES.get(kind, "dim")
-        line = Text.assemble((f"{kind}:", style), " ", shown)
-        if command and line.cell_len + cell_len(command) < screen.width:
-            line, command = Text.assemble(line, " ", command), ""
-        screen.print(line, soft_wrap=False, overflow="ignore", crop=False)  # words that are too long stay whole
-        if command:
-            screen.print(Text(command), soft_wrap=True)
+        whole = f"{kind}: {shown}"
+        if command and cell_len(whole) + cell_len(command) < screen.width:
+            whole, command = f"{whole} {command}", ""
+        # Words that are too long for a line, such as paths, stay whole.
+        lines = textwrap.wrap(whole, screen.width, break_long_words=False, break_on_hyphens=False)
+        message = Text("\n".join([*lines, *([command] if command else [])]))
+        message.stylize(style, 0, len(kind) + 1)
+        screen.print(message, soft_wrap=True)
     else:
         print(f"{kind}: {shown}{' ' if command else ''}{command}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
 
