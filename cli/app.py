@@ -88,6 +88,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str] | None) -> int:
     console.set_quiet(False)
+    typed = sys.argv[1:] if arguments is None else arguments
     try:
         status = app(arguments, standalone_mode=False)
         if sys.stdout is not None:
@@ -95,7 +96,9 @@ def _run(arguments: list[str] | None) -> int:
         return status if isinstance(status, int) else 0
     except typer.TyperException as problem:
         if problem.format_message():  # empty if typer has shown the help instead
-            console.say("error", problem.format_message())
+            console.say("error", _taskless(typed) or problem.format_message())
+            if typed[:1] == ["train"]:
+                console.say("hint", "mlxbert finetune trains a model")
         return 2
     except MlxbertError as problem:
         console.say("error", _name_option(problem.message) if isinstance(problem, ArgumentError) else problem.message)
@@ -111,6 +114,14 @@ def _run(arguments: list[str] | None) -> int:
         return 1
     except (KeyboardInterrupt, typer.Abort):
         return 130
+
+
+def _taskless(typed: list[str]) -> str | None:
+    """What is wrong with `finetune --train …`, where options stand in place of the task."""
+    if typed[:1] not in (["finetune"], ["evaluate"]) or not typed[1:2] or not typed[1].startswith("-"):
+        return None
+    tasks = [command.__name__.removeprefix(f"{typed[0]}_") for command in _GROUPS[typed[0]][1]]
+    return f"{typed[0]} needs the name of the task first: mlxbert {typed[0]} {'|'.join(tasks)} …"
 
 
 def _name_option(text: str) -> str:

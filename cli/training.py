@@ -13,8 +13,10 @@ from mlxbert.cli import launched
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.options import OutputOptions
 from mlxbert.errors import ArgumentError
+from mlxbert.training.scores.summary import METRICS
 
 _DATA, _TRAINING, _SAVING, _OUTPUT = "Data", "Training", "Saving", "Output"
+DEFAULT_METRICS = ", ".join(f"{task}: {next(iter(metrics))}" for task, metrics in METRICS.items())
 
 
 class Table(StrEnum):
@@ -62,7 +64,7 @@ class DataOptions:
             metavar="X",
             help="How much of the training data to validate on.",
             rich_help_panel=_DATA,
-            show_default="0.1, more of fewer than 200 examples",
+            show_default="0.1",
         ),
     ] = None
     dry_run: Annotated[
@@ -150,7 +152,7 @@ class TrainingOptions:
             metavar="NAME",
             help="Metric that chooses the best model.",
             rich_help_panel=_TRAINING,
-            show_default="chosen by the task",
+            show_default=DEFAULT_METRICS,
         ),
     ] = None
     seed: Annotated[int, _number("Decides on new weights, the order of the data, and dropout.")] = 0
@@ -176,7 +178,7 @@ class ClassOptions:
     label_smoothing: Annotated[float, _share("Share of the target that is spread over all labels.")] = 0.0
     class_weights: Annotated[
         ClassWeights,
-        typer.Option(help="Whether rare labels count more: balanced weighs all alike.", rich_help_panel=_TRAINING),
+        typer.Option(help="balanced: rare labels count more.", rich_help_panel=_TRAINING),
     ] = ClassWeights.none
 
     def given(self) -> dict[str, Any]:

@@ -41,7 +41,19 @@ INSIDE = {
         *("sentence_transformers", "checkpoint", "validate", "build", "save"),
     ),
     "mlxbert.data": (
-        *("lines", "parquet", "parse", "records", "hub", "label_folder", "rows", "columns", "labelled", "split", "trained"),
+        *(
+            "lines",
+            "parquet",
+            "parse",
+            "records",
+            "hub",
+            "label_folder",
+            "rows",
+            "columns",
+            "labelled",
+            "split",
+            "trained",
+        ),
     ),
     "mlxbert.training": (
         *("scores", "options", "objective", "objectives", "data", "events", "schedule", "sampler", "optimizer"),

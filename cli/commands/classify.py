@@ -40,6 +40,6 @@ def classify(
     given: dict[str, Any] = {"top_k": top_k, "overflow": overflow.value}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
-    draw = functools.partial(view.draw, most=top_k or view.MOST)
+    draw = functools.partial(view.draw, most=top_k or view.MOST, known=loaded.labels)
     made_of = session.Task("classify", loaded, model, given | {"pair": pair})
     session.stream(opened, results, draw, out, task=made_of)

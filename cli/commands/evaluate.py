@@ -6,7 +6,7 @@ import typer
 
 from mlxbert.cli import launched, session
 from mlxbert.cli.options import ModelOptions, OutputOptions
-from mlxbert.cli.training import Columns
+from mlxbert.cli.training import DEFAULT_METRICS, Columns
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 
@@ -15,9 +15,7 @@ Data = Annotated[
 ]
 Metric = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="Metric to put first.", rich_help_panel="Data", show_default="chosen by the task"
-    ),
+    typer.Option(metavar="NAME", help="Metric to put first.", rich_help_panel="Data", show_default=DEFAULT_METRICS),
 ]
 
 

@@ -1,7 +1,9 @@
 """`mlxbert finetune …`: one command per task."""
 
+import json
 import shlex
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from mlxbert.cli import session
@@ -23,7 +25,7 @@ def finetune_classify(
 ) -> None:
     """Train a model to give each text, or pair of texts, one of several labels.
 
-    Interrupted with Ctrl-C or killed, the same command goes on where the state was last saved.
+    If training is interrupted, with Ctrl-C or otherwise, the same command resumes it from the last saved state.
 
     Example: mlxbert finetune classify --train reviews.csv --output my-model
     """
@@ -80,12 +82,24 @@ def _train(
         sinks = open_sinks(out, dry=data.dry_run, opened=opened)
         from mlxbert.training.finetune import finetune
 
-        update = opened.enter_context(progress.download(model.model))
+        doing = "measuring a few steps" if data.dry_run else "loading the model"
+        begun = opened.enter_context(progress.waiting(f"reading data, {doing} …"))
+        update = opened.enter_context(progress.download(model.model, before=begun))
         events = finetune(task, **data.given(), **where, **options, on_progress=update)
         try:
-            send(events, sinks)
+            send(events, sinks, begun)
         except KeyboardInterrupt:
             opened.close()  # the live view ends before the hint
             if not piped and not data.dry_run:
-                console.say("hint", f"the same command resumes: {shlex.join(command_line())}")
+                console.say("hint", f"{_saved(options['output'])}the same command resumes:", shlex.join(command_line()))
             raise
+
+
+def _saved(output: Path) -> str:
+    """Where an interrupted run stands on disk, if it can be found out: `saved at step 12; `."""
+    try:
+        states = output.with_name(f"{output.name}.partial").rglob("state.json")
+        newest = max(states, key=lambda path: path.stat().st_mtime, default=None)
+        return f"saved at step {json.loads(newest.read_bytes())['step']:,}; " if newest else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

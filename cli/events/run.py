@@ -1,7 +1,7 @@
 """Events on their way: where they go is decided by the options, and an interruption reaches the training."""
 
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 
 from mlxbert.cli import launched
@@ -49,13 +49,14 @@ def open_sinks(out: EventOptions, *, dry: bool, opened: ExitStack) -> list[Sink]
     return sinks
 
 
-def send(events: Iterator[Event], sinks: list[Sink]) -> None:
-    """Hands every event to every sink.
+def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) -> None:
+    """Hands every event to every sink, after `begun` was called.
 
     Training saves its state when it is interrupted; it learns of it even if the interruption hits a sink.
     """
     for event in events:
         try:
+            begun()
             for sink in sinks:
                 sink.write(event)
         except KeyboardInterrupt:

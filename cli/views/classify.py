@@ -1,9 +1,10 @@
 """The labels of a text with bars, or its number."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
+from mlxbert.labels import Labels
 from mlxbert.results import Classification, Label, Regression
 
 if TYPE_CHECKING:
@@ -14,8 +15,16 @@ if TYPE_CHECKING:
 MOST = 5  # labels shown, besides chosen ones, where nothing else is asked for
 
 
-def draw(result: Classification | Regression, most: int = MOST) -> Iterator["RenderableType"]:
-    """The text or the pair, and below it what the model says."""
+def draw(
+    result: Classification | Regression, most: int = MOST, known: Labels | None = None
+) -> Iterator["RenderableType"]:
+    """The text or the pair, and below it what the model says.
+
+    Args:
+        result: What is drawn.
+        most: Labels that are shown, besides chosen ones.
+        known: The labels of the model, with its thresholds and the name of its number.
+    """
     from rich.text import Text
 
     if result.pair is None:
@@ -23,21 +32,22 @@ def draw(result: Classification | Regression, most: int = MOST) -> Iterator["Ren
     else:
         yield from console.pair(result.text, result.pair)
     if isinstance(result, Regression):
-        yield _numbers(result)
+        yield _numbers(result, known)
         return
     shown = [label for place, label in enumerate(result.labels) if place < most or label.chosen]
-    yield _bars(shown)
+    thresholds = dict(zip(known.names, known.thresholds, strict=True)) if known and known.thresholds else {}
+    yield _bars(shown, thresholds)
     if len(shown) < len(result.labels):
         yield Text(f"and {len(result.labels) - len(shown)} more, see --top-k", style="dim")
 
 
-def _bars(labels: list[Label]) -> "Table":
-    """A bar for each label; chosen ones stand out: the first, or in a multilabel model those with a check mark."""
+def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> "Table":
+    """A bar for each label, beside its threshold; chosen ones stand out: the first, or those with a check mark."""
     from rich.text import Text
 
     table = console.grid()
     several = labels[0].chosen is not None
-    for no_wrap in (*([True] if several else []), False, True, True):
+    for no_wrap in (*([True] if several else []), False, True, True, *([True] if thresholds else [])):
         table.add_column(no_wrap=no_wrap, overflow="fold")
     for place, label in enumerate(labels):
         chosen = label.chosen if several else place == 0
@@ -45,16 +55,20 @@ def _bars(labels: list[Label]) -> "Table":
             Text(console.visible(label.label), style="bold" if chosen else ""),
             Text(console.bar(label.score), style="green" if chosen else "dim green"),
             Text(f"{label.score:6.1%}"),
+            *([Text(f"from {thresholds[label.label]:.1%}", style="dim")] if thresholds else []),
         ]
         table.add_row(*([Text("✓" if chosen else " ", style="bold green")] if several else []), *cells)
     return table
 
 
-def _numbers(result: Regression) -> "Text | Table":
+def _numbers(result: Regression, known: Labels | None) -> "Text | Table":
+    """Each number after its name; a single one without it where it has only that of its place."""
     from rich.text import Text
 
     if not result.values:
-        return Text(f"{result.value:.4g}", style="bold green")
+        name = known.names[0] if known is not None and known.names[0] != "LABEL_0" else ""
+        before = f"{console.visible(name)}  " if name else ""
+        return Text.assemble(before, (f"{result.value:.4g}", "bold green"))
     table = console.grid("", "")
     for name, value in result.values:
         table.add_row(Text(console.visible(name)), Text(f"{value:.4g}", style="bold green"))

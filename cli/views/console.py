@@ -6,6 +6,7 @@ visible, so that no text can steer the terminal.
 
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -68,20 +69,31 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
-def say(kind: str, text: str) -> None:
-    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`.
+def say(kind: str, text: str, command: str = "") -> None:
+    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`; at a terminal it is wrapped between words.
+
+    A `command` that follows the text is to be copied: it stays in one piece, on a line of its own if it is long.
 
     Hints of the library name arguments of Python; they are printed as options.
     """
     if sys.stderr is None or (_quiet and kind != "error"):
         return
-    shown = visible(to_options(text) if kind == "hint" else text)
-    if sys.stderr.isatty() and (_live or "NO_COLOR" not in os.environ):
+    shown, command = visible(to_options(text) if kind == "hint" else text), visible(command)
+    if sys.stderr.isatty():
+        from rich.cells import cell_len
         from rich.text import Text
 
-        stderr().print(Text.assemble((f"{kind}:", _STYLES.get(kind, "dim")), " ", shown))
+        screen, style = stderr(), "" if "NO_COLOR" in os.environ else _STYLES.get(kind, "dim")
+        whole = f"{kind}: {shown}"
+        if command and cell_len(whole) + cell_len(command) < screen.width:
+            whole, command = f"{whole} {command}", ""
+        # Words that are too long for a line, such as paths, stay whole.
+        lines = textwrap.wrap(whole, screen.width, break_long_words=False, break_on_hyphens=False)
+        message = Text("\n".join([*lines, *([command] if command else [])]))
+        message.stylize(style, 0, len(kind) + 1)
+        screen.print(message, soft_wrap=True)
     else:
-        print(f"{kind}: {shown}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
+        print(f"{kind}: {shown}{' ' if command else ''}{command}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
 
 
 def visible(text: str) -> str:

@@ -13,12 +13,13 @@ Update = Callable[[int, int], None]
 
 
 @contextmanager
-def download(name: str, doing: str = "downloading") -> Iterator[Update]:
+def download(name: str, doing: str = "downloading", before: Callable[[], None] = lambda: None) -> Iterator[Update]:
     """A bar of bytes at a terminal, one line elsewhere; nothing until the first bytes arrive.
 
     Args:
         name: The model.
         doing: What is done with it.
+        before: Called before the bar appears.
 
     Yields:
         A function of (bytes done, bytes in all), to be called as they arrive.
@@ -29,12 +30,35 @@ def download(name: str, doing: str = "downloading") -> Iterator[Update]:
         def show(done: int, total: int) -> None:
             nonlocal update
             if update is None:
+                before()
                 update = drawn.enter_context(_bytes(f"{doing} {name}", total))
             update(done, total)
             if done >= total:
                 drawn.close()  # the bar goes as soon as everything is there
 
         yield show
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[Callable[[], None]]:
+    """A line with a spinner where stdout and stderr are terminals, nothing elsewhere.
+
+    Yields:
+        A function that removes it.
+    """
+    with ExitStack() as drawn:
+        if console.may_draw() and console.at_terminal():
+            from rich.live import Live
+            from rich.spinner import Spinner
+            from rich.text import Text
+
+            screen = console.stderr()
+            shown = Spinner("dots", Text(text, "dim"))
+            drawn.enter_context(console.live(screen))  # notes appear above it
+            drawn.enter_context(
+                Live(shown, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
+            )
+        yield drawn.close
 
 
 @contextmanager

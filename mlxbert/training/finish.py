@@ -64,7 +64,7 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
             objective.name, objective.labels.names, evaluation.metric,
         ),
         weakest=weakest(evaluation),
-        deviation=statistics.stdev(scores) if len(scores) > 1 else None,
+        deviation=statistics.stdev(scores) if len(scores) > 1 and _differ_in_seed_alone(results) else None,
         command=f'mlxbert classify --model {shlex.quote(_shown_path(target))} "…"',
     )  # fmt: skip
     return Assessment(model, metrics, evaluation, summary)
@@ -74,6 +74,13 @@ def _shown_path(folder: Path) -> str:
     """A folder as one types it: from the current folder, if it is inside of it."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
+
+
+def _differ_in_seed_alone(results: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether runs differ in nothing but the seed: the deviation over other options says nothing of chance."""
+    measured = {"seed", "score", "step", "seconds", "history"}
+    others = [{name: value for name, value in result.items() if name not in measured} for result in results]
+    return all(other == others[0] for other in others)
 
 
 def relabelled(model: Model, labels: Labels) -> Model:

@@ -236,10 +236,22 @@ def test_numbers_are_shown_as_numbers(folders: Path, tmp_path: Path) -> None:
     _, shown = terminal("classify", "the cat", "--model", str(folders / "number"))
     value = call("classify", "the cat", "--model", str(folders / "number")).lines[0]["value"]
     text, number = plain(shown)[:2]
-    assert text == "the cat" and float(number) == pytest.approx(value, rel=1e-3)
+    name, number = number.split()
+    assert text == "the cat" and name == "stars" and float(number) == pytest.approx(value, rel=1e-3)
     two = save_classifier(tmp_path / "two", Labels(("valence", "arousal"), "regression"))
     rows = plain(terminal("classify", "the cat", "--model", str(two))[1])
     assert [row.split()[0] for row in rows[1:3]] == ["valence", "arousal"]
+
+
+def test_thresholds_of_labels_stand_beside_their_scores(tmp_path: Path) -> None:
+    known = Labels(("joy", "anger"), "multi_label_classification", (0.01, 0.99))
+    model = save_classifier(tmp_path / "model", known)
+    rows = plain(terminal("classify", "the cat", "--model", str(model))[1])[1:3]
+    told = {row.replace("✓", "").split()[0]: row for row in rows}
+    assert told["joy"].startswith("✓") and told["joy"].endswith("from 1.0%")
+    assert not told["anger"].startswith("✓") and told["anger"].endswith("from 99.0%")
+    without = save_classifier(tmp_path / "without", Labels(("joy", "anger"), "multi_label_classification"))
+    assert "from" not in terminal("classify", "the cat", "--model", str(without))[1]
 
 
 @pytest.mark.parametrize("columns", ["50", "80", "120"])

@@ -200,6 +200,24 @@ def test_an_interruption_ends_with_the_command_that_resumes(
     assert "hint" not in call(*typed, "--train", "-").err
 
 
+def test_an_interruption_tells_where_the_state_was_saved(library: Library, tmp_path: Path) -> None:
+    library.run = lambda: interrupted(5)
+    run = tmp_path / "model.partial" / "run-0"
+    run.mkdir(parents=True)
+    (run / "state.json").write_text('{"step": 12}', encoding="utf-8")
+    typed = ["finetune", "classify", "--train", "train.csv", "--output", str(tmp_path / "model")]
+    assert "saved at step 12; the same command resumes: " in call(*typed).err
+    (run / "state.json").write_text("damaged", encoding="utf-8")
+    assert "hint: the same command resumes: " in call(*typed).err
+
+
+def test_a_forgotten_task_is_asked_for() -> None:
+    call("finetune", "--train", "x.csv").fails(2, "name of the task first", "finetune classify|multilabel|regress")
+    call("evaluate", "--data", "x.csv").fails(2, "name of the task first", "evaluate classify|")
+    call("train", "--train", "x.csv").fails(2, "No such command", "mlxbert finetune")
+    assert call("finetune", "--help").status == 0
+
+
 def test_an_interruption_of_the_drawing_reaches_the_training(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(text: str) -> None:
         raise KeyboardInterrupt
@@ -259,7 +277,8 @@ def test_a_dry_run_at_a_terminal_is_the_report(library: Library) -> None:
     library.run = lambda: iter([events.started()])
     for quiet in ([], ["--quiet"]):
         _, shown = terminal(*TYPED, "--dry-run", *quiet, on=["stdout", "stderr"])
-        assert "4,911" in shown and "fine-tuning" not in shown and "\x1b[?25" not in shown
+        assert "4,911" in shown and "fine-tuning" not in shown and shown.rfind("\x1b[?25") < shown.index("4,911")
+        assert ("measuring a few steps" in shown) == (not quiet)
 
 
 def test_where_only_stderr_is_a_terminal_a_few_lines_are_written_there(library: Library) -> None:

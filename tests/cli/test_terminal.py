@@ -192,3 +192,16 @@ def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(show: Terminal, t
     _, uncoloured = show(*arguments, on=["stderr"], NO_COLOR="1")
     assert "error: no [MASK]" in uncoloured
     assert not colours(uncoloured)
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}])
+def test_messages_are_wrapped_between_words_and_long_paths_stay_whole(variables: dict[str, str]) -> None:
+    path = "/no/folder/" + "long" * 20
+    _, shown = terminal("inspect", path, on=["stdout", "stderr"], COLUMNS="40", **variables)
+    lines = plain(shown)
+    (long,) = [line for line in lines if path in line]
+    assert all(len(line) <= 40 for line in lines if line != long)
+    _, shown = terminal("finetune", "--train", "x.csv", on=["stdout", "stderr"], COLUMNS="40", **variables)
+    lines = plain(shown)
+    assert len(lines) > 2 and max(map(len, lines)) <= 40
+    assert "needs the name of the task first: mlxbert finetune" in " ".join(lines)

@@ -108,7 +108,8 @@ def test_a_picture_of_a_run(width: int, steps: int) -> None:
     assert shown[0].startswith("fine-tuning classify") and f"step {steps} of 462" in text
     if steps:
         assert f"loss {words.figure(events.step(steps).loss)}" in text and "8,412" in text and "1.2 GB" in text
-        assert f"{words.duration(events.step(steps).seconds_left)} left" in text
+        assert (f"{words.duration(events.step(steps).seconds_left)} left" in text) == (steps < 462)
+    assert ("the first steps measure the speed" in text) == (steps == 0)
     assert (braille(shown) > 5) == (steps > 1)
 
 
@@ -164,9 +165,24 @@ def test_a_curve_falls_where_the_loss_falls() -> None:
     curve.add(500, float("nan"))
     *rows, axis, numbers = [text.plain for text in draw(curve, 80, 8, marks={}, epochs=4)]
     first = [next(place for place, char in enumerate(row) if "\u2801" <= char <= "\u28ff") for row in rows]
-    assert first == sorted(first) and first[0] == 7 and first[-1] > 60
+    assert first == sorted(first) and first[0] == 9 and first[-1] > 60
     assert rows[0].split()[0] == "1.99" and rows[-1].split()[0] == "0.00"
-    assert axis.count("─") == 73 and numbers.split() == ["0", "1", "2", "3", "4", "epochs"]
+    assert axis.count("─") == 71 and numbers.split() == ["0", "1", "2", "3", "4", "epochs"]
+
+
+def test_a_single_point_stands_at_its_distance_from_0() -> None:
+    curve = Curve(100)
+    curve.add(50, 0.7)
+    rows = [text.plain for text in draw(curve, 80, 8, marks={}, epochs=4)][:8]
+    assert rows[0].split()[0] == "0.70" and rows[-1].split()[0] == "0.00" and braille(rows) == 1
+
+
+def test_the_numbers_of_the_scale_differ() -> None:
+    curve = Curve(2)
+    for step, loss in ((1, 0.69312), (2, 0.69308)):
+        curve.add(step, loss)
+    rows = [text.plain for text in draw(curve, 80, 8, marks={}, epochs=4)][:8]
+    assert len({rows[place].split()[0] for place in (0, 3, 7)}) == 3
 
 
 def test_a_million_steps_take_no_more_room_than_a_thousand() -> None:
@@ -181,11 +197,12 @@ def test_the_summary(width: int) -> None:
     shown = lines(summary.finished(events.finished(), width), width)
     text = "\n".join(shown)
     assert shown[0].startswith("accuracy 0.964") and "step 308" in shown[0] and "4:01" in shown[0]
-    bars = {name: line for name in ("this model", "frozen vectors", "largest class") for line in shown if name in line}
+    names = ("this model", "frozen vectors", "largest class")
+    bars = {name: line for name in names for line in shown if line.startswith(f"  {name}  ")}
     assert ["0.964" in bars["this model"], "0.902" in bars["frozen vectors"], "0.229" in bars["largest class"]] == [
         True
     ] * 3
-    lengths = [max(map(bars[name].rfind, "█┣")) for name in ("this model", "frozen vectors", "largest class")]
+    lengths = [max(map(bars[name].rfind, "█┣")) for name in names]
     assert lengths == sorted(lengths, reverse=True)
     assert width == 50 or "0.946 to 0.980" in text
     assert "ABBR: recall 0.71" in text
@@ -208,7 +225,49 @@ def test_seeds_and_values_that_were_tried(width: int) -> None:
     text = "\n".join(lines(summary.finished(events.finished(runs, 0.0099), width), width))
     assert "4 runs" in text and text.count("★ kept") == 1
     assert all(f"{value:.3f}" in text for value in (0.95, 0.964)) and "± 0.010" in text
-    assert "mean 0.957 ± 0.010 over 2 seeds, lr 1e-05" in text and "lr 2e-05" in text
+    assert "mean 0.957 ± 0.010 over 2 seeds, lr 1e-5" in text and "lr 2e-5" in text
+    assert "±" not in text.split("4 runs")[0]
+    assert "the best of 4 runs" in text
+
+
+def test_values_that_were_tried_with_one_seed_have_no_deviation() -> None:
+    runs = tuple({"lr": lr, "seed": 0, "score": score} for lr, score in ((3e-4, 0.964), (1e-5, 0.482)))
+    shown = lines(summary.finished(events.finished(runs, 0.34), 80), 80)
+    start = shown.index("2 runs")
+    assert "±" not in "".join(shown) and shown[start + 1].split() == ["lr", "accuracy"]
+    rows = [line.split() for line in shown[start + 2 : start + 4]]
+    assert [row[0] for row in rows] == ["3e-4", "1e-5"]
+    assert rows[0][2].count("█") == 2 * rows[1][2].count("█") + 1  # bars begin at 0
+
+
+def test_a_model_that_is_worse_than_a_simple_method_is_told_so() -> None:
+    event = events.finished()
+    assert event.summary is not None and event.evaluation is not None
+    better = "\n".join(lines(summary.finished(event, 80), 80))
+    low = replace(event.summary, score=0.6, interval=(0.5, 0.7))
+    worse = replace(event, summary=low)
+    text = "\n".join(lines(summary.finished(worse, 80), 80))
+    assert "worse than" not in better and "worse than frozen vectors: train longer (--epochs)" in text
+    assert "Wilson" in text and "a logistic regression" in text
+    error = replace(event.evaluation, task="regress", metric="mae")
+    distance = replace(worse, metric="mae", evaluation=error, summary=replace(low, metric="mae"))
+    text = "\n".join(lines(summary.finished(distance, 80), 80))
+    assert "worse than largest class:" in text and "bootstrap" in text and "largest error" in text
+
+
+def test_mistakes_of_several_labels_name_the_labels_in_which_they_differ() -> None:
+    whole = events.evaluation()
+    one = replace(whole.mistakes[0], expected="joy, surprise", predicted="joy", text="a b", place="a.csv, line 7")
+    found = replace(whole, task="multilabel", metric="macro_f1", confusion=None, mistakes=(one,) * 9)
+    text = "\n".join(lines(evaluation.evaluation(found, 80), 80))
+    assert text.count("a.csv, line 7  misses surprise: 99% sure") == 5 and "(bootstrap)" in text
+
+
+def test_mistakes_of_a_model_that_guesses_are_left_out() -> None:
+    found = events.evaluation()
+    found = replace(found, mistakes=tuple(replace(mistake, score=0.2) for mistake in found.mistakes))
+    text = "\n".join(lines(evaluation.evaluation(found, 80), 80))
+    assert "20% sure at most" in text and "line 17" not in text
 
 
 @WIDTHS

@@ -14,7 +14,7 @@ _BINS = 1200  # more than any terminal has dots; a run of a million steps takes 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of U+2800, by column and row
 _STYLES = {True: "bright_cyan", False: "dim"}
 _SMOOTHING = 40  # the mean goes over about a fortieth of the run
-_MARGIN = 7  # columns of the scale
+_MARGIN = 9  # columns of the scale
 
 Dots = dict[tuple[int, int], int]
 
@@ -80,9 +80,11 @@ def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epo
     low, high = _scale(seen)
     faint = _dots(raw, 2 * columns, 4 * height, (low, high))
     strong = _dots(smooth, 2 * columns, 4 * height, (low, high))
+    rows = (0, (height - 1) // 2, height - 1)
+    ticks = _ticks([high - (high - low) * row / max(height - 1, 1) for row in rows]) if seen else []
+    labels = dict(zip(rows, ticks, strict=False))
     for row in range(height):
-        label = {0: high, height - 1: low, (height - 1) // 2: high - (high - low) * (row / max(height - 1, 1))}.get(row)
-        line = Text(f"{'' if label is None or not seen else words.figure(label):>{_MARGIN - 2}} ", "dim", no_wrap=True)
+        line = Text(f"{labels.get(row, ''):>{_MARGIN - 2}} ", "dim", no_wrap=True)
         line.append("│", "dim")
         cells = [(strong.get((column, row), 0), faint.get((column, row), 0)) for column in range(columns)]
         for bright, group in itertools.groupby(cells, lambda cell: cell[0] > 0):
@@ -99,7 +101,18 @@ def _scale(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     if low >= 0 and low < high / 2:
         low = 0.0
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    if high == low:  # a single point is no curve: it stands at its distance from 0
+        low, high = min(low, 0.0), max(high, 0.0)
+    return (low, high) if high > low else (0.0, 1.0)
+
+
+def _ticks(values: Sequence[float]) -> list[str]:
+    """The numbers of a scale, with as many digits as it takes to tell them apart."""
+    for digits in range(2, _MARGIN - 3):
+        told = [f"{value:.{digits}f}" for value in values]
+        if len({*told}) == len({*values}) and max(map(len, told)) <= _MARGIN - 2:
+            return told
+    return [words.figure(value) for value in values]
 
 
 def _dots(values: Sequence[float | None], width: int, height: int, scale: tuple[float, float]) -> Dots:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _LABEL, _SHORTEST = 24, 8  # columns of a label's name
 _TEXT = 240  # characters of a text
+_MOST = 5  # mistakes
+_GUESSED = 1.5  # times as sure as if all labels were alike: hardly more than a guess
 
 
 def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
@@ -21,10 +23,9 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     from rich.text import Text
 
     yield from details(found, width)
-    low, high = found.interval
     yield Text.assemble(
         (f"{console.visible(found.metric)} {words.score(found.score)}", "bold green"),
-        f"  (95 %: {words.score(low)} to {words.score(high)})",
+        f"  95 % interval {words.interval(found.interval, found.metric)}",
     )
     rows: list[tuple[str, object]] = [
         ("model", found.model),
@@ -77,27 +78,44 @@ def _graded(f1: float) -> str:
 
 
 def _mistakes(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
-    """What was expected and predicted, where it stands, and the text."""
+    """Where each stands and how sure the model was, what was expected and predicted, and the text."""
     from rich.padding import Padding
     from rich.text import Text
 
     yield Text("worst mistakes", "bold")
-    for mistake in found.mistakes:
+    surest = max(mistake.score for mistake in found.mistakes)
+    if found.task == "classify" and surest < _GUESSED / max(len(found.labels), 1):
+        yield Padding(
+            Text(f"left out: the model was {surest:.0%} sure at most where it was wrong", "dim"), (0, 0, 0, 2)
+        )
+        return
+    for mistake in found.mistakes[:_MOST]:
         line = Text.assemble(
             ("expected ", "dim"),
-            (words.line(mistake.expected, 60), "green"),
+            (words.line(mistake.expected, 60) or "none", "green"),
             ("  predicted ", "dim"),
-            (words.line(mistake.predicted, 60), "red"),
-            (f"  {_sureness(found.task, mistake)}  {console.visible(mistake.place)}", "dim"),
+            (words.line(mistake.predicted, 60) or "none", "red"),
         )
-        yield Padding(line, (0, 0, 0, 2))
+        place = f"{console.visible(mistake.place)}  {_sureness(found.task, mistake)}"
+        yield Padding(Text(place, "dim"), (0, 0, 0, 2))
+        yield Padding(line, (0, 0, 0, 4))
         yield _indented(mistake.text, width)
         if mistake.pair is not None:
             yield _indented(mistake.pair, width)
 
 
 def _sureness(task: str, mistake: "Mistake") -> str:
-    return f"{words.score(mistake.score)} apart" if task == "regress" else f"{mistake.score:.0%} sure"
+    """How wrong the model was; of several labels, about which ones."""
+    if task == "regress":
+        return f"{words.score(mistake.score)} apart"
+    if task == "classify":
+        return f"{mistake.score:.0%} sure"
+    expected, predicted = ({*given.split(", ")} - {""} for given in (mistake.expected, mistake.predicted))
+    missed, added = sorted(expected - predicted), sorted(predicted - expected)
+    parts = [("misses", missed), ("adds", added)]
+    told = [f"{name} {words.line(', '.join(labels), 60)}" for name, labels in parts if labels]
+    worst = " of the worst" if len(missed) + len(added) > 1 else ""
+    return f"{', '.join(told)}: {mistake.score:.0%} sure{worst}"
 
 
 def _indented(text: str, width: int) -> "RenderableType":

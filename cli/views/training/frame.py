@@ -37,7 +37,8 @@ def frame(state: "State", width: int, height: int) -> "RenderableType":
             evaluations = evaluations[-1:]
         room -= len(evaluations)
     lines = min(max(room, _FLATTEST), _TALLEST)
-    marks = {event.step: "◆" for event in state.evaluations} | ({state.best.step: "★"} if state.best else {})
+    marks = {started.first_step: "▷"} if started.first_step else {}
+    marks |= {event.step: "◆" for event in state.evaluations} | ({state.best.step: "★"} if state.best else {})
     columns = width - _BESIDE - 4 if beside else width
     drawn = [_title("loss"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=started.epochs)]
     if not beside:
@@ -131,7 +132,8 @@ def _foot(state: "State", started: "Started", width: int) -> Iterator["Text"]:
     from rich.text import Text
 
     step, share = state.step, state.place / max(started.steps, 1)
-    left = f"{words.duration(step.seconds_left)} left" if step else "starting"
+    over = state.place >= started.steps
+    left = "" if over else f"{words.duration(step.seconds_left)} left" if step else "starting"
     where = f"step {state.place:,} of {started.steps:,}"
     epoch = f"epoch {step.epoch:.2f} of {started.epochs}" if step else ""
     facts = [where, epoch, left] if width >= _NARROW else [where, left]
@@ -144,6 +146,7 @@ def _foot(state: "State", started: "Started", width: int) -> Iterator["Text"]:
         line.append(done, "green").append("╌" * (bars - len(done)), "dim")
     yield _cut(line.append(f" {share:4.0%}  ", "bold").append(told), width)
     if step is None:
+        yield _cut(Text("" if over else "the first steps measure the speed", "dim"), width)
         return
     numbers = [
         ("loss", words.figure(step.loss)),

@@ -1,12 +1,13 @@
 """What training came to: the score beside simple methods, the runs, and how to use the model."""
 
 import math
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.training import words
+from mlxbert.cli.views.training.runs import runs
+from mlxbert.training.scores.summary import METRICS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _LABEL = 24
 _LONGEST_BAR = 48
+FROZEN = "frozen vectors"  # as `mlxbert.training.scores.baselines` calls it
 
 
 def finished(event: "Finished", width: int) -> Iterator["RenderableType"]:
@@ -25,29 +27,32 @@ def finished(event: "Finished", width: int) -> Iterator["RenderableType"]:
 
     yield Text.assemble(
         (f"{console.visible(event.metric)} {words.score(event.score)}", "bold green"),
-        *([f" ± {words.score(deviation)}"] if (deviation := _deviation(event)) is not None else []),
         f"  after step {event.step:,}, {words.duration(event.seconds)} in all",
     )
     if event.summary is not None:
-        yield from _compared(event.summary, width)
+        yield from _compared(event.summary, _task(event), width)
     if len(event.runs) > 1:
-        yield from _runs(event, width)
+        yield from runs(event, width)
     if event.summary is not None:
-        yield from _advice(event.summary, event.output)
+        yield from _advice(event.summary, event.output, _task(event))
     if event.check is not None:
         told = f"transformers gives the same logits, to {event.check:.1e}"
         yield Text.assemble(("check    ", "bold"), told)
 
 
-def _deviation(event: "Finished") -> float | None:
-    return event.summary.deviation if event.summary is not None else None
+def _task(event: "Finished") -> str | None:
+    return event.evaluation.task if event.evaluation is not None else None
 
 
-def _compared(summary: "Summary", width: int) -> Iterator["RenderableType"]:
-    """A bar for the model, with its interval, and for each baseline."""
-    values = [summary.score, *summary.interval, *summary.baselines.values()]
-    low, high = min(0.0, *values), max(values)
-    high = 1.0 if 0 <= high <= 1 else high
+def _more_is_better(task: str | None, metric: str) -> bool:
+    return METRICS.get(task or "", {}).get(metric, True)
+
+
+def _compared(summary: "Summary", task: str | None, width: int) -> Iterator["RenderableType"]:
+    """A bar for the model, with its interval, and for each baseline, the best first; all bars begin at 0."""
+    sign = -1 if _more_is_better(task, summary.metric) else 1
+    found = [value for value in (summary.score, *summary.interval, *summary.baselines.values()) if math.isfinite(value)]
+    scale = (0.0, max(1.0, *found))
     names = ["this model", *summary.baselines]
     room = min(max(map(len, names)), _LABEL, max(width // 3, 8))
     bars = max(min(width - room - 29, _LONGEST_BAR), 8)
@@ -63,10 +68,25 @@ def _compared(summary: "Summary", width: int) -> Iterator["RenderableType"]:
         return line
 
     interval = f"{words.score(summary.interval[0])} to {words.score(summary.interval[1])}"
-    yield row("this model", summary.score, error_bar(summary, (low, high), bars), "bold green", interval)
-    for name, score in sorted(summary.baselines.items(), key=lambda entry: -entry[1]):
-        yield row(name, score, _plain_bar(score, (low, high), bars), "")
-    yield _note("┣━┫ 95 % interval, by a bootstrap over the validation examples")
+    yield row("this model", summary.score, error_bar(summary, scale, bars), "bold green", interval)
+    for name, score in sorted(summary.baselines.items(), key=lambda entry: sign * entry[1]):
+        yield row(name, score, _plain_bar(score, scale, bars), "")
+    yield _note(f"┣━┫ 95 % interval ({words.method(summary.metric)}) over the validation examples")
+    if FROZEN in summary.baselines:
+        kind = "ridge" if task == "regress" else "logistic"
+        yield _note(f"{FROZEN}: a {kind} regression on the untrained model's vectors")
+    yield from _worse(summary, sign)
+
+
+def _worse(summary: "Summary", sign: int) -> Iterator["RenderableType"]:
+    """That training was of no use, where a simple method is better, and what helps."""
+    from rich.text import Text
+
+    better = [name for name, score in summary.baselines.items() if sign * (score - summary.score) < 0]
+    if better:
+        names = console.visible(" and ".join(better))
+        help = "train longer (--epochs) or with a higher --lr"
+        yield Text.assemble(("worse than ", "bold yellow"), (names, "bold yellow"), f": {help}")
 
 
 def _note(text: str) -> "RenderableType":
@@ -101,57 +121,12 @@ def _plain_bar(score: float, scale: tuple[float, float], width: int) -> "Text":
     return Text(console.bar(min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0, width), "dim")
 
 
-def _runs(event: "Finished", width: int) -> Iterator["RenderableType"]:
-    """Every run with what it differs in; the best is marked, the mean is that over all of them."""
-    from rich.table import Table
-    from rich.text import Text
-
-    yield from (Text(), Text(words.count(len(event.runs), "run"), "bold"))
-    names = list(dict.fromkeys(name for run in event.runs for name in run if name != "score"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in names:
-        table.add_column(f"  {console.visible(name.replace('_', ' '))}", justify="right", no_wrap=True)
-    table.add_column(console.visible(event.metric), justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, overflow="crop")
-    scores = [float(run["score"]) for run in event.runs]
-    best = _best(scores, event.score)
-    low, high = min(scores), max(scores)
-    bars = min(20, max(width - 16 * (len(names) + 1), 6))
-    for place, (run, score) in enumerate(zip(event.runs, scores, strict=True)):
-        style = "bold green" if place == best else ""
-        told = [Text(console.visible(str(run.get(name, "-"))), style) for name in names]
-        share = 1.0 if high == low else 0.1 + 0.9 * (score - low) / (high - low)
-        bar = Text.assemble((console.bar(share, bars), style or "cyan"), ("  ★ kept" if place == best else "", style))
-        table.add_row(*told, Text(words.score(score), style), bar)
-    yield table
-    yield from _means(event.runs, names)
-
-
-def _best(scores: Sequence[float], kept: float) -> int:
-    """The run whose score is that of the model which was kept."""
-    return min(range(len(scores)), key=lambda place: abs(scores[place] - kept))
-
-
-def _means(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator["RenderableType"]:
-    """Mean and standard deviation over the seeds, for each combination of the other options."""
-    from rich.text import Text
-
-    groups: dict[str, list[float]] = {}
-    for run in runs:
-        other = words.varied({name: run[name] for name in names if name in run and name != "seed"})
-        groups.setdefault(other, []).append(float(run["score"]))
-    for other, scores in groups.items():
-        if len(scores) > 1:
-            mean, deviation = statistics.fmean(scores), statistics.stdev(scores)
-            told = f"  mean {words.score(mean)} ± {words.score(deviation)} over {words.count(len(scores), 'seed')}"
-            yield Text(f"{told}{f', {console.visible(other)}' if other else ''}", "bold")
-
-
-def _advice(summary: "Summary", output: str) -> Iterator["RenderableType"]:
+def _advice(summary: "Summary", output: str, task: str | None) -> Iterator["RenderableType"]:
     from rich.text import Text
 
     yield Text("")
     if summary.weakest is not None:
-        yield Text.assemble(("weakest  ", "bold yellow"), console.visible(summary.weakest))
+        name = "largest error" if task == "regress" else "weakest"
+        yield Text.assemble((f"{name}  ", "bold yellow"), console.visible(summary.weakest))
     yield Text.assemble(("model    ", "bold"), console.visible(output))
     yield Text.assemble(("use it   ", "bold"), (console.visible(summary.command), "cyan"))

@@ -46,9 +46,27 @@ def score(number: float) -> str:
     return f"{number:.3f}" if abs(number) < 100 else figure(number)
 
 
+def interval(bounds: tuple[float, float], metric: str) -> str:
+    """The 95 % interval of a metric, and how it is found: `0.921 to 0.978 (Wilson's)`."""
+    return f"{score(bounds[0])} to {score(bounds[1])} ({method(metric)})"
+
+
+def method(metric: str) -> str:
+    """How the interval of a metric is found."""
+    return "Wilson's" if metric in ("accuracy", "subset_accuracy") else "bootstrap"
+
+
+def value(given: object) -> str:
+    """A value of an option, as one types it: `3e-5`, `0.01`, `16`."""
+    if isinstance(given, float) and 0 < abs(given) < 1e-3:
+        digits, _, power = f"{given:e}".partition("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
+    return f"{given:g}" if isinstance(given, float) else str(given)
+
+
 def varied(values: Mapping[str, Any]) -> str:
-    """The options in which a run differs: `seed 1, lr 2e-05`."""
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+    """The options in which a run differs: `seed 1, lr 2e-5`."""
+    return ", ".join(f"{name.replace('_', ' ')} {value(given)}" for name, given in values.items())
 
 
 def line(text: str, limit: int = 1000) -> str:

@@ -1,0 +1,69 @@
+"""The runs that were compared: seeds, and values that were tried."""
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.cli.views import console
+from mlxbert.cli.views.training import words
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mlxbert.training.events import Finished
+
+
+def runs(event: "Finished", width: int) -> Iterator["RenderableType"]:
+    """Every run with what it differs in, the best marked; the mean over seeds; what the best score is worth."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    yield from (Text(), Text(words.count(len(event.runs), "run"), "bold"))
+    names = _differing(event.runs)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in names:
+        table.add_column(f"  {console.visible(name.replace('_', ' '))}", justify="right", no_wrap=True)
+    table.add_column(console.visible(event.metric), justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, overflow="crop")
+    scores = [float(run["score"]) for run in event.runs]
+    best = _best(scores, event.score)
+    top = max(1.0, *filter(math.isfinite, scores))
+    bars = min(20, max(width - 16 * (len(names) + 1), 6))
+    for place, (run, score) in enumerate(zip(event.runs, scores, strict=True)):
+        style = "bold green" if place == best else ""
+        told = [Text(console.visible(words.value(run.get(name, "-"))), style) for name in names]
+        share = min(max(score / top, 0.0), 1.0) if math.isfinite(score) else 0.0
+        bar = Text.assemble((console.bar(share, bars), style or "cyan"), ("  ★ kept" if place == best else "", style))
+        table.add_row(*told, Text(words.score(score), style), bar)
+    yield table
+    yield from _means(event.runs, names)
+    warning = f"the best of {len(scores)} runs on the same validation data: expect a little less on new texts"
+    yield Padding(Text(warning, "dim"), (0, 0, 0, 2))
+
+
+def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The options to tell runs apart by; the seed only if it differs."""
+    names = dict.fromkeys(name for run in runs for name in run if name != "score")
+    return [name for name in names if name != "seed" or len({run.get(name) for run in runs}) > 1]
+
+
+def _best(scores: Sequence[float], kept: float) -> int:
+    """The run whose score is that of the model which was kept."""
+    return min(range(len(scores)), key=lambda place: abs(scores[place] - kept))
+
+
+def _means(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator["RenderableType"]:
+    """Mean and standard deviation of runs that differ in the seed alone, for each combination of the other options."""
+    from rich.text import Text
+
+    groups: dict[str, list[float]] = {}
+    for run in runs:
+        other = words.varied({name: run[name] for name in names if name in run and name != "seed"})
+        groups.setdefault(other, []).append(float(run["score"]))
+    for other, scores in groups.items():
+        if len(scores) > 1:
+            mean, deviation = statistics.fmean(scores), statistics.stdev(scores)
+            told = f"  mean {words.score(mean)} ± {words.score(deviation)} over {words.count(len(scores), 'seed')}"
+            yield Text(f"{told}{f', {console.visible(other)}' if other else ''}", "bold")
