@@ -53,7 +53,7 @@ def by_name(result: Any) -> dict[str, float]:
         (ONE, sigmoid),
         (replace(ONE, problem_type="single_label_classification"), sigmoid),
     ],
-    ids=str,
+    ids=["single", "unnamed", "several", "one unnamed", "one"],
 )
 @pytest.mark.parametrize("item", [TEXT, PAIR], ids=["text", "pair"])
 def test_the_configuration_says_how_scores_are_made(labels: Labels, function: Any, item: Any, tmp_path: Path) -> None:
