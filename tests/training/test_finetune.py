@@ -90,7 +90,9 @@ def test_the_same_call_gives_the_same_bits(base: Path, train: Path, tmp_path: Pa
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("kind", [Step, Evaluated, Saved])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(Step, marks=pytest.mark.slow), Evaluated, pytest.param(Saved, marks=pytest.mark.slow)]
+)
 def test_an_interrupted_call_resumes_to_the_same_bits(base: Path, train: Path, tmp_path: Path, kind: type[Any]) -> None:
     options: dict[str, Any] = {"train": train, "model": base, "save_every": 3, "epochs": 2, "seeds": 2}
     run("classify", output=tmp_path / "whole", **options)

@@ -17,6 +17,7 @@ from mlxbert.training.rows import TABLE
 from tests.training.runs import Parity, digest, make_run, steps
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     run = make_run(epochs=20, data=200, lr=3e-3)
     events = list(run.events())
@@ -36,7 +37,7 @@ def test_events_of_a_run(tmp_path: Path) -> None:
     assert [event.epoch for event in events if isinstance(event, Evaluated)] == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("stop", [1, 3, 6, 7, 8, 13, 14])
+@pytest.mark.parametrize("stop", [3, 7, 8, 14])
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     whole = make_run(epochs=2)
     expected = [(step.loss, step.lr, step.gradient_norm) for step in steps(whole.events())]
