@@ -19,7 +19,7 @@ from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, scor
 def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> dict[str, object]:
     """Trains once and scores the test set."""
     from mlxbert.data.rows import read_rows
-    from mlxbert.device import mx, training_streams
+    from mlxbert.device import mx, training_workers
     from mlxbert.model import load
     from mlxbert.training.gradients import install
     from mlxbert.training.loop import Run, Training
@@ -44,7 +44,7 @@ def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> di
     training = Run(
         Training(
             network=model.network, objective=objective, examples=examples, places=[""] * len(examples),
-            options=options, dtype=mx.float32, evaluate=None, streams=max(len(training_streams()), 1),
+            options=options, dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
         ),
         None,
     )  # fmt: skip

@@ -45,7 +45,7 @@ def token_ids(batch: int, length: int) -> list[list[list[int]]]:
 def ours(size: str, batch: int, length: int, checkpointing: bool) -> Callable[[int], None]:
     """One update of mlxbert's loop."""
     import mlxbert
-    from mlxbert.device import mx, training_streams
+    from mlxbert.device import mx, training_workers
     from mlxbert.text.encoding import Encoding
     from mlxbert.training.loop import Run, Training
     from mlxbert.training.objectives.classify import Classify
@@ -67,7 +67,7 @@ def ours(size: str, batch: int, length: int, checkpointing: bool) -> Callable[[i
     options = TrainingOptions(batch_size=batch, epochs=1, checkpointing=checkpointing)
     training = Training(
         network=model.network, objective=objective, examples=examples, places=[""] * len(examples), options=options,
-        dtype=mx.float32, evaluate=None, streams=max(len(training_streams()), 1),
+        dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
     )  # fmt: skip
     events = Run(training, None).events()
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,7 +153,7 @@ __all__ = [
     "mx",
     "nn",
     "on_gpu",
-    "training_streams",
+    "training_workers",
     "use",
 ]
 
@@ -217,15 +218,30 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
     return _stream_per_core()[:count]
 
 
-def training_streams() -> list[mx.Stream]:
-    """The streams that the parts of a training batch run on in parallel; empty where one stream does it all.
+def training_workers() -> list[ThreadPoolExecutor]:
+    """The threads that compute the parts of a training batch in parallel; empty where the calling thread does it all.
+
+    Each has a stream of its own. A stream accepts few operations beyond the one that it runs, so a single thread that
+    hands work to several streams keeps only one of them busy.
 
     Call it before every update: an evaluation in between changes the threads of BLAS. See `cpu_streams`; here the
-    number of streams is always the same, as sums of gradients depend on it in their last digits.
+    number of workers is always the same, as sums of gradients depend on it in their last digits.
     """
     if on_gpu() or sys.platform != "linux":
         return []
-    return cpu_streams(_cores())
+    return [_worker(number) for number, _ in enumerate(cpu_streams(_cores()))]
+
+
+@functools.cache
+def _worker(number: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, f"mlxbert-training-{number}", initializer=_own_stream)
+
+
+def _own_stream() -> None:
+    """Gives the calling thread one stream, on which it computes everything."""
+    _streams.found = [mx.new_stream(mx.cpu)]
+    mx.set_default_device(mx.cpu)
+    mx.set_default_stream(_streams.found[0])
 
 
 def _cores() -> int:

@@ -165,7 +165,7 @@ class Encoder(nn.Module):
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")
         # In training a batch is not split here, and BLAS gets back the threads that an earlier pass took from it; a
-        # loop that divides batches itself has `training_streams`.
+        # loop that divides batches itself has `training_workers`.
         streams = cpu_streams(1 if self.training else input_ids.shape[0])
         if len(streams) < 2:
             return self._run(input_ids, attention_mask, token_type_ids, output_hidden_states, output_attentions)

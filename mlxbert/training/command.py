@@ -9,7 +9,7 @@ from typing import Any
 
 from mlxbert import __version__
 from mlxbert import device as devices
-from mlxbert.device import BLAS, dtype_name, mx, training_streams
+from mlxbert.device import BLAS, dtype_name, mx, training_workers
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.training.data.plan import Plan, Source
 from mlxbert.training.distributed import Group
@@ -81,7 +81,7 @@ def manifest(command: Command, plan: Plan) -> dict[str, Any]:
         "dtype": dtype_name(command.dtype),
         "device": "gpu" if devices.on_gpu() else "cpu",
         "blas": BLAS.name,
-        "streams": len(training_streams()),
+        "streams": len(training_workers()),
         "processes": command.group.size,
     }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlxbert import device as devices
 from mlxbert.data.rows import read_rows
-from mlxbert.device import dtype_name, training_streams
+from mlxbert.device import dtype_name, training_workers
 from mlxbert.errors import ArgumentError
 from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
@@ -177,7 +177,7 @@ def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | 
     training = Training(
         network=model.network, objective=plan.objective, examples=plan.train.examples, places=plan.train.places,
         options=options, dtype=command.dtype, evaluate=evaluate, group=group, run=number,
-        streams=group.broadcast(max(len(training_streams()), 1)),
+        streams=group.broadcast(max(len(training_workers()), 1)),
     )  # fmt: skip
     return Run(training, None if workspace is None else workspace.store(number))
 

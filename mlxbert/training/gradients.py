@@ -5,19 +5,18 @@ accumulation, cores and machines are the same thing.
 """
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.device import mx, nn, training_streams
+from mlxbert.device import mx, nn, training_workers
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
 from mlxbert.training.objective import Objective, TrainBatch
 from mlxbert.training.optimizer import Arrays
 
-Part = Callable[[], TrainBatch | None]
-
+Part = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
 
 @dataclass(frozen=True)
 class Gradients:
@@ -53,10 +52,12 @@ class Differentiator:
         self._network, self._objective, self._dtype = network, objective, dtype
         self._frozen: Arrays = {}
         self._function = mx.value_and_grad(self._loss)
+        self._tracing = threading.Lock()  # the network holds the parameters of one part meanwhile
 
     def freeze(self, parameters: Arrays) -> None:
         """Sets the parameters that are not trained."""
         self._frozen = {name: array.astype(self._dtype) for name, array in parameters.items()}
+        mx.eval(self._frozen)
 
     def _loss(
         self, parameters: Arrays, batch: TrainBatch, key: mx.array, scale: float
@@ -67,29 +68,38 @@ class Differentiator:
             loss, weight = self._objective.loss(self._network, batch)
         return loss * scale, (loss, mx.array(weight, dtype=mx.float32))
 
-    def __call__(
-        self, parameters: Arrays, parts: Sequence[tuple[TrainBatch, mx.array]], scale: float = 1.0
-    ) -> Gradients:
+    def __call__(self, parameters: Arrays, parts: Sequence[Part], scale: float = 1.0) -> Gradients:
         """The sums over some parts, evaluated.
 
         Args:
             parameters: The trained parameters, float32, by name.
-            parts: Batches, and the keys of their dropout; may be empty.
+            parts: Make batches, and the keys of their dropout; may be empty.
             scale: Factor of the loss, which keeps small gradients in the range of float16.
         """
+        mx.eval(parameters)  # a thread must not evaluate what another one has left lazy
+        workers = training_workers()
+        if workers:
+            waiting = [
+                workers[number % len(workers)].submit(self._evaluated, parameters, part, scale)
+                for number, part in enumerate(parts)
+            ]
+            found = [one.result() for one in waiting]
+        else:
+            found = [self._evaluated(parameters, part, scale) for part in parts]
+        sums: Arrays = {} if found else {name: mx.zeros_like(array) for name, array in parameters.items()}
         loss, weight = mx.array(0.0), mx.array(0.0)
-        sums: Arrays = {}
-        streams = training_streams()
-        for number, (batch, key) in enumerate(parts):
-            # Handed over at once: MLX evaluates a whole graph depth first, and one stream would wait for the other.
-            with mx.stream(streams[number % len(streams)]) if streams else nullcontext():
-                (_, (part_loss, part_weight)), gradients = self._function(parameters, batch, key, scale)
-                mx.async_eval(part_loss, gradients)
-            loss, weight = loss + part_loss, weight + part_weight
-            sums = {name: sums[name] + array for name, array in gradients.items()} if sums else gradients
-        sums = sums or {name: mx.zeros_like(array) for name, array in parameters.items()}
+        for one in found:
+            loss, weight = loss + one.loss, weight + one.weight
+            sums = {name: sums[name] + array for name, array in one.arrays.items()} if sums else one.arrays
         mx.eval(loss, weight, sums)
         return Gradients(loss, weight, sums)
+
+    def _evaluated(self, parameters: Arrays, part: Part, scale: float) -> Gradients:
+        """Those of one part."""
+        with self._tracing:
+            (_, (loss, weight)), gradients = self._function(parameters, *part(), scale)
+        mx.eval(loss, weight, gradients)
+        return Gradients(loss, weight, gradients)
 
 
 def install(network: nn.Module, parameters: Arrays) -> None:

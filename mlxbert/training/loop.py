@@ -4,6 +4,7 @@ The order of the data and the dropout are functions of seed and update, so the s
 resumes from it computes, on a CPU, the same bits as one that was never interrupted.
 """
 
+import functools
 import math
 import random
 import time
@@ -289,17 +290,20 @@ class Run:
             for part, members in enumerate(sampler.split(batch, count)):
                 if members and part % group.size == group.rank:
                     place = (training.options.seed, progress.step, number, part)
-                    parts.append((self._collate(members, place), dropout_key(*place)))
+                    parts.append(functools.partial(self._part, members, place))
         found = self._differentiate(self.state.parameters, parts, progress.scale)
         if group.size == 1:
             return found
         summed = group.sum({"loss": found.loss, "weight": found.weight, **found.arrays})
         return Gradients(summed.pop("loss"), summed.pop("weight"), summed)
 
-    def _collate(self, members: Sequence[int], place: tuple[int, ...]) -> TrainBatch:
+    def _part(self, members: Sequence[int], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
+        """The batch of some examples, and the key of its dropout."""
         examples = [self._t.examples[number] for number in members]
         batch = self._t.objective.collate(examples, random.Random(f"collate {place}"))
-        return batch if self._rows is None else replace(batch, inputs=self._rows.renumbered(batch.inputs))
+        if self._rows is not None:
+            batch = replace(batch, inputs=self._rows.renumbered(batch.inputs))
+        return batch, dropout_key(*place)
 
     def _not_finite(self, loss: float, batches: list[list[int]]) -> MlxbertError:
         step = self.state.progress.step + 1
