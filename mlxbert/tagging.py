@@ -56,7 +56,7 @@ def check_scheme(scheme: str) -> str:
 
 
 def scheme_of(names: Iterable[str]) -> str:
-    """The scheme of a set of tags, from their letters; `iob2` where `iob1` is as likely.
+    """The scheme of a set of tags, from their letters; `iob1` where a type has no `B-`, which `iob2` needs.
 
     Tags make up entities if more than half of those other than `O` have a letter of a scheme and a type.
     """
@@ -65,7 +65,10 @@ def scheme_of(names: Iterable[str]) -> str:
     if 2 * len(letters) <= len(found):
         return "plain"
     bioes, bilou = (sum(letter in own for letter in letters) for own in ("ES", "LU"))
-    return "iob2" if not bioes and not bilou else "bioes" if bioes >= bilou else "bilou"
+    if bioes or bilou:
+        return "bioes" if bioes >= bilou else "bilou"
+    begun, continued = ({name[2:] for name in found if name[0] == letter} for letter in "BI")
+    return "iob2" if continued <= begun else "iob1"
 
 
 def recognize(tags: Iterable[Sequence[str]]) -> str:
@@ -75,7 +78,7 @@ def recognize(tags: Iterable[Sequence[str]]) -> str:
     """
     tags = [*tags]
     scheme = scheme_of({tag for sentence in tags for tag in sentence})
-    if scheme != "iob2":
+    if scheme not in ("iob1", "iob2"):
         return scheme
     begun = {"B": 0, "I": 0}
     for sentence in tags:

@@ -65,7 +65,8 @@ def test_entities_are_read_and_written(scheme: str) -> None:
 @pytest.mark.parametrize("scheme", ENTITY_SCHEMES)
 def test_a_scheme_is_recognised(scheme: str) -> None:
     assert recognize([WRITTEN[scheme], ["O"], []]) == scheme
-    assert scheme_of(WRITTEN[scheme]) == ("iob2" if scheme == "iob1" else scheme)
+    assert scheme_of(WRITTEN[scheme]) == scheme
+    assert scheme_of(names_of(WRITTEN[scheme], scheme)) == ("iob2" if scheme == "iob1" else scheme)
 
 
 def test_a_few_broken_tags_do_not_change_the_scheme() -> None:

@@ -194,6 +194,8 @@ HEADS: dict[str, HeadSpec] = {
             *("token_classifier", TokenClassifier, "token", "ForTokenClassification"),
             labelled=True,
             facts=("labels", "token"),
+            task="tag",
+            hint="fine-tune one: mlxbert finetune tag --train FILE --output FOLDER",
         ),
         HeadSpec("question_answering", QuestionAnswering, "span", "ForQuestionAnswering", facts=("token",)),
         HeadSpec(

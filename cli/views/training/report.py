@@ -42,6 +42,7 @@ def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
         yield split.name, share + ", ".join(split.files) + (" (split off)" if part else "")
     for role, column in report.columns.items():
         yield role, f"column {column}" + (" (guessed)" if role in report.guessed else "")
+    yield from report.facts.items()
     if report.unused:
         yield "not used", ", ".join(report.unused)
     yield "inputs", f"up to {report.max_length:,} tokens"
