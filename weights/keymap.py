@@ -1,7 +1,7 @@
 """Tensor names: one table, read in both directions.
 
-A table is a tuple of entries `(our stems, their stems, operation)`. `.weight` and `.bias` follow a stem; `{}` in it is
-the number of a layer. Loading walks a table from their names to ours, saving walks the same table back, so that an
+A table is a tuple of entries `(our stems, their stems, operation)`. `.weight` and `.bias` follow a stem, or the names in
+a CRF; `{}` in it is the number of a layer. Loading walks a table from their names to ours, saving walks the same table back, so that an
 inverse cannot be forgotten.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from mlxbert.device import mx
 
-SUFFIXES = ("weight", "bias")
+SUFFIXES = ("weight", "bias", "start", "transitions", "end")
 
 
 @dataclass(frozen=True)
