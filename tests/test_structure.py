@@ -178,6 +178,7 @@ COMMANDS = (
         "embed",
         "similarity",
         "classify",
+        "tag",
         "next-sentence",
         "replaced",
         "tokenize",

@@ -1,8 +1,8 @@
 """Tensor names: one table, read in both directions.
 
-A table is a tuple of entries `(our stems, their stems, operation)`. `.weight` and `.bias` follow a stem, or the names in
-a CRF; `{}` in it is the number of a layer. Loading walks a table from their names to ours, saving walks the same table back, so that an
-inverse cannot be forgotten.
+A table is a tuple of entries `(our stems, their stems, operation)`. One of `SUFFIXES` follows a stem: `.weight` or
+`.bias`, in a CRF another one; `{}` in it is the number of a layer. Loading walks a table from their names to ours,
+saving walks the same table back, so that an inverse cannot be forgotten.
 """
 
 from collections.abc import Callable, Iterator, Mapping

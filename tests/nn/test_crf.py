@@ -1,7 +1,7 @@
 """The CRF beside brute force over all sequences of tags: loss, gradients, Viterbi, marginals, what a scheme forbids."""
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def all_paths(crf: CRF, emissions: NDArray[Any]) -> tuple[list[tuple[int, ...]],
     scores = []
     for path in paths:
         score = start[path[0]] + end[path[-1]] + sum(float(emissions[at, tag]) for at, tag in enumerate(path))
-        scores.append(score + sum(steps[a, b] for a, b in zip(path, path[1:], strict=False)))
+        scores.append(score + sum(steps[a, b] for a, b in pairwise(path)))
     return paths, np.array(scores)
 
 

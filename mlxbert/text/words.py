@@ -1,0 +1,113 @@
+"""Words of a plain text, as in the data that taggers are trained on, and the word that each token belongs to."""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+Span = tuple[int, int]  # [start, end) in code points
+
+# Scripts without spaces between words: there the tokens of a vocabulary are as near to words as one gets.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+_ATTACHED = ("Mn", "Mc", "Me", "Cf", "Sk")  # marks, joiners and skin tones belong to the character before
+_ELISION = re.compile("[^\\W\\d_]{1,5}['\u2019](?=\\w)")  # l'Italie, dell'arte
+_CLITIC = re.compile("['\u2019](s|re|ve|ll|d|m)$", re.IGNORECASE)
+_PART_OF_NAME = "@#_"  # before a name: @user, #topic
+
+
+def split_words(text: str) -> list[Span]:
+    """The words of a text: what stands between spaces, with punctuation around it, `'s` and `l'` as words of their own.
+
+    In scripts without spaces every character is one; a token of several takes them together, see `words_of_tokens`.
+    """
+    return [span for chunk in re.finditer(r"\S+", text) for span in _of_chunk(text, *chunk.span())]
+
+
+def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
+    """The words of a text between two spaces."""
+    core = start
+    while core < end and _is_mark(text, core, end):
+        core = _mark_end(text, core, end)
+    yield from _marks(text, start, core)
+    tail = end
+    while tail > core and (_is_mark(text, tail - 1, end) or _is_attached(text, tail - 1)):
+        tail -= 1
+    while tail < end and not _is_mark(text, tail, end):  # marks and joiners of the word itself
+        tail += 1
+    yield from _of_core(text, core, tail)
+    yield from _marks(text, tail, end)
+
+
+def _of_core(text: str, start: int, end: int) -> Iterator[Span]:
+    """The words of a run that neither begins nor ends with punctuation."""
+    elided = _ELISION.match(text, start, end)
+    if elided is not None and elided[0].islower():
+        yield elided.span()
+        start = elided.end()
+    clitic = _CLITIC.search(text, start, end) if end > start else None
+    last = clitic.start() if clitic is not None and clitic.start() > start else end
+    for run_start, run_end in ((start, last), (last, end)):
+        cuts = {run_start} if run_end > run_start else set()
+        for found in _UNSPACED.finditer(text, run_start, run_end):
+            following = found.end()
+            while following < run_end and _is_attached(text, following):
+                following += 1
+            cuts |= {found.start(), following} if not _is_attached(text, found.start()) else set()
+        ordered = sorted({*cuts, run_end} if cuts else ())
+        yield from zip(ordered, ordered[1:], strict=False)
+
+
+def _marks(text: str, start: int, end: int) -> Iterator[Span]:
+    """Runs of one character of punctuation, or of one symbol with what is joined to it."""
+    while start < end:
+        following = _mark_end(text, start, end)
+        yield start, following
+        start = following
+
+
+def _mark_end(text: str, start: int, end: int) -> int:
+    place = start + 1
+    while place < end and (text[place] == text[start] or _is_attached(text, place) or text[place - 1] == "\u200d"):
+        place += 1
+    return place
+
+
+def _is_mark(text: str, place: int, end: int) -> bool:
+    """Whether a character is punctuation or a symbol that stands for itself."""
+    named = text[place] in _PART_OF_NAME and place + 1 < end and text[place + 1].isalnum()
+    return unicodedata.category(text[place])[0] in "PS" and not named and not _is_attached(text, place)
+
+
+def _is_attached(text: str, place: int) -> bool:
+    return unicodedata.category(text[place]) in _ATTACHED and text[place] not in "^`"
+
+
+def words_of_tokens(text: str, tokens: Sequence[Span], words: Sequence[Span]) -> list[int | None]:
+    """The word that each token belongs to: the one in which it begins, spaces aside.
+
+    Args:
+        text: The text.
+        tokens: The offsets of its tokens.
+        words: Its words, in order.
+
+    Returns:
+        Numbers of words; `None` for a token of spaces, or outside of all words.
+    """
+    starts = [start for start, _ in words]
+    found: list[int | None] = []
+    for start, end in (trimmed(text, span) for span in tokens):
+        number = bisect_right(starts, start) - 1
+        found.append(number if start < end and number >= 0 and start < words[number][1] else None)
+    return found
+
+
+def trimmed(text: str, span: Span) -> Span:
+    """A span without the spaces at its ends, which some vocabularies count to their tokens."""
+    start, end = span
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return start, end
