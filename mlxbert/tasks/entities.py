@@ -103,10 +103,8 @@ def tag_words(scores: "Scores", words: Iterable[Word], names: Sequence[str], how
     found = []
     for word in words:
         rows = scores[word.tokens]
-        if how == "average":
-            row = rows.mean(axis=0)
-        else:
-            row = rows[0 if how == "first" else rows.max(axis=-1).argmax()]
+        judge = 0 if how == "first" else rows.max(axis=-1).argmax()
+        row = rows.mean(axis=0) if how == "average" else rows[judge]
         found.append(_best(row, word.span, names))
     return found
 

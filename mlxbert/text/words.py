@@ -4,6 +4,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 Span = tuple[int, int]  # [start, end) in code points
 
@@ -42,21 +43,15 @@ def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _of_core(text: str, start: int, end: int) -> Iterator[Span]:
     """The words of a run that neither begins nor ends with punctuation."""
-    elided = _ELISION.match(text, start, end)
+    cuts = {start, end}
+    elided, clitic = _ELISION.match(text, start, end), _CLITIC.search(text, start, end)
     if elided is not None and elided[0].islower():
-        yield elided.span()
-        start = elided.end()
-    clitic = _CLITIC.search(text, start, end) if end > start else None
-    last = clitic.start() if clitic is not None and clitic.start() > start else end
-    for run_start, run_end in ((start, last), (last, end)):
-        cuts = {run_start} if run_end > run_start else set()
-        for found in _UNSPACED.finditer(text, run_start, run_end):
-            following = found.end()
-            while following < run_end and _is_attached(text, following):
-                following += 1
-            cuts |= {found.start(), following} if not _is_attached(text, found.start()) else set()
-        ordered = sorted({*cuts, run_end} if cuts else ())
-        yield from zip(ordered, ordered[1:], strict=False)
+        cuts.add(elided.end())
+    if clitic is not None:
+        cuts.add(clitic.start())
+    for found in _UNSPACED.finditer(text, start, end):
+        cuts |= {found.start(), found.end()}
+    yield from pairwise(sorted(cut for cut in cuts if cut in (start, end) or not _is_attached(text, cut)))
 
 
 def _marks(text: str, start: int, end: int) -> Iterator[Span]:
