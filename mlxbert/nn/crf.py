@@ -45,12 +45,12 @@ class CRF(nn.Module):
 
     def scores(self) -> tuple[mx.array, mx.array, mx.array]:
         """Scores of the start (C,), of transitions (C, C) from row to column, and of the end (C,), in float32."""
-        stored = self.start, self.transitions, self.end
-        pairs = zip(self._allowed, stored, strict=True)
-        start, transitions, end = (
-            mx.where(mx.array(may), array.astype(mx.float32) * SCALE, FORBIDDEN) for may, array in pairs
-        )
-        return start, transitions, end
+        may_begin, may_follow, may_end = map(mx.array, self._allowed)  # made here: threads do not share lazy arrays
+
+        def scores(stored: mx.array, may: mx.array) -> mx.array:
+            return mx.where(may, stored.astype(mx.float32) * SCALE, FORBIDDEN)
+
+        return scores(self.start, may_begin), scores(self.transitions, may_follow), scores(self.end, may_end)
 
     def loss(self, emissions: mx.array, tags: mx.array, mask: mx.array) -> mx.array:
         """The sum over sentences of the negative log-likelihood of their tags, float32.

@@ -85,10 +85,10 @@ def test_loss_and_gradients_are_those_over_all_paths(names: tuple[str, ...], wor
         wanted["end"][path[-1]] += share
         np.add.at(wanted["transitions"], (path[:-1], path[1:]), share)
     assert np.abs(np.array(of_emissions)[0] - wanted["emissions"]).max() < 1e-5
-    for name, may in zip(("start", "transitions", "end"), crf._allowed, strict=True):
-        found = np.array(own[name]) / SCALE
+    for name, mask_of in zip(("start", "transitions", "end"), crf._allowed, strict=True):
+        found, may = np.array(own[name]) / SCALE, np.array(mask_of)
         assert np.abs(found - np.where(may, wanted[name], 0)).max() < 1e-5, name
-        assert not found[~np.array(may)].any()  # what is forbidden is not trained
+        assert not found[~may].any()  # what is forbidden is not trained
 
 
 @pytest.mark.parametrize("names", NAMES, ids=lambda names: scheme_of(names))
@@ -197,5 +197,5 @@ def test_labels_that_a_crf_cannot_have() -> None:
 def test_every_scheme_leaves_a_way_through() -> None:
     for scheme in SCHEMES:
         names = {"plain": PLAIN, "bioes": BIOES, "bilou": NAMES[3]}.get(scheme, IOB2)
-        start, steps, end = map(np.array, allowed(scheme, names))
+        start, steps, end = (np.array(may) for may in allowed(scheme, names))
         assert start.any() and end.any() and steps.any(axis=0).all() and steps.any(axis=1).all()
