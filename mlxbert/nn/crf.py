@@ -6,7 +6,7 @@ Shapes: B sentences, W words, C tags.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.device import mx, nn
 from mlxbert.tagging import allowed, scheme_of
@@ -45,10 +45,11 @@ class CRF(nn.Module):
 
     def scores(self) -> tuple[mx.array, mx.array, mx.array]:
         """Scores of the start (C,), of transitions (C, C) from row to column, and of the end (C,), in float32."""
-        may_begin, may_follow, may_end = map(mx.array, self._allowed)  # made here: threads do not share lazy arrays
+        may_begin, may_follow, may_end = self._allowed
 
-        def scores(stored: mx.array, may: mx.array) -> mx.array:
-            return mx.where(may, stored.astype(mx.float32) * SCALE, FORBIDDEN)
+        def scores(stored: mx.array, may: list[Any]) -> mx.array:
+            # The mask is made here: threads do not share lazy arrays.
+            return mx.where(mx.array(may), stored.astype(mx.float32) * SCALE, FORBIDDEN)
 
         return scores(self.start, may_begin), scores(self.transitions, may_follow), scores(self.end, may_end)
 

@@ -104,7 +104,7 @@ def test_viterbi_and_marginals_are_those_over_all_paths(names: tuple[str, ...], 
         for path, share in zip(paths, shares_of(scores), strict=True):
             np.add.at(wanted, (range(words), path), share)
         marginals = crf.marginals(emissions)
-        assert np.abs(marginals - wanted).max() < 1e-9 and np.allclose(marginals.sum(axis=-1), 1)
+        assert np.abs(marginals - wanted).max() < 1e-6 and np.allclose(marginals.sum(axis=-1), 1)
 
 
 @pytest.mark.parametrize("names", NAMES[1:], ids=lambda names: scheme_of(names))
@@ -183,8 +183,8 @@ def test_only_a_network_whose_labels_say_so_has_one() -> None:
         config = tiny_config(heads=HeadConfig(labels=Labels(IOB2, crf=crf)))
         network = random_network(config, ("token_classifier", "masked_lm"))
         names = [name for name, _ in nn.utils.tree_flatten(network.parameters()) if ".crf." in name]
-        stem = "heads.token_classifier.crf"
-        assert sorted(names) == [f"{stem}.end", f"{stem}.start", f"{stem}.transitions"] * crf
+        stem = "heads.token_classifier.crf."
+        assert sorted(names) == [stem + name for name in ("end", "start", "transitions") if crf]
 
 
 def test_labels_that_a_crf_cannot_have() -> None:
