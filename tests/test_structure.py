@@ -34,7 +34,7 @@ ROOMS = (
 INSIDE = {
     "mlxbert.nn": (
         *("kernels", "activations", "dropout", "positions", "attention", "blocks", "recomputed", "encoder", "pooling"),
-        *("heads", "losses", "initialize", "embedder"),
+        *("crf", "heads", "losses", "initialize", "embedder"),
     ),
     "mlxbert.weights": (
         *("config_json", "keymap", "formats", "google", "families", "hub", "source", "folder", "tokenizers"),
@@ -181,6 +181,7 @@ COMMANDS = (
         "embed",
         "similarity",
         "classify",
+        "tag",
         "next-sentence",
         "replaced",
         "tokenize",

@@ -1,7 +1,7 @@
 """Sentences whose words have tags, from rows: lists of words and of tags, or texts with spans of characters."""
 
 import re
-import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,14 +13,13 @@ from mlxbert.data.rows import Row
 from mlxbert.data.tag_columns import is_spans
 from mlxbert.errors import InputError
 from mlxbert.tagging import encode
+from mlxbert.text.words import Span, split_words
 
-Offsets = tuple[tuple[int, int], ...]
+Offsets = tuple[Span, ...]
 
 SPAN_SCHEME = "iob2"  # of the tags that spans become
 _LABELS = ("label", "type", "entity")  # the usual names of a span's label
 _WORD = re.compile(r"\S+")
-# Ideographs are words of their own, as tokenizers have it: nothing stands between the words of Chinese.
-_IDEOGRAPH = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,9 @@ def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
     """The sentences of rows.
 
     Words are a list, or a text that is split at whitespace; then there is a tag for each, in a list or a text. A text
-    with spans (`{"start": 0, "end": 5, "label": "PER"}` or `[0, 5, "PER"]`) is split at whitespace, punctuation and the
-    ends of spans, and gets tags of IOB2. CoNLL-U with `text` as the column of the text has words in the text as it was
-    written, wherever they stand there one by one.
+    with spans (`{"start": 0, "end": 5, "label": "PER"}` or `[0, 5, "PER"]`) is split into words as texts that are
+    tagged, and at the ends of spans; its tags are IOB2. CoNLL-U with `text` as the column of the text has words in the
+    text as it was written, wherever they stand there one by one.
 
     Args:
         rows: The rows.
@@ -164,8 +163,7 @@ def _of_spans(text: str, given: Sequence[Any], place: str) -> Tagged:
     for (_, end, _, first), (start, _, _, second) in pairwise(spans):
         if start < end:
             raise InputError(f"spans {min(first, second)} and {max(first, second)} overlap: {text[start:end]!r:.60}")
-    cuts = {border for start, end, _, _ in spans for border in (start, end)}
-    offsets = split_words(text, cuts)
+    offsets = _cut(split_words(text), (border for start, end, _, _ in spans for border in (start, end)))
     starts, entities, word = [start for start, _ in offsets], [], 0
     for start, end, label, _ in spans:
         first = next(number for number in range(word, len(starts)) if starts[number] >= start)
@@ -199,24 +197,11 @@ def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
     return start, end, label, number
 
 
-def split_words(text: str, cuts: Iterable[int] = ()) -> Offsets:
-    """Where the words of a text stand: runs of letters, marks and digits, each other character, each ideograph.
-
-    Args:
-        text: The text.
-        cuts: Places where a word ends, too.
-    """
-    borders, found, start, inside = {*cuts}, [], 0, False
-    for place, letter in enumerate(text):
-        kind = unicodedata.category(letter)
-        joins = (kind[0] in "LMN" or kind == "Cf") and not _IDEOGRAPH.match(letter)
-        if inside and (not joins or place in borders):
-            found.append((start, place))
-            inside = False
-        if joins and not inside:
-            start, inside = place, True
-        elif not joins and not letter.isspace():
-            found.append((place, place + 1))
-    if inside:
-        found.append((start, len(text)))
+def _cut(words: Sequence[Span], cuts: Iterable[int]) -> tuple[Span, ...]:
+    """Words that end at some places, too."""
+    borders = sorted({*cuts})
+    found: list[Span] = []
+    for start, end in words:
+        inner = borders[bisect_right(borders, start) : bisect_left(borders, end)]
+        found += pairwise([start, *inner, end])
     return tuple(found)

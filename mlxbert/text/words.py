@@ -1,60 +1,108 @@
-"""Which tokens make up which words of a text."""
+"""Words of a plain text, as in the data that taggers are trained on, and the word that each token belongs to."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
-from mlxbert.text.encoding import Encoding
-from mlxbert.text.stitch import best_windows
+Span = tuple[int, int]  # [start, end) in code points
+
+# Scripts without spaces between words: there the tokens of a vocabulary are as near to words as one gets.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+_ATTACHED = ("Mn", "Mc", "Me", "Cf", "Sk")  # marks, joiners and skin tones belong to the character before
+_ELISION = re.compile("[^\\W\\d_]{1,5}['\u2019](?=\\w)")  # l'Italie, dell'arte
+_CLITIC = re.compile("['\u2019](s|re|ve|ll|d|m)$", re.IGNORECASE)
+_PART_OF_NAME = "@#_"  # before a name: @user, #topic
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A token of a word.
+def split_words(text: str) -> list[Span]:
+    """The words of a text: what stands between spaces, with punctuation around it, `'s` and `l'` as words of their own.
 
-    Attributes:
-        place: Its index in its window.
-        word: The number of the word.
-        first: Whether it is the first token of the word.
-        best: Whether this window is the one in which the token has most context.
+    In scripts without spaces every character is one; a token of several takes them together, see `words_of_tokens`.
     """
-
-    place: int
-    word: int
-    first: bool
-    best: bool
+    return [span for chunk in re.finditer(r"\S+", text) for span in _of_chunk(text, *chunk.span())]
 
 
-def find_pieces(windows: Sequence[Encoding], words: Sequence[tuple[int, int]]) -> list[list[Piece]]:
-    """The tokens of words, for each window; a token belongs to the word in which it starts.
+def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
+    """The words of a text between two spaces."""
+    core = start
+    while core < end and _is_mark(text, core, end):
+        core = _mark_end(text, core, end)
+    yield from _marks(text, start, core)
+    tail = end
+    while tail > core and (_is_mark(text, tail - 1, end) or _is_attached(text, tail - 1)):
+        tail -= 1
+    while tail < end and not _is_mark(text, tail, end):  # marks and joiners of the word itself
+        tail += 1
+    yield from _of_core(text, core, tail)
+    yield from _marks(text, tail, end)
 
-    Whitespace that a token begins with does not count. Tokens between words are left out. Not every word has a token:
-    tokenizers drop some characters, and a token may span two words.
+
+def _of_core(text: str, start: int, end: int) -> Iterator[Span]:
+    """The words of a run that neither begins nor ends with punctuation."""
+    cuts = {start, end}
+    elided, clitic = _ELISION.match(text, start, end), _CLITIC.search(text, start, end)
+    if elided is not None and elided[0].islower():
+        cuts.add(elided.end())
+    if clitic is not None:
+        cuts.add(clitic.start())
+    for found in _UNSPACED.finditer(text, start, end):
+        cuts |= {found.start(), found.end()}
+    yield from pairwise(sorted(cut for cut in cuts if cut in (start, end) or not _is_attached(text, cut)))
+
+
+def _marks(text: str, start: int, end: int) -> Iterator[Span]:
+    """Runs of one character of punctuation, or of one symbol with what is joined to it."""
+    while start < end:
+        following = _mark_end(text, start, end)
+        yield start, following
+        start = following
+
+
+def _mark_end(text: str, start: int, end: int) -> int:
+    place = start + 1
+    while place < end and (text[place] == text[start] or _is_attached(text, place) or text[place - 1] == "\u200d"):
+        place += 1
+    return place
+
+
+def _is_mark(text: str, place: int, end: int) -> bool:
+    """Whether a character is punctuation or a symbol that stands for itself."""
+    named = text[place] in _PART_OF_NAME and place + 1 < end and text[place + 1].isalnum()
+    return unicodedata.category(text[place])[0] in "PS" and not named and not _is_attached(text, place)
+
+
+def _is_attached(text: str, place: int) -> bool:
+    return unicodedata.category(text[place]) in _ATTACHED and text[place] not in "^`"
+
+
+def words_of_tokens(text: str, tokens: Sequence[Span], words: Sequence[Span]) -> list[int | None]:
+    """The word that each token belongs to: the one in which it begins, spaces aside.
 
     Args:
-        windows: The windows of a text.
-        words: `[start, end)` of each word in code points of the text, one after the other.
+        text: The text.
+        tokens: The offsets of its tokens.
+        words: Its words, in order.
+
+    Returns:
+        Numbers of words; `None` for a token of spaces, or outside of all words.
     """
-    best = best_windows(windows)
-    owners = _owners([windows[window].offsets[place] for window, place in best], words)
-    chosen, shift = {*best}, best[0][1] if best else 0  # the special tokens before the text
-    found: list[list[Piece]] = []
-    for number, window in enumerate(windows):
-        places = [place for place, text in enumerate(window.sequence_ids) if text == 0]
-        owned = [(place, owners[window.positions[place] - shift]) for place in places]
-        found.append([Piece(place, *owner, (number, place) in chosen) for place, owner in owned if owner is not None])
+    starts = [start for start, _ in words]
+    found: list[int | None] = []
+    for start, end in (trimmed(text, span) for span in tokens):
+        number = bisect_right(starts, start) - 1
+        found.append(number if start < end and number >= 0 and start < words[number][1] else None)
     return found
 
 
-def _owners(offsets: Sequence[tuple[int, int]], words: Sequence[tuple[int, int]]) -> list[tuple[int, bool] | None]:
-    """The word of each token of the whole text, and whether it is the first of that word."""
-    found: list[tuple[int, bool] | None] = []
-    word, last = 0, -1
-    for start, end in offsets:
-        while word < len(words) and words[word][1] <= start:
-            word += 1
-        if word == len(words) or end <= max(start, words[word][0]):
-            found.append(None)
-            continue
-        found.append((word, word != last))
-        last = word
-    return found
+def trimmed(text: str, span: Span) -> Span:
+    """A span without the spaces at its ends, which some vocabularies count to their tokens."""
+    start, end = span
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return start, end

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mlxbert.data.columns import Columns
 from mlxbert.data.rows import Row, Rows
 from mlxbert.data.tag_columns import find_tag_columns
-from mlxbert.data.tagged import Tagged, read_tagged, split_words
+from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.tagging import decode
 
@@ -139,11 +139,12 @@ def test_hostile_spans_are_refused_with_their_place(spans: list[Any]) -> None:
         read({"text": "a 😀 b", "spans": [[0, 1, "X"]]}, {"text": "a 😀 b", "spans": spans})
 
 
-@given(st.text(max_size=30), st.sets(st.integers(0, 30)))
-def test_words_cover_all_but_whitespace(text: str, cuts: set[int]) -> None:
-    offsets = split_words(text, cuts)
-    ends = [0, *(end for _, end in offsets)]
-    assert all(a < b for a, b in offsets) and not any(text[a:b].strip() != text[a:b] for a, b in offsets)
-    assert all(before <= start for before, (start, _) in zip(ends, offsets, strict=False))
-    assert "".join(text[a:b] for a, b in offsets) == "".join(text.split())
-    assert not any(a < cut < b for a, b in offsets for cut in cuts)
+@given(st.text(min_size=1, max_size=30), st.data())
+def test_words_cover_all_but_whitespace(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start + 1, len(text)))
+    assume(text[start:end].strip() and text.isprintable())
+    (record,) = read({"text": text, "spans": [[start, end, "X"]]})
+    assert [text[a:b] for a, b in record.offsets] == list(record.words)
+    assert "".join(record.words) == "".join(text.split())
+    assert [entity for _, entity in entities(record)] == [text[start:end].strip()]

@@ -24,7 +24,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.tagging import OUTSIDE, check_scheme, convert, inside, names_of, scheme_of
 from mlxbert.text.batch import make_batch
-from mlxbert.text.words import find_pieces
+from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels
 from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
@@ -33,7 +33,6 @@ from mlxbert.training.scores.summary import Evaluation
 from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_metrics, tagging, tally
 
 HEAD = "token_classifier"
-STRIDE = 128  # tokens that consecutive windows share, or a quarter of a short one
 _NOTHING = 1e-9  # the weight of a batch without a labelled token: its loss is 0
 _LOG = logging.getLogger("mlxbert")
 
@@ -63,7 +62,7 @@ class Tag(TaskObjective[TagExample]):
             from, where it knows these entities, else for the way of the data.
         crf: Whether the model also learns which tag follows which.
         label_all_pieces: Whether all tokens of a word are labelled; else its first one is.
-        stride: How many tokens consecutive windows of a long sentence share; `None` for 128, or a quarter of a window.
+        stride: How many tokens consecutive windows of a long sentence share; `None` for a quarter.
         **asked: See `TaskObjective`.
 
     Attributes:
@@ -155,7 +154,7 @@ class Tag(TaskObjective[TagExample]):
         """
         super().bind(model)
         longest = self.tokenizer.max_length
-        self.shared = min(STRIDE, longest // 4) if self._stride is None else self._stride
+        self.shared = longest // 4 if self._stride is None else self._stride
         if self.shared > longest // 2:
             raise ArgumentError(f"stride is {self.shared}, expected at most {longest // 2}, half of the longest input")
         self._numbers = {name: number for number, name in enumerate(self.labels.names)}
@@ -169,7 +168,7 @@ class Tag(TaskObjective[TagExample]):
         """The windows of a sentence that have labelled tokens, at least one window."""
         windows = self.tokenizer.windows(record.text, stride=self.shared)
         found: list[TagExample] = []
-        for encoding, pieces in zip(windows, find_pieces(windows, record.offsets), strict=True):
+        for encoding, pieces in zip(windows, find_pieces(record.text, windows, record.offsets), strict=True):
             labelled = [piece for piece in pieces if piece.first or self._all]
             tags = [
                 record.tags[piece.word] if piece.first else inside(record.tags[piece.word], self.scheme)
