@@ -79,7 +79,7 @@ class DataOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        return _plain(self, DataOptions)
+        return plain(self, DataOptions)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Columns:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        return _plain(self, Columns)
+        return plain(self, Columns)
 
 
 def _number(text: str, default: Any = None) -> Any:
@@ -168,7 +168,7 @@ class TrainingOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library, `sweep` with values of the options' types."""
-        return _plain(self, TrainingOptions) | {"sweep": parse_sweep(self.sweep or ()) or None}
+        return plain(self, TrainingOptions) | {"sweep": parse_sweep(self.sweep or ()) or None}
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class ClassOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        return _plain(self, ClassOptions)
+        return plain(self, ClassOptions)
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class SavingOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        return _plain(self, SavingOptions)
+        return plain(self, SavingOptions)
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class EventOptions(OutputOptions):
     ] = None
 
 
-def _plain(group: Any, kind: type) -> dict[str, Any]:
+def plain(group: Any, kind: type) -> dict[str, Any]:
     """The fields of a group with the values of enumerations as strings."""
     values = {field.name: getattr(group, field.name) for field in fields(kind)}
     return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}

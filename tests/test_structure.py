@@ -64,7 +64,19 @@ INSIDE = {
         *("finish", "check", "finetune", "evaluate"),
     ),
     "mlxbert.cli": (
-        *("launched", "options", "views", "inputs", "training", "events", "output", "session", "commands", "app"),
+        *(
+            "launched",
+            "options",
+            "views",
+            "inputs",
+            "training",
+            "tags",
+            "events",
+            "output",
+            "session",
+            "commands",
+            "app",
+        ),
     ),
 }
 MOST_MODULES = 20  # in one folder

@@ -6,6 +6,7 @@ import typer
 
 from mlxbert.cli import launched, session
 from mlxbert.cli.options import ModelOptions, OutputOptions
+from mlxbert.cli.tags import WordColumns
 from mlxbert.cli.training import DEFAULT_METRICS, Columns
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
@@ -49,12 +50,28 @@ def evaluate_regress(
     _evaluate("regress", data, metric, columns, model, out)
 
 
-def _evaluate(
-    task: str, data: list[str], metric: str | None, columns: Columns, model: ModelOptions, out: OutputOptions
+def evaluate_tag(
+    columns: WordColumns, model: ModelOptions, out: OutputOptions, data: Data, metric: Metric = None
 ) -> None:
-    """Evaluates, and shows one object."""
+    """Tell how well a model finds entities, or tags words: metrics, each type or tag, worst mistakes.
+
+    Example: mlxbert evaluate tag --data test.conll --model my-model
+    """
+    _evaluate("tag", data, metric, columns, model, out, uses="tag")
+
+
+def _evaluate(
+    task: str,
+    data: list[str],
+    metric: str | None,
+    columns: Columns | WordColumns,
+    model: ModelOptions,
+    out: OutputOptions,
+    uses: str = "classify",
+) -> None:
+    """Evaluates, and shows one object; `uses` is the command that uses such a model."""
     launched.check_stdin(data)
-    loaded = session.load("classify", model)
+    loaded = session.load(uses, model)
     from mlxbert.training.evaluate import evaluate
 
     how = columns.given() | {"metric": metric, "batch_tokens": model.batch_tokens}

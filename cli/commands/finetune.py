@@ -10,6 +10,7 @@ from mlxbert.cli import session
 from mlxbert.cli.events.run import command_line, open_sinks, send
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.options import ComputingOptions
+from mlxbert.cli.tags import TagOptions, WordColumns
 from mlxbert.cli.training import ClassOptions, Columns, DataOptions, EventOptions, SavingOptions, TrainingOptions
 from mlxbert.cli.views import console, progress
 
@@ -62,6 +63,24 @@ def finetune_regress(
     Example: mlxbert finetune regress --train ratings.csv --pair-column answer --output my-model
     """
     _train("regress", data, model, out, columns.given() | saving.given() | training.given())
+
+
+def finetune_tag(
+    data: DataOptions,
+    columns: WordColumns,
+    saving: SavingOptions,
+    model: ComputingOptions,
+    training: TrainingOptions,
+    tags: TagOptions,
+    out: EventOptions,
+) -> None:
+    """Train a model to tag words: names and other entities, parts of speech, chunks.
+
+    Data are sentences of CoNLL or CoNLL-U, lists of words and tags, or texts with spans.
+
+    Example: mlxbert finetune tag --train train.conll --output my-model
+    """
+    _train("tag", data, model, out, columns.given() | saving.given() | training.given() | tags.given())
 
 
 def _train(

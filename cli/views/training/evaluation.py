@@ -25,7 +25,7 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     yield from details(found, width)
     yield Text.assemble(
         (f"{console.visible(found.metric)} {words.score(found.score)}", "bold green"),
-        f"  95 % interval {words.interval(found.interval, found.metric)}",
+        f"  95 % interval {words.interval(found.interval, found.metric, found.task)}",
     )
     rows: list[tuple[str, object]] = [
         ("model", found.model),
