@@ -67,10 +67,9 @@ def read_questions(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def entity_f1(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-    """Seqeval's micro F1."""
-    return float(
-        importlib.import_module("seqeval.metrics").f1_score(list(map(list, expected)), list(map(list, predicted)))
-    )
+    """The micro F1 of seqeval."""
+    f1_score = importlib.import_module("seqeval.metrics").f1_score
+    return float(f1_score([*map(list, expected)], [*map(list, predicted)]))
 
 
 def accuracy(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
