@@ -52,7 +52,8 @@ class Source:
         if own is None or labels is None:
             return own is labels
         numbers = own.problem_type == labels.problem_type == REGRESSION  # what a number is called does not matter
-        return own.problem_type in (None, labels.problem_type) and (numbers or {*own.names} == {*labels.names})
+        same = numbers or ({*own.names} == {*labels.names} and own.crf == labels.crf)
+        return own.problem_type in (None, labels.problem_type) and same
 
     def labels(self, head: str) -> Labels | None:
         """The labels of a head; `None` if the model does not have it."""

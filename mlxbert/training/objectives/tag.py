@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mlxbert.data.rows import Rows
 from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.data.tagged import Tagged, read_tagged
+from mlxbert.data.trained import trained_columns
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels import Labels
@@ -111,9 +112,11 @@ class Tag(TaskObjective[TagExample]):
 
     def read(self, rows: Rows) -> list[Tagged]:
         """Sentences with tags of one scheme, that of the first files."""
-        if self.columns is None:
-            self.columns = find_tag_columns(rows, **self._columns)
-        records = self._reader.read(read_tagged(rows, self.columns))
+        columns = self.columns
+        if columns is None or not {columns.text, columns.label} <= {*rows.columns}:  # files of another format
+            columns = find_tag_columns(rows, **self._columns)
+        self.columns = self.columns or columns
+        records = self._reader.read(read_tagged(rows, columns))
         self._choose_metric()
         return records
 
@@ -259,6 +262,16 @@ class Tag(TaskObjective[TagExample]):
         """For each word its most frequent tag in training."""
         expected, predicted = [record.tags for record in valid], most_frequent(train, valid)
         return {"most frequent tag": tag_metrics(tally(expected, predicted, self.scheme), self.scheme)[self.metric]}
+
+    def adapt(self, model: Model, rows: Rows) -> None:
+        """Takes the columns of the training data, where the data have them and no others are named.
+
+        Numbers of columns mean something else in every file.
+        """
+        for role, column in trained_columns(model.folder).items():
+            name = f"{role}_column"
+            if name in self._columns and self._columns[name] is None and column in rows.columns:
+                self._columns[name] = None if column.isdecimal() else column
 
     def check_model(self, model: Model) -> None:
         """See `TaskObjective.check_model`."""
