@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.data.columns import Columns
 from mlxbert.data.rows import read_rows
-from mlxbert.data.tagged import Tagged
+from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels import Labels
 from mlxbert.model import Model
+from mlxbert.tagging import decode
 from mlxbert.training.data.tags import most_frequent
 from mlxbert.training.events import Finished, Started
 from mlxbert.training.objectives.tag import HEAD, Tag, TagExample
@@ -176,8 +178,17 @@ def test_a_file_becomes_a_tagger(base: Path, tmp_path: Path, crf: bool) -> None:
     found = mlxbert.evaluate("tag", model, data=write(tmp_path / "test.conll", 20, seed=9))
     assert found.score > 0.9 and found.classes == ("animal", "city", "O")
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["task"] == "tag"
-    (entity, *_) = cast(Any, mlxbert.tag(model, "cat milk sat .")).entities
-    assert (entity.label, entity.text) == ("animal", "cat milk")
+    # The function that uses the model finds the same entities.
+    records = read_tagged(read_rows(tmp_path / "test.conll"), Columns("1", None, "2"))
+    right = predicted = expected = 0
+    for record, result in zip(records, mlxbert.tag(model, [record.words for record in records]), strict=True):
+        given = {(one.label, one.start, one.end) for one in cast(Any, result).entities}
+        known = {
+            (kind, record.offsets[start][0], record.offsets[end - 1][1])
+            for kind, start, end in decode(record.tags, "iob2")
+        }
+        right, predicted, expected = right + len(given & known), predicted + len(given), expected + len(known)
+    assert found.score == pytest.approx(2 * right / (predicted + expected))
 
 
 def test_another_scheme_is_evaluated_in_that_of_the_model(trained: Path, tmp_path: Path) -> None:
