@@ -13,6 +13,8 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
     "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]"  # and their punctuation
 )
+# Brackets, quotes, dashes and the like separate words without a space, too; a comma does not in 10,000.
+_SEPARATORS = re.compile('[][(){}<>"\u201c\u201d\u201e\u00ab\u00bb;\u2013\u2014\u2026]|,(?!\\d)')
 _ATTACHED = ("Mn", "Mc", "Me", "Cf", "Sk")  # marks, joiners and skin tones belong to the character before
 _ELISION = re.compile("[^\\W\\d_]{1,5}['\u2019](?!t\\b)(?=\\w)")  # l'Italie, dell'arte
 _CLITIC = re.compile("['\u2019](s|re|ve|ll|d|m)$", re.IGNORECASE)
@@ -52,8 +54,8 @@ def _of_core(text: str, start: int, end: int) -> Iterator[Span]:
         cuts.add(clitic.start())
     if elided is not None and elided[0].islower():
         cuts.add(elided.end())
-    for found in _UNSPACED.finditer(text, start, end):
-        cuts |= {found.start(), found.end()}
+    for pattern in (_UNSPACED, _SEPARATORS):
+        cuts |= {cut for found in pattern.finditer(text, start, end) for cut in found.span()}
     yield from pairwise(sorted(cut for cut in cuts if cut in (start, end) or not _is_attached(text, cut)))
 
 

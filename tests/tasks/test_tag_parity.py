@@ -86,7 +86,7 @@ def assert_same(model: mlxbert.Model, pipe: Any, texts: list[str], aggregation: 
 def test_entities_are_those_of_the_pipeline(family: str, tmp_path: Path) -> None:
     compared = FAMILIES[family]
     model = make_model(compared, CLASS)
-    model.config.id2label = dict(enumerate(("O", "B-X", "I-X", "B-Y")))
+    model.config.id2label = dict(enumerate(("B-Z", "B-X", "I-X", "I-Y")))
     model.save_pretrained(tmp_path)
     tokenizer = transformers.BertTokenizer.from_pretrained(add_vocabulary(tmp_path))
     tokenizer.model_input_names = ["input_ids", "attention_mask", *["token_type_ids"] * (compared.segments > 1)]
@@ -114,7 +114,7 @@ def test_words_of_real_vocabularies_are_those_of_the_pipeline(name: str, tmp_pat
     tokenizer.save_pretrained(folder)
     loaded = mlxbert.load(folder, dtype="float32")
     for how in AGGREGATIONS:
-        assert assert_same(loaded, pipeline(folder, tokenizer, how), TEXTS, how) > 10
+        assert assert_same(loaded, pipeline(folder, tokenizer, how), TEXTS, how)
 
 
 def test_where_the_pipeline_is_wrong_on_long_texts(tmp_path: Path) -> None:
@@ -125,14 +125,14 @@ def test_where_the_pipeline_is_wrong_on_long_texts(tmp_path: Path) -> None:
     folder = save_tagger(tmp_path, NER, {"paris": "B-LOC", "city": "I-LOC", "man": "B-PER"})
     tokenizer = transformers.BertTokenizer.from_pretrained(folder, model_max_length=32)
     loaded = mlxbert.load(folder, dtype="float32")
-    texts = ["the " * before + "paris" + " city" * 12 + " the man" * 20 for before in range(0, 60)]
+    texts = ["the " * before + "paris" + " city" * 19 + " the man" * 20 for before in range(60)]
     wanted = [("LOC", 1), ("PER", 20)]
     cut, split = pipeline(folder, tokenizer, "simple"), pipeline(folder, tokenizer, "simple", stride=8)
     wrong = {"cut": 0, "split": 0}
     for before, text in enumerate(texts):
         entities = ours(loaded, text, "simple")
         assert [(label, sum(one[0] == label for one in entities)) for label, _ in wanted] == wanted
-        assert entities[0][1:3] == (4 * before, 4 * before + len("paris" + " city" * 12))
+        assert entities[0][1:3] == (4 * before, 4 * before + len("paris" + " city" * 19))
         spans = [one[:3] for one in entities]
         wrong["cut"] += [one[:3] for one in theirs(cut, text)] != spans
         wrong["split"] += [one[:3] for one in theirs(split, text)] != spans

@@ -27,6 +27,7 @@ def words(text: str) -> list[str]:
         ("l'Italie dell\u2019arte D'Angelo", ["l'", "Italie", "dell\u2019", "arte", "D'Angelo"]),
         ("Baden-W\u00fcrttemberg don't", ["Baden-W\u00fcrttemberg", "don't"]),
         ("@user #topic _it_ a@b.de $5 C++", ["@user", "#topic", "_it", "_", "a@b.de", "$", "5", "C", "++"]),
+        ("Paris,[Rome](10,000)\u2014x", ["Paris", ",", "[", "Rome", "]", "(", "10,000", ")", "\u2014", "x"]),
         ("cafe\u0301, na\u00efve", ["cafe\u0301", ",", "na\u00efve"]),
         ("\u0939\u093f\u0928\u094d\u0926\u0940\u0964", ["\u0939\u093f\u0928\u094d\u0926\u0940", "\u0964"]),
         ("\u6211\u7231\u5317\u4eac\u3002Hello", ["\u6211", "\u7231", "\u5317", "\u4eac", "\u3002", "Hello"]),
