@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Scores = NDArray[np.float32]
 
 HEAD = "token_classifier"
-Item = str | Sequence[str]  # a text, or its words
+Item = str | tuple[str, ...]  # a text, or its words; among several these may be a list
 
 
 @dataclass(frozen=True)

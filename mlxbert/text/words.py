@@ -10,11 +10,15 @@ Span = tuple[int, int]  # [start, end) in code points
 
 # Scripts without spaces between words: there the tokens of a vocabulary are as near to words as one gets.
 _UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]"  # and their punctuation
 )
+# Brackets, quotes, dashes and the like separate words without a space, too; a comma does not in 10,000.
+_SEPARATORS = re.compile('[][(){}<>"\u201c\u201d\u201e\u00ab\u00bb;\u2013\u2014\u2026]|,(?!\\d)')
 _ATTACHED = ("Mn", "Mc", "Me", "Cf", "Sk")  # marks, joiners and skin tones belong to the character before
-_ELISION = re.compile("[^\\W\\d_]{1,5}['\u2019](?=\\w)")  # l'Italie, dell'arte
+_ELISION = re.compile("[^\\W\\d_]{1,5}['\u2019](?!t\\b)(?=\\w)")  # l'Italie, dell'arte
 _CLITIC = re.compile("['\u2019](s|re|ve|ll|d|m)$", re.IGNORECASE)
+_INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"  # zero-width space, marks of direction, byte-order mark
 _PART_OF_NAME = "@#_"  # before a name: @user, #topic
 
 
@@ -44,13 +48,14 @@ def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
 def _of_core(text: str, start: int, end: int) -> Iterator[Span]:
     """The words of a run that neither begins nor ends with punctuation."""
     cuts = {start, end}
-    elided, clitic = _ELISION.match(text, start, end), _CLITIC.search(text, start, end)
-    if elided is not None and elided[0].islower():
-        cuts.add(elided.end())
+    clitic = _CLITIC.search(text, start, end)
+    elided = _ELISION.match(text, start, end if clitic is None else clitic.start())
     if clitic is not None:
         cuts.add(clitic.start())
-    for found in _UNSPACED.finditer(text, start, end):
-        cuts |= {found.start(), found.end()}
+    if elided is not None and elided[0].islower():
+        cuts.add(elided.end())
+    for pattern in (_UNSPACED, _SEPARATORS):
+        cuts |= {cut for found in pattern.finditer(text, start, end) for cut in found.span()}
     yield from pairwise(sorted(cut for cut in cuts if cut in (start, end) or not _is_attached(text, cut)))
 
 
@@ -99,10 +104,14 @@ def words_of_tokens(text: str, tokens: Sequence[Span], words: Sequence[Span]) ->
 
 
 def trimmed(text: str, span: Span) -> Span:
-    """A span without the spaces at its ends, which some vocabularies count to their tokens."""
+    """A span without spaces at its ends, which some vocabularies count to their tokens, and without invisible marks."""
     start, end = span
-    while start < end and text[start].isspace():
+    while start < end and _is_blank(text[start]):
         start += 1
-    while end > start and text[end - 1].isspace():
+    while end > start and _is_blank(text[end - 1]):
         end -= 1
     return start, end
+
+
+def _is_blank(letter: str) -> bool:
+    return letter.isspace() or letter in _INVISIBLE

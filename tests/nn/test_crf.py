@@ -182,7 +182,8 @@ def test_only_a_network_whose_labels_say_so_has_one() -> None:
     for crf in (False, True):
         config = tiny_config(heads=HeadConfig(labels=Labels(IOB2, crf=crf)))
         network = random_network(config, ("token_classifier", "masked_lm"))
-        names = [name for name, _ in nn.utils.tree_flatten(network.parameters()) if ".crf." in name]
+        arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
+        names = [name for name in arrays if ".crf." in name]
         stem = "heads.token_classifier.crf."
         assert sorted(names) == [stem + name for name in ("end", "start", "transitions") if crf]
 
