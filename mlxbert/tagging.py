@@ -12,6 +12,7 @@ Words outside of entities have the tag `O`. A tag that breaks its scheme is read
 mode of seqeval: an entity begins where its type begins, whatever its letter.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
@@ -72,12 +73,14 @@ def scheme_of(names: Iterable[str]) -> str:
 
 
 def recognize(tags: Iterable[Sequence[str]]) -> str:
-    """The scheme of the tags of sentences.
+    """The scheme of the tags of sentences: of more than half of the words that have another one than `O`.
 
     `iob1` is told from `iob2` by how most entities begin that do not touch one of the same type.
     """
     tags = [*tags]
-    scheme = scheme_of({tag for sentence in tags for tag in sentence})
+    counts = Counter(tag for sentence in tags for tag in sentence if tag != OUTSIDE)
+    fitting = [tag for tag in counts if scheme_of([tag]) != "plain"]
+    scheme = scheme_of(fitting) if 2 * sum(counts[tag] for tag in fitting) > counts.total() else "plain"
     if scheme not in ("iob1", "iob2"):
         return scheme
     begun = {"B": 0, "I": 0}
