@@ -102,7 +102,18 @@ def test_options_reach_the_library_as_they_are_called_there(library: Library) ->
     ]
 
 
-@pytest.mark.parametrize("task", ["multilabel", "regress"])
+def test_options_of_tags_reach_the_library(library: Library) -> None:
+    typed = (*("finetune", "tag"), *TYPED[2:])
+    call(*typed)
+    assert [library.given[name] for name in ("scheme", "crf", "label_all_pieces")] == [None, False, False]
+    call(*typed, "--scheme", "bioes", "--crf", "--label-all-pieces", "--format", "conll", "--label-column", "2")
+    given = [library.given[name] for name in ("scheme", "crf", "label_all_pieces", "format", "label_column")]
+    assert given == ["bioes", True, True, "conll", "2"]
+    call("evaluate", "tag", "--data", "x.txt", "--format", "conll", "--model", "m")
+    assert [library.given[name] for name in ("task", "format", "model")] == ["tag", "conll", "tag of m"]
+
+
+@pytest.mark.parametrize("task", ["multilabel", "regress", "tag"])
 def test_every_task_has_its_command(library: Library, task: str) -> None:
     assert call("finetune", task, *TYPED[2:]).status == 0
     assert library.given["task"] == task
