@@ -5,42 +5,20 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from mlxbert.cli import launched
 from mlxbert.cli.inputs import STDIN
-from mlxbert.cli.options import OutputOptions
+from mlxbert.cli.options import ComputingOptions, ModelOptions, OutputOptions
+from mlxbert.data.records import Format
 from mlxbert.errors import ArgumentError
+from mlxbert.training.options import ClassWeights, Schedule
 from mlxbert.training.scores.summary import METRICS
 
 _DATA, _TRAINING, _SAVING, _OUTPUT = "Data", "Training", "Saving", "Output"
 DEFAULT_METRICS = ", ".join(f"{task}: {next(iter(metrics))}" for task, metrics in METRICS.items())
-
-
-class Table(StrEnum):
-    """How a file stores labelled texts."""
-
-    csv = "csv"
-    tsv = "tsv"
-    jsonl = "jsonl"
-    parquet = "parquet"
-
-
-class Schedule(StrEnum):
-    """How the learning rate falls after the warm-up."""
-
-    linear = "linear"
-    cosine = "cosine"
-    constant = "constant"
-
-
-class ClassWeights(StrEnum):
-    """What an example counts."""
-
-    none = "none"
-    balanced = "balanced"
 
 
 _TRAIN = typer.Option("--train", metavar="FILE", help="Training data; - is stdin.", rich_help_panel=_DATA)
@@ -98,7 +76,7 @@ class Columns:
         typer.Option(metavar="NAME", help="Column of the label; guessed if left out.", rich_help_panel=_DATA),
     ] = None
     format: Annotated[
-        Table | None,
+        Format | None,
         typer.Option(help="Format of the files; by default taken from their endings.", rich_help_panel=_DATA),
     ] = None
     max_length: Annotated[
@@ -134,7 +112,7 @@ class TrainingOptions:
     accumulate: Annotated[int, _number("Batches per update of the weights.")] = 1
     schedule: Annotated[
         Schedule, typer.Option(help="How the learning rate falls after the warm-up.", rich_help_panel=_TRAINING)
-    ] = Schedule.linear
+    ] = "linear"
     warmup: Annotated[float, _share("Share of the updates in which the learning rate rises.")] = 0.1
     weight_decay: Annotated[float, _share("Weight decay of matrices.")] = 0.01
     clip: Annotated[float, _share("Greatest norm of the gradient; 0 for no limit.")] = 1.0
@@ -179,7 +157,7 @@ class ClassOptions:
     class_weights: Annotated[
         ClassWeights,
         typer.Option(help="balanced: rare labels count more.", rich_help_panel=_TRAINING),
-    ] = ClassWeights.none
+    ] = "none"
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
@@ -244,6 +222,52 @@ class EventOptions(OutputOptions):
     ] = None
 
 
+@dataclass(frozen=True)
+class FinetuneOptions:
+    """What every `finetune` takes."""
+
+    data: DataOptions
+    columns: Columns
+    saving: SavingOptions
+    model: ComputingOptions
+    training: TrainingOptions
+    out: EventOptions
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library."""
+        where = {name: getattr(self.model, name) for name in ("model", "revision", "offline")}
+        where |= {"dtype": self.model.dtype.value, "device": self.model.device.value}
+        parts = (self.data, self.columns, self.saving, self.training)
+        return {name: value for part in parts for name, value in part.given().items()} | where
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """What is evaluated on, and which metric counts."""
+
+    data: Annotated[
+        list[str], typer.Option("--data", metavar="FILE", help="Labelled data; - is stdin.", rich_help_panel=_DATA)
+    ]
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Metric to put first.", rich_help_panel=_DATA, show_default=DEFAULT_METRICS),
+    ] = None
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What every `evaluate` takes."""
+
+    test: LabelledData
+    columns: Columns
+    model: ModelOptions
+    out: OutputOptions
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library."""
+        return vars(self.test) | self.columns.given() | {"batch_tokens": self.model.batch_tokens}
+
+
 def _plain(group: Any, kind: type) -> dict[str, Any]:
     """The fields of a group with the values of enumerations as strings."""
     values = {field.name: getattr(group, field.name) for field in fields(kind)}
@@ -275,13 +299,15 @@ def parse_sweep(given: typing.Sequence[str]) -> dict[str, list[Any]]:
 
 def _value(name: str, text: str, hint: Any) -> Any:
     """A value of an option from its text."""
-    kind = next(part for part in (*typing.get_args(hint), hint) if part is not NoneType)
-    names = {int: "a whole number", float: "a number", bool: "true or false"}
+    one_of = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+    kind = str if one_of else next(part for part in (*typing.get_args(hint), hint) if part is not NoneType)
     try:
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        value = kind(text)
-        return value.value if isinstance(value, StrEnum) else value
+        value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+        if one_of and value not in one_of:
+            raise ValueError
     except (ValueError, KeyError):
-        wanted = names.get(kind) or " or ".join(kind)
-        raise ArgumentError(f"--sweep {name.replace('_', '-')} has the value {text!r:.60}, expected {wanted}") from None
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: " or ".join(one_of)}
+        raise ArgumentError(
+            f"--sweep {name.replace('_', '-')} has the value {text!r:.60}, expected {names[kind]}"
+        ) from None
+    return value
