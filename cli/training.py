@@ -31,7 +31,17 @@ _VALID = typer.Option(
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class _Group:
+    """Options that are arguments of the library."""
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library; values of enumerations are strings."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class DataOptions(_Group):
     """What is trained on."""
 
     train: Annotated[list[str], _TRAIN]
@@ -55,13 +65,9 @@ class DataOptions:
             raise ArgumentError("stdin is named twice; it can be read only once")
         launched.check_stdin([*self.train, *(self.valid or ())])
 
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return _plain(self, DataOptions)
-
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(_Group):
     """Where texts and labels stand in a row."""
 
     text_column: Annotated[
@@ -89,10 +95,6 @@ class Columns:
         ),
     ] = None
 
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return _plain(self, Columns)
-
 
 def _number(text: str, default: Any = None) -> Any:
     return typer.Option(metavar="N", help=text, rich_help_panel=_TRAINING, show_default=default or True)
@@ -103,7 +105,7 @@ def _share(text: str, default: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class TrainingOptions(_Group):
     """How is trained: the same for every task."""
 
     epochs: Annotated[int | None, _number("Passes over the training data.", "3 to 20, by the size of the data")] = None
@@ -146,11 +148,11 @@ class TrainingOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library, `sweep` with values of the options' types."""
-        return _plain(self, TrainingOptions) | {"sweep": parse_sweep(self.sweep or ()) or None}
+        return super().given() | {"sweep": parse_sweep(self.sweep or ()) or None}
 
 
 @dataclass(frozen=True)
-class ClassOptions:
+class ClassOptions(_Group):
     """What differs where labels are predicted."""
 
     label_smoothing: Annotated[float, _share("Share of the target that is spread over all labels.")] = 0.0
@@ -159,13 +161,9 @@ class ClassOptions:
         typer.Option(help="balanced: rare labels count more.", rich_help_panel=_TRAINING),
     ] = "none"
 
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return _plain(self, ClassOptions)
-
 
 @dataclass(frozen=True)
-class SavingOptions:
+class SavingOptions(_Group):
     """What is written."""
 
     output: Annotated[
@@ -194,10 +192,6 @@ class SavingOptions:
             rich_help_panel=_SAVING,
         ),
     ] = None
-
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return _plain(self, SavingOptions)
 
 
 @dataclass(frozen=True)
@@ -242,7 +236,7 @@ class FinetuneOptions:
 
 
 @dataclass(frozen=True)
-class LabelledData:
+class LabelledData(_Group):
     """What is evaluated on, and which metric counts."""
 
     data: Annotated[
@@ -265,13 +259,7 @@ class EvaluateOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        return vars(self.test) | self.columns.given() | {"batch_tokens": self.model.batch_tokens}
-
-
-def _plain(group: Any, kind: type) -> dict[str, Any]:
-    """The fields of a group with the values of enumerations as strings."""
-    values = {field.name: getattr(group, field.name) for field in fields(kind)}
-    return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
+        return self.test.given() | self.columns.given() | {"batch_tokens": self.model.batch_tokens}
 
 
 def parse_sweep(given: typing.Sequence[str]) -> dict[str, list[Any]]:
