@@ -125,10 +125,12 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
 
 def test_what_differs_in_the_data_is_said_by_file() -> None:
     there = {"task": "classify", "sha256": {"a.csv": "1", "b.csv": "2", "same.csv": "3"}}
-    here = {"task": "classify", "sha256": {"a.csv": "9", "q.csv": "2", "same.csv": "3"}}
+    here = {"task": "classify", "sha256": {"a.csv": "9", "q.csv": "7", "./same.csv": "3"}}
     said = differences(there, here)
     assert said == "the training data differ: a.csv has changed, b.csv is no longer there, q.csv was not there"
     assert differences({"task": "a", "sha256": {}}, {"task": "b", "sha256": {}}) == "task is 'b', was 'a'"
+    turned = {"sha256": {"b.csv": "2", "a.csv": "1"}}
+    assert "order" in differences({"sha256": {"a.csv": "1", "b.csv": "2"}}, turned)
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -367,4 +369,8 @@ def test_a_task_of_ones_own(base: Path, tmp_path: Path) -> None:
     )
     finished = one(run(stars.Stars(), train=records, model=base, output=tmp_path / "out"), Finished)
     assert finished.metric == "distance" and finished.evaluation is None
+    wrong: list[Any] = [{"text": "the cat", "stars": stars} for stars in (5, 1, 0)]
+    for bad, told in ((wrong, "record 3: stars is 0"), ([{"text": "a"}, *wrong], "record 1: stars is None")):
+        with pytest.raises(InputError, match=told):
+            run(stars.Stars(), train=wrong[:2], valid=bad, model=base, output=tmp_path / "bad")
     assert labels_of(mlxbert.load(tmp_path / "out"), "the cat")[0].label in "12345"
