@@ -39,9 +39,7 @@ class ZeroShotOptions:
             show_default="This example is {}.",
         ),
     ] = None
-    multi: Annotated[
-        bool, typer.Option("--multi", help="Several labels may be right.", rich_help_panel=_PANEL)
-    ] = False
+    multi: Annotated[bool, typer.Option("--multi", help="Several labels may be right.", rich_help_panel=_PANEL)] = False
 
     def given(self, pairs: bool) -> Mapping[str, Any]:
         """The options as arguments of the library; none if there are no labels.

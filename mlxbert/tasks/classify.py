@@ -145,9 +145,11 @@ def ranked(
     names: Sequence[str], found: Sequence[float], top_k: int | None, thresholds: Sequence[float] | None
 ) -> tuple[Label, ...]:
     """Labels with their scores, best first; where there are thresholds, each says whether it reaches its own."""
-    chosen = None if thresholds is None else [score >= least for score, least in zip(found, thresholds, strict=True)]
-    best = sorted(range(len(found)), key=lambda number: -found[number])[:top_k]
-    return tuple(Label(names[number], found[number], chosen and chosen[number]) for number in best)
+
+    def label(number: int) -> Label:
+        return Label(names[number], found[number], None if thresholds is None else found[number] >= thresholds[number])
+
+    return tuple(map(label, sorted(range(len(found)), key=lambda number: -found[number])[:top_k]))
 
 
 def _split(item: Item) -> tuple[str, str | None]:

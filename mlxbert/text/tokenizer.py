@@ -232,7 +232,9 @@ class Tokenizer:
             if len(first) > room and overflow == "error":
                 raise self._too_long(len(first) - room)
             if len(first) > room and room < 1:
-                raise InputError(f"the second text has {len(second)} tokens and leaves no room for the first: {pair!r:.60}")
+                raise InputError(
+                    f"the second text has {len(second)} tokens and leaves no room for the first: {pair!r:.60}"
+                )
             found.append(self._assemble([first.slice(0, room), second], truncated=len(first) > room))
         return found
 

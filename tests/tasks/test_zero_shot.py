@@ -158,7 +158,7 @@ def test_outputs_are_found_by_name(names: tuple[str, ...], entailment: int, cont
 
 def test_a_model_that_judges_no_entailment_is_refused(tmp_path: Path) -> None:
     other = mlxbert.load(save_classifier(tmp_path / "other", SENTIMENT))
-    with pytest.raises(CheckpointError, match="negative, neutral, positive.*'entail'") as caught:
+    with pytest.raises(CheckpointError, match=r"negative, neutral, positive.*'entail'") as caught:
         mlxbert.classify(other, TEXT, labels=NAMES)
     assert "NLI" in str(caught.value.hint)
     half = mlxbert.load(save_classifier(tmp_path / "half", Labels(("entailment", "x", "y"))))

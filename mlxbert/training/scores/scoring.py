@@ -141,9 +141,12 @@ def multilabel(
         labels=_label_scores(names, Counts.of_matrices(expected, predicted)),
         mistakes=tuple(
             _mistake(
-                records[number], _joined(names, expected[number]), _joined(names, predicted[number]),
-                wrong[number].max(), names[wrong[number].argmax()],
-            )  # fmt: skip
+                records[number],
+                _joined(names, expected[number]),
+                _joined(names, predicted[number]),
+                wrong[number].max(),
+                names[wrong[number].argmax()],
+            )
             for number in worst
         ),
         **about,
@@ -259,9 +262,7 @@ def _worst(badness: Numbers, wrong: Bools) -> list[int]:
     return [int(number) for number in ranked[wrong[ranked]][:MISTAKES]]
 
 
-def _mistake(
-    record: Labelled, expected: str, predicted: str, score: float, label: str | None = None
-) -> Mistake:
+def _mistake(record: Labelled, expected: str, predicted: str, score: float, label: str | None = None) -> Mistake:
     return Mistake(
         text=record.text,
         pair=record.pair,
