@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
 from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
-from mlxbert.training.workspace import differences
+from mlxbert.training.workspace import Workspace, clean_up, differences
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.tiny import CONFIG, save
 
@@ -152,6 +153,14 @@ def test_other_records_are_another_call(base: Path, tmp_path: Path, streams: boo
     with pytest.raises(ArgumentError, match=r"(has|have) changed"):
         list(call(changed))
     assert isinstance(list(call(None))[-1], Finished)
+
+
+def test_what_a_run_leaves_that_was_killed_at_its_very_end(base: Path, train: Path, tmp_path: Path) -> None:
+    with mock.patch.object(Workspace, "remove", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
+    assert (tmp_path / "out.partial/manifest.json").is_file()
+    clean_up(tmp_path / "out")
+    assert not (tmp_path / "out.partial").exists() and mlxbert.load(tmp_path / "out").labels is not None
 
 
 def test_a_folder_that_appeared_meanwhile_is_not_replaced(base: Path, train: Path, tmp_path: Path) -> None:
