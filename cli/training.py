@@ -31,7 +31,7 @@ _VALID = typer.Option(
 
 
 @dataclass(frozen=True)
-class _Group:
+class Group:
     """Options that are arguments of the library."""
 
     def given(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class DataOptions(_Group):
+class DataOptions(Group):
     """What is trained on."""
 
     train: Annotated[list[str], _TRAIN]
@@ -67,7 +67,7 @@ class DataOptions(_Group):
 
 
 @dataclass(frozen=True)
-class Columns(_Group):
+class Columns(Group):
     """Where texts and labels stand in a row."""
 
     text_column: Annotated[
@@ -105,7 +105,7 @@ def _share(text: str, default: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class TrainingOptions(_Group):
+class TrainingOptions(Group):
     """How is trained: the same for every task."""
 
     epochs: Annotated[int | None, _number("Passes over the training data.", "3 to 20, by the size of the data")] = None
@@ -152,7 +152,7 @@ class TrainingOptions(_Group):
 
 
 @dataclass(frozen=True)
-class ClassOptions(_Group):
+class ClassOptions(Group):
     """What differs where labels are predicted."""
 
     label_smoothing: Annotated[float, _share("Share of the target that is spread over all labels.")] = 0.0
@@ -163,7 +163,7 @@ class ClassOptions(_Group):
 
 
 @dataclass(frozen=True)
-class SavingOptions(_Group):
+class SavingOptions(Group):
     """What is written."""
 
     output: Annotated[
@@ -218,10 +218,9 @@ class EventOptions(OutputOptions):
 
 @dataclass(frozen=True)
 class FinetuneOptions:
-    """What every `finetune` takes."""
+    """What every `finetune` takes, besides columns and what differs between tasks."""
 
     data: DataOptions
-    columns: Columns
     saving: SavingOptions
     model: ComputingOptions
     training: TrainingOptions
@@ -231,12 +230,11 @@ class FinetuneOptions:
         """The options as arguments of the library."""
         where = {name: getattr(self.model, name) for name in ("model", "revision", "offline")}
         where |= {"dtype": self.model.dtype.value, "device": self.model.device.value}
-        parts = (self.data, self.columns, self.saving, self.training)
-        return {name: value for part in parts for name, value in part.given().items()} | where
+        return self.data.given() | self.saving.given() | self.training.given() | where
 
 
 @dataclass(frozen=True)
-class LabelledData(_Group):
+class LabelledData(Group):
     """What is evaluated on, and which metric counts."""
 
     data: Annotated[
@@ -250,16 +248,15 @@ class LabelledData(_Group):
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What every `evaluate` takes."""
+    """What every `evaluate` takes, besides columns and what differs between tasks."""
 
     test: LabelledData
-    columns: Columns
     model: ModelOptions
     out: OutputOptions
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        return self.test.given() | self.columns.given() | {"batch_tokens": self.model.batch_tokens}
+        return self.test.given() | {"batch_tokens": self.model.batch_tokens}
 
 
 def parse_sweep(given: typing.Sequence[str]) -> dict[str, list[Any]]:

@@ -1,47 +1,49 @@
 """`mlxbert evaluate …`: one command per task."""
 
 from mlxbert.cli import launched, session
-from mlxbert.cli.training import EvaluateOptions
+from mlxbert.cli.training import Columns, EvaluateOptions, Group
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 
 
-def evaluate_classify(options: EvaluateOptions) -> None:
+def evaluate_classify(options: EvaluateOptions, columns: Columns) -> None:
     """Tell how often a model gives texts the right label: metrics, each label, what it confuses, worst mistakes.
 
     Example: mlxbert evaluate classify --data test.csv --model my-model
     """
-    _evaluate("classify", options)
+    _evaluate("classify", options, columns)
 
 
-def evaluate_multilabel(options: EvaluateOptions) -> None:
+def evaluate_multilabel(options: EvaluateOptions, columns: Columns) -> None:
     """Tell how well a model finds all labels of texts: metrics, each label, worst mistakes.
 
     Example: mlxbert evaluate multilabel --data test.jsonl --model my-model
     """
-    _evaluate("multilabel", options)
+    _evaluate("multilabel", options, columns)
 
 
-def evaluate_regress(options: EvaluateOptions) -> None:
+def evaluate_regress(options: EvaluateOptions, columns: Columns) -> None:
     """Tell how near the numbers that a model predicts are to the right ones: metrics, worst mistakes.
 
     Example: mlxbert evaluate regress --data test.csv --model my-model
     """
-    _evaluate("regress", options)
+    _evaluate("regress", options, columns)
 
 
-def _evaluate(task: str, options: EvaluateOptions, *, head: str = "classify") -> None:
+def _evaluate(task: str, options: EvaluateOptions, *groups: Group, command: str = "classify") -> None:
     """Evaluates, and shows one object.
 
     Args:
         task: The name of the task.
         options: What every task takes.
-        head: The task whose head the model needs.
+        *groups: What differs between tasks.
+        command: The command that uses such a model.
     """
     launched.check_stdin(options.test.data)
-    loaded = session.load(head, options.model)
+    loaded = session.load(command, options.model)
     from mlxbert.training.evaluate import evaluate
 
     with progress.counted("examples") as update:
-        found = evaluate(task, loaded, **options.given(), on_progress=update)
+        own = {name: value for group in groups for name, value in group.given().items()}
+        found = evaluate(task, loaded, **options.given(), **own, on_progress=update)
     session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), options.out)

@@ -2,54 +2,51 @@
 
 import json
 import shlex
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from mlxbert.cli import session
 from mlxbert.cli.events.run import command_line, open_sinks, send
 from mlxbert.cli.inputs import STDIN
-from mlxbert.cli.training import ClassOptions, FinetuneOptions
+from mlxbert.cli.training import ClassOptions, Columns, FinetuneOptions, Group
 from mlxbert.cli.views import console, progress
 
 
-def finetune_classify(options: FinetuneOptions, classes: ClassOptions) -> None:
+def finetune_classify(options: FinetuneOptions, columns: Columns, classes: ClassOptions) -> None:
     """Train a model to give each text, or pair of texts, one of several labels.
 
     If training is interrupted, with Ctrl-C or otherwise, the same command resumes it from the last saved state.
 
     Example: mlxbert finetune classify --train reviews.csv --output my-model
     """
-    _train("classify", options, classes.given())
+    _train("classify", options, columns, classes)
 
 
-def finetune_multilabel(options: FinetuneOptions) -> None:
+def finetune_multilabel(options: FinetuneOptions, columns: Columns) -> None:
     """Train a model to give each text, or pair of texts, any number of labels.
 
     The score above which a label is given is tuned for each label on the validation data.
 
     Example: mlxbert finetune multilabel --train emotions.jsonl --output my-model
     """
-    _train("multilabel", options)
+    _train("multilabel", options, columns)
 
 
-def finetune_regress(options: FinetuneOptions) -> None:
+def finetune_regress(options: FinetuneOptions, columns: Columns) -> None:
     """Train a model to give each text, or pair of texts, a number.
 
     Example: mlxbert finetune regress --train ratings.csv --pair-column answer --output my-model
     """
-    _train("regress", options)
+    _train("regress", options, columns)
 
 
-def _train(task: str, options: FinetuneOptions, own: Mapping[str, Any] = MappingProxyType({})) -> None:
+def _train(task: str, options: FinetuneOptions, *groups: Group) -> None:
     """Trains, and shows how it goes on.
 
     Args:
         task: The name of the task.
         options: What every task takes.
-        own: What only this task takes, as arguments of the library.
+        *groups: What differs between tasks.
     """
     data, model = options.data, options.model
     session.note_builtin("finetune", model)
@@ -63,6 +60,7 @@ def _train(task: str, options: FinetuneOptions, own: Mapping[str, Any] = Mapping
         doing = "measuring a few steps" if data.dry_run else "loading the model"
         begun = opened.enter_context(progress.waiting(f"reading data, {doing} …"))
         update = opened.enter_context(progress.download(model.model, before=begun))
+        own = {name: value for group in groups for name, value in group.given().items()}
         events = finetune(task, **options.given(), **own, on_progress=update)
         try:
             send(events, sinks, begun)
