@@ -24,6 +24,7 @@ from mlxbert.cli.commands.models import models_download, models_list, models_pat
 from mlxbert.cli.commands.next_sentence import next_sentence
 from mlxbert.cli.commands.replaced import replaced
 from mlxbert.cli.commands.similarity import similarity
+from mlxbert.cli.commands.tag import tag
 from mlxbert.cli.commands.tokenize import tokenize
 from mlxbert.cli.commands.verify import verify
 from mlxbert.cli.options import flatten
@@ -56,7 +57,7 @@ _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
     ),
 }
 
-_USING = (fill_mask, embed, similarity, classify, next_sentence, replaced, tokenize)
+_USING = (fill_mask, embed, similarity, classify, tag, next_sentence, replaced, tokenize)
 for command in (*_USING, inspect, convert, verify, doctor):
     app.command(command.__name__.replace("_", "-"))(flatten(command, set_up_notes))
 for name, (about, commands) in _GROUPS.items():

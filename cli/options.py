@@ -54,6 +54,16 @@ class Overflow(StrEnum):
     error = "error"
 
 
+class Aggregation(StrEnum):
+    """How tokens with tags become entities; those of transformers."""
+
+    none = "none"
+    simple = "simple"
+    first = "first"
+    average = "average"
+    max = "max"
+
+
 class NoWindow(StrEnum):
     """What happens to a text too long for the model, where windows cannot cover it."""
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mlxbert.results import (
         Classification,
         Embedding,
+        Entity,
         Failure,
         Fill,
         FillMask,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         Replaced,
         ReplacedToken,
         Similarity,
+        Tagged,
     )
     from mlxbert.tasks.classify import classify
     from mlxbert.tasks.embed import embed, embed_stream
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from mlxbert.tasks.next_sentence import next_sentence
     from mlxbert.tasks.replaced import replaced
     from mlxbert.tasks.similarity import similarity
+    from mlxbert.tasks.tag import tag
     from mlxbert.text.batch import Usage
     from mlxbert.training.evaluate import evaluate
     from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
@@ -84,8 +87,8 @@ _HOMES = {
     ),
     "mlxbert.model": ("Model", "load", "new_model"),
     "mlxbert.results": (
-        *("Classification", "Embedding", "Failure", "Fill", "FillMask", "Label", "Mask", "NextSentence"),
-        *("Regression", "Replaced", "ReplacedToken", "Similarity"),
+        *("Classification", "Embedding", "Entity", "Failure", "Fill", "FillMask", "Label", "Mask", "NextSentence"),
+        *("Regression", "Replaced", "ReplacedToken", "Similarity", "Tagged"),
     ),
     "mlxbert.tasks.classify": ("classify",),
     "mlxbert.tasks.embed": ("embed", "embed_stream"),
@@ -93,6 +96,7 @@ _HOMES = {
     "mlxbert.tasks.next_sentence": ("next_sentence",),
     "mlxbert.tasks.replaced": ("replaced",),
     "mlxbert.tasks.similarity": ("similarity",),
+    "mlxbert.tasks.tag": ("tag",),
     "mlxbert.training.evaluate": ("evaluate",),
     "mlxbert.training.events": ("Evaluated", "Finished", "Saved", "Started", "Step"),
     "mlxbert.training.finetune": ("finetune",),
@@ -110,6 +114,7 @@ __all__ = [
     "DeviceError",
     "Difference",
     "Embedding",
+    "Entity",
     "Evaluated",
     "Evaluation",
     "Example",
@@ -134,6 +139,7 @@ __all__ = [
     "Similarity",
     "Started",
     "Step",
+    "Tagged",
     "ThreadError",
     "TokenizerError",
     "TrainBatch",
@@ -154,6 +160,7 @@ __all__ = [
     "replaced",
     "save",
     "similarity",
+    "tag",
     "verify",
 ]
 

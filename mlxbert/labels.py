@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.errors import ArgumentError
+from mlxbert.tagging import allowed, scheme_of
 
 REGRESSION, SINGLE_LABEL, MULTI_LABEL = "regression", "single_label_classification", "multi_label_classification"
 PROBLEM_TYPES = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
@@ -19,11 +20,14 @@ class Labels:
             checkpoint does not name one.
         thresholds: Of `multi_label_classification`: for each class the probability from which on it is chosen; `None`
             for 0.5.
+        crf: Of the tags of words: whether the model has a score for every tag after every other, too, see
+            `mlxbert.nn.crf`.
     """
 
     names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     problem_type: str | None = None
     thresholds: tuple[float, ...] | None = None
+    crf: bool = False
 
     def __post_init__(self) -> None:
         for field in ("names", "thresholds"):
@@ -48,6 +52,8 @@ class Labels:
             raise ArgumentError(f"names of labels are {self.names!r:.60}, expected at least one, all different")
         if self.problem_type not in (None, *PROBLEM_TYPES):
             raise ArgumentError(f"problem_type is {self.problem_type!r}, expected one of {', '.join(PROBLEM_TYPES)}")
+        if problem := self.crf_problem():
+            raise ArgumentError(f"crf is {self.crf!r:.60}, expected {problem}")
         if problem := self.thresholds_problem():
             raise ArgumentError(f"thresholds are {self.thresholds!r:.60}, expected {problem}")
 
@@ -61,6 +67,16 @@ class Labels:
         numbers = isinstance(given, tuple) and all(map(_is_probability, given))
         if not numbers or len(given) != len(self.names):
             return f"a number from 0 to 1 for each of the {len(self.names)} labels"
+        return None
+
+    def crf_problem(self) -> str | None:
+        """What is expected instead of `crf`, if it cannot be used."""
+        if not isinstance(self.crf, bool):
+            return "true or false"
+        try:
+            allowed(scheme_of(self.names), self.names) if self.crf else None
+        except ArgumentError as problem:
+            return f"none: {problem.message}"
         return None
 
     def encode(self, name: str) -> int:
@@ -84,13 +100,17 @@ class Labels:
         return self.names[index]
 
     def to_config(self) -> dict[str, Any]:
-        """The keys of `config.json` that describe them; `None` for a key that is omitted."""
+        """The keys of `config.json` that describe them; `None` for a key that is omitted.
+
+        `thresholds` and `crf` are keys of mlxbert's own, which other programs ignore.
+        """
         return {
             "id2label": {str(index): name for index, name in enumerate(self.names)},
             "label2id": {name: index for index, name in enumerate(self.names)},
             "num_labels": None,  # the length of id2label
             "problem_type": self.problem_type,
-            "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],  # a key of mlxbert's own
+            "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],
+            "crf": self.crf or None,
         }
 
 

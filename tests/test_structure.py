@@ -19,7 +19,7 @@ MAX_FILE, MAX_FUNCTION, MAX_COMMAND = 400, 60, 20
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
     ("mlxbert", "mlxbert.errors", "mlxbert.results", "mlxbert.files"),
-    ("mlxbert.device", "mlxbert.labels", "mlxbert.config"),
+    ("mlxbert.device", "mlxbert.labels", "mlxbert.tagging", "mlxbert.config"),
     ("mlxbert.nn",),
     ("mlxbert.weights",),
     ("mlxbert.text",),
@@ -34,7 +34,7 @@ ROOMS = (
 INSIDE = {
     "mlxbert.nn": (
         *("kernels", "activations", "dropout", "positions", "attention", "blocks", "recomputed", "encoder", "pooling"),
-        *("heads", "losses", "initialize", "embedder"),
+        *("crf", "heads", "losses", "initialize", "embedder"),
     ),
     "mlxbert.weights": (
         *("config_json", "keymap", "formats", "google", "families", "hub", "source", "folder", "tokenizers"),
@@ -178,6 +178,7 @@ COMMANDS = (
         "embed",
         "similarity",
         "classify",
+        "tag",
         "next-sentence",
         "replaced",
         "tokenize",

@@ -25,7 +25,7 @@ from tests.helpers.tiny import to_theirs
 
 PROGRAM = "from mlxbert.cli import main; main()"
 COMMANDS = (
-    *(["fill-mask"], ["embed"], ["similarity"], ["classify"], ["next-sentence"], ["replaced"], ["tokenize"]),
+    *(["fill-mask"], ["embed"], ["similarity"], ["classify"], ["tag"], ["next-sentence"], ["replaced"], ["tokenize"]),
     *(["inspect"], ["convert"], ["verify"], ["doctor"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),
     *([group, task] for group in ("finetune", "evaluate") for task in ("classify", "multilabel", "regress")),
