@@ -16,9 +16,9 @@ from mlxbert.cli.commands.classify import classify
 from mlxbert.cli.commands.convert import convert
 from mlxbert.cli.commands.doctor import doctor
 from mlxbert.cli.commands.embed import embed
-from mlxbert.cli.commands.evaluate import evaluate_classify, evaluate_multilabel, evaluate_regress
+from mlxbert.cli.commands.evaluate import evaluate_classify, evaluate_multilabel, evaluate_regress, evaluate_tag
 from mlxbert.cli.commands.fill_mask import fill_mask
-from mlxbert.cli.commands.finetune import finetune_classify, finetune_multilabel, finetune_regress
+from mlxbert.cli.commands.finetune import finetune_classify, finetune_multilabel, finetune_regress, finetune_tag
 from mlxbert.cli.commands.inspect import inspect
 from mlxbert.cli.commands.models import models_download, models_list, models_path, models_remove
 from mlxbert.cli.commands.next_sentence import next_sentence
@@ -45,11 +45,11 @@ app = typer.Typer(
 _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
     "finetune": (
         "Train a model on labelled texts.",
-        (finetune_classify, finetune_multilabel, finetune_regress),
+        (finetune_classify, finetune_multilabel, finetune_regress, finetune_tag),
     ),
     "evaluate": (
         "Tell how good a model is on labelled texts.",
-        (evaluate_classify, evaluate_multilabel, evaluate_regress),
+        (evaluate_classify, evaluate_multilabel, evaluate_regress, evaluate_tag),
     ),
     "models": (
         "Models on this machine and on the Hugging Face hub.",

@@ -12,13 +12,16 @@ Words outside of entities have the tag `O`. A tag that breaks its scheme is read
 mode of seqeval: an entity begins where its type begins, whatever its letter.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
+from typing import Literal, get_args
 
 from mlxbert.errors import ArgumentError
 
-SCHEMES = ("iob1", "iob2", "bioes", "bilou", "plain")
+Scheme = Literal["iob1", "iob2", "bioes", "bilou", "plain"]
+SCHEMES: tuple[str, ...] = get_args(Scheme)
 OUTSIDE = "O"
 _UNTYPED = "_"  # seqeval's name for the type of a tag that is only a letter
 _LETTERS = {"iob1": "BI", "iob2": "BI", "bioes": "BIES", "bilou": "BILU"}
@@ -56,7 +59,7 @@ def check_scheme(scheme: str) -> str:
 
 
 def scheme_of(names: Iterable[str]) -> str:
-    """The scheme of a set of tags, from their letters; `iob2` where `iob1` is as likely.
+    """The scheme of a set of tags, from their letters; `iob1` where a type has no `B-`, which `iob2` needs.
 
     Tags make up entities if more than half of those other than `O` have a letter of a scheme and a type.
     """
@@ -65,17 +68,22 @@ def scheme_of(names: Iterable[str]) -> str:
     if 2 * len(letters) <= len(found):
         return "plain"
     bioes, bilou = (sum(letter in own for letter in letters) for own in ("ES", "LU"))
-    return "iob2" if not bioes and not bilou else "bioes" if bioes >= bilou else "bilou"
+    if bioes or bilou:
+        return "bioes" if bioes >= bilou else "bilou"
+    begun, continued = ({name[2:] for name in found if name[0] == letter} for letter in "BI")
+    return "iob2" if continued <= begun else "iob1"
 
 
 def recognize(tags: Iterable[Sequence[str]]) -> str:
-    """The scheme of the tags of sentences.
+    """The scheme of the tags of sentences: of more than half of the words that have another one than `O`.
 
     `iob1` is told from `iob2` by how most entities begin that do not touch one of the same type.
     """
     tags = [*tags]
-    scheme = scheme_of({tag for sentence in tags for tag in sentence})
-    if scheme != "iob2":
+    counts = Counter(tag for sentence in tags for tag in sentence if tag != OUTSIDE)
+    fitting = [tag for tag in counts if scheme_of([tag]) != "plain"]
+    scheme = scheme_of(fitting) if 2 * sum(counts[tag] for tag in fitting) > counts.total() else "plain"
+    if scheme not in ("iob1", "iob2"):
         return scheme
     begun = {"B": 0, "I": 0}
     for sentence in tags:

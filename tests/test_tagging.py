@@ -65,12 +65,14 @@ def test_entities_are_read_and_written(scheme: str) -> None:
 @pytest.mark.parametrize("scheme", ENTITY_SCHEMES)
 def test_a_scheme_is_recognised(scheme: str) -> None:
     assert recognize([WRITTEN[scheme], ["O"], []]) == scheme
-    assert scheme_of(WRITTEN[scheme]) == ("iob2" if scheme == "iob1" else scheme)
+    assert scheme_of(WRITTEN[scheme]) == scheme
+    assert scheme_of(names_of(WRITTEN[scheme], scheme)) == ("iob2" if scheme == "iob1" else scheme)
 
 
 def test_a_few_broken_tags_do_not_change_the_scheme() -> None:
     assert recognize([WRITTEN["iob2"]] * 5 + [["O", "I-PER"]]) == "iob2"
     assert recognize([WRITTEN["iob1"]] * 5 + [["O", "B-PER"]]) == "iob1"
+    assert recognize([WRITTEN["bioes"]] * 5 + [["PER", "LOC", "X", "Y", "Z"]]) == "bioes"
     assert breaks(["O", "I-PER", "I-LOC"], "iob2") == 2
     assert breaks(["O", "B-PER"], "iob1") == 1
     assert breaks(["B-PER", "O", "I-PER"], "bioes") == 3

@@ -1,6 +1,7 @@
 """`mlxbert evaluate …`: one command per task."""
 
 from mlxbert.cli import launched, session
+from mlxbert.cli.tags import WordColumns
 from mlxbert.cli.training import Columns, EvaluateOptions, Group
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
@@ -28,6 +29,14 @@ def evaluate_regress(options: EvaluateOptions, columns: Columns) -> None:
     Example: mlxbert evaluate regress --data test.csv --model my-model
     """
     _evaluate("regress", options, columns)
+
+
+def evaluate_tag(options: EvaluateOptions, columns: WordColumns) -> None:
+    """Tell how well a model finds entities, or tags words: metrics, each type or tag, worst mistakes.
+
+    Example: mlxbert evaluate tag --data test.conll --model my-model
+    """
+    _evaluate("tag", options, columns, command="tag")
 
 
 def _evaluate(task: str, options: EvaluateOptions, *groups: Group, command: str = "classify") -> None:

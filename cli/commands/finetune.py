@@ -8,6 +8,7 @@ from pathlib import Path
 from mlxbert.cli import session
 from mlxbert.cli.events.run import command_line, open_sinks, send
 from mlxbert.cli.inputs import STDIN
+from mlxbert.cli.tags import TagOptions, WordColumns
 from mlxbert.cli.training import ClassOptions, Columns, FinetuneOptions, Group
 from mlxbert.cli.views import console, progress
 
@@ -38,6 +39,16 @@ def finetune_regress(options: FinetuneOptions, columns: Columns) -> None:
     Example: mlxbert finetune regress --train ratings.csv --pair-column answer --output my-model
     """
     _train("regress", options, columns)
+
+
+def finetune_tag(options: FinetuneOptions, columns: WordColumns, tags: TagOptions) -> None:
+    """Train a model to tag words: names and other entities, parts of speech, chunks.
+
+    Data are sentences of CoNLL or CoNLL-U, lists of words and tags, or texts with spans.
+
+    Example: mlxbert finetune tag --train train.conll --output my-model
+    """
+    _train("tag", options, columns, tags)
 
 
 def _train(task: str, options: FinetuneOptions, *groups: Group) -> None:

@@ -30,9 +30,12 @@ class Format(StrEnum):
     csv = "csv"
     tsv = "tsv"
     parquet = "parquet"
+    conll = "conll"
+    conllu = "conllu"
 
 
-_ENDINGS = {f".{format.value}": format for format in Format}
+_ENDINGS = {f".{format.value}": format for format in Format} | {".iob": Format.conll, ".bio": Format.conll}
+_SENTENCES = (Format.conll, Format.conllu)
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,11 @@ def read_records(
         raise ArgumentError(
             f"{called}: a .txt file has one text per line, expected {' and '.join(given)}",
             hint="use .jsonl, .csv, .tsv or .parquet",
+        )
+    if found in _SENTENCES:
+        raise ArgumentError(
+            f"{called}: a .{found.value} file has sentences of words, expected texts",
+            hint="use .txt, .jsonl or a table",
         )
     file, path = open_source(source)
     size = size_of(file)

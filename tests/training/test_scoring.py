@@ -94,7 +94,7 @@ def test_an_evaluation_is_json() -> None:
     assert constant.interval == (0, 0)
 
 
-@pytest.mark.parametrize("task", METRICS)
+@pytest.mark.parametrize("task", ("classify", "multilabel", "regress"))
 def test_every_metric_can_be_the_main_one_and_lies_in_its_interval(task: str) -> None:
     rng = np.random.default_rng(4)
     target = rng.integers(0, 3, 200)

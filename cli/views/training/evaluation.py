@@ -25,7 +25,7 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     yield from details(found, width)
     yield Text.assemble(
         (f"{console.visible(found.metric)} {words.score(found.score)}", "bold green"),
-        f"  95 % interval {words.interval(found.interval, found.metric)}",
+        f"  95 % interval {words.interval(found.interval, found.metric, found.task)}",
     )
     rows: list[tuple[str, object]] = [
         ("model", found.model),
@@ -47,7 +47,7 @@ def details(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     if found.mistakes:
         yield from (*_mistakes(found, width), Text())
     if found.confusion is not None and len(found.labels) > 1:
-        yield from (*confusion([score.label for score in found.labels], found.confusion, width), Text())
+        yield from (*confusion(found.classes, found.confusion, width), Text())
     if found.labels:
         yield from (*_labels(found.labels, width), Text())
 
@@ -110,7 +110,7 @@ def _sureness(task: str, mistake: "Mistake") -> str:
     """How wrong the model was; of several labels, about which ones."""
     if task == "regress":
         return f"{words.score(mistake.score)} apart"
-    if task == "classify":
+    if task in ("classify", "tag"):
         return f"{mistake.score:.0%} sure"
     expected, predicted = ({*given.split(", ")} - {""} for given in (mistake.expected, mistake.predicted))
     missed, added = sorted(expected - predicted), sorted(predicted - expected)
