@@ -1,39 +1,19 @@
 """Options of training and evaluation on words with tags, in groups as in `training`."""
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from mlxbert.cli.training import plain
+from mlxbert.cli.training import Group
+from mlxbert.data.records import Format
+from mlxbert.tagging import Scheme
 
 _DATA, _TRAINING = "Data", "Training"
 
 
-class SentenceFormat(StrEnum):
-    """How a file stores sentences of words with tags."""
-
-    conll = "conll"
-    conllu = "conllu"
-    csv = "csv"
-    tsv = "tsv"
-    jsonl = "jsonl"
-    parquet = "parquet"
-
-
-class Scheme(StrEnum):
-    """How tags say where entities begin and end."""
-
-    iob1 = "iob1"
-    iob2 = "iob2"
-    bioes = "bioes"
-    bilou = "bilou"
-    plain = "plain"
-
-
 @dataclass(frozen=True)
-class WordColumns:
+class WordColumns(Group):
     """Where words and tags stand in a row."""
 
     text_column: Annotated[
@@ -53,7 +33,7 @@ class WordColumns:
         ),
     ] = None
     format: Annotated[
-        SentenceFormat | None,
+        Format | None,
         typer.Option(help="Format of the files; by default taken from their endings.", rich_help_panel=_DATA),
     ] = None
     max_length: Annotated[
@@ -66,13 +46,9 @@ class WordColumns:
         ),
     ] = None
 
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return plain(self, WordColumns)
-
 
 @dataclass(frozen=True)
-class TagOptions:
+class TagOptions(Group):
     """What differs where tags are predicted."""
 
     scheme: Annotated[
@@ -91,7 +67,3 @@ class TagOptions:
             "--label-all-pieces", help="Train on all tokens of a word, not on its first.", rich_help_panel=_TRAINING
         ),
     ] = False
-
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return plain(self, TagOptions)

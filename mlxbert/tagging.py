@@ -16,10 +16,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
+from typing import Literal, get_args
 
 from mlxbert.errors import ArgumentError
 
-SCHEMES = ("iob1", "iob2", "bioes", "bilou", "plain")
+Scheme = Literal["iob1", "iob2", "bioes", "bilou", "plain"]
+SCHEMES: tuple[str, ...] = get_args(Scheme)
 OUTSIDE = "O"
 _UNTYPED = "_"  # seqeval's name for the type of a tag that is only a letter
 _LETTERS = {"iob1": "BI", "iob2": "BI", "bioes": "BIES", "bilou": "BILU"}

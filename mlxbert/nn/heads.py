@@ -195,7 +195,8 @@ HEADS: dict[str, HeadSpec] = {
             labelled=True,
             facts=("labels", "classifier", "classifier_pooling"),
             task="classify",
-            hint="fine-tune one: mlxbert finetune classify --train FILE --output FOLDER",
+            hint="fine-tune one: mlxbert finetune classify --train FILE --output FOLDER; labels without training need "
+            "an NLI model, for example FacebookAI/roberta-large-mnli",
         ),
         HeadSpec(
             *("token_classifier", TokenClassifier, "token", "ForTokenClassification"),

@@ -66,6 +66,7 @@ def test_an_evaluation_of_several_labels_per_example() -> None:
     assert (missed.expected, missed.predicted) == ("ABBR, NUM", "ABBR")
     assert (added.expected, added.predicted) == ("", "DESC")
     assert (missed.score, added.score) == pytest.approx((0.9, 0.3))
+    assert (missed.label, added.label) == ("NUM", "DESC")
     usual = multilabel(given, NAMES, probabilities, model="m", data=())
     assert usual.labels[1].precision == 1  # with a threshold of 0.5
 

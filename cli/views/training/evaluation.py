@@ -33,6 +33,8 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     ]
     if found.truncated:
         rows.append(("truncated", f"{found.truncated:,} of them"))
+    if found.unknown:
+        rows.append(("not in the model", words.line(", ".join(f"{name} ({n:,})" for name, n in found.unknown.items()))))
     rows += [(name, words.score(value)) for name, value in found.metrics.items() if name != found.metric]
     _, table = console.facts("", rows)
     yield table
@@ -114,7 +116,7 @@ def _sureness(task: str, mistake: "Mistake") -> str:
     missed, added = sorted(expected - predicted), sorted(predicted - expected)
     parts = [("misses", missed), ("adds", added)]
     told = [f"{name} {words.line(', '.join(labels), 60)}" for name, labels in parts if labels]
-    worst = " of the worst" if len(missed) + len(added) > 1 else ""
+    worst = f" about {words.line(mistake.label, 60)}" if mistake.label and len(missed) + len(added) > 1 else ""
     return f"{', '.join(told)}: {mistake.score:.0%} sure{worst}"
 
 

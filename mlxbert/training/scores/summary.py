@@ -66,6 +66,7 @@ class Mistake:
         score: How sure it was, 0 to 1: the probability of the label it predicts; where there may be several, how sure
             it was that a label is there, or is not, where it was most wrong. The distance, for numbers.
         place: Where it stands: `test.csv, line 17`.
+        label: Where there may be several: the label about which it was most wrong, which `score` is of.
     """
 
     text: str
@@ -74,6 +75,7 @@ class Mistake:
     predicted: str
     score: float
     place: str
+    label: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
