@@ -19,11 +19,14 @@ class Labels:
             checkpoint does not name one.
         thresholds: Of `multi_label_classification`: for each class the probability from which on it is chosen; `None`
             for 0.5.
+        no_answer_threshold: Of question answering: the share of "no answer" above which no answer is given; `None` for
+            0.5, 1 for an answer always.
     """
 
     names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     problem_type: str | None = None
     thresholds: tuple[float, ...] | None = None
+    no_answer_threshold: float | None = None
 
     def __post_init__(self) -> None:
         for field in ("names", "thresholds"):
@@ -50,6 +53,10 @@ class Labels:
             raise ArgumentError(f"problem_type is {self.problem_type!r}, expected one of {', '.join(PROBLEM_TYPES)}")
         if problem := self.thresholds_problem():
             raise ArgumentError(f"thresholds are {self.thresholds!r:.60}, expected {problem}")
+        if self.no_answer_threshold is not None and not _is_probability(self.no_answer_threshold):
+            raise ArgumentError(
+                f"no_answer_threshold is {self.no_answer_threshold!r:.60}, expected a number from 0 to 1"
+            )
 
     def thresholds_problem(self) -> str | None:
         """What is expected instead of the thresholds, if they cannot be used."""
@@ -90,7 +97,9 @@ class Labels:
             "label2id": {name: index for index, name in enumerate(self.names)},
             "num_labels": None,  # the length of id2label
             "problem_type": self.problem_type,
-            "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],  # a key of mlxbert's own
+            # Keys of mlxbert's own.
+            "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],
+            "no_answer_threshold": self.no_answer_threshold,
         }
 
 

@@ -195,7 +195,12 @@ HEADS: dict[str, HeadSpec] = {
             labelled=True,
             facts=("labels", "token"),
         ),
-        HeadSpec("question_answering", QuestionAnswering, "span", "ForQuestionAnswering", facts=("token",)),
+        HeadSpec(
+            *("question_answering", QuestionAnswering, "span", "ForQuestionAnswering"),
+            facts=("token",),
+            task="answer",
+            hint="fine-tune one: mlxbert finetune answer --train FILE --output FOLDER",
+        ),
         HeadSpec(
             *("discriminator", Discriminator, "token", "ForPreTraining"),
             task="replaced",

@@ -181,7 +181,10 @@ def read_labels(config: ConfigJson) -> Labels:
     Raises:
         ConfigError: It names them in a way that cannot be used.
     """
-    labels = Labels(_read_names(config), config.get("problem_type"), config.get("thresholds"))
+    threshold = None
+    if config.get("no_answer_threshold") is not None:
+        threshold = config.number("no_answer_threshold", low=0, high=1)
+    labels = Labels(_read_names(config), config.get("problem_type"), config.get("thresholds"), threshold)
     if problem := labels.thresholds_problem():
         raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to choose labels from 0.5 on')
     return labels
