@@ -350,8 +350,8 @@ MUTATIONS = (
     Mutation(
         "the weight of the last part alone divides the sums",
         "mlxbert/training/gradients.py",
-        "loss, weight = loss + part_loss, weight + part_weight",
-        "loss, weight = loss + part_loss, part_weight",
+        "loss, weight = loss + one.loss, weight + one.weight",
+        "loss, weight = loss + one.loss, one.weight",
         "tests/training/test_loop.py::test_accumulated_batches_are_one_batch",
     ),
     Mutation(

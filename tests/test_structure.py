@@ -56,7 +56,7 @@ INSIDE = {
         ),
     ),
     "mlxbert.training": (
-        *("scores", "options", "objective", "objectives", "data", "events", "schedule", "sampler", "optimizer"),
+        *("scores", "options", "data", "objective", "objectives", "plan", "events", "sampler", "optimizer"),
         *("rows", "gradients", "checkpoint", "distributed", "loop", "predict", "estimate", "workspace", "command"),
         *("finish", "check", "finetune", "evaluate"),
     ),

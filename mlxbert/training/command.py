@@ -11,9 +11,9 @@ from mlxbert import __version__
 from mlxbert import device as devices
 from mlxbert.device import BLAS, dtype_name, mx, training_workers
 from mlxbert.folders.fingerprint import hash_folder
-from mlxbert.training.data.plan import Plan, Source
 from mlxbert.training.distributed import Group
 from mlxbert.training.options import TrainingOptions
+from mlxbert.training.plan import Plan, Source
 
 _FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
 _NOT_SHOWN = {"on_progress", "dry_run", "overwrite", "check", "options"}

@@ -3,9 +3,9 @@
 import time
 
 from mlxbert.device import available_memory, mx
-from mlxbert.training.data.plan import Plan
 from mlxbert.training.events import Estimate
 from mlxbert.training.loop import Run
+from mlxbert.training.plan import Plan
 
 _TIMED = 3  # updates
 _FORWARD = 1 / 3  # of the time of an update

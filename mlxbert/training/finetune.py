@@ -22,7 +22,6 @@ from mlxbert.training import finish
 from mlxbert.training.check import check as compare
 from mlxbert.training.check import require
 from mlxbert.training.command import Command, command_line, compute_dtype, manifest, with_defaults
-from mlxbert.training.data.plan import Plan, Source, make_plan
 from mlxbert.training.distributed import Group, join
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, Finished, Started
@@ -30,8 +29,10 @@ from mlxbert.training.loop import Run, Training
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.options import TrainingOptions, check_sweep
+from mlxbert.training.plan import Plan, Source, make_plan
 from mlxbert.training.predict import predict
 from mlxbert.training.workspace import Workspace
+from mlxbert.weights.source import find_folder
 
 Data = str | Path | Iterable[Any]
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
@@ -106,10 +107,10 @@ def finetune(
     variants = [
         {**one, "seed": one.get("seed", given.seed) + number} for one in check_sweep(sweep) for number in range(seeds)
     ]
-    source = Source(name=str(model), device=device, revision=revision, offline=offline)
     group = join()
     with group.together():
-        folder = source.folder if on_progress is None else source.fetched(on_progress)
+        folder = find_folder(model, revision=revision, offline=offline, on_progress=on_progress)
+        source = Source(name=str(model), folder=folder, device=device)
         target = Path(output) if group.rank else destination.check_target(output, folder, overwrite)
         devices.use(device)
         rows = read_rows(train, format=format)

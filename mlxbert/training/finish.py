@@ -4,17 +4,15 @@ import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mlxbert.folders.card import trained
-from mlxbert.labels import Labels
 from mlxbert.model import Model
-from mlxbert.training.data.plan import Plan, Source
-from mlxbert.training.objectives.texts import TextObjective
+from mlxbert.training.objectives.task import TaskObjective, relabelled
+from mlxbert.training.plan import Plan, Source
 from mlxbert.training.predict import predict
-from mlxbert.training.scores.baselines import baselines
 from mlxbert.training.scores.summary import Evaluation, Summary, weakest
 
 
@@ -25,7 +23,7 @@ class Assessment:
     Attributes:
         model: The model, with the labels that it is saved with.
         metrics: Its metrics on the validation data.
-        evaluation: All about it on the validation data, for a task over texts.
+        evaluation: All about it on the validation data, for a built-in task.
         summary: The same beside baselines.
     """
 
@@ -48,24 +46,20 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
     objective, valid = plan.objective, plan.valid
     predictions = predict(model.network, objective, valid.examples)
     metrics = objective.metrics(valid.examples, predictions)
-    if not isinstance(objective, TextObjective):
+    if not isinstance(objective, TaskObjective):
         return Assessment(model, metrics)
-    model = relabelled(model, objective.tuned(valid.examples, predictions))
+    model = relabelled(model, objective.tuned(valid, predictions))
     objective.bind(model)
     evaluation = objective.evaluation(
-        valid.records, predictions, model=str(target), data=plan.valid_files,
-        truncated=sum(example.encoding.truncated for example in valid.examples),
-    )  # fmt: skip
+        valid, predictions, model=str(target), data=plan.valid_files, truncated=valid.truncated
+    )
     scores = [result["score"] for result in results]
     summary = Summary(
         metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval,
-        baselines=baselines(
-            source.load(task="embed"), plan.train.records, valid.records,
-            objective.name, objective.labels.names, evaluation.metric,
-        ),
+        baselines=objective.baselines(source.load(task="embed"), plan.train.records, valid.records),
         weakest=weakest(evaluation),
         deviation=statistics.stdev(scores) if len(scores) > 1 and _differ_in_seed_alone(results) else None,
-        command=f'mlxbert classify --model {shlex.quote(_shown_path(target))} "…"',
+        command=f'mlxbert {objective.command} --model {shlex.quote(_shown_path(target))} "…"',
     )  # fmt: skip
     return Assessment(model, metrics, evaluation, summary)
 
@@ -81,14 +75,6 @@ def _differ_in_seed_alone(results: Sequence[Mapping[str, Any]]) -> bool:
     measured = {"seed", "score", "step", "seconds", "history"}
     others = [{name: value for name, value in result.items() if name not in measured} for result in results]
     return all(other == others[0] for other in others)
-
-
-def relabelled(model: Model, labels: Labels) -> Model:
-    """The model with other labels; the network is the same."""
-    config = model.network.encoder.config
-    config = replace(config, heads=replace(config.heads, labels=labels))
-    model.network.encoder.config = config
-    return replace(model, labels=labels, config=config)
 
 
 def record(

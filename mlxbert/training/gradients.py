@@ -18,6 +18,7 @@ from mlxbert.training.optimizer import Arrays
 
 Part = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
 
+
 @dataclass(frozen=True)
 class Gradients:
     """Sums over the parts of a batch.

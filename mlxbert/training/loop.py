@@ -22,10 +22,9 @@ from mlxbert.training.distributed import Group, LostError
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.gradients import Differentiator, Gradients, dropout_key, install
 from mlxbert.training.objective import Objective, TrainBatch
-from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, norm, weight_decays
+from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, learning_rate, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, UsedRows
-from mlxbert.training.schedule import learning_rate
 
 _SAVE_EVERY = 200
 _FIRST_SCALE, _LARGEST_SCALE, _CALM = 2.0**15, 2.0**24, 1000  # of the loss in float16

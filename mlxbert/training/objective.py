@@ -25,7 +25,7 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 
-Predictions = NDArray[np.floating[Any]]
+Predictions = NDArray[np.floating[Any]] | list[NDArray[np.floating[Any]]]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,29 @@ class TrainBatch:
 
     inputs: Batch
     targets: mx.array
+
+
+@dataclass(frozen=True)
+class Part:
+    """Training or validation data.
+
+    Attributes:
+        records: N records.
+        examples: Their M examples, in the same order.
+        owners: For each example the number of its record.
+        places: For each example where its record stands.
+    """
+
+    records: Sequence[Any]
+    examples: Sequence[Any]
+    owners: Sequence[int]
+    places: Sequence[str]
+
+    @property
+    def truncated(self) -> int:
+        """How many records are truncated."""
+        last = dict(zip(self.owners, self.examples, strict=True))  # of the windows of a record only the last one may be
+        return sum(example.encoding.truncated for example in last.values())
 
 
 AnyExample = TypeVar("AnyExample", bound=Example)
@@ -112,6 +135,14 @@ class Objective(ABC, Generic[AnyExample]):
             InputError: The record cannot be used.
         """
 
+    def examples(self, record: Any) -> Sequence[AnyExample]:
+        """The examples of a record: one, unless long records become several windows.
+
+        Raises:
+            InputError: The record cannot be used.
+        """
+        return [self.prepare(record)]
+
     def tokens(self, example: AnyExample) -> Iterable[int]:
         """All token ids that `collate` can put into a batch because of an example."""
         return example.encoding.ids
@@ -130,8 +161,13 @@ class Objective(ABC, Generic[AnyExample]):
 
     @abstractmethod
     def predict(self, network: Network, inputs: Batch) -> Predictions:
-        """One prediction per example: numbers, (B, …)."""
+        """One prediction per example: numbers, (B, …). Where they are per token, (B, L, …), they include padding."""
 
     @abstractmethod
     def metrics(self, examples: Sequence[AnyExample], predictions: Predictions) -> dict[str, float]:
-        """Metrics by name, `metric` among them; the predictions of N examples are (N, …)."""
+        """Metrics by name, `metric` among them.
+
+        Args:
+            examples: N examples.
+            predictions: What `predict` gave, (N, …); a list of N arrays where their shapes differ.
+        """

@@ -1,4 +1,4 @@
-"""AdamW (arXiv:1711.05101) with bias correction, as torch computes it.
+"""AdamW (arXiv:1711.05101) with bias correction, as torch computes it, and the learning rate of every update.
 
 Parameters are flat dictionaries of float32 arrays by their full names.
 """
@@ -92,3 +92,20 @@ def _depth(name: str, num_layers: int) -> int:
 def is_frozen(name: str, num_layers: int, options: TrainingOptions) -> bool:
     """Whether a parameter belongs to the embeddings or layers that `freeze` leaves as they are."""
     return options.freeze > 0 and _depth(name, num_layers) <= min(options.freeze, num_layers)
+
+
+def learning_rate(step: int, steps: int, options: TrainingOptions) -> float:
+    """The learning rate of an update, as in transformers' schedules, with a whole number of updates to warm up.
+
+    Args:
+        step: The number of the update, from 0.
+        steps: How many updates there are.
+        options: The highest rate, the share of the warm-up, and the schedule.
+    """
+    warmup = round(options.warmup * steps)
+    if step < warmup:
+        return options.lr * step / warmup
+    if options.schedule == "constant":
+        return options.lr
+    done = (step - warmup) / max(steps - warmup, 1)
+    return options.lr * ((1 - done) if options.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2)

@@ -1,10 +1,12 @@
 """Predictions on many examples, shared among the processes of a run."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlxbert.device import mx
 from mlxbert.nn.encoder import Batch
@@ -26,7 +28,7 @@ def predict(
     batch_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
-    """The objective's predictions, float32 (N, …), with the network in evaluation mode.
+    """The objective's predictions, with the network in evaluation mode.
 
     Args:
         network: The network.
@@ -35,6 +37,9 @@ def predict(
         group: The processes that share the work; each gets all predictions.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with how many examples are done, and N.
+
+    Returns:
+        float32 (N, …), or a list of N arrays where their shapes differ.
     """
     group = group or Group()
     turns = itertools.cycle(range(group.size))
@@ -55,13 +60,23 @@ def predict(
 
 def _gathered(found: Sequence[Any], group: Group) -> Predictions:
     """The predictions of all processes, each of which has `None` for those of the others."""
-    if group.size == 1:
-        return np.array(found, np.float32)
-    mine = {number: row for number, row in enumerate(found) if row is not None}
-    # A process that has none does not know their shape.
-    shapes = [group.broadcast([*np.shape(row)] if row is not None else None, source)
-              for source in range(group.size) for row in [next(iter(mine.values()), None)]]  # fmt: skip
-    whole = np.zeros((len(found), *next((shape for shape in shapes if shape is not None), ())), np.float32)
-    for number, row in mine.items():
-        whole[number] = row
-    return np.array(group.sum({"": mx.array(whole)})[""])
+    rows: list[NDArray[np.float32] | None] = [None if row is None else np.asarray(row, np.float32) for row in found]
+    if group.size > 1:
+        rows = _exchanged(rows, group)
+    arrays = [row for row in rows if row is not None]
+    return np.array(arrays, np.float32) if len({row.shape for row in arrays}) < 2 else arrays
+
+
+def _exchanged(rows: Sequence[NDArray[np.float32] | None], group: Group) -> list[NDArray[np.float32] | None]:
+    """All rows, each of which one of the processes has."""
+    mine = {number: [*row.shape] for number, row in enumerate(rows) if row is not None}
+    shapes: dict[int, list[int]] = {}
+    for source in range(group.size):
+        shapes |= {int(number): shape for number, shape in group.broadcast(mine, source).items()}
+    ends = np.cumsum([math.prod(shapes[number]) for number in range(len(rows))])
+    whole = np.zeros(ends[-1] if len(rows) else 0, np.float32)
+    for row, end in zip(rows, ends, strict=True):
+        if row is not None:
+            whole[end - row.size : end] = row.reshape(-1)
+    summed = np.array(group.sum({"": mx.array(whole)})[""])
+    return [part.reshape(shapes[number]) for number, part in enumerate(np.split(summed, ends[:-1]))]

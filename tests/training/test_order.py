@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxbert.errors import ArgumentError
+from mlxbert.training.optimizer import learning_rate
 from mlxbert.training.options import TrainingOptions, check_sweep
 from mlxbert.training.sampler import batches, split
-from mlxbert.training.schedule import learning_rate
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=300), st.integers(1, 40), st.integers(0, 5))

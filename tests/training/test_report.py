@@ -28,7 +28,15 @@ def report(
 ) -> DataReport:
     lengths = options.pop("lengths", [10] * len(train))
     parts = [
-        None if records is None else Part(name=name, files=(f"{name}.csv",), records=records, lengths=numbers)
+        None
+        if records is None
+        else Part(
+            name=name,
+            files=(f"{name}.csv",),
+            records=records,
+            lengths=numbers,
+            truncated=sum(number > options.get("max_length", 128) for number in numbers),
+        )
         for name, records, numbers in (("train", train, lengths), ("valid", valid, [10] * len(valid or ())))
     ]
     assert parts[0] is not None

@@ -19,13 +19,15 @@ class Part:
         name: `train`, `valid` or `test`.
         files: Where it comes from.
         records: The examples.
-        lengths: Tokens of each input before truncation, special tokens included.
+        lengths: Tokens of each record before truncation, special tokens included.
+        truncated: How many records are truncated.
     """
 
     name: str
     files: tuple[str, ...]
     records: Sequence[Labelled]
     lengths: Sequence[int]
+    truncated: int
 
 
 def describe(
@@ -50,7 +52,7 @@ def describe(
         unused: Columns that are not read.
     """
     parts = [train] if valid is None else [train, valid]
-    splits = tuple(_describe(part, max_length) for part in parts)
+    splits = tuple(map(_describe, parts))
     leaked, only_in = 0, dict[str, tuple[str, ...]]()
     if valid is not None:
         known = {record.key for record in train.records}
@@ -74,7 +76,7 @@ def describe(
     return replace(report, warnings=tuple(find_warnings(report, task, train.records)))
 
 
-def _describe(part: Part, max_length: int) -> SplitReport:
+def _describe(part: Part) -> SplitReport:
     labels = Counter(name for record in part.records for name in record.names)
     numbers = [record.label for record in part.records if isinstance(record.label, float)]
     duplicates, conflicts = _duplicates(part.records)
@@ -85,7 +87,7 @@ def _describe(part: Part, max_length: int) -> SplitReport:
         labels=dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
         range=(min(numbers), math.fsum(numbers) / len(numbers), max(numbers)) if numbers else None,
         tokens=_spread(part.lengths),
-        truncated=sum(length > max_length for length in part.lengths),
+        truncated=part.truncated,
         duplicates=duplicates,
         conflicts=conflicts,
     )

@@ -12,7 +12,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.labels import Labels
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
-from mlxbert.training.objective import Example, Predictions, TrainBatch
+from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.summary import Evaluation
@@ -81,6 +81,8 @@ class Classify(TextObjective):
         targets = np.array([example.target for example in examples])
         return metrics.classify_metrics(targets, np.asarray(predictions))
 
-    def evaluation(self, records: Sequence[Labelled], predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TextObjective.evaluation`."""
-        return scoring.classification(records, self.labels.names, predictions, metric=self.metric, **facts)
+    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+        """See `TaskObjective.evaluation`."""
+        return scoring.classification(
+            part.records, self.labels.names, np.asarray(predictions), metric=self.metric, **facts
+        )

@@ -12,7 +12,7 @@ from mlxbert.device import mx
 from mlxbert.labels import Labels
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy
-from mlxbert.training.objective import Example, Predictions, TrainBatch
+from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.summary import Evaluation
@@ -44,16 +44,16 @@ class Multilabel(TextObjective):
         targets, scores = _targets(examples), np.asarray(predictions)
         return metrics.multilabel_metrics(targets, scores, metrics.tune_thresholds(scores, targets))
 
-    def tuned(self, examples: Sequence[Example], predictions: Predictions) -> Labels:
+    def tuned(self, part: Part, predictions: Predictions) -> Labels:
         """The labels with the best thresholds for these predictions."""
-        thresholds = metrics.tune_thresholds(predictions, _targets(examples))
-        return replace(super().tuned(examples, predictions), thresholds=tuple(thresholds))
+        thresholds = metrics.tune_thresholds(np.asarray(predictions), _targets(part.examples))
+        return replace(super().tuned(part, predictions), thresholds=tuple(thresholds))
 
-    def evaluation(self, records: Sequence[Labelled], predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TextObjective.evaluation`; labels count from their thresholds on."""
+    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+        """See `TaskObjective.evaluation`; labels count from their thresholds on."""
         thresholds = self.labels.thresholds or (0.5,) * len(self.labels)
         return scoring.multilabel(
-            records, self.labels.names, predictions, thresholds=thresholds, metric=self.metric, **facts
+            part.records, self.labels.names, np.asarray(predictions), thresholds=thresholds, metric=self.metric, **facts
         )
 
 

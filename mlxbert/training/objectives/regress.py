@@ -10,7 +10,7 @@ from mlxbert.device import mx
 from mlxbert.labels import Labels
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import mean_squared_error
-from mlxbert.training.objective import Example, Predictions, TrainBatch
+from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.summary import Evaluation
@@ -47,6 +47,6 @@ class Regress(TextObjective):
         targets = np.array([example.target for example in examples], np.float64)
         return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
 
-    def evaluation(self, records: Sequence[Labelled], predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TextObjective.evaluation`."""
-        return scoring.regression(records, predictions[:, 0], metric=self.metric, **facts)
+    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+        """See `TaskObjective.evaluation`."""
+        return scoring.regression(part.records, np.asarray(predictions)[:, 0], metric=self.metric, **facts)

@@ -3,49 +3,50 @@
 Shapes: B examples of a batch, C classes.
 """
 
+import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from mlxbert.data.columns import Columns, find_columns
+from mlxbert.data.columns import find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
 from mlxbert.data.rows import Rows
+from mlxbert.data.trained import missing_pair, trained_columns
 from mlxbert.device import mx
-from mlxbert.errors import ArgumentError
-from mlxbert.labels import Labels
+from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.labels import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.training.objective import Example, Objective, Predictions
-from mlxbert.training.scores.summary import METRICS, Evaluation
+from mlxbert.training.data.checks import check_examples, check_label_column, check_labels, find_unknown
+from mlxbert.training.objective import Example, Part, Predictions
+from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.scores.baselines import baselines
 
 HEAD = "sequence_classifier"
+_LOG = logging.getLogger("mlxbert")
 
 
-class TextObjective(Objective[Example]):
+class TextObjective(TaskObjective[Example]):
     """A sequence classifier over one text or two.
 
     Args:
         text_column: Where the text stands; `None` guesses. The same for the others.
         pair_column: Where the second text stands.
         label_column: Where the label stands.
-        metric: What chooses the best checkpoint; `None` for the task's own.
-        max_length: Inputs are truncated to so many tokens; `None` for what the model takes.
+        **asked: See `TaskObjective`.
 
     Attributes:
         kind: What a label is: `class`, `classes` or `number`.
         problem_type: As in `config.json`.
-        labels: The classes, once they are known.
-        columns: What was read from where, once something was read.
     """
 
+    head, command = HEAD, "classify"
     kind: ClassVar[Literal["class", "classes", "number"]]
     problem_type: ClassVar[str]
-    labels: Labels
 
     def __init__(
         self,
@@ -53,28 +54,30 @@ class TextObjective(Objective[Example]):
         text_column: str | None = None,
         pair_column: str | None = None,
         label_column: str | None = None,
-        metric: str | None = None,
-        max_length: int | None = None,
+        **asked: Any,
     ) -> None:
-        known = METRICS[self.name]
-        metric = next(iter(known)) if metric is None else metric
-        if metric not in known:
-            raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(known)}")
-        if max_length is not None and (type(max_length) is not int or max_length < 8):
-            raise ArgumentError(f"max_length is {max_length!r:.60}, expected a whole number of at least 8")
-        self.metric, self.minimize, self.max_length = metric, not known[metric], max_length
+        super().__init__(**asked)
         self._asked = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
-        self.columns: Columns | None = None
 
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
-        return {"metric": self.metric, "max_length": self.max_length, **self._asked}
+        return super().settings() | self._asked
 
     def read(self, rows: Rows) -> list[Labelled]:
         """Texts with labels; files read later have the columns of the first."""
         if self.columns is None:
             self.columns = find_columns(rows, labels=True, **self._asked)
         return read_labelled(rows, self.columns, self.kind)
+
+    def check(self, records: Sequence[Labelled]) -> None:
+        """See `TaskObjective.check`."""
+        if self.kind == "class" and self.columns is not None:
+            check_label_column(records, self.columns.label or "")
+        check_examples(records, self.name)
+
+    def check_valid(self, train: Sequence[Labelled], valid: Sequence[Labelled]) -> None:
+        """See `TaskObjective.check_valid`."""
+        check_labels({name for record in train for name in record.names}, valid)
 
     def heads(self, records: Sequence[Labelled]) -> Mapping[str, Labels | None]:
         """A classifier with the classes of the records."""
@@ -84,21 +87,6 @@ class TextObjective(Objective[Example]):
         """The classes of the records, numbers in their order, other names by the alphabet."""
         names = {name for record in records for name in record.names}
         return Labels(tuple(sorted(names, key=_order)), self.problem_type)
-
-    def bind(self, model: Model) -> None:
-        """Takes the tokenizer and the labels of a model with a classifier.
-
-        Raises:
-            ArgumentError: The model does not take inputs as long as `max_length`.
-        """
-        super().bind(model)
-        if self.max_length is not None and self.max_length > self.config.max_length:
-            raise ArgumentError(
-                f"max_length is {self.max_length}, the model takes at most {self.config.max_length} tokens"
-            )
-        self.tokenizer: Tokenizer = model.tokenizer.adapted(max_length=self.max_length)
-        assert model.labels is not None
-        self.labels = model.labels
 
     def prepare(self, record: Labelled) -> Example:
         """Tokenizes a text or a pair; of a pair the longer text is truncated first."""
@@ -117,13 +105,80 @@ class TextObjective(Objective[Example]):
     def scores(self, logits: mx.array) -> mx.array:
         """Logits (B, C) as predictions (B, C)."""
 
-    @abstractmethod
-    def evaluation(self, records: Sequence[Labelled], predictions: Predictions, **facts: Any) -> Evaluation:
-        """Everything that is known about predictions; `facts` are `model`, `data` and `truncated`."""
-
-    def tuned(self, examples: Sequence[Example], predictions: Predictions) -> Labels:
-        """The labels, with what is chosen on validation data."""
+    def tuned(self, part: Part, predictions: Predictions) -> Labels:
+        """See `TaskObjective.tuned`."""
         return replace(self.labels, problem_type=self.problem_type)
+
+    def baselines(self, model: Model, train: Sequence[Labelled], valid: Sequence[Labelled]) -> dict[str, float]:
+        """See `mlxbert.training.scores.baselines`."""
+        return baselines(model, train, valid, self.name, self.labels.names, self.metric)
+
+    def adapt(self, model: Model, rows: Rows) -> None:
+        """Takes the columns of the training data, where the data have them and no others are named."""
+        trained = trained_columns(model.folder)
+        known = {role: column for role, column in trained.items() if column in rows.columns}
+        asked = {column for column in self._asked.values() if column is not None}
+        texts = {"text", "pair"} & trained.keys()
+        if self._asked["text_column"] or self._asked["pair_column"] or not texts <= known.keys():
+            known = {role: column for role, column in known.items() if role == "label"}
+        chosen = {
+            role: column for role, column in known.items()
+            if self._asked.get(f"{role}_column", column) is None and column not in asked
+        }  # fmt: skip
+        if chosen:
+            self._asked |= {f"{role}_column": column for role, column in chosen.items()}
+            said = ", ".join(f"{role} {column!r}" for role, column in chosen.items())
+            _LOG.info("columns as in the training of %s: %s", model.source, said)
+
+    def check_model(self, model: Model) -> None:
+        """See `TaskObjective.check_model`."""
+        labels = model.labels
+        if labels is None:
+            raise CheckpointError(f"{model.source}: its labels cannot be used", hint="see id2label in its config.json")
+        kind = labels.problem_type or (REGRESSION if len(labels) == 1 else self.problem_type)
+        if kind != self.problem_type:
+            tasks = {REGRESSION: "regress", MULTI_LABEL: "multilabel"}
+            raise ArgumentError(
+                f"task is {self.name!r}, the model is made for {tasks.get(kind, 'classify')!r} ({kind})"
+            )
+        if self.kind == "number" and len(labels) > 1:
+            raise ArgumentError(f"task is {self.name!r}, the model has {len(labels)} outputs, expected one")
+
+    def matched(self, records: Sequence[Labelled], model: Model) -> tuple[Sequence[Labelled], Mapping[str, int]]:
+        """See `TaskObjective.matched`. Only several labels can do without some."""
+        if "pair" in trained_columns(model.folder) and all(record.pair is None for record in records):
+            _LOG.warning("%s", missing_pair(model.source))
+        if self.kind == "number":
+            return records, {}
+        labels = model.labels or Labels()
+        spelled = _spellings(labels)
+        unknown = find_unknown(spelled, records)
+        one = self.kind == "class"
+        if unknown is not None:
+            shown = ", ".join(labels.names[:20]) + (", …" if len(labels) > 20 else "")
+            if one or not any(spelled(name) for record in records for name in record.names):
+                raise InputError(
+                    f"{unknown.place}: {unknown} not in the model, which has: {shown}",
+                    hint="rename the labels of the data, or choose the column with label_column=",
+                )
+            _LOG.warning("%s does not have %s: the scores leave them out", model.source, unknown)
+        renamed = [
+            replace(
+                record, label=spelled(str(record.label)) if one else tuple(filter(None, map(spelled, record.names)))
+            )
+            for record in records
+        ]
+        return renamed, unknown.labels if unknown is not None else {}
+
+
+def _spellings(labels: Labels) -> Callable[[str], str | None]:
+    """How a model spells a label of data; `None` for one that it does not have."""
+    exact = set(labels.names)
+    folded: Mapping[str, str] = {name.casefold(): name for name in labels.names}
+    if len(folded) < len(labels):
+        folded = {}
+    unnamed = {str(index): name for index, name in enumerate(labels.names) if name == f"LABEL_{index}"}
+    return lambda name: name if name in exact else folded.get(name.casefold()) or unnamed.get(name)
 
 
 def _order(name: str) -> tuple[bool, float, str]:

@@ -3,12 +3,11 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.labelled import Labelled
 from mlxbert.data.rows import Rows
 from mlxbert.data.split import split
 from mlxbert.errors import InputError
@@ -16,45 +15,30 @@ from mlxbert.labels import Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.heads import HEADS
 from mlxbert.training.data import describe
-from mlxbert.training.data.checks import check_examples, check_label_column, check_labels
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.objective import Objective
-from mlxbert.training.objectives.texts import TextObjective
+from mlxbert.training.objective import Objective, Part
+from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.source import find_folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The model that training starts from, and how it is loaded.
+    """The model that training starts from.
 
     Attributes:
         name: Hub name, folder, or `builtin`.
+        folder: Its files; found once, as a branch on the hub may move while a run takes hours.
         device: See `mlxbert.load`.
-        revision: See `mlxbert.load`.
-        offline: See `mlxbert.load`.
     """
 
     name: str
+    folder: Path
     device: str = "auto"
-    revision: str | None = None
-    offline: bool = False
-
-    @property
-    def folder(self) -> Path:
-        """The folder with its files, downloaded if need be."""
-        return find_folder(self.name, revision=self.revision, offline=self.offline)
-
-    def fetched(self, on_progress: Callable[[int, int], None]) -> Path:
-        """The folder; `on_progress` is called with the bytes of a download."""
-        return find_folder(self.name, revision=self.revision, offline=self.offline, on_progress=on_progress)
 
     def load(self, **chosen: Any) -> Model:
         """The model in float32; see `mlxbert.load`."""
-        return load(
-            self.name, dtype="float32", device=self.device, revision=self.revision, offline=self.offline, **chosen
-        )
+        return replace(load(self.folder, dtype="float32", device=self.device, **chosen), source=self.name)
 
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
         """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise."""
@@ -68,15 +52,6 @@ class Source:
         return self.load(task=HEADS[next(iter(heads))].task) if kept else self.load(new_heads=heads, seed=seed)
 
 
-@dataclass(frozen=True)
-class Part:
-    """Training or validation data: records, where they stand, and examples, in the same order."""
-
-    records: Sequence[Any]
-    places: Sequence[str]
-    examples: Sequence[Any]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What is trained on what.
@@ -86,7 +61,7 @@ class Plan:
         heads: The heads that are trained.
         train: The training data.
         valid: The validation data.
-        report: What the data look like; `None` for an objective that is not over texts.
+        report: What the data look like; `None` for an objective of the user's own.
         valid_files: Where the validation data come from.
         sha256: The hashes of all files, and of what came from pipes and iterators.
     """
@@ -107,7 +82,6 @@ def make_plan(
     valid: Rows | None,
     validation_share: float | None,
     seed: int,
-    on_progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
     """Reads, splits and tokenizes the data.
 
@@ -116,18 +90,16 @@ def make_plan(
         ArgumentError: The share is invalid.
     """
     placed = list(zip(objective.read(train), (row.place for row in train), strict=True))
-    if isinstance(objective, TextObjective) and objective.kind == "class" and objective.columns is not None:
-        check_label_column([record for record, _ in placed], objective.columns.label or "")
+    if isinstance(objective, TaskObjective):
+        objective.check([record for record, _ in placed])
     if valid is None:
         share = usual_share(len(placed)) if validation_share is None else validation_share
         held_in, held_out = split(placed, share, seed, key=_key, names=_names)
     else:
         held_in = placed
         held_out = list(zip(objective.read(valid), (row.place for row in valid), strict=True))
-    if isinstance(objective, TextObjective):
-        check_examples([record for record, _ in held_in], objective.name)
-        known = {name for record, _ in held_in for name in record.names}
-        check_labels(known, (record for record, _ in held_out))
+    if isinstance(objective, TaskObjective):
+        objective.check_valid(*([record for record, _ in part] for part in (held_in, held_out)))
     heads = objective.heads([record for record, _ in held_in])
     objective.bind(source.with_heads(heads, seed))
     parts = [prepared(objective, part) for part in (held_in, held_out)]
@@ -160,35 +132,34 @@ def usual_share(examples: int) -> float:
 
 def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Part:
     """Tokenizes records; errors name their places."""
-    examples = []
-    for record, place in part:
+    examples: list[Any] = []
+    owners: list[int] = []
+    for number, (record, place) in enumerate(part):
         try:
-            examples.append(objective.prepare(record))
+            found = objective.examples(record)
         except InputError as problem:
             raise InputError(f"{place}: {problem.message}", hint=problem.hint) from None
-    return Part([record for record, _ in part], [place for _, place in part], examples)
+        examples += found
+        owners += [number] * len(found)
+    return Part([record for record, _ in part], examples, owners, [part[owner][1] for owner in owners])
 
 
 def _key(placed: tuple[Any, str]) -> Hashable:
     """What makes two records the same input."""
     record, place = placed
-    return record.key if isinstance(record, Labelled) else place
+    return getattr(record, "key", place)
 
 
 def _names(placed: tuple[Any, str]) -> tuple[str, ...]:
-    return placed[0].names if isinstance(placed[0], Labelled) else ()
+    names: tuple[str, ...] = getattr(placed[0], "names", ())
+    return names
 
 
 def _report(objective: Objective[Any], parts: Sequence[Part], train: Rows, valid: Rows | None) -> DataReport | None:
-    if not isinstance(objective, TextObjective) or objective.columns is None:
+    if not isinstance(objective, TaskObjective) or objective.columns is None:
         return None
     described = [
-        describe.Part(
-            name=name,
-            files=files,
-            records=part.records,
-            lengths=[example.encoding.positions[-1] + 1 for example in part.examples],  # before truncation
-        )
+        describe.Part(name=name, files=files, records=part.records, lengths=_lengths(part), truncated=part.truncated)
         for name, files, part in zip(("train", "valid"), (train.files, (valid or train).files), parts, strict=True)
     ]
     return describe.describe(
@@ -199,3 +170,11 @@ def _report(objective: Objective[Any], parts: Sequence[Part], train: Rows, valid
         split_off=None if valid is not None else len(parts[1].records) / len(train),
         max_length=objective.tokenizer.max_length,
     )
+
+
+def _lengths(part: Part) -> list[int]:
+    """Tokens of each record before truncation, special tokens included."""
+    lengths = [0] * len(part.records)
+    for owner, example in zip(part.owners, part.examples, strict=True):
+        lengths[owner] = max(lengths[owner], example.encoding.positions[-1] + 1)
+    return lengths

@@ -1,0 +1,145 @@
+"""What the built-in tasks share: everything that a report, an evaluation and a model card need to know of a task."""
+
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol
+
+from mlxbert.data.columns import Columns
+from mlxbert.data.rows import Rows
+from mlxbert.errors import ArgumentError
+from mlxbert.labels import Labels
+from mlxbert.model import Model
+from mlxbert.training.objective import AnyExample, Objective, Part, Predictions
+from mlxbert.training.scores.summary import METRICS, Evaluation
+
+
+class Record(Protocol):
+    """A record of a built-in task."""
+
+    @property
+    def place(self) -> str:
+        """Where it stands: `train.csv, line 17`."""
+
+    @property
+    def key(self) -> Hashable:
+        """What makes two records the same input."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its labels; none where numbers or texts are predicted."""
+
+    @property
+    def label(self) -> Any:
+        """What should be predicted: records with the same key and another label contradict each other."""
+
+
+class TaskObjective(Objective[AnyExample]):
+    """A task of the command line.
+
+    Args:
+        metric: What chooses the best checkpoint; `None` for the task's own.
+        max_length: Inputs have at most so many tokens; `None` for what the model takes.
+
+    Attributes:
+        head: The head that is trained, a name in `mlxbert.nn.heads.HEADS`.
+        command: The command that uses the model.
+        columns: What was read from where, once something was read.
+        labels: The labels of the model, after `bind`.
+    """
+
+    head: ClassVar[str]
+    command: ClassVar[str]
+    columns: Columns | None = None
+    labels: Labels
+
+    def __init__(self, *, metric: str | None = None, max_length: int | None = None) -> None:
+        known = METRICS[self.name]
+        metric = next(iter(known)) if metric is None else metric
+        if metric not in known:
+            raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(known)}")
+        if max_length is not None and (type(max_length) is not int or max_length < 8):
+            raise ArgumentError(f"max_length is {max_length!r:.60}, expected a whole number of at least 8")
+        self.metric, self.minimize, self.max_length = metric, not known[metric], max_length
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        return {"metric": self.metric, "max_length": self.max_length}
+
+    def bind(self, model: Model) -> None:
+        """Takes the tokenizer and the labels of a model.
+
+        Raises:
+            ArgumentError: The model does not take inputs as long as `max_length`.
+        """
+        super().bind(model)
+        if self.max_length is not None and self.max_length > self.config.max_length:
+            raise ArgumentError(
+                f"max_length is {self.max_length}, the model takes at most {self.config.max_length} tokens"
+            )
+        self.tokenizer = model.tokenizer.adapted(max_length=self.max_length)
+        if model.labels is not None:
+            self.labels = model.labels
+
+    @abstractmethod
+    def read(self, rows: Rows) -> Sequence[Any]:
+        """See `Objective.read`; each record is a `Record`."""
+
+    def check(self, records: Sequence[Any]) -> None:
+        """Refuses training records from which nothing can be learned.
+
+        Raises:
+            InputError: There are such; the message begins with a place.
+        """
+
+    def check_valid(self, train: Sequence[Any], valid: Sequence[Any]) -> None:
+        """Refuses validation records with labels that the training records do not have.
+
+        Raises:
+            InputError: There are such; the message begins with a place.
+        """
+
+    def tuned(self, part: Part, predictions: Predictions) -> Labels:
+        """The labels, with what is chosen on validation data."""
+        return self.labels
+
+    @abstractmethod
+    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+        """Everything that is known about predictions; `facts` are those of `Evaluation` that are not scores."""
+
+    def baselines(self, model: Model, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:
+        """The main metric of simple methods on the validation records, by their names.
+
+        Args:
+            model: The model before training, with its pooling.
+            train: The training records.
+            valid: The validation records.
+        """
+        return {}
+
+    def adapt(self, model: Model, rows: Rows) -> None:
+        """Prepares the reading of data that a trained model is evaluated on: by default nothing."""
+
+    def check_model(self, model: Model) -> None:
+        """Refuses to evaluate a model of another kind.
+
+        Raises:
+            ArgumentError: It is made for another task.
+            CheckpointError: Its labels cannot be used.
+        """
+
+    def matched(self, records: Sequence[Any], model: Model) -> tuple[Sequence[Any], Mapping[str, int]]:
+        """Records with labels as a model spells them; and the labels that it does not have, with their records.
+
+        Raises:
+            InputError: The model does not have a label, and the task cannot do without.
+        """
+        return records, {}
+
+
+def relabelled(model: Model, labels: Labels) -> Model:
+    """The model with other labels; the network is the same."""
+    config = model.network.encoder.config
+    config = replace(config, heads=replace(config.heads, labels=labels))
+    model.network.encoder.config = config
+    return replace(model, labels=labels, config=config)
