@@ -30,9 +30,11 @@ class Format(StrEnum):
     csv = "csv"
     tsv = "tsv"
     parquet = "parquet"
+    squad = "squad"
 
 
-_ENDINGS = {f".{format.value}": format for format in Format}
+_ENDINGS = {f".{format.value}": format for format in Format} | {".json": Format.squad}
+del _ENDINGS[".squad"]
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,11 @@ def read_records(
     found = find_format(called) if format is None else check_format(format)
     if not given:
         raise ArgumentError("names is empty, expected fields or columns")
+    if found is Format.squad:
+        raise ArgumentError(
+            f"{called}: a .json file of questions is for training and evaluation",
+            hint="if each line is a JSON object, name the format: format='jsonl'",
+        )
     if found is Format.txt and len(given) > 1:
         raise ArgumentError(
             f"{called}: a .txt file has one text per line, expected {' and '.join(given)}",

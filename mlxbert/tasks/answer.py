@@ -117,7 +117,8 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         found = [Spans(self.top_k) for _ in jobs]
         waiting = [*zip(jobs, found, strict=True)]
         while waiting:
-            for (job, spans), windows in zip(waiting, super().outputs([job for job, _ in waiting]), strict=True):
+            outputs = super().outputs([job for job, _ in waiting])
+            for (_, spans), windows in zip(waiting, outputs, strict=True):
                 for window in windows:
                     spans.add(window.best, window.no_answer)
             waiting = [(more, spans) for job, spans in waiting if (more := job.following()) is not None]

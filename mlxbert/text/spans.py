@@ -2,7 +2,7 @@
 
 The rule is that of transformers' former pipeline: within a window, a softmax over the tokens of the context and the
 first token of the input, which stands for "no answer", once for the first and once for the last token of the answer; a
-span scores their product. Of a span that several windows have, the best score counts, and the lowest one of "no answer".
+span scores their product. Of a span that several windows have, the best score counts; of "no answer" the lowest one.
 
 Shapes: L tokens of a window, K tokens of it that a span may begin or end with.
 """
