@@ -92,9 +92,9 @@ def read_rows(source: Source, *, format: Format | str | None = None, on_progress
 
     Args:
         source: A path, or several: .csv, .tsv, .jsonl, .json of SQuAD (also with .gz), .parquet, or a folder that has a
-            folder of .txt files for each label. `hub:NAME`, `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a data set of the
-            Hugging Face hub (its split `train` where none is named). `-` is stdin, or give a file opened in binary
-            mode; both are .jsonl unless `format` says otherwise. Or any iterable of mappings.
+            folder of .txt files for each label. `hub:NAME`, `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a data set
+            of the Hugging Face hub (its split `train` where none is named). `-` is stdin, or give a file opened in
+            binary mode; both are .jsonl unless `format` says otherwise. Or any iterable of mappings.
         format: How files store records; by default their endings say so.
         on_progress: Called now and then with the bytes read so far and their total, which is known of files, and
             otherwise `None`.
