@@ -26,6 +26,7 @@ class Table(StrEnum):
     tsv = "tsv"
     jsonl = "jsonl"
     parquet = "parquet"
+    squad = "squad"
 
 
 class Schedule(StrEnum):
@@ -242,6 +243,29 @@ class EventOptions(OutputOptions):
             metavar="FILE", help="Draw the curves as .png, .svg or .pdf (needs matplotlib).", rich_help_panel=_OUTPUT
         ),
     ] = None
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How contexts are cut into windows, and how long answers are."""
+
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Tokens that windows of a long context have in common.",
+            rich_help_panel=_DATA,
+            show_default="128",
+        ),
+    ] = None
+    max_words: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Words of an answer, at most.", rich_help_panel=_DATA)
+    ] = 30
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library."""
+        return _plain(self, AnswerOptions)
 
 
 def _plain(group: Any, kind: type) -> dict[str, Any]:

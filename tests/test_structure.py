@@ -180,6 +180,7 @@ COMMANDS = (
         "embed",
         "similarity",
         "classify",
+        "answer",
         "next-sentence",
         "replaced",
         "tokenize",
@@ -189,7 +190,11 @@ COMMANDS = (
         "doctor",
     ),
     *("models-list", "models-download", "models-path", "models-remove"),
-    *(f"{group}-{task}" for group in ("finetune", "evaluate") for task in ("classify", "multilabel", "regress")),
+    *(
+        f"{group}-{task}"
+        for group in ("finetune", "evaluate")
+        for task in ("classify", "multilabel", "regress", "answer")
+    ),
 )
 
 

@@ -1,12 +1,12 @@
 """`mlxbert evaluate …`: one command per task."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mlxbert.cli import launched, session
 from mlxbert.cli.options import ModelOptions, OutputOptions
-from mlxbert.cli.training import DEFAULT_METRICS, Columns
+from mlxbert.cli.training import DEFAULT_METRICS, AnswerOptions, Columns
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 
@@ -49,15 +49,37 @@ def evaluate_regress(
     _evaluate("regress", data, metric, columns, model, out)
 
 
+def evaluate_answer(
+    columns: Columns,
+    answers: AnswerOptions,
+    model: ModelOptions,
+    out: OutputOptions,
+    data: Data,
+    metric: Metric = None,
+) -> None:
+    """Tell how often a model answers questions right: exact match and F1 as SQuAD defines them, worst mistakes.
+
+    Example: mlxbert evaluate answer --data dev-v2.0.json --model my-model
+    """
+    _evaluate("answer", data, metric, columns, model, out, command="answer", **answers.given())
+
+
 def _evaluate(
-    task: str, data: list[str], metric: str | None, columns: Columns, model: ModelOptions, out: OutputOptions
+    task: str,
+    data: list[str],
+    metric: str | None,
+    columns: Columns,
+    model: ModelOptions,
+    out: OutputOptions,
+    command: str = "classify",
+    **more: Any,
 ) -> None:
     """Evaluates, and shows one object."""
     launched.check_stdin(data)
-    loaded = session.load("classify", model)
+    loaded = session.load(command, model)
     from mlxbert.training.evaluate import evaluate
 
-    how = columns.given() | {"metric": metric, "batch_tokens": model.batch_tokens}
+    how = columns.given() | {"metric": metric, "batch_tokens": model.batch_tokens} | more
     with progress.counted("examples") as update:
         found = evaluate(task, loaded, data=data, **how, on_progress=update)
     session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), out)

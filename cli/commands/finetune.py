@@ -10,7 +10,15 @@ from mlxbert.cli import session
 from mlxbert.cli.events.run import command_line, open_sinks, send
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.options import ComputingOptions
-from mlxbert.cli.training import ClassOptions, Columns, DataOptions, EventOptions, SavingOptions, TrainingOptions
+from mlxbert.cli.training import (
+    AnswerOptions,
+    ClassOptions,
+    Columns,
+    DataOptions,
+    EventOptions,
+    SavingOptions,
+    TrainingOptions,
+)
 from mlxbert.cli.views import console, progress
 
 
@@ -62,6 +70,25 @@ def finetune_regress(
     Example: mlxbert finetune regress --train ratings.csv --pair-column answer --output my-model
     """
     _train("regress", data, model, out, columns.given() | saving.given() | training.given())
+
+
+def finetune_answer(
+    data: DataOptions,
+    columns: Columns,
+    saving: SavingOptions,
+    model: ComputingOptions,
+    training: TrainingOptions,
+    answers: AnswerOptions,
+    out: EventOptions,
+) -> None:
+    """Train a model to answer questions with a part of a text, or to say that the text has no answer.
+
+    Data are .json files of SQuAD, 1.1 or 2.0, or rows of question, context and answers. Long contexts are looked at
+    through windows; --max-length is the length of a window, by default 384 tokens.
+
+    Example: mlxbert finetune answer --train train-v2.0.json --output my-model
+    """
+    _train("answer", data, model, out, columns.given() | saving.given() | training.given() | answers.given())
 
 
 def _train(

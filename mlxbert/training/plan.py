@@ -45,8 +45,8 @@ class Source:
         checkpoint = open_checkpoint(ModelFolder(self.folder))
         own = checkpoint.config.heads.labels
         kept = len(heads) == 1 and all(
-            head in checkpoint.parts and HEADS[head].task and labels is not None and own is not None
-            and {*own.names} == {*labels.names} and own.problem_type in (None, labels.problem_type)
+            head in checkpoint.parts and HEADS[head].task and (labels is None or (own is not None
+            and {*own.names} == {*labels.names} and own.problem_type in (None, labels.problem_type)))
             for head, labels in heads.items()
         )  # fmt: skip
         return self.load(task=HEADS[next(iter(heads))].task) if kept else self.load(new_heads=heads, seed=seed)

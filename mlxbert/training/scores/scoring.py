@@ -86,7 +86,7 @@ def classification(
         score=scores[metric],
         interval=classify_interval(metric, scores[metric], expected, predicted, probabilities),
         metrics=scores,
-        labels=_label_scores(names, Counts(np.diag(confusion), confusion.sum(0), confusion.sum(1))),
+        labels=label_scores(names, Counts(np.diag(confusion), confusion.sum(0), confusion.sum(1))),
         confusion=tuple(map(tuple, confusion.tolist())),
         mistakes=tuple(
             _mistake(records[number], names[expected[number]], names[predicted[number]], sure[number])
@@ -138,7 +138,7 @@ def multilabel(
         score=scores[metric],
         interval=multilabel_interval(metric, expected, predicted, probabilities),
         metrics=scores,
-        labels=_label_scores(names, Counts.of_matrices(expected, predicted)),
+        labels=label_scores(names, Counts.of_matrices(expected, predicted)),
         mistakes=tuple(
             _mistake(
                 records[number], _joined(names, expected[number]), _joined(names, predicted[number]), wrong[number]
@@ -244,7 +244,8 @@ def check_metric(task: str, metric: str) -> None:
         raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(METRICS[task])}")
 
 
-def _label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]:
+def label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]:
+    """The scores of each label from counts, (C,)."""
     columns = (counts.precision.tolist(), counts.recall.tolist(), counts.f1.tolist(), counts.expected.tolist())
     return tuple(
         LabelScore(label=name, precision=precision, recall=recall, f1=f1, support=int(support))
