@@ -14,7 +14,7 @@ def pair_blocks(
     """Encodes a pair whose second text may have any length.
 
     The windows are those of the whole text, except that the first one of a block begins with a whole word: a block
-    begins with what would have been the last window of the one before, where the end of the block may have cut a word.
+    begins with what would have been the last window of the one before.
 
     Args:
         tokenizer: The tokenizer.
@@ -32,8 +32,9 @@ def pair_blocks(
     """
     start = 0
     while True:
-        found = tokenizer.windows(fixed, text[start : start + size], stride=stride)
-        if start + size >= len(text):
+        end = _end(text, start, size)
+        found = tokenizer.windows(fixed, text[start:end], stride=stride)
+        if end == len(text):
             yield start, found
             return
         if len(found) < 3:  # the next block would hardly begin later
@@ -43,6 +44,14 @@ def pair_blocks(
         begin = _word_start(found[-2], found[-1])
         # The space in front: some vocabularies tokenize a word that follows a space differently.
         start += begin - 1 if text[start + begin - 1].isspace() else begin
+
+
+def _end(text: str, start: int, size: int) -> int:
+    """Where a block ends: after whitespace, if there is some in its second half."""
+    if start + size >= len(text):
+        return len(text)
+    spaces = (place + 1 for place in range(start + size - 1, start + size // 2, -1) if text[place].isspace())
+    return next(spaces, start + size)
 
 
 def _word_start(before: Encoding, window: Encoding) -> int:
