@@ -74,7 +74,10 @@ def test_a_fill_mask_in_a_pipe_imports_neither_rich_nor_numpy_nor_the_hub() -> N
     [
         ({"dtype": "float64"}, "dtype is 'float64', expected one of auto, float32, float16, bfloat16"),
         ({"device": "tpu"}, "device is 'tpu', expected one of auto, gpu, cpu"),
-        ({"task": "translate"}, "task is 'translate', expected one of fill-mask, next-sentence, classify, answer, replaced"),
+        (
+            {"task": "translate"},
+            "task is 'translate', expected one of fill-mask, next-sentence, classify, answer, replaced",
+        ),
     ],
 )
 def test_load_refuses_arguments_by_name(arguments: dict[str, Any], message: str) -> None:
