@@ -13,10 +13,11 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from mlxbert.errors import ArgumentError, DeviceError
 
@@ -26,6 +27,7 @@ SUPPORTED = "mlxbert runs on Apple silicon (macOS 14 or newer) and on Linux with
 
 _GIB = 2**30
 _MAX_STREAMS = 16
+T = TypeVar("T")
 _streams = threading.local()  # streams belong to threads
 _LOG = logging.getLogger("mlxbert")
 
@@ -149,6 +151,7 @@ __all__ = [
     "cpu_streams",
     "describe",
     "dtype_name",
+    "in_parallel",
     "measure_gflops",
     "mx",
     "nn",
@@ -230,6 +233,19 @@ def training_workers() -> list[ThreadPoolExecutor]:
     if on_gpu() or sys.platform != "linux":
         return []
     return [_worker(number) for number, _ in enumerate(cpu_streams(_cores()))]
+
+
+def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
+    """Runs the jobs of a training step on `training_workers`, or in turn where there are none; results in order.
+
+    Arrays that jobs take must be evaluated, and jobs evaluate what they return: a thread cannot evaluate what another
+    one left lazy.
+    """
+    workers = training_workers()
+    if not workers:
+        return [job() for job in jobs]
+    waiting = [workers[number % len(workers)].submit(job) for number, job in enumerate(jobs)]
+    return [one.result() for one in waiting]
 
 
 @functools.cache

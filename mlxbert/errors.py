@@ -56,5 +56,9 @@ class DeviceError(MlxbertError):
     """A device that is not there, or a platform on which MLX does not run."""
 
 
+class DivergedError(MlxbertError):
+    """Training whose loss or gradient is no longer finite."""
+
+
 class ThreadError(MlxbertError):
     """A model used from another thread than the one that loaded it."""

@@ -146,6 +146,7 @@ def load(
     device: str = "auto",
     revision: str | None = None,
     offline: bool = False,
+    quantized: bool = True,
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Model:
@@ -162,6 +163,8 @@ def load(
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Make no requests to the hub.
+        quantized: Whether weights that are stored in 4 or 8 bits stay so in the memory of a GPU; otherwise, and always
+            on a CPU, they are expanded to `dtype`. Training needs them expanded.
         seed: Seed of the fresh weights.
         on_progress: Called with the downloaded and the total bytes during a download.
 
@@ -185,7 +188,7 @@ def load(
     if task is None and new_heads is None:
         _check_all(checkpoint)
     # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
-    packed = mx.default_device().type == mx.DeviceType.gpu
+    packed = quantized and devices.on_gpu()
     network = build_network(checkpoint, parts, chosen, new_heads=new_heads, seed=seed, packed=packed)
     _LOG.info(
         "%s: %s in %s, computing in %s on %s (%s)",

@@ -5,6 +5,7 @@ call resumes; another one is refused.
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import fields, replace
@@ -14,7 +15,7 @@ from typing import Any
 from mlxbert import device as devices
 from mlxbert.data.rows import read_rows
 from mlxbert.device import dtype_name, training_workers
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, DivergedError
 from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
 from mlxbert.nn import dropout
@@ -36,6 +37,7 @@ from mlxbert.weights.source import find_folder
 
 Data = str | Path | Iterable[Any]
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
+_LOG = logging.getLogger("mlxbert")
 OnProgress = Callable[[int, int], None]
 
 
@@ -148,19 +150,33 @@ def _events(command: Command, plan: Plan) -> Iterator[Event]:
         for number in range(len(command.variants)):
             if command.group.broadcast(workspace.result(number) is not None if first else None):
                 continue
-            run = _make_run(command, plan, number, workspace if first else None)
-            if first:
-                yield _started(command, plan, run, number)
-            for event in run.events():
+            for event in _run(command, plan, number, workspace):
                 if first:
                     yield event
-            if first:
-                progress = run.state.progress
-                result = {"score": progress.best_score, "step": progress.best_step, "seconds": progress.seconds,
-                          "history": progress.history, **command.variants[number]}  # fmt: skip
-                workspace.finish(number, result, run.best())
         if first:
             yield _finished(command, plan, workspace)
+
+
+def _run(command: Command, plan: Plan, number: int, workspace: Workspace) -> Iterator[Event]:
+    """One of the runs; where there are several, one that diverges is the worst of them and does not end the others."""
+    first = command.group.rank == 0
+    run = _make_run(command, plan, number, workspace if first else None)
+    yield _started(command, plan, run, number)
+    diverged = False
+    try:
+        yield from run.events()
+    except DivergedError as problem:
+        if len(command.variants) == 1:
+            raise
+        diverged = True
+        _LOG.warning("run %d is given up: %s", number + 1, problem)
+    if first:
+        progress = run.state.progress
+        result = {
+            "score": None if diverged else progress.best_score, "step": progress.best_step,
+            "seconds": progress.seconds, "history": progress.history, **command.variants[number],
+        }  # fmt: skip
+        workspace.finish(number, result, {} if diverged else run.best())
 
 
 def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | None) -> Run:
@@ -191,6 +207,7 @@ def _started(command: Command, plan: Plan, run: Run, number: int) -> Started:
         runs=len(variants), varied=varied, examples=len(plan.train.examples),
         epochs=replace(command.options, **variants[number]).epochs, steps=run.steps,
         first_step=run.state.progress.step, parameters=run.parameters - run.frozen, frozen=run.frozen,
+        new_head=not command.source.keeps(plan.heads),
         device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(command.dtype)}",
         processes=command.group.size, report=plan.report if number == 0 else None,
     )  # fmt: skip
@@ -200,7 +217,10 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
     """Writes the folder of the best run."""
     results = [workspace.result(number) or {} for number in range(len(command.variants))]
     sign = -1 if plan.objective.minimize else 1
-    chosen = max(range(len(results)), key=lambda number: sign * results[number]["score"])
+    scores = {number: sign * result["score"] for number, result in enumerate(results) if result["score"] is not None}
+    if not scores:
+        raise DivergedError(f"all {len(results)} runs diverged", hint="smaller learning rates may help")
+    chosen = max(scores, key=scores.__getitem__)
     options = replace(command.options, **command.variants[chosen])
     model = command.source.with_heads(plan.heads, options.seed)
     plan.objective.bind(model)

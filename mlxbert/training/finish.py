@@ -53,7 +53,7 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
     evaluation = objective.evaluation(
         valid, predictions, model=str(target), data=plan.valid_files, truncated=valid.truncated
     )
-    scores = [result["score"] for result in results]
+    scores = [result["score"] for result in results if result["score"] is not None]
     summary = Summary(
         metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval,
         baselines=objective.baselines(source.load(task="embed"), plan.train.records, valid.records),

@@ -4,13 +4,14 @@ Sums over the parts are exact: a part's losses are summed, and the whole is divi
 accumulation, cores and machines are the same thing.
 """
 
+import functools
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.device import mx, nn, training_workers
+from mlxbert.device import in_parallel, mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
 from mlxbert.training.objective import Objective, TrainBatch
@@ -77,16 +78,8 @@ class Differentiator:
             parts: Make batches, and the keys of their dropout; may be empty.
             scale: Factor of the loss, which keeps small gradients in the range of float16.
         """
-        mx.eval(parameters)  # a thread must not evaluate what another one has left lazy
-        workers = training_workers()
-        if workers:
-            waiting = [
-                workers[number % len(workers)].submit(self._evaluated, parameters, part, scale)
-                for number, part in enumerate(parts)
-            ]
-            found = [one.result() for one in waiting]
-        else:
-            found = [self._evaluated(parameters, part, scale) for part in parts]
+        mx.eval(parameters)
+        found = in_parallel([functools.partial(self._evaluated, parameters, part, scale) for part in parts])
         sums: Arrays = {} if found else {name: mx.zeros_like(array) for name, array in parameters.items()}
         loss, weight = mx.array(0.0), mx.array(0.0)
         for one in found:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from mlxbert.device import mx, nn
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import DivergedError, MlxbertError
 from mlxbert.nn.heads import Network
 from mlxbert.training import sampler
 from mlxbert.training.checkpoint import Progress, State, Store
@@ -218,7 +218,7 @@ class Run:
         progress, begun = state.progress, time.perf_counter()
         batches = self.batches(progress.step)
         found, lr = self._gradients(batches, progress), learning_rate(progress.step, self.steps, options)
-        loss, weight = scalar(found.loss), scalar(found.weight)
+        loss, weight = scalar(found.loss), scalar(found.weight) or 1.0  # batches without a target change nothing
         length = scalar(norm(found.arrays)) / (weight * progress.scale)
         usable = math.isfinite(length) and math.isfinite(loss)
         if usable:
@@ -250,7 +250,6 @@ class Run:
         optimizer, parameters = state.optimizer.update(
             state.parameters, gradients, factor / divisor, rates, self._decays
         )
-        mx.eval(parameters, optimizer.means, optimizer.squares)
         decay = state.progress.decay * (1 - rates.get(TABLE, 0.0) * self._decays.get(TABLE, 0.0))
         progress = replace(state.progress, updates=optimizer.updates, decay=decay)
         return State(progress, parameters, optimizer, state.best)
@@ -304,14 +303,14 @@ class Run:
             batch = replace(batch, inputs=self._rows.renumbered(batch.inputs))
         return batch, dropout_key(*place)
 
-    def _not_finite(self, loss: float, batches: list[list[int]]) -> MlxbertError:
+    def _not_finite(self, loss: float, batches: list[list[int]]) -> DivergedError:
         step = self.state.progress.step + 1
         places = [self._t.places[number] for batch in batches for number in batch]
         shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
         other = "" if self._t.dtype == mx.float32 else ", or dtype='float32'"
         what = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"
         kept = "; the state before it is kept" if step > 1 else ""
-        return MlxbertError(
+        return DivergedError(
             f"{what} at step {step}, in the batch of {shown}{kept}",
             hint=f"a smaller learning rate may help{other}; overwrite=True begins anew with other options",
         )

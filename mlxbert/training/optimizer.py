@@ -5,10 +5,12 @@ Parameters are flat dictionaries of float32 arrays by their full names.
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mlxbert.config import EncoderConfig, RelativeBias
-from mlxbert.device import mx
+from mlxbert.device import in_parallel, mx, training_workers
 from mlxbert.training.options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8
@@ -41,7 +43,7 @@ class AdamW:
     def update(
         self, parameters: Arrays, gradients: Arrays, factor: float, rates: dict[str, float], decays: dict[str, float]
     ) -> tuple["AdamW", Arrays]:
-        """The state and the parameters after an update, as lazy arrays.
+        """The state and the parameters after an update, evaluated.
 
         Args:
             parameters: Their values.
@@ -52,21 +54,53 @@ class AdamW:
         """
         updates = self.updates + 1
         first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
-        means, squares, changed = {}, {}, {}
-        for name, array in parameters.items():
-            gradient = gradients[name] * factor
-            mean = means[name] = self.means[name] * BETAS[0] + gradient
-            square = squares[name] = self.squares[name] * BETAS[1] + mx.square(gradient)
-            step = mean * (rates[name] * first / math.sqrt(second)) / (mx.sqrt(square) + EPS / math.sqrt(second))
-            kept = 1 - rates[name] * decays[name]
-            changed[name] = (array if kept == 1 else array * kept) - step
+
+        mx.eval(parameters, gradients, self.means, self.squares)
+
+        def change(names: Sequence[str]) -> tuple[Arrays, Arrays, Arrays]:
+            means, squares, changed = Arrays(), Arrays(), Arrays()
+            for name in names:
+                gradient = gradients[name] * factor
+                mean = means[name] = self.means[name] * BETAS[0] + gradient
+                square = squares[name] = self.squares[name] * BETAS[1] + mx.square(gradient)
+                step = mean * (rates[name] * first / math.sqrt(second)) / (mx.sqrt(square) + EPS / math.sqrt(second))
+                kept = 1 - rates[name] * decays[name]
+                changed[name] = (parameters[name] if kept == 1 else parameters[name] * kept) - step
+            mx.eval(means, squares, changed)
+            return means, squares, changed
+
+        parts = in_parallel([partial(change, names) for names in _shares(parameters)])
+        means, squares, changed = map(_merged, zip(*parts, strict=True))
         return AdamW(means, squares, updates), changed
 
 
 def norm(gradients: Arrays) -> mx.array:
     """The length of all gradients together, float32; the same to the bit in whatever order they come."""
-    squares = [mx.square(gradients[name].reshape(-1)).sum() for name in sorted(gradients)]
-    return mx.sqrt(sum(squares, mx.array(0.0)))
+    mx.eval(gradients)
+
+    def square(names: Sequence[str]) -> Arrays:
+        found = {name: mx.square(gradients[name].reshape(-1)).sum() for name in names}
+        mx.eval(found)
+        return found
+
+    parts = in_parallel([partial(square, names) for names in _shares(gradients)])
+    squares = _merged(parts)
+    return mx.sqrt(sum((squares[name] for name in sorted(gradients)), mx.array(0.0)))
+
+
+def _merged(parts: Iterable[Arrays]) -> Arrays:
+    return {name: array for part in parts for name, array in part.items()}
+
+
+def _shares(arrays: Arrays) -> list[list[str]]:
+    """The names of arrays in as many groups as there are workers, of about the same size."""
+    shares: list[list[str]] = [[] for _ in range(max(len(training_workers()), 1))]
+    sizes = [0] * len(shares)
+    for name in sorted(arrays, key=lambda name: -arrays[name].size):
+        least = sizes.index(min(sizes))
+        shares[least].append(name)
+        sizes[least] += arrays[name].size
+    return shares
 
 
 def weight_decays(parameters: Arrays, config: EncoderConfig, options: TrainingOptions) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 from mlxbert.data.rows import Rows
 from mlxbert.data.split import split
 from mlxbert.errors import InputError
-from mlxbert.labels import Labels
+from mlxbert.labels import REGRESSION, Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.heads import HEADS
 from mlxbert.training.data import describe
@@ -38,18 +38,27 @@ class Source:
 
     def load(self, **chosen: Any) -> Model:
         """The model in float32; see `mlxbert.load`."""
-        return replace(load(self.folder, dtype="float32", device=self.device, **chosen), source=self.name)
+        return replace(
+            load(self.folder, dtype="float32", device=self.device, quantized=False, **chosen), source=self.name
+        )
+
+    def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
+        """Whether the model has what is trained: one head, with the same labels."""
+        [(head, labels), *more] = heads.items()
+        checkpoint = open_checkpoint(ModelFolder(self.folder))
+        if more or head not in checkpoint.parts or HEADS[head].task is None:
+            return False
+        own = checkpoint.config.heads.labels if HEADS[head].labelled else None
+        if own is None or labels is None:
+            return own is labels
+        numbers = own.problem_type == labels.problem_type == REGRESSION  # what a number is called does not matter
+        return own.problem_type in (None, labels.problem_type) and (numbers or {*own.names} == {*labels.names})
 
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
         """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise."""
-        checkpoint = open_checkpoint(ModelFolder(self.folder))
-        own = checkpoint.config.heads.labels
-        kept = len(heads) == 1 and all(
-            head in checkpoint.parts and HEADS[head].task and (labels is None or (own is not None
-            and {*own.names} == {*labels.names} and own.problem_type in (None, labels.problem_type)))
-            for head, labels in heads.items()
-        )  # fmt: skip
-        return self.load(task=HEADS[next(iter(heads))].task) if kept else self.load(new_heads=heads, seed=seed)
+        if self.keeps(heads):
+            return self.load(task=HEADS[next(iter(heads))].task)
+        return self.load(new_heads=heads, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,6 +70,7 @@ def started(**changes: object) -> Started:
         first_step=0,
         parameters=22_715_526,
         frozen=0,
+        new_head=True,
         device="cpu, float32",
         report=report(),
         estimate=Estimate(seconds=232.0, memory=3_100_000_000, available=16_000_000_000),

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
 from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
 from mlxbert.training.workspace import differences
 from tests.helpers.classifiers import save_classifier
@@ -196,6 +197,28 @@ def test_seeds_and_values_are_tried_and_the_best_is_kept(base: Path, train: Path
     assert finished.score == max(found["score"] for found in finished.runs)
     assert finished.summary.deviation is None  # of different learning rates it would say nothing
     assert [event.varied for event in events if isinstance(event, Started)][2] == {"seed": 0, "lr": 5e-3}
+
+
+def test_a_run_that_diverges_is_the_worst(
+    base: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxbert.training.loop.learning_rate", lambda *given: math.nan if given[2].lr > 0.1 else 1e-3)
+    how: dict[str, Any] = {"train": train, "model": base, "epochs": 1}
+    events = run("classify", **how, output=tmp_path / "out", sweep={"lr": [0.5, 1e-3]})
+    finished = one(events, Finished)
+    assert finished.run == 1 and [found["score"] for found in finished.runs] == [None, finished.score]
+    with pytest.raises(DivergedError):
+        run("classify", **how, output=tmp_path / "other", sweep={"lr": [0.5, 0.6]})
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_number_keeps_its_head_whatever_it_is_called(base: Path, tmp_path: Path) -> None:
+    found = [(text, float(len(text))) for text, _ in rows(40)]
+    first = write(tmp_path / "first.csv", found, "text,stars")
+    second = write(tmp_path / "second.csv", found, "text,score")
+    began = one(run("regress", train=first, model=base, output=tmp_path / "a", epochs=1), Started)
+    again = one(run("regress", train=second, model=tmp_path / "a", output=tmp_path / "b", epochs=1), Started)
+    assert began.new_head and not again.new_head
 
 
 def test_seeds_can_be_values_to_try(base: Path, train: Path, tmp_path: Path) -> None:

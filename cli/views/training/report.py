@@ -134,6 +134,7 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
     yield "model", f"{started.model} → {started.output}"
     frozen = f", {started.frozen:,} frozen" if started.frozen else ""
     yield "parameters", f"{started.parameters:,}{frozen}"
+    yield "head", "new" if started.new_head else "the model's own"
     yield "steps", f"{started.steps:,} in {words.count(started.epochs, 'epoch')} of {started.examples:,} examples"
     if started.runs > 1:
         yield "runs", f"{started.runs}"

@@ -27,7 +27,7 @@ def runs(event: "Finished", width: int) -> Iterator["RenderableType"]:
         table.add_column(f"  {console.visible(name.replace('_', ' '))}", justify="right", no_wrap=True)
     table.add_column(console.visible(event.metric), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True, overflow="crop")
-    scores = [float(run["score"]) for run in event.runs]
+    scores = [_score(run) for run in event.runs]
     best = _best(scores, event.score)
     top = max(1.0, *filter(math.isfinite, scores))
     bars = min(20, max(width - 16 * (len(names) + 1), 6))
@@ -51,7 +51,13 @@ def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _best(scores: Sequence[float], kept: float) -> int:
     """The run whose score is that of the model which was kept."""
-    return min(range(len(scores)), key=lambda place: abs(scores[place] - kept))
+    finite = [place for place, score in enumerate(scores) if math.isfinite(score)]
+    return min(finite, key=lambda place: abs(scores[place] - kept))
+
+
+def _score(run: Mapping[str, Any]) -> float:
+    """The score of a run; NaN for one that diverged."""
+    return math.nan if run["score"] is None else float(run["score"])
 
 
 def _means(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator["RenderableType"]:
@@ -61,7 +67,7 @@ def _means(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[
     groups: dict[str, list[float]] = {}
     for run in runs:
         other = words.varied({name: run[name] for name in names if name in run and name != "seed"})
-        groups.setdefault(other, []).append(float(run["score"]))
+        groups.setdefault(other, []).append(_score(run))
     for other, scores in groups.items():
         if len(scores) > 1:
             mean, deviation = statistics.fmean(scores), statistics.stdev(scores)

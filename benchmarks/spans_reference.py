@@ -1,0 +1,188 @@
+"""transformers' own training on the sets of `spans_sets.py`; a line of JSON per run.
+
+Run: python benchmarks/spans_reference.py SETS MODEL RESULTS.jsonl [--only NAME] [--seeds 3]
+
+The first token of a word carries its label; answers are searched through windows with a stride, of the 20 best starts
+and ends of each, as in transformers' examples. Needs torch, transformers, accelerate and seqeval.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from spans_sets import (
+    CLIP,
+    MAX_WORDS,
+    SETTINGS,
+    STRIDE,
+    WARMUP,
+    WEIGHT_DECAY,
+    Setting,
+    accuracy,
+    answer_scores,
+    entity_f1,
+    read_questions,
+    read_sentences,
+)  # fmt: skip
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    DataCollatorForTokenClassification,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+)  # fmt: skip
+
+_BEST = 20  # starts and ends of a window
+
+
+def _train(model: Any, setting: Setting, seed: int, train: list[Any], collator: Any) -> tuple[Any, dict[str, float]]:
+    steps = -(-len(train) // setting.batch_size) * setting.epochs
+    with tempfile.TemporaryDirectory() as folder:
+        options = TrainingArguments(
+            folder, num_train_epochs=setting.epochs, learning_rate=setting.lr, warmup_steps=round(WARMUP * steps),
+            weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, per_device_train_batch_size=setting.batch_size,
+            per_device_eval_batch_size=32, save_strategy="no", report_to=[], seed=seed, use_cpu=True,
+            logging_steps=50, disable_tqdm=True, dataloader_pin_memory=False,
+        )  # fmt: skip
+        trainer = Trainer(model, options, train_dataset=train, data_collator=collator)
+        wall, cpu = time.perf_counter(), time.process_time()
+        trainer.train()
+        return trainer, {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu, "steps": steps}
+
+
+def tag(name: str, sets: Path, folder: str, seed: int, output: Path | None) -> dict[str, Any]:
+    """Trains once and scores the test sentences."""
+    setting, tokenizer = SETTINGS[name], AutoTokenizer.from_pretrained(folder)
+    train, test = (read_sentences(sets / name / f"{split}.conll") for split in ("train", "test"))
+    names = sorted({tag for sentence in train for _, tag in sentence})
+
+    def encoded(sentence: list[tuple[str, str]]) -> dict[str, Any]:
+        words = [word for word, _ in sentence]
+        found = tokenizer(words, is_split_into_words=True, truncation=True, max_length=setting.max_length)
+        ids = found.word_ids()
+        first = [word is not None and word != before for word, before in zip(ids, [None, *ids], strict=False)]
+        labels = [
+            names.index(sentence[word][1]) if begins and sentence[word][1] in names else -100
+            for word, begins in zip(ids, first, strict=True)
+        ]
+        return {
+            **found,
+            "labels": labels,
+            "first": [word if begins else -1 for word, begins in zip(ids, first, strict=True)],
+        }
+
+    transformers.set_seed(seed)
+    labels = {"id2label": dict(enumerate(names)), "label2id": {label: number for number, label in enumerate(names)}}
+    model = AutoModelForTokenClassification.from_pretrained(folder, **labels)
+    collator = DataCollatorForTokenClassification(tokenizer)
+    rows = [{key: value for key, value in encoded(one).items() if key != "first"} for one in train]
+    trainer, spent = _train(model, setting, seed, rows, collator)
+    if output is not None:
+        model.save_pretrained(output)
+        tokenizer.save_pretrained(output)
+    predicted = []
+    asked = [encoded(one) for one in test]
+    logits = trainer.predict([{k: v for k, v in one.items() if k != "first"} for one in asked]).predictions
+    for sentence, one, row in zip(test, asked, logits, strict=True):
+        tags = ["O" if setting.metric == "f1" else names[0]] * len(sentence)
+        for place, word in enumerate(one["first"]):
+            if word >= 0:
+                tags[word] = names[int(row[place].argmax())]
+        predicted.append(tags)
+    measure = entity_f1 if setting.metric == "f1" else accuracy
+    return {"score": measure([[tag for _, tag in one] for one in test], predicted), **spent}
+
+
+def answer(name: str, sets: Path, folder: str, seed: int, output: Path | None) -> dict[str, Any]:
+    """Trains once and scores the test questions."""
+    setting, tokenizer = SETTINGS[name], AutoTokenizer.from_pretrained(folder)
+    train, test = ([*read_questions(sets / name / f"{split}.json")] for split in ("train", "test"))
+
+    def windows(question: dict[str, Any]) -> Any:
+        return tokenizer(
+            question["question"], question["context"], truncation="only_second", max_length=setting.max_length,
+            stride=STRIDE, return_overflowing_tokens=True, return_offsets_mapping=True,
+        )  # fmt: skip
+
+    rows = []
+    for question in train:
+        gold = question["answers"][0]
+        start, end = gold["answer_start"], gold["answer_start"] + len(gold["text"])
+        found = windows(question)
+        for number in range(len(found["input_ids"])):
+            places = [place for place, part in enumerate(found.sequence_ids(number)) if part == 1]
+            offsets = found["offset_mapping"][number]
+            row = {
+                key: found[key][number] for key in found if key not in ("offset_mapping", "overflow_to_sample_mapping")
+            }
+            first = last = 0
+            if offsets[places[0]][0] <= start and offsets[places[-1]][1] >= end:
+                first = max(place for place in places if offsets[place][0] <= start)
+                last = min(place for place in places if offsets[place][1] >= end)
+            rows.append({**row, "start_positions": first, "end_positions": last})
+    transformers.set_seed(seed)
+    model = AutoModelForQuestionAnswering.from_pretrained(folder)
+    _, spent = _train(model, setting, seed, rows, DataCollatorWithPadding(tokenizer))
+    if output is not None:
+        model.save_pretrained(output)
+        tokenizer.save_pretrained(output)
+    model.eval()
+    answers = [_best_answer(model, question["context"], windows(question)) for question in test]
+    golds = [[gold["text"] for gold in question["answers"]] for question in test]
+    exact, f1 = answer_scores(golds, answers)
+    return {"score": f1, "exact": exact, **spent}
+
+
+def _best_answer(model: Any, context: str, found: Any) -> str:
+    best, text = -np.inf, ""
+    for number in range(len(found["input_ids"])):
+        inputs = {key: torch.tensor([found[key][number]]) for key in ("input_ids", "attention_mask", "token_type_ids")}
+        with torch.no_grad():
+            output = model(**inputs)
+        starts, ends = output.start_logits[0].numpy(), output.end_logits[0].numpy()
+        inside = np.array([part == 1 for part in found.sequence_ids(number)])
+        offsets = found["offset_mapping"][number]
+        for first in np.argsort(-np.where(inside, starts, -np.inf))[:_BEST]:
+            for last in np.argsort(-np.where(inside, ends, -np.inf))[:_BEST]:
+                if not (inside[first] and inside[last] and first <= last):
+                    continue
+                said = context[offsets[first][0] : offsets[last][1]]
+                if starts[first] + ends[last] > best and len(said.split()) <= MAX_WORDS:
+                    best, text = starts[first] + ends[last], said
+    return text
+
+
+def main() -> None:
+    """Runs what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sets", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--only", choices=list(SETTINGS), action="append")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--save", type=Path, help="folder for the models of the first seed")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
+    done = {(run["set"], run["seed"]) for run in known}
+    for seed in range(given.seeds):
+        for name in given.only or SETTINGS:
+            if (name, seed) not in done:
+                run = tag if SETTINGS[name].task == "tag" else answer
+                output = given.save / name if given.save and seed == 0 else None
+                result = {"set": name, "seed": seed, **run(name, given.sets, given.model, seed, output)}
+                with given.results.open("a") as file:
+                    file.write(json.dumps(result) + "\n")
+                print(result, flush=True)
+
+
+if __name__ == "__main__":
+    main()
