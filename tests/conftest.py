@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.helpers.tiny import save
 
 device.use()  # MLXBERT_DEVICE=cpu keeps a Mac's tests from its GPU
 _SLOW = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind")
+_SAMPLED = 3
 _fast: list[str] = []  # the test that runs, unless it is marked slow
 
 
@@ -34,6 +36,24 @@ sys.addaudithook(_guard)
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves torch, which is slow to import, to the slow tests."""
     return True if collection_path.stem.endswith("_live") and config.option.markexpr == "not slow" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out most of the combinations of sampled tests; a third meets every family, head and dtype."""
+    if os.environ.get("MLXBERT_TEST_ALL"):
+        return
+    seen: Counter[str] = Counter()
+    left_out = []
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            name = item.nodeid.partition("[")[0]
+            number, seen[name] = seen[name], seen[name] + 1
+            if (number + number // _SAMPLED) % _SAMPLED:  # one of three, in turn the first, the third, the second
+                left_out.append(item)
+    if left_out:
+        dropped = {*map(id, left_out)}
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if id(item) not in dropped]
 
 
 @pytest.hookimpl(wrapper=True)

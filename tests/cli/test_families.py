@@ -16,6 +16,7 @@ from tests.helpers.program import call
 FOLDER = Path(os.environ.get("MLXBERT_TEST_TOKENIZERS", "/none"))
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.sampled,
     pytest.mark.skipif(not FOLDER.is_dir(), reason="MLXBERT_TEST_TOKENIZERS names no folder of vocabularies"),
 ]
 

@@ -23,7 +23,7 @@ from tests.weights.test_families import nomic_of_its_authors
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 # Widths, tied tensors, fused matrices, names: one cell of each kind for what is the same for all.
 SOME = [

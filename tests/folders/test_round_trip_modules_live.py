@@ -27,7 +27,7 @@ from tests.weights.test_sentence_transformers_live import (  # noqa: E402
     save_model,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 __all__ = ["bert"]
 OLD = ("all poolings", "Dense with residual", "Dense without bias", "Dense, LayerNorm, Normalize", "weightedmean")

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="live parity needs torch: pip instal
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
 from tests.folders import test_round_trip_live as live  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 quiet = live.quiet
 
 LABELS = Labels(("no", "maybe", "yes"), "single_label_classification")

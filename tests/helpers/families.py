@@ -246,7 +246,7 @@ REPRESENTATIVES = {
     "deberta-v2, no buckets": "Model",
 }
 FROZEN_CELLS = [
-    pytest.param(family, head, marks=() if REPRESENTATIVES[family] == head else pytest.mark.slow)
+    pytest.param(family, head, marks=() if REPRESENTATIVES[family] == head else (pytest.mark.slow, pytest.mark.sampled))
     for family, compared in FROZEN.items()
     for head in compared.heads
 ]

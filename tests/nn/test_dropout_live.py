@@ -19,7 +19,7 @@ from tests.helpers.parity import assert_equal, load_network, outputs, reference_
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 # Every key of every family, each with a rate of its own; keys that a family does not have are left out.
 RATES = {

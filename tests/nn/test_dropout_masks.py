@@ -137,6 +137,7 @@ def test_a_wrong_rate_is_refused(rate: float) -> None:
         dropout.set_rate(nn.Sequential(), rate)
 
 
+@pytest.mark.slow  # calls a C++ compiler
 def test_keys_are_inputs_of_a_compiled_step() -> None:
     network = _dropping()
 

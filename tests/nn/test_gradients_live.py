@@ -19,7 +19,7 @@ from tests.helpers.parity import Case
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 pytest.importorskip("transformers", reason="live parity needs transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 HEAD = "sequence_classifier"

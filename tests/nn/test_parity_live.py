@@ -12,7 +12,7 @@ from tests.helpers.parity import BOUNDS, assert_equal, difference, load_network,
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 pytest.importorskip("transformers", reason="live parity needs transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 # Heads wide enough for the fused kernels of GPUs, and a stack deeper than any golden.
 _WIDE = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 100, "initializer_range": 0.08}

@@ -57,6 +57,7 @@ def test_the_parts_of_a_step_run_on_a_stream_per_core() -> None:
     assert all(np.abs(np.array(one - whole)).max() < 1e-5 for _, one in found)
 
 
+@pytest.mark.slow  # calls a C++ compiler
 @pytest.mark.parametrize("training", [False, True])
 def test_a_compiled_network_gives_the_same(training: bool) -> None:
     network = random_network(tiny_config())

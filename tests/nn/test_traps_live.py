@@ -16,7 +16,7 @@ from tests.helpers.parity import Case, assert_equal, load_network, outputs, refe
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 KEYS = {"DistilBert": "activation", "ModernBert": "hidden_activation"}
 # One of each class of transformers.

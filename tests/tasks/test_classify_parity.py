@@ -20,7 +20,7 @@ from tests.helpers.frozen import add_vocabulary, read_config
 torch = pytest.importorskip("torch", reason="parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="parity needs transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 HEAD, BOUND = "ForSequenceClassification", 1e-5
 CLASSIFIERS = [name for name, compared in FAMILIES.items() if HEAD in compared.heads]

@@ -19,7 +19,7 @@ from tests.helpers.frozen import add_vocabulary, read_config
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 quiet = live.quiet
 
 HEAD, BOUND = "ForSequenceClassification", 1e-5

@@ -9,7 +9,7 @@ import pytest
 from mlxbert.training.scores import metrics
 from mlxbert.training.scores.baselines import fit_linear
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 _MISSING = "needs scikit-learn and scipy: pip install -r requirements-parity.txt"
 
 

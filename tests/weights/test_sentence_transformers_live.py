@@ -19,7 +19,7 @@ st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live
 from sentence_transformers.base.modules import Dense, Normalize, Transformer  # noqa: E402
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 Array = NDArray[np.float32]
 Modules = list[Any]

@@ -58,6 +58,7 @@ SENTENCES = (
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.sampled,
     pytest.mark.skipif(
         not FOLDER.is_dir() or not DATA.is_dir(), reason="MLXBERT_TEST_TOKENIZERS and MLXBERT_TEST_DATA name no folders"
     ),
