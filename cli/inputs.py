@@ -1,5 +1,6 @@
 """Where inputs come from: arguments, a file, or stdin; one record at a time, whatever the size."""
 
+import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +9,8 @@ from typing import Any, BinaryIO, Generic, TypeVar, overload
 
 from mlxbert.cli.options import InputOptions, PairInputOptions
 from mlxbert.cli.views import console
-from mlxbert.data.records import Format, find_format, read_records
+from mlxbert.data.lines import read_text
+from mlxbert.data.records import Format, find_format, open_source, read_records
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 
 STDIN = "-"
@@ -96,6 +98,41 @@ def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | 
         return opened
     paired = (record if isinstance(record, InputError) else (record, pair) for record in opened.records)
     return replace(opened, records=paired)
+
+
+def open_questions(
+    arguments: Sequence[str], options: InputOptions, context: str | None, context_file: str | None
+) -> Source[Pair]:
+    """Questions, each with its context: one for all of them, or that of its own record.
+
+    Raises:
+        ArgumentError: There is no question or no context, or options contradict each other.
+        InputError: A file cannot be opened or read.
+    """
+    if context is not None and context_file is not None:
+        raise ArgumentError("there are both --context and --context-file", hint="give one of them")
+    if context_file == STDIN and not arguments and options.input in (None, STDIN):
+        raise ArgumentError("--context-file is stdin, and there is no question", hint="give the question: answer TEXT")
+    text = context if context_file is None else _read_context(context_file)
+    if text is None and arguments:
+        raise ArgumentError(
+            "there is no context to answer from", hint="give it with --context TEXT or --context-file FILE"
+        )
+    if text is None:
+        return open_input((), options, ("question", "context"))
+    opened: Source[Any] = open_input(arguments, options, "question")
+    paired = (record if isinstance(record, InputError) else (record, text) for record in opened.records)
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return replace(opened, records=paired, read_as=(*opened.read_as, f"context {digest}"))
+
+
+def _read_context(source: str) -> str:
+    if source == STDIN and sys.stdin is None:
+        raise InputError("stdin is closed")
+    if source == STDIN:
+        return read_text("stdin", sys.stdin.buffer)
+    with open_source(source)[0] as file:
+        return read_text(source, file)
 
 
 def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> Source[Any]:

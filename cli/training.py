@@ -163,6 +163,25 @@ class ClassOptions(Group):
 
 
 @dataclass(frozen=True)
+class AnswerOptions(Group):
+    """How contexts are cut into windows, and how long answers are."""
+
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Tokens that windows of a long context have in common.",
+            rich_help_panel=_DATA,
+            show_default="128",
+        ),
+    ] = None
+    max_words: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Words of an answer, at most.", rich_help_panel=_DATA)
+    ] = 30
+
+
+@dataclass(frozen=True)
 class SavingOptions(Group):
     """What is written."""
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mlxbert.labels import Labels
     from mlxbert.model import Model, load, new_model
     from mlxbert.results import (
+        Answer,
         Classification,
         Embedding,
         Entity,
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
         Replaced,
         ReplacedToken,
         Similarity,
+        Span,
         Tagged,
     )
+    from mlxbert.tasks.answer import answer
     from mlxbert.tasks.classify import classify
     from mlxbert.tasks.embed import embed, embed_stream
     from mlxbert.tasks.fill_mask import fill_mask
@@ -87,9 +90,10 @@ _HOMES = {
     ),
     "mlxbert.model": ("Model", "load", "new_model"),
     "mlxbert.results": (
-        *("Classification", "Embedding", "Entity", "Failure", "Fill", "FillMask", "Label", "Mask", "NextSentence"),
-        *("Regression", "Replaced", "ReplacedToken", "Similarity", "Tagged"),
+        *("Answer", "Classification", "Embedding", "Entity", "Failure", "Fill", "FillMask", "Label", "Mask"),
+        *("NextSentence", "Regression", "Replaced", "ReplacedToken", "Similarity", "Span", "Tagged"),
     ),
+    "mlxbert.tasks.answer": ("answer",),
     "mlxbert.tasks.classify": ("classify",),
     "mlxbert.tasks.embed": ("embed", "embed_stream"),
     "mlxbert.tasks.fill_mask": ("fill_mask",),
@@ -106,6 +110,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Answer",
     "ArgumentError",
     "CheckpointError",
     "Classification",
@@ -137,6 +142,7 @@ __all__ = [
     "ReplacedToken",
     "Saved",
     "Similarity",
+    "Span",
     "Started",
     "Step",
     "Tagged",
@@ -146,6 +152,7 @@ __all__ = [
     "Usage",
     "Verification",
     "__version__",
+    "answer",
     "classify",
     "convert",
     "embed",

@@ -22,12 +22,15 @@ class Labels:
             for 0.5.
         crf: Of the tags of words: whether the model has a score for every tag after every other, too, see
             `mlxbert.nn.crf`.
+        no_answer_threshold: Of question answering: the share of "no answer" above which no answer is given; `None` for
+            0.5, 1 for an answer always.
     """
 
     names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     problem_type: str | None = None
     thresholds: tuple[float, ...] | None = None
     crf: bool = False
+    no_answer_threshold: float | None = None
 
     def __post_init__(self) -> None:
         for field in ("names", "thresholds"):
@@ -56,6 +59,10 @@ class Labels:
             raise ArgumentError(f"crf is {self.crf!r:.60}, expected {problem}")
         if problem := self.thresholds_problem():
             raise ArgumentError(f"thresholds are {self.thresholds!r:.60}, expected {problem}")
+        if self.no_answer_threshold is not None and not _is_probability(self.no_answer_threshold):
+            raise ArgumentError(
+                f"no_answer_threshold is {self.no_answer_threshold!r:.60}, expected a number from 0 to 1"
+            )
 
     def thresholds_problem(self) -> str | None:
         """What is expected instead of the thresholds, if they cannot be used."""
@@ -109,8 +116,10 @@ class Labels:
             "label2id": {name: index for index, name in enumerate(self.names)},
             "num_labels": None,  # the length of id2label
             "problem_type": self.problem_type,
+            # Keys of mlxbert's own.
             "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],
             "crf": self.crf or None,
+            "no_answer_threshold": self.no_answer_threshold,
         }
 
 

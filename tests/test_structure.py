@@ -46,6 +46,7 @@ INSIDE = {
             "parquet",
             "parse",
             "conll",
+            "squad",
             "records",
             "hub",
             "label_folder",
@@ -54,6 +55,7 @@ INSIDE = {
             "labelled",
             "tag_columns",
             "tagged",
+            "questions",
             "split",
             "trained",
         ),
@@ -194,6 +196,7 @@ COMMANDS = (
         "similarity",
         "classify",
         "tag",
+        "answer",
         "next-sentence",
         "replaced",
         "tokenize",
@@ -203,7 +206,11 @@ COMMANDS = (
         "doctor",
     ),
     *("models-list", "models-download", "models-path", "models-remove"),
-    *(f"{group}-{task}" for group in ("finetune", "evaluate") for task in ("classify", "multilabel", "regress")),
+    *(
+        f"{group}-{task}"
+        for group in ("finetune", "evaluate")
+        for task in ("classify", "multilabel", "regress", "answer")
+    ),
 )
 
 

@@ -339,6 +339,8 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
         changed["architectures"] = class_names(architecture.family.class_prefixes[architecture.family_name], heads)
         # Without labels that are used: transformers gives question answering as many outputs as there are.
         changed |= labels.to_config() if labels is not None and labelled else dict.fromkeys(Labels().to_config())
+        if labels is not None and "question_answering" in heads:
+            changed["no_answer_threshold"] = labels.no_answer_threshold
     elif labels is not None and labels != architecture.config.heads.labels:
         changed |= labels.to_config()
     return changed

@@ -2,7 +2,7 @@
 
 from mlxbert.cli import launched, session
 from mlxbert.cli.tags import WordColumns
-from mlxbert.cli.training import Columns, EvaluateOptions, Group
+from mlxbert.cli.training import AnswerOptions, Columns, EvaluateOptions, Group
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 
@@ -37,6 +37,14 @@ def evaluate_tag(options: EvaluateOptions, columns: WordColumns) -> None:
     Example: mlxbert evaluate tag --data test.conll --model my-model
     """
     _evaluate("tag", options, columns, command="tag")
+
+
+def evaluate_answer(options: EvaluateOptions, columns: Columns, answers: AnswerOptions) -> None:
+    """Tell how often a model answers questions right: exact match and F1 as SQuAD defines them, worst mistakes.
+
+    Example: mlxbert evaluate answer --data dev-v2.0.json --model my-model
+    """
+    _evaluate("answer", options, columns, answers, command="answer")
 
 
 def _evaluate(task: str, options: EvaluateOptions, *groups: Group, command: str = "classify") -> None:

@@ -73,18 +73,19 @@ def read_labelled(rows: Iterable[Row], columns: Columns, kind: str) -> list[Labe
     problems: list[InputError] = []
     for row in rows:
         try:
-            text = _text(row.values, columns.text)
-            pair = None if columns.pair is None else _text(row.values, columns.pair)
-            label = None if read is None or columns.label is None else read(_get(row.values, columns.label))
+            text = get_text(row.values, columns.text)
+            pair = None if columns.pair is None else get_text(row.values, columns.pair)
+            label = None if read is None or columns.label is None else read(get_value(row.values, columns.label))
             found.append(Labelled(text, pair, label, row.place))
         except InputError as problem:
             problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
     if problems:
-        raise _first(problems)
+        raise first_problem(problems)
     return found
 
 
-def _first(problems: Sequence[InputError]) -> InputError:
+def first_problem(problems: Sequence[InputError]) -> InputError:
+    """The first of several errors, which counts the others."""
     first, others = problems[0], len(problems) - 1
     if not others:
         return first
@@ -92,14 +93,24 @@ def _first(problems: Sequence[InputError]) -> InputError:
     return InputError(f"{first.message}; {counted} refused as well", hint=first.hint)
 
 
-def _get(values: Mapping[str, Any], column: str) -> Any:
+def get_value(values: Mapping[str, Any], column: str) -> Any:
+    """The value of a column.
+
+    Raises:
+        InputError: The record does not have it.
+    """
     if column not in values:
         raise InputError(f"{column!r} is missing, the record has: {', '.join(values) or 'nothing'}")
     return values[column]
 
 
-def _text(values: Mapping[str, Any], column: str) -> str:
-    text = _get(values, column)
+def get_text(values: Mapping[str, Any], column: str) -> str:
+    """The text of a column.
+
+    Raises:
+        InputError: It is missing, empty, no text or not valid Unicode.
+    """
+    text = get_value(values, column)
     if not isinstance(text, str):
         raise InputError(f"{column!r} is {json_type(text)}, expected a text")
     if not text or text.isspace():
@@ -118,7 +129,7 @@ def _check_letters(text: str, column: str) -> None:
 
 def _reader(rows: Sequence[Row], column: str, kind: str) -> Callable[[Any], Label]:
     if kind == "number":
-        return lambda value: _number(_plain(value), column)
+        return lambda value: _number(plain(value), column)
     names: dict[str, str] = {}  # one string object per class, however many rows
     numbers: dict[str, str] = {}
 
@@ -135,12 +146,12 @@ def _reader(rows: Sequence[Row], column: str, kind: str) -> Callable[[Any], Labe
         return names.setdefault(found, found)
 
     if kind == "class":
-        return lambda value: name(_plain(value))
+        return lambda value: name(plain(value))
     separator = _separator(row.values.get(column) for row in rows)
-    return lambda value: tuple(dict.fromkeys(name(part) for part in _parts(_plain(value), column, separator)))
+    return lambda value: tuple(dict.fromkeys(name(part) for part in _parts(plain(value), column, separator)))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Scalars and arrays of NumPy as Python has them."""
     return value.tolist() if hasattr(value, "tolist") else value
 

@@ -53,19 +53,40 @@ class Lines:
         return self.name if self._line is None else f"{self.name}, line {self._line}"
 
     def _decode(self, raw: bytes, start: int) -> str:
-        nul = raw.find(b"\0")
-        if nul >= 0:
-            raise InputError(
-                f"{self._place}: a zero byte at offset {start + nul}: binary, or UTF-16; expected UTF-8 text",
-                hint="convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8",
-            )
-        try:
-            return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError as problem:
-            raise InputError(
-                f"{self._place}: byte 0x{raw[problem.start]:02x} at offset {start + problem.start} is not UTF-8",
-                hint="convert Latin-1 to UTF-8 with: iconv -f ISO-8859-1 -t UTF-8",
-            ) from None
+        return _decode(raw.removesuffix(b"\n").removesuffix(b"\r"), self._place, start)
+
+
+def read_text(name: str, file: BinaryIO) -> str:
+    """A whole text, with its newlines as they are and without a byte-order mark.
+
+    Args:
+        name: What errors call the file.
+        file: To be read.
+
+    Raises:
+        InputError: It cannot be read, or is not UTF-8.
+    """
+    try:
+        raw = file.read()
+    except OSError as problem:
+        raise InputError(f"{name}: cannot be read ({problem.strerror or problem})") from None
+    return _decode(raw.removeprefix(_BOM), name, len(_BOM) * raw.startswith(_BOM))
+
+
+def _decode(raw: bytes, place: str, start: int) -> str:
+    nul = raw.find(b"\0")
+    if nul >= 0:
+        raise InputError(
+            f"{place}: a zero byte at offset {start + nul}: binary, or UTF-16; expected UTF-8 text",
+            hint="convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8",
+        )
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            f"{place}: byte 0x{raw[problem.start]:02x} at offset {start + problem.start} is not UTF-8",
+            hint="convert Latin-1 to UTF-8 with: iconv -f ISO-8859-1 -t UTF-8",
+        ) from None
 
 
 class _Counted(io.RawIOBase):

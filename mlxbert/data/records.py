@@ -32,9 +32,11 @@ class Format(StrEnum):
     parquet = "parquet"
     conll = "conll"
     conllu = "conllu"
+    squad = "squad"
 
 
-_ENDINGS = {f".{format.value}": format for format in Format} | {".iob": Format.conll, ".bio": Format.conll}
+_ENDINGS: dict[str, Format] = {f".{format}": format for format in Format if format != "squad"}
+_ENDINGS |= {".iob": Format.conll, ".bio": Format.conll, ".json": Format.squad}
 _SENTENCES = (Format.conll, Format.conllu)
 
 
@@ -119,6 +121,11 @@ def read_records(
     found = find_format(called) if format is None else check_format(format)
     if not given:
         raise ArgumentError("names is empty, expected fields or columns")
+    if found is Format.squad:
+        raise ArgumentError(
+            f"{called}: a .json file of questions is for training and evaluation",
+            hint="if each line is a JSON object, name the format: format='jsonl'",
+        )
     if found is Format.txt and len(given) > 1:
         raise ArgumentError(
             f"{called}: a .txt file has one text per line, expected {' and '.join(given)}",

@@ -21,6 +21,7 @@ from mlxbert.data.lines import Lines
 from mlxbert.data.parquet import ParquetRows
 from mlxbert.data.parse import read_objects, read_table, separator_hint
 from mlxbert.data.records import Format, check_format, find_format, open_source, size_of
+from mlxbert.data.squad import read_squad
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import sha256
 
@@ -28,7 +29,7 @@ STDIN = "-"
 Source = str | Path | BinaryIO | Iterable[str | Path] | Iterable[Mapping[str, Any]]
 Progress = Callable[[int, int | None], None]
 _REPORT = 1000  # rows between two calls of `on_progress`
-_KINDS = ".csv, .tsv, .jsonl, .parquet, .conll or .conllu, or a folder with a folder of .txt files for each label"
+_KINDS = ".csv, .tsv, .jsonl, .parquet, .conll, .conllu or .json (SQuAD), or a folder with a folder of .txt per label"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,11 @@ def read_rows(source: Source, *, format: Format | str | None = None, on_progress
     """Reads records with all their fields.
 
     Args:
-        source: A path, or several: .csv, .tsv, .jsonl, .conll (also .iob, .bio), .conllu (all of these also with .gz),
-            .parquet, or a folder that has a folder of .txt files for each label. A row of .conll and .conllu is a
-            sentence, whose values are lists. `hub:NAME`, `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a data set of
-            the Hugging Face hub (its split `train` where none is named). `-` is stdin, or give a file opened in binary
-            mode; both are .jsonl unless `format` says otherwise. Or any iterable of mappings.
+        source: A path, or several: .csv, .tsv, .jsonl, .conll (also .iob, .bio), .conllu, .json of SQuAD (all of these
+            also with .gz), .parquet, or a folder that has a folder of .txt files for each label. A row of .conll and
+            .conllu is a sentence, whose values are lists. `hub:NAME`, `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a
+            data set of the Hugging Face hub (its split `train` where none is named). `-` is stdin, or give a file
+            opened in binary mode; both are .jsonl unless `format` says otherwise. Or any iterable of mappings.
         format: How files store records; by default their endings say so.
         on_progress: Called now and then with the bytes read so far and their total, which is known of files, and
             otherwise `None`.
@@ -191,6 +192,9 @@ def _open_file(source: str | Path | BinaryIO, name: str, format: Format, stack: 
     if format is Format.parquet:
         reader = ParquetRows(name, file, None, size_of(file))
         rows = _from_parquet(reader)
+    elif format is Format.squad:
+        reader = Lines(name, file, numbered=True)
+        rows = (Row(values, place) for place, values in read_squad(reader))
     else:
         reader = Lines(name, file, numbered=True)
         rows = _from_lines(reader, format)

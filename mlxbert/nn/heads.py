@@ -205,7 +205,12 @@ HEADS: dict[str, HeadSpec] = {
             task="tag",
             hint="fine-tune one: mlxbert finetune tag --train FILE --output FOLDER",
         ),
-        HeadSpec("question_answering", QuestionAnswering, "span", "ForQuestionAnswering", facts=("token",)),
+        HeadSpec(
+            *("question_answering", QuestionAnswering, "span", "ForQuestionAnswering"),
+            facts=("token",),
+            task="answer",
+            hint="fine-tune one: mlxbert finetune answer --train FILE --output FOLDER",
+        ),
         HeadSpec(
             *("discriminator", Discriminator, "token", "ForPreTraining"),
             task="replaced",

@@ -105,18 +105,23 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             MlxbertError: The outputs are not finite.
         """
         self.model.require(self.name)  # again: an iterator can move to another thread
+        with evaluation_mode(self.model.network):
+            outputs = self.outputs(jobs)
+        if self.usage is not None:
+            self.usage.texts += len(jobs)
+            self.usage.truncated += sum(job.truncated for job in jobs)
+        return [self.result(job, found) for job, found in zip(jobs, outputs, strict=True)]
+
+    def outputs(self, jobs: Sequence[AnyJob]) -> list[Sequence[Output]]:
+        """The outputs of the encodings of each job."""
         parts = [(job, number) for job in jobs for number in range(len(job.encodings))]
         encodings = [job.encodings[number] for job, number in parts]
 
         def forward(batch: Batch, group: list[int]) -> Sequence[Output]:
             return self.forward(batch, [parts[number] for number in group])
 
-        with evaluation_mode(self.model.network):
-            outputs = iter(run_batches(encodings, forward, self.model.config, self.batch_tokens, self.usage))
-        if self.usage is not None:
-            self.usage.texts += len(jobs)
-            self.usage.truncated += sum(job.truncated for job in jobs)
-        return [self.result(job, [next(outputs) for _ in job.encodings]) for job in jobs]
+        found = iter(run_batches(encodings, forward, self.model.config, self.batch_tokens, self.usage))
+        return [[next(found) for _ in job.encodings] for job in jobs]
 
     def run(self, items: Iterable[Item | InputError], on_error: str = "raise") -> Iterator[Result | Failure]:
         """Prepares and computes any number of items; see `run`."""

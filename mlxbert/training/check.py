@@ -16,8 +16,8 @@ from mlxbert.nn.heads import HEADS, Network
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import make_batch
 from mlxbert.training.objective import Example
-from mlxbert.training.objectives.texts import HEAD
 
+_HEADS = ("sequence_classifier", "token_classifier", "question_answering")
 _PACKAGES = ("torch", "transformers")
 _MOST = 32  # examples
 _BOUND = 1e-4  # of the largest logit, or absolute where that is smaller than 1
@@ -31,10 +31,10 @@ def require(heads: Iterable[str]) -> None:
         heads: The heads that are trained.
 
     Raises:
-        ArgumentError: A package is missing, or what is trained is no sequence classifier.
+        ArgumentError: A package is missing, or what is trained is not one of the heads that can be compared.
     """
-    if [*heads] != [HEAD]:
-        raise ArgumentError(f"check compares models with a sequence classifier, this one gets {', '.join(heads)}")
+    if len([*heads]) != 1 or not {*heads} <= {*_HEADS}:
+        raise ArgumentError(f"check compares models with one of {', '.join(_HEADS)}, this one gets {', '.join(heads)}")
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ArgumentError(
@@ -43,13 +43,14 @@ def require(heads: Iterable[str]) -> None:
         )
 
 
-def check(folder: Path, network: Network, examples: Sequence[Example]) -> float:
+def check(folder: Path, network: Network, examples: Sequence[Example], head: str) -> float:
     """The largest difference of a logit, in float32 on the CPU.
 
     Args:
         folder: The finished folder.
         network: The network in memory that was saved there.
         examples: Validation examples; the first 32 are compared.
+        head: The head that was trained.
 
     Raises:
         MlxbertError: Transformers does not open the folder, or computes something else.
@@ -57,39 +58,45 @@ def check(folder: Path, network: Network, examples: Sequence[Example]) -> float:
     encodings = [example.encoding for example in examples[:_MOST]]
     with evaluation_mode(network), mx.stream(mx.cpu):
         batches = [make_batch([encoding], network.encoder.config) for encoding in encodings]
-        ours = np.array([np.array(network.logits(HEAD, batch)[0].astype(mx.float32)) for batch in batches])
+        ours = [np.array(network.logits(head, batch)[0].astype(mx.float32)) for batch in batches]
     try:
         with _silent():
-            theirs = _theirs(folder, batches)
+            theirs = _theirs(folder, batches, head)
     except Exception as problem:  # whatever may go wrong in there
         raise MlxbertError(f"{folder}: transformers does not open it ({problem})", hint=_HINT) from problem
-    if theirs.shape != ours.shape:
+    for one, other in zip(ours, theirs, strict=True):
+        if one.shape != other.shape:
+            raise MlxbertError(
+                f"{folder}: transformers computes {other.shape[-1]} logits, mlxbert {one.shape[-1]}", hint=_HINT
+            )
+    difference = float(np.max([np.abs(one - other).max() for one, other in zip(ours, theirs, strict=True)]))
+    largest = float(np.max([np.abs(one).max() for one in ours]))
+    if not difference <= _BOUND * max(1.0, largest):  # not a number, too
         raise MlxbertError(
-            f"{folder}: transformers computes {theirs.shape[-1]} logits, mlxbert {ours.shape[-1]}", hint=_HINT
-        )
-    difference = float(np.abs(ours - theirs).max())
-    if not difference <= _BOUND * max(1.0, float(np.abs(ours).max())):  # not a number, too
-        raise MlxbertError(
-            f"{folder}: logits of transformers differ by {difference:.1e}, the largest is {np.abs(ours).max():.3g}",
-            hint=_HINT,
+            f"{folder}: logits of transformers differ by {difference:.1e}, the largest is {largest:.3g}", hint=_HINT
         )
     return difference
 
 
-def _theirs(folder: Path, batches: Sequence[Batch]) -> NDArray[np.float32]:
-    """The logits of transformers, (N, C)."""
+def _theirs(folder: Path, batches: Sequence[Batch], head: str) -> list[NDArray[np.float32]]:
+    """The logits of transformers for each example, (C,), or for heads over tokens (L, C)."""
     torch, transformers = (importlib.import_module(name) for name in _PACKAGES)
-    kind = getattr(transformers, f"AutoModel{HEADS[HEAD].class_name}")
+    kind = getattr(transformers, f"AutoModel{HEADS[head].class_name}")
     # Code of the model's author would be asked for at the terminal.
     model = kind.from_pretrained(str(folder), dtype=torch.float32, trust_remote_code=False).eval()
-    rows = []
+    rows: list[NDArray[np.float32]] = []
     with torch.no_grad():
         for batch in batches:
             ids = torch.tensor(batch.input_ids.tolist())
             segments = batch.token_type_ids
             more = {} if segments is None else {"token_type_ids": torch.tensor(segments.tolist())}
-            rows.append(model(ids, attention_mask=torch.ones_like(ids), **more).logits[0].tolist())
-    return np.array(rows, np.float32)
+            found = model(ids, attention_mask=torch.ones_like(ids), **more)
+            if head == "question_answering":
+                ends = [found.start_logits[0].tolist(), found.end_logits[0].tolist()]
+                rows.append(np.array(ends, np.float32).T)
+            else:
+                rows.append(np.array(found.logits[0].tolist(), np.float32))
+    return rows
 
 
 @contextmanager

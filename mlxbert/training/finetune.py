@@ -231,7 +231,7 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
     def describe(folder: Path) -> Mapping[str, str]:
         nonlocal checked
         if command.check:
-            checked = compare(folder, found.model.network, plan.valid.examples)
+            checked = compare(folder, found.model.network, plan.valid.examples, next(iter(plan.heads)))
         record = finish.record(manifest(command, plan), plan, results, found, command.line, checked)
         card = finish.card(found, command.source, command.target, plan, command.line)
         return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}

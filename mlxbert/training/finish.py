@@ -59,7 +59,7 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
         baselines=objective.baselines(source.load(task="embed"), plan.train.records, valid.records),
         weakest=weakest(evaluation),
         deviation=statistics.stdev(scores) if len(scores) > 1 and _differ_in_seed_alone(results) else None,
-        command=f'mlxbert {objective.command} --model {shlex.quote(_shown_path(target))} "…"',
+        command=f"mlxbert {objective.command} --model {shlex.quote(_shown_path(target))} {objective.arguments}",
     )  # fmt: skip
     return Assessment(model, metrics, evaluation, summary)
 

@@ -25,10 +25,11 @@ from tests.helpers.tiny import to_theirs
 
 PROGRAM = "from mlxbert.cli import main; main()"
 COMMANDS = (
-    *(["fill-mask"], ["embed"], ["similarity"], ["classify"], ["tag"], ["next-sentence"], ["replaced"], ["tokenize"]),
+    *(["fill-mask"], ["embed"], ["similarity"], ["classify"], ["tag"], ["answer"], ["next-sentence"], ["replaced"]),
+    ["tokenize"],
     *(["inspect"], ["convert"], ["verify"], ["doctor"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),
-    *([group, task] for group in ("finetune", "evaluate") for task in ("classify", "multilabel", "regress")),
+    *([group, task] for group in ("finetune", "evaluate") for task in ("classify", "multilabel", "regress", "answer")),
 )
 TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
 # Root reads and writes whatever it likes; without its capabilities file permissions apply to it, too.

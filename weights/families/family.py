@@ -164,10 +164,12 @@ def read_heads(config: ConfigJson, **facts: Any) -> HeadConfig:
     """The labels, as all families spell them, with the family's own facts.
 
     Raises:
-        ConfigError: `problem_type` is unknown.
+        ConfigError: `problem_type` is unknown, or `no_answer_threshold` is no share.
     """
     if config.get("problem_type") not in (None, *PROBLEM_TYPES):
         raise config.refuse("problem_type", f"one of {', '.join(PROBLEM_TYPES)}")
+    if config.get("no_answer_threshold") is not None:
+        config.number("no_answer_threshold", low=0, high=1)
     try:
         labels = read_labels(config)
     except ConfigError:  # most tasks do not use labels; those that do are refused, see `validate`
@@ -181,7 +183,7 @@ def read_labels(config: ConfigJson) -> Labels:
     Raises:
         ConfigError: It names them in a way that cannot be used.
     """
-    own = config.get("thresholds"), config.get("crf", False)
+    own = config.get("thresholds"), config.get("crf", False), config.get("no_answer_threshold")
     labels = Labels(_read_names(config), config.get("problem_type"), *own)
     if problem := labels.thresholds_problem():
         raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to choose labels from 0.5 on')

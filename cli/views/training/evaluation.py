@@ -110,7 +110,7 @@ def _sureness(task: str, mistake: "Mistake") -> str:
     """How wrong the model was; of several labels, about which ones."""
     if task == "regress":
         return f"{words.score(mistake.score)} apart"
-    if task in ("classify", "tag"):
+    if task in ("classify", "tag", "answer"):
         return f"{mistake.score:.0%} sure"
     expected, predicted = ({*given.split(", ")} - {""} for given in (mistake.expected, mistake.predicted))
     missed, added = sorted(expected - predicted), sorted(predicted - expected)

@@ -19,6 +19,7 @@ OBJECTIVES: Mapping[str, tuple[str, str]] = {
     "multilabel": ("multilabel", "Multilabel"),
     "regress": ("regress", "Regress"),
     "tag": ("tag", "Tag"),
+    "answer": ("answer", "AnswerObjective"),
 }
 
 

@@ -44,12 +44,14 @@ class TaskObjective(Objective[AnyExample]):
     Attributes:
         head: The head that is trained, a name in `mlxbert.nn.heads.HEADS`.
         command: The command that uses the model.
+        arguments: What follows that command.
         columns: What was read from where, once something was read.
         labels: The labels of the model, after `bind`.
     """
 
     head: ClassVar[str]
     command: ClassVar[str]
+    arguments: ClassVar[str] = '"…"'
     columns: Columns | None = None
     labels: Labels
 
@@ -157,4 +159,4 @@ def relabelled(model: Model, labels: Labels) -> Model:
     config = model.network.encoder.config
     config = replace(config, heads=replace(config.heads, labels=labels))
     model.network.encoder.config = config
-    return replace(model, labels=labels, config=config)
+    return replace(model, labels=None if model.labels is None else labels, config=config)

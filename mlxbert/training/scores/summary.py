@@ -37,6 +37,7 @@ METRICS: Mapping[str, Mapping[str, bool]] = MappingProxyType(
             "macro_recall": True,
         },
         "regress": {"spearman": True, "pearson": True, "mse": False, "mae": False, "r2": True},
+        "answer": {"f1": True, "exact_match": True},
     }
 )
 _LARGE = 0.7  # a share of one class from which on accuracy misleads; CoLA, reported by Matthews for this, has 0.704

@@ -1,0 +1,54 @@
+"""`mlxbert answer`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from mlxbert.cli import session
+from mlxbert.cli.inputs import open_questions
+from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
+from mlxbert.cli.output.file import check_output
+from mlxbert.cli.views import answer as view
+
+
+def answer(
+    model: ModelOptions,
+    source: InputOptions,
+    out: FileOptions,
+    questions: Annotated[list[str] | None, typer.Argument(metavar="QUESTION…", help="Questions.")] = None,
+    context: Annotated[str | None, typer.Option(metavar="TEXT", help="The text to answer from.")] = None,
+    context_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A file with the text, of any length; - is stdin.")
+    ] = None,
+    top_k: Annotated[int, typer.Option(min=1, metavar="N", help="Spans per question.")] = 1,
+    max_words: Annotated[int, typer.Option(min=1, metavar="N", help="Words of an answer, at most.")] = 30,
+    stride: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Tokens that windows of a long text have in common.", show_default="128"),
+    ] = None,
+    no_answer_threshold: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help='Share of "no answer" above which none is given; 1 always gives an answer.',
+            show_default="the model's, or 0.5",
+        ),
+    ] = None,
+    overflow: Annotated[Window, typer.Option(help="What to do with a text longer than a window.")] = Window.window,
+) -> None:
+    """Answer questions with a part of a text, or say that the text has no answer.
+
+    In a file, questions and texts are the fields or columns question and context. Offsets are code points of the text.
+
+    Example: mlxbert answer "When was it built?" --context-file history.txt --model deepset/roberta-base-squad2
+    """
+    check_output(out.output, out.overwrite, source=source.input)
+    opened = open_questions(questions or (), source, context, context_file)
+    loaded = session.load("answer", model)
+    from mlxbert.tasks.answer import answer as task
+
+    given: dict[str, Any] = {"top_k": top_k, "max_words": max_words, "stride": stride, "overflow": overflow.value}
+    given |= {"no_answer_threshold": no_answer_threshold}
+    results = task(loaded, opened.records, **given, batch_tokens=model.batch_tokens, on_error=opened.on_error)
+    made_of = session.Task("answer", loaded, model, given)
+    session.stream(opened, results, view.draw, out, task=made_of)

@@ -1,0 +1,62 @@
+"""Questions of files in the format of SQuAD, 1.1 and 2.0, as rows."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from mlxbert.data.lines import Lines
+from mlxbert.data.parse import json_type
+from mlxbert.errors import InputError
+
+_LAYOUT = 'a file of SQuAD is {"data": [{"paragraphs": [{"context": …, "qas": [{"question": …, "answers": […]}]}]}]}'
+
+
+def read_squad(lines: Lines) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The questions of a file, each with its context.
+
+    Args:
+        lines: The file.
+
+    Yields:
+        Where the question stands, `dev.json, data[0].paragraphs[2].qas[1]`, and its values: `question`, `context`,
+        `answers`, and `id`, `title` and `is_impossible` where the file has them.
+
+    Raises:
+        InputError: The file is not JSON, or has another layout.
+    """
+    try:
+        whole = json.loads("\n".join(lines))
+    except (ValueError, RecursionError) as problem:
+        raise InputError(
+            f"{lines.name}: not valid JSON ({problem})",
+            hint=f"if each line is an object, name the format: format='jsonl'; {_LAYOUT}",
+        ) from None
+    for number, article in enumerate(_list(whole, "data", lines.name)):
+        of_article = f"data[{number}]"
+        for place, paragraph in enumerate(_list(article, "paragraphs", f"{lines.name}, {of_article}")):
+            of_paragraph = f"{of_article}.paragraphs[{place}]"
+            where = f"{lines.name}, {of_paragraph}"
+            for index, asked in enumerate(_list(paragraph, "qas", where)):
+                if not isinstance(asked, dict):
+                    raise InputError(f"{where}.qas[{index}] is {json_type(asked)}, expected an object", hint=_LAYOUT)
+                yield f"{where}.qas[{index}]", _values(article, paragraph, asked)
+
+
+def _values(article: dict[str, Any], paragraph: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """The values of a question; one that is missing stays so."""
+    found = {"id": asked.get("id"), "title": article.get("title")}
+    values = {name: value for name, value in found.items() if value is not None}
+    values |= {"question": asked["question"]} if "question" in asked else {}
+    values |= {"context": paragraph["context"]} if "context" in paragraph else {}
+    values |= {name: asked[name] for name in ("answers", "is_impossible") if name in asked}
+    return values
+
+
+def _list(value: Any, key: str, place: str) -> list[Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{place} is {json_type(value)}, expected an object with {key!r}", hint=_LAYOUT)
+    if not isinstance(value.get(key), list):
+        found = f"{key!r} is {json_type(value[key])}" if key in value else f"{key!r} is missing"
+        raise InputError(f"{place}: {found}, expected a list", hint=_LAYOUT)
+    items: list[Any] = value[key]
+    return items

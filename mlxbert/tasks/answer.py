@@ -1,0 +1,249 @@
+"""Extractive question answering: the part of a text that answers a question, or that there is none.
+
+Shapes: B batch, L length.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.results import Answer, Span
+from mlxbert.tasks.task import Job, Task, task_function
+from mlxbert.text.blocks import pair_blocks
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.spans import Spans, Words, window_spans
+from mlxbert.text.tokenizer import Tokenizer
+
+HEAD = "question_answering"
+MAX_LENGTH = 384  # of a window, in tokens: models are trained with it
+STRIDE = 128
+MAX_WORDS = 30
+THRESHOLD = 0.5  # where the model has none of its own
+
+Item = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class AnswerJob(Job[tuple[str, str]]):
+    """A question and its context.
+
+    Attributes:
+        words: The words of the context.
+        before: Code points in front of what the offsets of the encodings count in.
+        rest: The following blocks of the context.
+    """
+
+    words: Words
+    before: int
+    rest: Iterator[tuple[int, list[Encoding]]]
+
+    def following(self) -> "AnswerJob | None":
+        """The job with its next block, if there is one."""
+        block = next(self.rest, None)
+        return None if block is None else replace(self, before=block[0], encodings=block[1])
+
+
+class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
+    """The best spans of a context, and whether one is the answer.
+
+    Attributes:
+        context: The context of questions that come alone.
+        top_k: How many spans are found.
+        max_words: The most words of a span.
+        threshold: The share of "no answer" above which none is given.
+        tokenizer: The model's tokenizer, for windows.
+        stride: How many tokens windows have in common.
+    """
+
+    name = "answer"
+    overflows = ("window", "truncate", "error")
+
+    def __init__(
+        self,
+        model: Model,
+        context: str | None,
+        *,
+        top_k: int,
+        max_words: int,
+        max_length: int | None,
+        stride: int | None,
+        no_answer_threshold: float | None,
+        overflow: str,
+        batch_tokens: int | None,
+    ) -> None:
+        super().__init__(model, overflow, batch_tokens)
+        check_whole("top_k", top_k, 1)
+        check_whole("max_words", max_words, 1)
+        _check_threshold(no_answer_threshold)
+        self.context, self.top_k, self.max_words = context, top_k, max_words
+        self.threshold = threshold_of(model) if no_answer_threshold is None else float(no_answer_threshold)
+        self.tokenizer = window_tokenizer(model.tokenizer, max_length)
+        self.stride = window_stride(self.tokenizer, stride)
+        self._words = functools.lru_cache(4)(Words)  # many questions may have the same context
+
+    def is_item(self, given: object) -> bool:
+        """Whether `given` is one question, alone or with its context in a tuple."""
+        pair = isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
+        return isinstance(given, str) or pair
+
+    def prepare(self, item: Item) -> AnswerJob:
+        """Tokenizes the question and the beginning of the context."""
+        question, context = self._split(item)
+        check_question(self.tokenizer, question)
+        if not context.strip():
+            raise InputError("the context is empty, expected a text")
+        if self.overflow == "window":
+            blocks = pair_blocks(self.tokenizer, question, context, stride=self.stride)
+            before, encodings = next(blocks)
+            return AnswerJob((question, context), encodings, False, self._words(context), before, blocks)
+        encoding = self.tokenizer.encode(question, context, overflow=self.overflow)
+        return AnswerJob((question, context), [encoding], encoding.truncated, self._words(context), 0, iter(()))
+
+    def _split(self, item: Item) -> tuple[str, str]:
+        if isinstance(item, str):
+            if self.context is None:
+                raise InputError("the question has no context", hint="give context=, or (question, context)")
+            return item, self.context
+        if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
+            raise InputError(f"expected a question and its context, found {item!r:.60}", hint="(question, context)")
+        return item[0], item[1]
+
+    def outputs(self, jobs: Sequence[AnswerJob]) -> list[Sequence[Spans]]:
+        """The best spans of each job, block by block."""
+        found = [Spans(self.top_k) for _ in jobs]
+        waiting = [*zip(jobs, found, strict=True)]
+        while waiting:
+            outputs = super().outputs([job for job, _ in waiting])
+            for (_, spans), windows in zip(waiting, outputs, strict=True):
+                for window in windows:
+                    spans.add(window.best, window.no_answer)
+            waiting = [(more, spans) for job, spans in waiting if (more := job.following()) is not None]
+        return [[spans] for spans in found]
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[AnswerJob, int]]) -> list[Spans]:
+        """For each row its best spans, with offsets within the block."""
+        import numpy as np
+
+        logits = np.array(self.model.network.logits(HEAD, batch).astype(mx.float32))
+        if not np.isfinite(logits).all():
+            raise MlxbertError(
+                "the model computed scores that are not finite (NaN or infinite)",
+                hint="load it with dtype='float32'; weights that are not finite do this, too",
+            )
+        how = {"count": self.top_k, "max_words": self.max_words}
+        return [
+            window_spans(row, job.encodings[number], job.words, before=job.before, **how)
+            for (job, number), row in zip(parts, logits, strict=True)
+        ]
+
+    def result(self, job: AnswerJob, outputs: Sequence[Spans]) -> Answer:
+        """The best span, or that there is no answer."""
+        question, context = job.item
+        (found,) = outputs
+        spans = tuple(Span(context[start:end], start, end, score) for start, end, score in found.best)
+        known = bool(spans) and found.no_answer_share <= self.threshold
+        answer, start, end = (spans[0].answer, spans[0].start, spans[0].end) if known else (None, None, None)
+        score = spans[0].score if spans else 0.0
+        return Answer(question, answer, start, end, score, found.no_answer, spans, context, job.truncated)
+
+
+@task_function("questions")
+def answer(
+    model: Model,
+    *,
+    context: str | None = None,
+    top_k: int = 1,
+    max_words: int = MAX_WORDS,
+    max_length: int | None = None,
+    stride: int | None = None,
+    no_answer_threshold: float | None = None,
+    overflow: str = "window",
+    batch_tokens: int | None = None,
+) -> AnswerTask:
+    """Answers questions with a part of a text, or says that the text has no answer.
+
+    A text of any length is looked at through overlapping windows, in memory that does not grow with it. An answer is
+    made of whole tokens, as the model sees the text, without the whitespace around.
+
+    Args:
+        model: A model with a question-answering head.
+        questions: One question, or one tuple `(question, context)`; or any number of them.
+        context: The text of questions that come without one.
+        top_k: How many spans are found; they may overlap.
+        max_words: The most words of an answer. Whitespace separates words; each ideograph or kana counts as one.
+        max_length: Tokens of a window; `None` for 384, or what the model takes.
+        stride: How many tokens windows have in common; `None` for 128, or a third of a window.
+        no_answer_threshold: There is no answer where "no answer" has a greater share than this in what it and the best
+            span score together; `None` for what the model was tuned to, or 0.5; 1 always gives an answer.
+        overflow: A context too long for a window: `window` looks at all of it, `truncate` drops its end, `error`
+            refuses it.
+        batch_tokens: Tokens per batch, padding included.
+        on_error: `raise`, or `return` a Failure in place of a question that cannot be used.
+
+    Returns:
+        One result for one question; for several an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: A question or context is empty, or the question is longer than half a window.
+        ArgumentError: An argument has an invalid value.
+    """
+    return AnswerTask(
+        model, context, top_k=top_k, max_words=max_words, max_length=max_length, stride=stride,
+        no_answer_threshold=no_answer_threshold, overflow=overflow, batch_tokens=batch_tokens,
+    )  # fmt: skip
+
+
+def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
+    """The tokenizer with windows of `max_length` tokens; `None` for 384, or what the model takes.
+
+    Raises:
+        ArgumentError: The windows would be longer than the model takes, or too short.
+    """
+    if max_length is None:
+        return tokenizer.adapted(max_length=min(MAX_LENGTH, tokenizer.max_length))
+    check_whole("max_length", max_length, 8)
+    if max_length > tokenizer.max_length:
+        raise ArgumentError(f"max_length is {max_length}, the model takes at most {tokenizer.max_length} tokens")
+    return tokenizer.adapted(max_length=max_length)
+
+
+def window_stride(tokenizer: Tokenizer, stride: int | None) -> int:
+    """How many tokens windows have in common; `None` for 128, or a third of a window.
+
+    Raises:
+        ArgumentError: It is no whole number.
+    """
+    if stride is None:
+        return min(STRIDE, tokenizer.max_length // 3)
+    check_whole("stride", stride, 0)
+    return stride
+
+
+def check_question(tokenizer: Tokenizer, question: str) -> None:
+    """Refuses a question that is empty, or longer than half a window."""
+    if not question.strip():
+        raise InputError("the question is empty, expected a text")
+    tokens, most = len(tokenizer.pieces(question)), tokenizer.max_length // 2
+    if tokens > most:
+        raise InputError(f"the question has {tokens} tokens, expected at most {most}: half of a window")
+
+
+def threshold_of(model: Model) -> float:
+    """The threshold of "no answer" that a model was tuned to, or the usual one."""
+    labels = model.config.heads.labels
+    return THRESHOLD if labels is None or labels.no_answer_threshold is None else labels.no_answer_threshold
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuses what is not a whole number of at least `least`."""
+    if type(value) is not int or value < least:
+        raise ArgumentError(f"{name} is {value!r:.60}, expected a whole number of at least {least}")
+
+
+def _check_threshold(value: float | None) -> None:
+    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1):
+        raise ArgumentError(f"no_answer_threshold is {value!r:.60}, expected a number from 0 to 1")

@@ -1,0 +1,63 @@
+"""Windows over a text of any size, a block of it at a time, so that memory does not grow with the text."""
+
+from collections.abc import Iterator
+
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.tokenizer import Tokenizer
+
+SIZE = 16384  # code points of a block: a dozen windows
+
+
+def pair_blocks(
+    tokenizer: Tokenizer, fixed: str, text: str, *, stride: int, size: int = SIZE
+) -> Iterator[tuple[int, list[Encoding]]]:
+    """Encodes a pair whose second text may have any length.
+
+    The windows are those of the whole text, except that the first one of a block begins with a whole word: a block
+    begins with what would have been the last window of the one before.
+
+    Args:
+        tokenizer: The tokenizer.
+        fixed: The first text, which every window repeats.
+        text: The second text.
+        stride: How many tokens consecutive windows have in common, at least.
+        size: Code points of a block; if windows are long, blocks are longer.
+
+    Yields:
+        Where the block begins, and its windows; their offsets count from there.
+
+    Raises:
+        InputError: The first text leaves too little room, or a text is not valid Unicode.
+        ArgumentError: `stride` is negative.
+    """
+    start = 0
+    while True:
+        end = _end(text, start, size)
+        found = tokenizer.windows(fixed, text[start:end], stride=stride)
+        if end == len(text):
+            yield start, found
+            return
+        if len(found) < 3:  # the next block would hardly begin later
+            size *= 2
+            continue
+        yield start, found[:-1]
+        begin = _word_start(found[-2], found[-1])
+        # The space in front: some vocabularies tokenize a word that follows a space differently.
+        start += begin - 1 if text[start + begin - 1].isspace() else begin
+
+
+def _end(text: str, start: int, size: int) -> int:
+    """Where a block ends: after whitespace, if there is some in its second half."""
+    if start + size >= len(text):
+        return len(text)
+    spaces = (place + 1 for place in range(start + size - 1, start + size // 2, -1) if text[place].isspace())
+    return next(spaces, start + size)
+
+
+def _word_start(before: Encoding, window: Encoding) -> int:
+    """Where the first word of a window begins, if that is within the window before, after its first token."""
+    token = window.sequence_ids.index(1)
+    word, (start, _) = window.word_ids[token], window.offsets[token]
+    second = before.sequence_ids.index(1) + 1
+    same = zip(before.sequence_ids[second:], before.word_ids[second:], before.offsets[second:], strict=True)
+    return min([start, *(place[0] for text, found, place in same if text == 1 and found == word and word is not None)])

@@ -1,0 +1,213 @@
+"""The part of a text that answers a question, or that there is none.
+
+Shapes: B windows of a batch, L length.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mlxbert.data.questions import Question, find_question_columns, read_questions
+from mlxbert.data.rows import Rows
+from mlxbert.data.trained import trained_columns
+from mlxbert.device import mx
+from mlxbert.errors import InputError
+from mlxbert.labels import Labels
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.nn.losses import cross_entropy
+from mlxbert.tasks.answer import (
+    HEAD,
+    MAX_WORDS,
+    THRESHOLD,
+    check_question,
+    check_whole,
+    window_stride,
+    window_tokenizer,
+)
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.spans import Spans, Words, window_spans
+from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
+from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.scores import answers
+from mlxbert.training.scores.answers import Judged, Predicted
+from mlxbert.training.scores.summary import Evaluation
+
+_HIDDEN = -1e9  # the logit of padding
+
+
+@dataclass(frozen=True)
+class Window(Example):
+    """A window of a question's context; its target is the first and the last token of the answer.
+
+    Attributes:
+        record: The question.
+    """
+
+    record: Question
+
+    def __len__(self) -> int:
+        return len(self.encoding)
+
+
+class AnswerObjective(TaskObjective[Window]):
+    """Cross-entropy of the first and the last token of the answer, over the tokens of a window.
+
+    Windows without the answer point to the first token of the input.
+
+    Args:
+        text_column: Where the question stands; `None` finds it. The same for the others.
+        pair_column: Where the context stands.
+        label_column: Where the answers stand.
+        stride: How many tokens windows have in common; `None` for 128, or a third of a window.
+        max_words: The most words of an answer that is predicted.
+        **asked: See `TaskObjective`; `max_length` is the length of a window, by default 384.
+    """
+
+    name, head, command = "answer", HEAD, "answer"
+    arguments = '"…" --context-file FILE'
+
+    def __init__(
+        self,
+        *,
+        text_column: str | None = None,
+        pair_column: str | None = None,
+        label_column: str | None = None,
+        stride: int | None = None,
+        max_words: int = MAX_WORDS,
+        **asked: Any,
+    ) -> None:
+        super().__init__(**asked)
+        check_whole("max_words", max_words, 1)
+        if stride is not None:
+            check_whole("stride", stride, 0)
+        self.stride, self.max_words = stride, max_words
+        self._asked = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
+        self._judged: tuple[Predictions | None, list[Question], list[Predicted]] = (None, [], [])
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        return super().settings() | self._asked | {"stride": self.stride, "max_words": self.max_words}
+
+    def read(self, rows: Rows) -> list[Question]:
+        """Questions; files read later have the columns of the first."""
+        if self.columns is None:
+            self.columns = find_question_columns(rows, **self._asked)
+        return read_questions(rows, self.columns)
+
+    def adapt(self, model: Model, rows: Rows) -> None:
+        """Takes the columns of the training data, where the data have them and no others are named."""
+        for role, column in trained_columns(model.folder).items():
+            named = self._asked.get(f"{role}_column", column) is not None or column in self._asked.values()
+            if column in rows.columns and not named:
+                self._asked[f"{role}_column"] = column
+
+    def check(self, records: Sequence[Question]) -> None:
+        """Refuses data without any answer."""
+        if not any(record.answers for record in records):
+            place = f"{records[0].place} and below" if records else "the training data"
+            raise InputError(f"{place}: no question has an answer")
+
+    def heads(self, records: Sequence[Question]) -> Mapping[str, Labels | None]:
+        """A head of its own, which has no labels."""
+        return {HEAD: None}
+
+    def bind(self, model: Model) -> None:
+        """Takes the tokenizer and the threshold of a model."""
+        super().bind(model)
+        self.tokenizer = window_tokenizer(model.tokenizer, self.max_length)
+        self.labels = self.config.heads.labels or Labels()
+
+    def prepare(self, record: Question) -> Window:
+        """The first window."""
+        return self.examples(record)[0]
+
+    def examples(self, record: Question) -> list[Window]:
+        """All windows of a question's context."""
+        check_question(self.tokenizer, record.text)
+        stride = window_stride(self.tokenizer, self.stride)
+        windows = self.tokenizer.windows(record.text, record.pair, stride=stride)
+        return [Window(window, target(window, record.start, record.end), record) for window in windows]
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
+        """The sum over the windows of the mean of both cross-entropies, and the number of windows."""
+        logits = network.logits(HEAD, batch.inputs).astype(mx.float32)
+        if batch.inputs.attention_mask is not None:
+            logits = mx.where(batch.inputs.attention_mask[..., None], logits, _HIDDEN)
+        ends = logits.transpose(0, 2, 1).reshape(-1, logits.shape[1])
+        return cross_entropy(ends, batch.targets.reshape(-1)) / 2, float(batch.targets.shape[0])
+
+    def predict(self, network: Network, inputs: Batch) -> Predictions:
+        """The scores of each token as the first and the last of the answer, float32 (B, L, 2)."""
+        return np.array(network.logits(HEAD, inputs).astype(mx.float32))
+
+    def metrics(self, examples: Sequence[Window], predictions: Predictions) -> dict[str, float]:
+        """See `mlxbert.training.scores.answers`, with a threshold that is tuned on these predictions."""
+        judged = self._judge(examples, predictions)
+        return answers.answer_metrics(judged, answers.tune_threshold(judged))
+
+    def tuned(self, part: Part, predictions: Predictions) -> Labels:
+        """The best threshold for these predictions."""
+        threshold = answers.tune_threshold(self._judge(part.examples, predictions))
+        return replace(self.labels, no_answer_threshold=threshold)
+
+    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+        """See `TaskObjective.evaluation`; without a threshold an answer is always given if every question has one."""
+        records, predicted = self._best(part.examples, predictions)
+        usual = THRESHOLD if any(not record.answers for record in records) else answers.ALWAYS
+        own = self.labels.no_answer_threshold
+        threshold = usual if own is None else own
+        return answers.answering(records, predicted, threshold=threshold, metric=self.metric, **facts)
+
+    def baselines(self, model: Model, train: Sequence[Question], valid: Sequence[Question]) -> dict[str, float]:
+        """That of never giving an answer, where some questions have none."""
+        silent = sum(not record.answers for record in valid) / max(len(valid), 1)
+        return {"no answer": silent} if silent else {}
+
+    def _judge(self, examples: Sequence[Window], predictions: Predictions) -> Judged:
+        return answers.judge(*self._best(examples, predictions))
+
+    def _best(self, examples: Sequence[Window], predictions: Predictions) -> tuple[list[Question], list[Predicted]]:
+        """The questions, and the best span of each; kept, as metrics, threshold and evaluation need them."""
+        if self._judged[0] is not predictions:
+            records: list[Question] = []
+            predicted: list[Predicted] = []
+            pairs = zip(examples, predictions, strict=True)
+            for _, group in itertools.groupby(pairs, key=lambda pair: id(pair[0].record)):
+                windows = list(group)
+                records.append(windows[0][0].record)
+                predicted.append(self._span(windows))
+            self._judged = predictions, records, predicted
+        return self._judged[1], self._judged[2]
+
+    def _span(self, windows: Sequence[tuple[Window, Any]]) -> Predicted:
+        """The best span of the windows of a question, with their logits (L, 2)."""
+        context = windows[0][0].record.pair
+        words, spans = Words(context), Spans(1)
+        for window, logits in windows:
+            found = window_spans(logits, window.encoding, words, count=1, max_words=self.max_words)
+            spans.add(found.best, found.no_answer)
+        if not spans.best:
+            return Predicted("", 0, 0.0, 1.0)
+        start, end, score = spans.best[0]
+        return Predicted(context[start:end], start, score, spans.no_answer_share)
+
+
+def target(window: Encoding, start: int | None, end: int | None) -> tuple[int, int]:
+    """The first and the last token of an answer in a window of a pair; (0, 0) if the window does not have all of it.
+
+    Args:
+        window: The window.
+        start: Where the answer begins in the second text, in code points; `None` without an answer.
+        end: Where it ends, exclusive.
+    """
+    inside = [number for number, text in enumerate(window.sequence_ids) if text == 1]
+    offsets = window.offsets
+    if start is None or end is None or not inside or offsets[inside[0]][0] > start or offsets[inside[-1]][1] < end:
+        return 0, 0
+    touched = [number for number in inside if offsets[number][1] > start and offsets[number][0] < end]
+    return (touched[0], touched[-1]) if touched else (0, 0)

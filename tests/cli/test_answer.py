@@ -1,0 +1,162 @@
+"""`mlxbert answer`: contexts from everywhere, what is printed, bad input; training and evaluation as commands."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from tests.cli.test_terminal import STEERING, colours, plain, raw_controls
+from tests.helpers.answering import save_answering
+from tests.helpers.program import TERMINALS, Terminal, call, terminal
+
+QUESTION, CONTEXT = "who sat ?", "the cat sat on the mat .\r\n\r\na man went to the store , he bought milk"
+ALWAYS = ("--no-answer-threshold", "1")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_answering(tmp_path_factory.mktemp("answering") / "model"))
+
+
+def lines(model: str, items: Any, **options: Any) -> list[Any]:
+    """What Python gives, as the command line prints it."""
+    found = mlxbert.answer(mlxbert.load(model), items, **options)
+    return [json.loads(json.dumps(result.to_dict())) for result in found]
+
+
+def test_a_line_per_question_is_that_of_python(model: str) -> None:
+    outcome = call("answer", QUESTION, "where ?", "--context", CONTEXT, "--model", model, *ALWAYS)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.lines == lines(model, [QUESTION, "where ?"], context=CONTEXT, no_answer_threshold=1)
+    several = call("answer", QUESTION, "--context", CONTEXT, "--model", model, "--top-k", "3", "--max-words", "2")
+    (wanted,) = lines(model, [QUESTION], context=CONTEXT, top_k=3, max_words=2)
+    assert several.lines == [wanted] and len(wanted["spans"]) == 3
+
+
+def test_no_answer_is_null(model: str) -> None:
+    (line,) = call("answer", QUESTION, "--context", CONTEXT, "--model", model, "--no-answer-threshold", "0").lines
+    assert [line["answer"], line["start"], line["end"]] == [None] * 3 and line["no_answer_score"] > 0
+
+
+def test_a_context_comes_from_a_file_as_it_is_or_from_stdin(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "long.md"
+    path.write_bytes(b"\xef\xbb\xbf" + CONTEXT.encode())
+    (wanted,) = lines(model, [QUESTION], context=CONTEXT)
+    assert call("answer", QUESTION, "--context-file", str(path), "--model", model).lines == [wanted]
+    assert call("answer", QUESTION, "--context-file", "-", "--model", model, stdin=CONTEXT.encode()).lines == [wanted]
+
+
+def test_questions_and_contexts_come_from_files(model: str, tmp_path: Path) -> None:
+    pairs = [(QUESTION, CONTEXT), ("where ?", "in paris")]
+    wanted = lines(model, pairs)
+    objects = "".join(json.dumps({"question": one, "context": other}) + "\n" for one, other in pairs).encode()
+    (tmp_path / "in.jsonl").write_bytes(objects)
+    assert call("answer", "--input", str(tmp_path / "in.jsonl"), "--model", model).lines == wanted
+    assert call("answer", "--model", model, stdin=objects).lines == wanted
+    questions = call("answer", "--model", model, "--context", CONTEXT, stdin=b"who sat ?\nwhere ?\n")
+    assert [line["question"] for line in questions.lines] == [QUESTION, "where ?"]
+    output = tmp_path / "out.jsonl"
+    call("answer", "--input", str(tmp_path / "in.jsonl"), "--model", model, "--output", str(output))
+    assert [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()] == wanted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ([QUESTION], 2, "no context"),
+        ([QUESTION, "--context", "a", "--context-file", "b"], 2, "both --context and --context-file"),
+        (["--context-file", "-"], 2, "no question"),
+        ([QUESTION, "--context-file", "missing.txt"], 1, "missing.txt"),
+        ([QUESTION, "--context", " "], 1, "the context is empty"),
+        (["", "--context", "a"], 1, "the question is empty"),
+        (["cat " * 20, "--context", "a"], 1, "20 tokens"),
+        ([QUESTION, "--context", "a", *("--top-k", "0")], 2, "--top-k"),
+        ([QUESTION, "--context", "a", *("--max-words", "0")], 2, "--max-words"),
+        ([QUESTION, "--context", "a", *("--stride", "31")], 1, "cannot overlap"),
+        ([QUESTION, "--context", "a", *("--no-answer-threshold", "2")], 2, "--no-answer-threshold is 2"),
+    ],
+)
+def test_what_cannot_be_answered_says_why(model: str, arguments: list[str], status: int, said: str) -> None:
+    outcome = call("answer", *arguments, "--model", model)
+    outcome.fails(status, said)
+    assert outcome.out == ""
+
+
+def test_a_context_that_is_not_utf8_is_refused_with_the_offset(model: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"the caf\xe9")
+    call("answer", QUESTION, "--context-file", str(tmp_path / "a.txt"), "--model", model).fails(1, "offset 7", "UTF-8")
+
+
+def test_bad_records_keep_their_places(model: str) -> None:
+    records = b'{"question": "who ?", "context": "a cat"}\n{"question": "who ?"}\n{"question": "", "context": "a"}\n'
+    outcome = call("answer", "--model", model, stdin=records)
+    outcome.fails(1, "2 of 3 inputs failed")
+    assert [line.get("index") for line in outcome.lines] == [None, 1, 2]
+
+
+@TERMINALS
+def test_the_span_stands_out_in_its_paragraph(show: Terminal, model: str) -> None:
+    outcome, shown = show("answer", QUESTION, "--context", CONTEXT, "--model", model, *ALWAYS)
+    (found,) = lines(model, [QUESTION], context=CONTEXT, no_answer_threshold=1)
+    rows = plain(shown)
+    assert (outcome.status, outcome.out) == (0, "")
+    number = CONTEXT.count("\n", 0, found["start"]) + 1
+    assert rows[0] == QUESTION and rows[1].startswith(found["answer"])
+    assert rows[1].endswith(f"{found['start']} to {found['end']}, line {number}")
+    assert rows[2].strip() == CONTEXT.split("\r\n\r\n")[number > 1] and colours(shown)
+
+
+def test_no_answer_is_shown_with_the_span_that_was_not_sure_enough(model: str) -> None:
+    _, shown = terminal("answer", QUESTION, "--context", CONTEXT, "--model", model, "--no-answer-threshold", "0")
+    rows = plain(shown)
+    assert rows[1].startswith("no answer") and rows[2].startswith("not sure enough: ")
+
+
+@pytest.mark.parametrize("columns", ["50", "120"])
+def test_it_fits_the_width_and_steers_nothing(columns: str, model: str) -> None:
+    context = f"{STEERING} [bold]the cat[/bold] " * 30 + "x" * 400
+    _, shown = terminal("answer", STEERING + "?", "--context", context, "--model", model, *ALWAYS, COLUMNS=columns)
+    assert raw_controls(shown) == set()
+    assert max(map(len, plain(shown))) <= int(columns)
+
+
+def test_a_file_of_squad_becomes_a_model_and_its_evaluation(model: str, tmp_path: Path) -> None:
+    names = ("paris", "tokyo", "cat", "dog")
+    words = ("where", "to", "of")
+
+    def qas(name: str) -> list[dict[str, Any]]:
+        answers = [{"text": name, "answer_start": 16}]
+        return [{"question": f"{word} ?", "answers": [] if word == "of" else answers} for word in words]
+
+    asked = [{"context": f"the man went to {name} .", "qas": qas(name)} for name in names for _ in range(3)]
+    path, target = tmp_path / "train.json", tmp_path / "trained"
+    path.write_text(json.dumps({"data": [{"paragraphs": asked}]}), encoding="utf-8")
+    trained = call(
+        "finetune",
+        "answer",
+        "--train",
+        str(path),
+        "--model",
+        model,
+        "--output",
+        str(target),
+        "--epochs",
+        "1",
+        "--stride",
+        "5",
+    )
+    assert trained.status == 0, trained.err
+    assert trained.lines[0]["report"]["splits"][0]["labels"].keys() == {"answer", "no answer"}
+    assert trained.lines[-1]["event"] == "finished" and trained.lines[-1]["metric"] == "f1"
+    found = call("evaluate", "answer", "--data", str(path), "--model", str(target), "--max-words", "3")
+    assert found.status == 0, found.err
+    assert (
+        found.lines[0]["examples"] == 36
+        and {"f1", "exact_match", "no_answer_accuracy"} <= found.lines[0]["metrics"].keys()
+    )
+    outcome, shown = terminal("evaluate", "answer", "--data", str(path), "--model", str(target))
+    assert outcome.status == 0 and "exact_match" in shown and "no answer" in shown
+    path.write_text("{}", encoding="utf-8")
+    call("evaluate", "answer", "--data", str(path), "--model", str(target)).fails(1, "'data' is missing", "hint: ")

@@ -1,0 +1,153 @@
+"""The best spans of windows, beside all spans computed one by one; windows over long texts block by block."""
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.text.blocks import pair_blocks
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.spans import Candidate, Spans, Words, window_spans
+from mlxbert.text.tokenizer import Tokenizer
+from tests.helpers.tiny import VOCAB, save
+
+
+def window(offsets: list[tuple[int, int]]) -> Encoding:
+    """`[CLS] q [SEP] … [SEP]` with a token of the context at each of the offsets."""
+    count = len(offsets)
+    sequences: list[int | None] = [None, 0, None, *[1] * count, None]
+    places = [(0, 0), (0, 1), (0, 0), *offsets, (0, 0)]
+    return Encoding([0] * len(places), [0] * len(places), places, sequences, sequences, [*range(len(places))], False)
+
+
+def all_spans(
+    logits: np.ndarray, encoding: Encoding, text: str, max_words: int
+) -> tuple[dict[tuple[int, int], float], float]:
+    """Every span with its probability, and that of no answer, by the definition."""
+    inside = [number for number, sequence in enumerate(encoding.sequence_ids) if sequence == 1]
+    shares = []
+    for side in (0, 1):
+        exponents = {number: math.exp(logits[number, side]) for number in [0, *inside]}
+        shares.append({number: value / sum(exponents.values()) for number, value in exponents.items()})
+    found: dict[tuple[int, int], float] = {}
+    for first, last in itertools.combinations_with_replacement(inside, 2):
+        part = text[encoding.offsets[first][0] : encoding.offsets[last][1]]
+        ends = [text[slice(*encoding.offsets[number])].strip() for number in (first, last)]
+        if not all(ends) or len(part.split()) > max_words:
+            continue
+        start = encoding.offsets[first][0] + len(part) - len(part.lstrip())
+        place = start, start + len(part.strip())
+        found[place] = max(found.get(place, 0.0), shares[0][first] * shares[1][last])
+    return found, shares[0][0] * shares[1][0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_spans_are_those_of_all(seed: int) -> None:
+    rng = random.Random(seed)
+    words = [rng.choice(("a", "bc", "d,", "😀", " ", "\n", "עברית")) for _ in range(rng.randint(1, 30))]
+    text = " ".join(words)
+    offsets, place = [], 0
+    for word in words:
+        cut = rng.randint(0, len(word))  # some words are two tokens, some begin with the space before them
+        early = place - (place > 0 and rng.random() < 0.5)
+        offsets += (
+            [(early, place + cut), (place + cut, place + len(word))]
+            if 0 < cut < len(word)
+            else [(early, place + len(word))]
+        )
+        place += len(word) + 1
+    encoding = window(offsets)
+    logits = np.random.default_rng(seed).normal(0, 3, (len(encoding) + 2, 2))  # two of padding
+    max_words = rng.randint(1, 6)
+    found = window_spans(logits, encoding, Words(text), count=5, max_words=max_words)
+    wanted, no_answer = all_spans(logits, encoding, text, max_words)
+    assert found.no_answer == pytest.approx(no_answer)
+    best = sorted(wanted.items(), key=lambda item: -item[1])[:5]
+    assert [(start, end) for start, end, _ in found.best] == [place for place, _ in best]
+    assert [score for _, _, score in found.best] == pytest.approx([score for _, score in best])
+
+
+def test_a_span_of_several_windows_counts_once_with_its_best_score() -> None:
+    spans = Spans(2)
+    spans.add([Candidate(3, 5, 0.2), Candidate(0, 1, 0.1)], 0.5)
+    spans.add([Candidate(3, 5, 0.4), Candidate(7, 9, 0.3)], 0.2)
+    spans.add([Candidate(7, 9, 0.1)], 0.9)
+    assert spans.best == [(3, 5, 0.4), (7, 9, 0.3)]
+    assert spans.no_answer == 0.2 and spans.no_answer_share == pytest.approx(0.2 / 0.6)
+    assert Spans(1).best == [] and Spans(1).no_answer_share == 1
+
+
+def test_words_are_separated_by_whitespace_and_ideographs_stand_alone() -> None:
+    words = Words("New York,\n東京は大きい 한국어 단어")
+    numbers = [words.number(place) for place in range(26)]
+    assert numbers[:8] == [0, 0, 0, 0, 1, 1, 1, 1] and numbers[10:16] == [2, 3, 4, 5, 6, 7]
+    assert numbers[17:20] == [8, 8, 8] and numbers[21] == 9
+
+
+def test_no_words_are_longer_than_the_bound_even_if_one_word_has_many_tokens() -> None:
+    text = "x" * 50
+    encoding = window([(number, number + 1) for number in range(50)])
+    logits = np.zeros((len(encoding), 2))
+    logits[3, 0] = logits[52, 1] = 9
+    assert window_spans(logits, encoding, Words(text), count=1, max_words=1).best[0][:2] == (0, 50)
+
+
+def test_a_window_without_text_has_no_span() -> None:
+    found = window_spans(np.zeros((5, 2)), window([(0, 1)]), Words(" "), count=3, max_words=5)
+    assert found.best == [] and found.no_answer == 0.25
+    assert window_spans(np.zeros((4, 2)), window([]), Words(""), count=3, max_words=5).no_answer == 1
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return mlxbert.load(save(tmp_path_factory.mktemp("blocks"))).tokenizer
+
+
+def made_up(count: int, seed: int) -> str:
+    rng = random.Random(seed)
+    words = [word.replace("##", "") for word in VOCAB[5:]] + ["playing", "catbcdef", "😀", "ž"]
+    return "".join(rng.choice(words) + rng.choice((" ", "  ", "\n", " ", "")) for _ in range(count))
+
+
+@pytest.mark.parametrize(("seed", "stride"), [(seed, stride) for seed in range(5) for stride in (0, 5, 11)])
+def test_blocks_cover_a_text_as_the_windows_of_the_whole_do(tokenizer: Tokenizer, seed: int, stride: int) -> None:
+    text = made_up(400, seed)
+    (whole,) = ([*block] for block in [tokenizer.windows("the cat", text, stride=0)])
+    blocks = list(pair_blocks(tokenizer, "the cat", text, stride=stride, size=200))
+    assert len(blocks) > 3 and blocks[0][0] == 0
+
+    def tokens(windows: list[Encoding], before: int) -> set[tuple[int, int, int]]:
+        return {
+            (number, before + start, before + end)
+            for encoding in windows
+            for number, (start, end), sequence in zip(
+                encoding.ids, encoding.offsets, encoding.sequence_ids, strict=True
+            )
+            if sequence == 1
+        }
+
+    found = set().union(*(tokens(windows, before) for before, windows in blocks))
+    assert found == tokens(whole, 0)
+    # Every run of as many tokens as windows share is within one window.
+    ordered = sorted(tokens(whole, 0), key=lambda token: token[1])
+    within = [{token[1] for token in tokens([encoding], before)} for before, windows in blocks for encoding in windows]
+    for place in range(len(ordered) - stride):
+        run = {token[1] for token in ordered[place : place + stride]}
+        assert any(run <= one for one in within)
+
+
+@pytest.mark.parametrize("text", ["", "cat", "the cat " * 20, " " * 1000, "x" * 700, "\n\ncat" + " " * 900 + "dog"])
+def test_blocks_of_odd_texts_end(tokenizer: Tokenizer, text: str) -> None:
+    blocks = list(pair_blocks(tokenizer, "the", text, stride=5, size=50))
+    starts = [before for before, _ in blocks]
+    assert starts == sorted(set(starts)) and starts[0] == 0
+    assert any(text[before + start : before + end] == "dog" for before, windows in blocks for encoding in windows
+               for start, end in encoding.offsets) == ("dog" in text)  # fmt: skip
+
+
+def test_a_text_that_fits_into_a_block_has_the_usual_windows(tokenizer: Tokenizer) -> None:
+    text = made_up(100, 1)
+    assert list(pair_blocks(tokenizer, "the", text, stride=7)) == [(0, tokenizer.windows("the", text, stride=7))]
