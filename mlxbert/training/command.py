@@ -78,6 +78,8 @@ def manifest(command: Command, plan: Plan) -> dict[str, Any]:
         "options": {**command.options.to_dict(), **plan.objective.settings()},
         "variants": [dict(variant) for variant in command.variants],
         "sha256": dict(plan.sha256),
+        "training_examples": len(plan.train.examples),
+        "validation_examples": len(plan.valid.examples),
         "dtype": dtype_name(command.dtype),
         "device": "gpu" if devices.on_gpu() else "cpu",
         "blas": BLAS.name,

@@ -32,7 +32,7 @@ from mlxbert.training.objectives import make_objective
 from mlxbert.training.options import TrainingOptions, check_sweep
 from mlxbert.training.plan import Plan, Source, make_plan
 from mlxbert.training.predict import predict
-from mlxbert.training.workspace import Workspace
+from mlxbert.training.workspace import Workspace, clean_up
 from mlxbert.weights.source import find_folder
 
 Data = str | Path | Iterable[Any]
@@ -113,6 +113,8 @@ def finetune(
     with group.together():
         folder = find_folder(model, revision=revision, offline=offline, on_progress=on_progress)
         source = Source(name=str(model), folder=folder, device=device)
+        if not group.rank and not overwrite:
+            clean_up(Path(output).expanduser().resolve())
         target = Path(output) if group.rank else destination.check_target(output, folder, overwrite)
         devices.use(device)
         rows = read_rows(train, format=format)
@@ -131,10 +133,9 @@ def finetune(
             replace(command.options, **variant).check_layers(objective.config.num_stored_layers)
     if group.size > 1:
         # How many parts of a batch one process computes at a time is that of the first; BLAS only needs to be fast.
-        group.check_same({
-            **{name: value for name, value in manifest(command, plan).items() if name not in ("streams", "blas")},
-            "number of examples": [len(plan.train.examples), len(plan.valid.examples)],
-        })  # fmt: skip
+        group.check_same(
+            {name: value for name, value in manifest(command, plan).items() if name not in ("streams", "blas")}
+        )
     return _events(command, plan)
 
 

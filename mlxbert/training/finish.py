@@ -99,7 +99,6 @@ def record(
         "command": command,
         **manifest,
         "python": sys.version.split()[0],
-        "examples": {"train": len(plan.train.examples), "valid": len(plan.valid.examples)},
         "report": plan.report and asdict(plan.report),
         "runs": list(results),
         "metrics": dict(found.metrics),

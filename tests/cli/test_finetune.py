@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from mlxbert.cli.training import parse_sweep
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.training.events import Event
-from mlxbert.training.objectives.classify import CLASS_WEIGHTS
-from mlxbert.training.options import ClassWeights
 from tests.cli.test_terminal import CODES, plain
 from tests.helpers import events
 from tests.helpers.program import call, terminal
@@ -113,10 +111,6 @@ def test_options_of_tags_reach_the_library(library: Library) -> None:
     assert given == ["bioes", True, True, "conll", "2"]
     call("evaluate", "tag", "--data", "x.txt", "--format", "conll", "--model", "m")
     assert [library.given[name] for name in ("task", "format", "model")] == ["tag", "conll", "tag of m"]
-
-
-def test_the_program_and_the_library_have_the_same_class_weights() -> None:
-    assert get_args(ClassWeights) == CLASS_WEIGHTS
 
 
 @pytest.mark.parametrize("task", ["multilabel", "regress", "tag"])

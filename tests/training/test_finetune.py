@@ -119,6 +119,8 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
     stream.close()  # type: ignore[attr-defined]
     with pytest.raises(ArgumentError, match=r"lr is 0\.002, was 0\.001"):
         list(mlxbert.finetune("classify", lr=2e-3, **options))
+    with pytest.raises(ArgumentError, match="validation_examples"):  # it would validate on what it was trained on
+        list(mlxbert.finetune("classify", lr=1e-3, validation_share=0.4, **options))
     train.write_text(train.read_text() + "the cat,animal\n")
     with pytest.raises(ArgumentError, match=r"(has|have) changed"):
         list(mlxbert.finetune("classify", lr=1e-3, **options))

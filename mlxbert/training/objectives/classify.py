@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
+from mlxbert.training.options import ClassWeights
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.summary import Evaluation
 
-CLASS_WEIGHTS = ("none", "balanced")
+CLASS_WEIGHTS: tuple[str, ...] = get_args(ClassWeights)
 
 
 class Classify(TextObjective):
