@@ -60,6 +60,28 @@ MUTATIONS = (
         "[first.slice(0, room + 1), second.slice(1, len(second))]",
         "tests/tasks/test_zero_shot.py::test_only_the_text_is_truncated",
     ),
+    # Tagging.
+    Mutation(
+        "a token is judged at the edge of a window",
+        "mlxbert/text/stitch.py",
+        "context > found[position][0]",
+        "context < found[position][0]",
+        "tests/text/test_stitch.py::test_every_token_once_in_order_and_where_it_has_most_context",
+    ),
+    Mutation(
+        "a CRF counts padding",
+        "mlxbert/nn/crf.py",
+        "paths = mx.where(words[:, word : word + 1], longer, paths)",
+        "paths = longer",
+        "tests/nn/test_crf.py::test_padding_and_empty_rows_change_nothing",
+    ),
+    Mutation(
+        "a CRF's transitions are transposed",
+        "mlxbert/nn/crf.py",
+        "start + wide[:, 0], transitions.T",
+        "start + wide[:, 0], transitions",
+        "tests/nn/test_crf.py::test_loss_and_gradients_are_those_over_all_paths",
+    ),
     # Positions, segments and padding.
     Mutation(
         "RoBERTa's positions start at 0",

@@ -19,6 +19,7 @@ _ATTACHED = ("Mn", "Mc", "Me", "Cf", "Sk")  # marks, joiners and skin tones belo
 _ELISION = re.compile("[^\\W\\d_]{1,5}['\u2019](?!t\\b)(?=\\w)")  # l'Italie, dell'arte
 _CLITIC = re.compile("['\u2019](s|re|ve|ll|d|m)$", re.IGNORECASE)
 _INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"  # zero-width space, marks of direction, byte-order mark
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)+")  # U.N., J.: the last period belongs to them
 _PART_OF_NAME = "@#_"  # before a name: @user, #topic
 
 
@@ -40,6 +41,8 @@ def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
     while tail > core and (_is_mark(text, tail - 1, end) or _is_attached(text, tail - 1)):
         tail -= 1
     while tail < end and not _is_mark(text, tail, end):  # marks and joiners of the word itself
+        tail += 1
+    if _INITIALS.fullmatch(text, core, min(tail + 1, end)):
         tail += 1
     yield from _of_core(text, core, tail)
     yield from _marks(text, tail, end)

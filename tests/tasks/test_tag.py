@@ -17,6 +17,9 @@ from mlxbert.nn.crf import SCALE
 from mlxbert.tasks.entities import AGGREGATIONS
 from mlxbert.tasks.tag import HEAD
 from tests.helpers.taggers import NER, POS, save_random_tagger, save_tagger
+from tests.helpers.vocabularies import BYTE_TOKENS, byte_files, pieces_file, put
+from tests.helpers.vocabularies import HEAD as HEAD_PIECES
+from tests.helpers.vocabularies import plain as pieces
 
 NAMES = {"paris": "B-LOC", "city": "I-LOC", "man": "B-PER", "dog": "B-PER", "play": "B-PER", "##ing": "I-LOC"}
 HOWS = [None, *AGGREGATIONS]
@@ -39,11 +42,11 @@ def found(model: mlxbert.Model, text: Any, **how: Any) -> list[tuple[str, str]]:
 
 
 def assert_places(result: Tagged) -> None:
-    """Every entity is where it says, none is empty, and they follow one another."""
+    """Every entity is where it says, none is empty, and they are in order; a token of a space alone has its word's."""
     for entity in result.entities:
         assert result.text[entity.start : entity.end] == entity.text and entity.text.strip()
         assert 0 <= entity.score <= 1
-    assert all(one.end <= other.start for one, other in itertools.pairwise(result.entities))
+    assert all(a.end <= b.start or (a.start, a.end) == (b.start, b.end) for a, b in itertools.pairwise(result.entities))
 
 
 def test_the_json_is_that_of_the_contract() -> None:
@@ -180,6 +183,26 @@ def test_a_text_of_5000_words(table: mlxbert.Model) -> None:
     result = mlxbert.tag(table, "the man went to paris city . " * 715)
     assert [entity.text for entity in result.entities] == ["man", "paris city"] * 715
     assert_places(result)
+
+
+def test_vocabularies_that_count_spaces_to_their_tokens(tmp_path: Path) -> None:
+    """Byte pairs and SentencePiece: words and offsets are without the spaces."""
+    letters = pieces("\u2581", "\u2581the", "\u2581P", *"Paris,()'the")
+    files = {"sentencepiece.bpe.model": pieces_file([*HEAD_PIECES, *letters])}
+    for name, vocabulary in (("Roberta", byte_files([*BYTE_TOKENS, *",()'"])), ("XLMRoberta", files)):
+        folder = save_random_tagger(tmp_path / name, POS)
+        (folder / "vocab.txt").unlink()
+        put(folder, {**vocabulary, "tokenizer_config.json": {"tokenizer_class": f"{name}Tokenizer"}})
+        model = mlxbert.load(folder, dtype="float32")
+        text = " the Paris,  the\tParis (the Paris) Paris's "
+        words = ["the", "Paris", ",", "the", "Paris", "(", "the", "Paris", ")", "Paris", "'s"]
+        result = mlxbert.tag(model, text)
+        assert [entity.text for entity in result.entities] == words, name
+        assert_places(result)
+        for how in AGGREGATIONS:
+            assert_places(mlxbert.tag(model, text, aggregation=how))
+        given = mlxbert.tag(model, tuple(words))
+        assert [entity.text for entity in given.entities] == words and given.text == " ".join(words)
 
 
 def test_a_long_text_is_covered_cut_or_refused(table: mlxbert.Model) -> None:
