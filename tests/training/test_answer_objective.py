@@ -135,7 +135,7 @@ def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     """A model that finds cities, and the events of its training."""
     folder = tmp_path_factory.mktemp("trained")
     train = folder / "train.jsonl"
-    train.write_text("".join(json.dumps(one) + "\n" for one in records(200)), encoding="utf-8")
+    train.write_text("".join(json.dumps(one) + "\n" for one in records(300)), encoding="utf-8")
     events = mlxbert.finetune(
         "answer", train=train, model=base, output=folder / "cities", epochs=6, lr=1e-2, batch_size=16, stride=10
     )
