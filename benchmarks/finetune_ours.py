@@ -6,18 +6,16 @@ The weights after the last update are scored on the test set; there is no valida
 RESULTS holds are not repeated. Needs scikit-learn and scipy, which score both sides.
 """
 
-import argparse
-import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
-from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, score
+from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, run_missing, score, timed
 
 
 def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> dict[str, object]:
     """Trains once and scores the test set."""
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:threads]))
     from mlxbert.data.rows import read_rows
     from mlxbert.device import mx, training_workers
     from mlxbert.model import load
@@ -40,7 +38,6 @@ def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> di
         epochs=setting.epochs, lr=setting.lr, batch_size=setting.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY,
         clip=CLIP, seed=seed,
     )  # fmt: skip
-    wall, cpu = time.perf_counter(), time.process_time()
     training = Run(
         Training(
             network=model.network, objective=objective, examples=examples, places=[""] * len(examples),
@@ -48,9 +45,7 @@ def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> di
         ),
         None,
     )  # fmt: skip
-    for _ in training.events():
-        pass
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    seconds = timed(lambda: list(training.events()))
     install(model.network, training.best())
     predictions = predict(model.network, objective, asked)
     valid = None
@@ -59,31 +54,8 @@ def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> di
         valid = (predict(model.network, objective, held), [example.target for example in held])
     targets = [example.target for example in asked]
     found = score(setting, predictions, targets, valid)
-    return {"set": name, "seed": seed, "score": found, "wall_s": wall, "cpu_s": cpu, "steps": training.steps,
-            "threads": threads}  # fmt: skip
-
-
-def main() -> None:
-    """Runs what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sets", type=Path)
-    parser.add_argument("model")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--only", choices=list(SETTINGS), action="append")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="cores to run on")
-    given = parser.parse_args()
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
-    known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
-    done = {(found["set"], found["seed"]) for found in known}
-    for seed in range(given.seeds):
-        for name in given.only or SETTINGS:
-            if (name, seed) not in done:
-                result = run(name, given.sets, given.model, seed, given.threads)
-                with given.results.open("a") as file:
-                    file.write(json.dumps(result) + "\n")
-                print(result, flush=True)
+    return {"score": found, **seconds, "steps": training.steps}
 
 
 if __name__ == "__main__":
-    main()
+    run_missing(__doc__, run)

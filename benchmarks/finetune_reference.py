@@ -5,17 +5,14 @@ Run: python benchmarks/finetune_reference.py SETS MODEL RESULTS.jsonl [--only NA
 Runs that RESULTS holds are not repeated. Needs torch, transformers, accelerate, scikit-learn and scipy.
 """
 
-import argparse
 import csv
-import json
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
-from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting, score
+from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting, run_missing, score, timed
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 
 
@@ -37,8 +34,9 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-logits))
 
 
-def run(name: str, sets: Path, model_folder: str, seed: int) -> dict[str, object]:
+def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> dict[str, object]:
     """Trains once and scores the test set."""
+    torch.set_num_threads(threads)
     setting = SETTINGS[name]
     texts, labels = _read(sets / name / "train.csv")
     test_texts, test_labels = _read(sets / name / "test.csv")
@@ -65,9 +63,7 @@ def run(name: str, sets: Path, model_folder: str, seed: int) -> dict[str, object
             logging_steps=50, disable_tqdm=True, dataloader_pin_memory=False,
         )  # fmt: skip
         trainer = Trainer(model, options, train_dataset=train, processing_class=tokenizer)
-        wall, cpu = time.perf_counter(), time.process_time()
-        trainer.train()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        seconds = timed(trainer.train)
         logits = trainer.predict(test).predictions
         valid = None
         if setting.metric == "macro_f1":
@@ -76,31 +72,8 @@ def run(name: str, sets: Path, model_folder: str, seed: int) -> dict[str, object
             valid = (_sigmoid(found), _targets(setting, names, valid_labels))
             logits = _sigmoid(logits)
     targets = _targets(setting, names, test_labels)
-    return {"set": name, "seed": seed, "score": score(setting, logits, targets, valid), "wall_s": wall, "cpu_s": cpu,
-            "steps": steps, "threads": torch.get_num_threads()}  # fmt: skip
-
-
-def main() -> None:
-    """Runs what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sets", type=Path)
-    parser.add_argument("model")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--only", choices=list(SETTINGS), action="append")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
-    done = {(run["set"], run["seed"]) for run in known}
-    for seed in range(given.seeds):
-        for name in given.only or SETTINGS:
-            if (name, seed) not in done:
-                result = run(name, given.sets, given.model, seed)
-                with given.results.open("a") as file:
-                    file.write(json.dumps(result) + "\n")
-                print(result, flush=True)
+    return {"score": score(setting, logits, targets, valid), **seconds, "steps": steps}
 
 
 if __name__ == "__main__":
-    main()
+    run_missing(__doc__, run)

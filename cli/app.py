@@ -17,14 +17,27 @@ from mlxbert.cli.commands.classify import classify
 from mlxbert.cli.commands.convert import convert
 from mlxbert.cli.commands.doctor import doctor
 from mlxbert.cli.commands.embed import embed
-from mlxbert.cli.commands.evaluate import evaluate_answer, evaluate_classify, evaluate_multilabel, evaluate_regress
+from mlxbert.cli.commands.evaluate import (
+    evaluate_answer,
+    evaluate_classify,
+    evaluate_multilabel,
+    evaluate_regress,
+    evaluate_tag,
+)
 from mlxbert.cli.commands.fill_mask import fill_mask
-from mlxbert.cli.commands.finetune import finetune_answer, finetune_classify, finetune_multilabel, finetune_regress
+from mlxbert.cli.commands.finetune import (
+    finetune_answer,
+    finetune_classify,
+    finetune_multilabel,
+    finetune_regress,
+    finetune_tag,
+)
 from mlxbert.cli.commands.inspect import inspect
 from mlxbert.cli.commands.models import models_download, models_list, models_path, models_remove
 from mlxbert.cli.commands.next_sentence import next_sentence
 from mlxbert.cli.commands.replaced import replaced
 from mlxbert.cli.commands.similarity import similarity
+from mlxbert.cli.commands.tag import tag
 from mlxbert.cli.commands.tokenize import tokenize
 from mlxbert.cli.commands.verify import verify
 from mlxbert.cli.options import flatten
@@ -45,11 +58,11 @@ app = typer.Typer(
 _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
     "finetune": (
         "Train a model on labelled texts.",
-        (finetune_classify, finetune_multilabel, finetune_regress, finetune_answer),
+        (finetune_classify, finetune_multilabel, finetune_regress, finetune_tag, finetune_answer),
     ),
     "evaluate": (
         "Tell how good a model is on labelled texts.",
-        (evaluate_classify, evaluate_multilabel, evaluate_regress, evaluate_answer),
+        (evaluate_classify, evaluate_multilabel, evaluate_regress, evaluate_tag, evaluate_answer),
     ),
     "models": (
         "Models on this machine and on the Hugging Face hub.",
@@ -57,7 +70,7 @@ _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
     ),
 }
 
-_USING = (fill_mask, embed, similarity, classify, answer, next_sentence, replaced, tokenize)
+_USING = (fill_mask, embed, similarity, classify, tag, answer, next_sentence, replaced, tokenize)
 for command in (*_USING, inspect, convert, verify, doctor):
     app.command(command.__name__.replace("_", "-"))(flatten(command, set_up_notes))
 for name, (about, commands) in _GROUPS.items():

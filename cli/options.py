@@ -1,7 +1,7 @@
 """Options that commands share: a command takes groups of options as parameters.
 
 A group is a frozen dataclass whose fields are typer options. `flatten` puts these fields into the signature of the
-command, where typer finds them, and passes filled dataclasses to the command.
+command, where typer finds them, and passes filled dataclasses to the command. A field may be a group itself.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import inspect
 import re
 import shlex
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -52,6 +52,16 @@ class Overflow(StrEnum):
     truncate = "truncate"
     window = "window"
     error = "error"
+
+
+class Aggregation(StrEnum):
+    """How tokens with tags become entities; those of transformers."""
+
+    none = "none"
+    simple = "simple"
+    first = "first"
+    average = "average"
+    max = "max"
 
 
 class NoWindow(StrEnum):
@@ -227,33 +237,46 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
         for name, parameter in signature.parameters.items()
         if name not in groups
     ]
-    spread = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
-            annotation=typing.get_type_hints(group, include_extras=True)[field.name],
-        )
-        for group in groups.values()
-        for field in dataclasses.fields(group)
-    ]
+    spread = [option for group in groups.values() for option in _spread(group)]
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
-        filled = {
-            name: group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
-            for name, group in groups.items()
-        }
-        for group in filled.values():
-            if isinstance(group, TalkOptions):
-                prepare(group)
-        command(**values, **filled)
+        filled = {name: _fill(group, values, prepare) for name, group in groups.items()}
+        command(**{name: values[name] for name in signature.parameters if name not in groups}, **filled)
 
     flat.__signature__ = signature.replace(parameters=own + spread)  # type: ignore[attr-defined]
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in own + spread}
     flat.__doc__ = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
     del flat.__dict__["__wrapped__"]  # typer would follow it to the signature with groups
     return flat
+
+
+def _spread(group: Any) -> Iterator[inspect.Parameter]:
+    """The options of a group and of the groups in it, as parameters."""
+    hints = typing.get_type_hints(group, include_extras=True)
+    for field in dataclasses.fields(group):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _spread(hints[field.name])
+        else:
+            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+            kind = inspect.Parameter.KEYWORD_ONLY
+            yield inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name])
+
+
+def _fill(group: Any, values: Mapping[str, Any], prepare: Callable[[TalkOptions], None]) -> Any:
+    """A group, and the groups in it, filled with the values of options."""
+    hints = typing.get_type_hints(group)
+    filled = group(
+        **{
+            field.name: _fill(hints[field.name], values, prepare)
+            if dataclasses.is_dataclass(hints[field.name])
+            else values[field.name]
+            for field in dataclasses.fields(group)
+        }
+    )
+    if isinstance(filled, TalkOptions):
+        prepare(filled)
+    return filled
 
 
 # `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence; a path may contain something like them.

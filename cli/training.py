@@ -5,43 +5,20 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from mlxbert.cli import launched
 from mlxbert.cli.inputs import STDIN
-from mlxbert.cli.options import OutputOptions
+from mlxbert.cli.options import ComputingOptions, ModelOptions, OutputOptions
+from mlxbert.data.records import Format
 from mlxbert.errors import ArgumentError
+from mlxbert.training.options import ClassWeights, Schedule
 from mlxbert.training.scores.summary import METRICS
 
 _DATA, _TRAINING, _SAVING, _OUTPUT = "Data", "Training", "Saving", "Output"
 DEFAULT_METRICS = ", ".join(f"{task}: {next(iter(metrics))}" for task, metrics in METRICS.items())
-
-
-class Table(StrEnum):
-    """How a file stores labelled texts."""
-
-    csv = "csv"
-    tsv = "tsv"
-    jsonl = "jsonl"
-    parquet = "parquet"
-    squad = "squad"
-
-
-class Schedule(StrEnum):
-    """How the learning rate falls after the warm-up."""
-
-    linear = "linear"
-    cosine = "cosine"
-    constant = "constant"
-
-
-class ClassWeights(StrEnum):
-    """What an example counts."""
-
-    none = "none"
-    balanced = "balanced"
 
 
 _TRAIN = typer.Option("--train", metavar="FILE", help="Training data; - is stdin.", rich_help_panel=_DATA)
@@ -54,7 +31,17 @@ _VALID = typer.Option(
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class Group:
+    """Options that are arguments of the library."""
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library; values of enumerations are strings."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class DataOptions(Group):
     """What is trained on."""
 
     train: Annotated[list[str], _TRAIN]
@@ -78,13 +65,9 @@ class DataOptions:
             raise ArgumentError("stdin is named twice; it can be read only once")
         launched.check_stdin([*self.train, *(self.valid or ())])
 
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return _plain(self, DataOptions)
-
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(Group):
     """Where texts and labels stand in a row."""
 
     text_column: Annotated[
@@ -99,7 +82,7 @@ class Columns:
         typer.Option(metavar="NAME", help="Column of the label; guessed if left out.", rich_help_panel=_DATA),
     ] = None
     format: Annotated[
-        Table | None,
+        Format | None,
         typer.Option(help="Format of the files; by default taken from their endings.", rich_help_panel=_DATA),
     ] = None
     max_length: Annotated[
@@ -112,10 +95,6 @@ class Columns:
         ),
     ] = None
 
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return _plain(self, Columns)
-
 
 def _number(text: str, default: Any = None) -> Any:
     return typer.Option(metavar="N", help=text, rich_help_panel=_TRAINING, show_default=default or True)
@@ -126,7 +105,7 @@ def _share(text: str, default: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class TrainingOptions(Group):
     """How is trained: the same for every task."""
 
     epochs: Annotated[int | None, _number("Passes over the training data.", "3 to 20, by the size of the data")] = None
@@ -135,7 +114,7 @@ class TrainingOptions:
     accumulate: Annotated[int, _number("Batches per update of the weights.")] = 1
     schedule: Annotated[
         Schedule, typer.Option(help="How the learning rate falls after the warm-up.", rich_help_panel=_TRAINING)
-    ] = Schedule.linear
+    ] = "linear"
     warmup: Annotated[float, _share("Share of the updates in which the learning rate rises.")] = 0.1
     weight_decay: Annotated[float, _share("Weight decay of matrices.")] = 0.01
     clip: Annotated[float, _share("Greatest norm of the gradient; 0 for no limit.")] = 1.0
@@ -169,26 +148,41 @@ class TrainingOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library, `sweep` with values of the options' types."""
-        return _plain(self, TrainingOptions) | {"sweep": parse_sweep(self.sweep or ()) or None}
+        return super().given() | {"sweep": parse_sweep(self.sweep or ()) or None}
 
 
 @dataclass(frozen=True)
-class ClassOptions:
+class ClassOptions(Group):
     """What differs where labels are predicted."""
 
     label_smoothing: Annotated[float, _share("Share of the target that is spread over all labels.")] = 0.0
     class_weights: Annotated[
         ClassWeights,
         typer.Option(help="balanced: rare labels count more.", rich_help_panel=_TRAINING),
-    ] = ClassWeights.none
-
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return _plain(self, ClassOptions)
+    ] = "none"
 
 
 @dataclass(frozen=True)
-class SavingOptions:
+class AnswerOptions(Group):
+    """How contexts are cut into windows, and how long answers are."""
+
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Tokens that windows of a long context have in common.",
+            rich_help_panel=_DATA,
+            show_default="128",
+        ),
+    ] = None
+    max_words: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Words of an answer, at most.", rich_help_panel=_DATA)
+    ] = 30
+
+
+@dataclass(frozen=True)
+class SavingOptions(Group):
     """What is written."""
 
     output: Annotated[
@@ -218,10 +212,6 @@ class SavingOptions:
         ),
     ] = None
 
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return _plain(self, SavingOptions)
-
 
 @dataclass(frozen=True)
 class EventOptions(OutputOptions):
@@ -246,32 +236,46 @@ class EventOptions(OutputOptions):
 
 
 @dataclass(frozen=True)
-class AnswerOptions:
-    """How contexts are cut into windows, and how long answers are."""
+class FinetuneOptions:
+    """What every `finetune` takes, besides columns and what differs between tasks."""
 
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Tokens that windows of a long context have in common.",
-            rich_help_panel=_DATA,
-            show_default="128",
-        ),
-    ] = None
-    max_words: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Words of an answer, at most.", rich_help_panel=_DATA)
-    ] = 30
+    data: DataOptions
+    saving: SavingOptions
+    model: ComputingOptions
+    training: TrainingOptions
+    out: EventOptions
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        return _plain(self, AnswerOptions)
+        where = {name: getattr(self.model, name) for name in ("model", "revision", "offline")}
+        where |= {"dtype": self.model.dtype.value, "device": self.model.device.value}
+        return self.data.given() | self.saving.given() | self.training.given() | where
 
 
-def _plain(group: Any, kind: type) -> dict[str, Any]:
-    """The fields of a group with the values of enumerations as strings."""
-    values = {field.name: getattr(group, field.name) for field in fields(kind)}
-    return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
+@dataclass(frozen=True)
+class LabelledData(Group):
+    """What is evaluated on, and which metric counts."""
+
+    data: Annotated[
+        list[str], typer.Option("--data", metavar="FILE", help="Labelled data; - is stdin.", rich_help_panel=_DATA)
+    ]
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Metric to put first.", rich_help_panel=_DATA, show_default=DEFAULT_METRICS),
+    ] = None
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What every `evaluate` takes, besides columns and what differs between tasks."""
+
+    test: LabelledData
+    model: ModelOptions
+    out: OutputOptions
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library."""
+        return self.test.given() | {"batch_tokens": self.model.batch_tokens}
 
 
 def parse_sweep(given: typing.Sequence[str]) -> dict[str, list[Any]]:
@@ -299,13 +303,15 @@ def parse_sweep(given: typing.Sequence[str]) -> dict[str, list[Any]]:
 
 def _value(name: str, text: str, hint: Any) -> Any:
     """A value of an option from its text."""
-    kind = next(part for part in (*typing.get_args(hint), hint) if part is not NoneType)
-    names = {int: "a whole number", float: "a number", bool: "true or false"}
+    one_of = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+    kind = str if one_of else next(part for part in (*typing.get_args(hint), hint) if part is not NoneType)
     try:
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        value = kind(text)
-        return value.value if isinstance(value, StrEnum) else value
+        value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+        if one_of and value not in one_of:
+            raise ValueError
     except (ValueError, KeyError):
-        wanted = names.get(kind) or " or ".join(kind)
-        raise ArgumentError(f"--sweep {name.replace('_', '-')} has the value {text!r:.60}, expected {wanted}") from None
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: " or ".join(one_of)}
+        raise ArgumentError(
+            f"--sweep {name.replace('_', '-')} has the value {text!r:.60}, expected {names[kind]}"
+        ) from None
+    return value

@@ -14,6 +14,7 @@ import mlxbert
 from mlxbert.device import mx
 
 HEAD = "sequence_classifier"
+STARS = ("1", "2", "3", "4", "5")
 
 
 class Stars(mlxbert.Objective):
@@ -22,10 +23,13 @@ class Stars(mlxbert.Objective):
     name, metric, minimize = "stars", "distance", True
 
     def heads(self, records):
-        return {HEAD: mlxbert.Labels(("1", "2", "3", "4", "5"), "single_label_classification")}
+        return {HEAD: mlxbert.Labels(STARS, "single_label_classification")}
 
     def prepare(self, record):
-        return mlxbert.Example(self.tokenizer.encode(record["text"], overflow="truncate"), int(record["stars"]) - 1)
+        stars = str(record.get("stars"))
+        if stars not in STARS:  # the error names the record's place
+            raise mlxbert.InputError(f"stars is {record.get('stars')!r:.60}, expected 1 to 5")
+        return mlxbert.Example(self.tokenizer.encode(record["text"], overflow="truncate"), STARS.index(stars))
 
     def loss(self, network, batch):
         shares = mx.softmax(network.logits(HEAD, batch.inputs).astype(mx.float32), axis=-1)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Answer,
         Classification,
         Embedding,
+        Entity,
         Failure,
         Fill,
         FillMask,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         ReplacedToken,
         Similarity,
         Span,
+        Tagged,
     )
     from mlxbert.tasks.answer import answer
     from mlxbert.tasks.classify import classify
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from mlxbert.tasks.next_sentence import next_sentence
     from mlxbert.tasks.replaced import replaced
     from mlxbert.tasks.similarity import similarity
+    from mlxbert.tasks.tag import tag
     from mlxbert.text.batch import Usage
     from mlxbert.training.evaluate import evaluate
     from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
@@ -87,8 +90,8 @@ _HOMES = {
     ),
     "mlxbert.model": ("Model", "load", "new_model"),
     "mlxbert.results": (
-        *("Answer", "Classification", "Embedding", "Failure", "Fill", "FillMask", "Label", "Mask", "NextSentence"),
-        *("Regression", "Replaced", "ReplacedToken", "Similarity", "Span"),
+        *("Answer", "Classification", "Embedding", "Entity", "Failure", "Fill", "FillMask", "Label", "Mask"),
+        *("NextSentence", "Regression", "Replaced", "ReplacedToken", "Similarity", "Span", "Tagged"),
     ),
     "mlxbert.tasks.answer": ("answer",),
     "mlxbert.tasks.classify": ("classify",),
@@ -97,6 +100,7 @@ _HOMES = {
     "mlxbert.tasks.next_sentence": ("next_sentence",),
     "mlxbert.tasks.replaced": ("replaced",),
     "mlxbert.tasks.similarity": ("similarity",),
+    "mlxbert.tasks.tag": ("tag",),
     "mlxbert.training.evaluate": ("evaluate",),
     "mlxbert.training.events": ("Evaluated", "Finished", "Saved", "Started", "Step"),
     "mlxbert.training.finetune": ("finetune",),
@@ -115,6 +119,7 @@ __all__ = [
     "DeviceError",
     "Difference",
     "Embedding",
+    "Entity",
     "Evaluated",
     "Evaluation",
     "Example",
@@ -140,6 +145,7 @@ __all__ = [
     "Span",
     "Started",
     "Step",
+    "Tagged",
     "ThreadError",
     "TokenizerError",
     "TrainBatch",
@@ -161,6 +167,7 @@ __all__ = [
     "replaced",
     "save",
     "similarity",
+    "tag",
     "verify",
 ]
 

@@ -9,6 +9,7 @@ MlxbertError             everything below; has .message and .hint
 ├── ArgumentError        an argument outside what a function takes
 ├── HubError             a name that the hub does not know, may not be read, cannot be reached, or is not cached
 ├── DeviceError          no such device, MLX not to be had on this platform
+├── DivergedError        training whose loss or gradient is no longer finite
 └── ThreadError          a model used from another thread than the one that loaded it
 ```
 """

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.errors import ArgumentError
+from mlxbert.tagging import allowed, scheme_of
 
 REGRESSION, SINGLE_LABEL, MULTI_LABEL = "regression", "single_label_classification", "multi_label_classification"
 PROBLEM_TYPES = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
@@ -19,6 +20,8 @@ class Labels:
             checkpoint does not name one.
         thresholds: Of `multi_label_classification`: for each class the probability from which on it is chosen; `None`
             for 0.5.
+        crf: Of the tags of words: whether the model has a score for every tag after every other, too, see
+            `mlxbert.nn.crf`.
         no_answer_threshold: Of question answering: the share of "no answer" above which no answer is given; `None` for
             0.5, 1 for an answer always.
     """
@@ -26,6 +29,7 @@ class Labels:
     names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     problem_type: str | None = None
     thresholds: tuple[float, ...] | None = None
+    crf: bool = False
     no_answer_threshold: float | None = None
 
     def __post_init__(self) -> None:
@@ -51,6 +55,8 @@ class Labels:
             raise ArgumentError(f"names of labels are {self.names!r:.60}, expected at least one, all different")
         if self.problem_type not in (None, *PROBLEM_TYPES):
             raise ArgumentError(f"problem_type is {self.problem_type!r}, expected one of {', '.join(PROBLEM_TYPES)}")
+        if problem := self.crf_problem():
+            raise ArgumentError(f"crf is {self.crf!r:.60}, expected {problem}")
         if problem := self.thresholds_problem():
             raise ArgumentError(f"thresholds are {self.thresholds!r:.60}, expected {problem}")
         if self.no_answer_threshold is not None and not _is_probability(self.no_answer_threshold):
@@ -68,6 +74,16 @@ class Labels:
         numbers = isinstance(given, tuple) and all(map(_is_probability, given))
         if not numbers or len(given) != len(self.names):
             return f"a number from 0 to 1 for each of the {len(self.names)} labels"
+        return None
+
+    def crf_problem(self) -> str | None:
+        """What is expected instead of `crf`, if it cannot be used."""
+        if not isinstance(self.crf, bool):
+            return "true or false"
+        try:
+            allowed(scheme_of(self.names), self.names) if self.crf else None
+        except ArgumentError as problem:
+            return f"none: {problem.message}"
         return None
 
     def encode(self, name: str) -> int:
@@ -91,7 +107,10 @@ class Labels:
         return self.names[index]
 
     def to_config(self) -> dict[str, Any]:
-        """The keys of `config.json` that describe them; `None` for a key that is omitted."""
+        """The keys of `config.json` that describe them; `None` for a key that is omitted.
+
+        `thresholds` and `crf` are keys of mlxbert's own, which other programs ignore.
+        """
         return {
             "id2label": {str(index): name for index, name in enumerate(self.names)},
             "label2id": {name: index for index, name in enumerate(self.names)},
@@ -99,6 +118,7 @@ class Labels:
             "problem_type": self.problem_type,
             # Keys of mlxbert's own.
             "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],
+            "crf": self.crf or None,
             "no_answer_threshold": self.no_answer_threshold,
         }
 

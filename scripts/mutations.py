@@ -45,6 +45,21 @@ _CHECKPOINT, _TOKENIZER = "tests/weights/test_checkpoint.py", "tests/text/test_t
 _DROPOUT = "tests/nn/test_dropout.py::test_every_family_has_its_own_places_and_rates"
 
 MUTATIONS = (
+    # Zero-shot classification.
+    Mutation(
+        "contradiction counts as entailment",
+        "mlxbert/tasks/zero_shot.py",
+        "_share(pair)[0]",
+        "_share(pair)[1]",
+        "tests/tasks/test_zero_shot.py::test_several_labels_are_each_judged_against_contradiction",
+    ),
+    Mutation(
+        "the hypothesis is truncated with the text",
+        "mlxbert/text/tokenizer.py",
+        "[first.slice(0, room), second]",
+        "[first.slice(0, room + 1), second.slice(1, len(second))]",
+        "tests/tasks/test_zero_shot.py::test_only_the_text_is_truncated",
+    ),
     # Positions, segments and padding.
     Mutation(
         "RoBERTa's positions start at 0",

@@ -76,7 +76,7 @@ def test_a_fill_mask_in_a_pipe_imports_neither_rich_nor_numpy_nor_the_hub() -> N
         ({"device": "tpu"}, "device is 'tpu', expected one of auto, gpu, cpu"),
         (
             {"task": "translate"},
-            "task is 'translate', expected one of fill-mask, next-sentence, classify, answer, replaced",
+            "task is 'translate', expected one of fill-mask, next-sentence, classify, tag, answer, replaced",
         ),
     ],
 )

@@ -19,7 +19,7 @@ MAX_FILE, MAX_FUNCTION, MAX_COMMAND = 400, 60, 20
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
     ("mlxbert", "mlxbert.errors", "mlxbert.results", "mlxbert.files"),
-    ("mlxbert.device", "mlxbert.labels", "mlxbert.config"),
+    ("mlxbert.device", "mlxbert.labels", "mlxbert.tagging", "mlxbert.config"),
     ("mlxbert.nn",),
     ("mlxbert.weights",),
     ("mlxbert.text",),
@@ -34,7 +34,7 @@ ROOMS = (
 INSIDE = {
     "mlxbert.nn": (
         *("kernels", "activations", "dropout", "positions", "attention", "blocks", "recomputed", "encoder", "pooling"),
-        *("heads", "losses", "initialize", "embedder"),
+        *("crf", "heads", "losses", "initialize", "embedder"),
     ),
     "mlxbert.weights": (
         *("config_json", "keymap", "formats", "google", "families", "hub", "source", "folder", "tokenizers"),
@@ -45,6 +45,7 @@ INSIDE = {
             "lines",
             "parquet",
             "parse",
+            "conll",
             "squad",
             "records",
             "hub",
@@ -52,6 +53,8 @@ INSIDE = {
             "rows",
             "columns",
             "labelled",
+            "tag_columns",
+            "tagged",
             "questions",
             "split",
             "trained",
@@ -63,7 +66,19 @@ INSIDE = {
         *("finish", "check", "finetune", "evaluate"),
     ),
     "mlxbert.cli": (
-        *("launched", "options", "views", "inputs", "training", "events", "output", "session", "commands", "app"),
+        *(
+            "launched",
+            "options",
+            "views",
+            "inputs",
+            "training",
+            "tags",
+            "events",
+            "output",
+            "session",
+            "commands",
+            "app",
+        ),
     ),
 }
 MOST_MODULES = 20  # in one folder
@@ -180,6 +195,7 @@ COMMANDS = (
         "embed",
         "similarity",
         "classify",
+        "tag",
         "answer",
         "next-sentence",
         "replaced",

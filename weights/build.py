@@ -149,6 +149,8 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
             raise ArgumentError(f"labels of the new head {head!r} are {given!r:.60}, expected {expected}")
         if given is not None:
             given.check()
+            if given.crf and HEADS[head].scope != "token":
+                raise ArgumentError(f"labels of the new head {head!r} have a CRF, which is for tags of words")
             labels = given
     collision = architecture.family.colliding((*parts, *new_heads))
     if collision is not None:

@@ -20,7 +20,7 @@ from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import Architecture, family_of
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.formats import int8_rows
-from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights
+from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights, with_crf
 from mlxbert.weights.formats.headers import LazyArrays, Storage, TensorInfo
 from mlxbert.weights.formats.quantized import read_quantization
 from mlxbert.weights.google import completed
@@ -172,6 +172,8 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     if weights.format == TENSORFLOW:
         config_json = completed(config_json, weights.tensors)
     config = family.read_config(config_json)
+    if config.heads.labels is not None and config.heads.labels.crf:
+        weights = with_crf(weights, folder, opened.headers)
     if config.num_stored_layers > len(weights.tensors):  # checked first, as building so many takes long
         raise CheckpointError(
             f"{folder}: {len(weights.tensors)} tensors, expected those of the {config.num_stored_layers} layers in "

@@ -1,8 +1,8 @@
 """Tensor names: one table, read in both directions.
 
-A table is a tuple of entries `(our stems, their stems, operation)`. `.weight` and `.bias` follow a stem; `{}` in it is
-the number of a layer. Loading walks a table from their names to ours, saving walks the same table back, so that an
-inverse cannot be forgotten.
+A table is a tuple of entries `(our stems, their stems, operation)`. One of `SUFFIXES` follows a stem: `.weight` or
+`.bias`, in a CRF another one; `{}` in it is the number of a layer. Loading walks a table from their names to ours,
+saving walks the same table back, so that an inverse cannot be forgotten.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from mlxbert.device import mx
 
-SUFFIXES = ("weight", "bias")
+SUFFIXES = ("weight", "bias", "start", "transitions", "end")
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS
+from mlxbert.weights.formats.names import CRF
 from mlxbert.weights.formats.quantized import GROUP_SIZES, KEY, THEIR_KEY, Quantization, quantizable
 from mlxbert.weights.hub.files import CONFIG
 
@@ -29,6 +30,7 @@ DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _DTYPE_KEYS = ("dtype", "torch_dtype")  # the name in transformers since version 5, and the one before
+_OWN = "crf."  # what plain names of tensors begin with that transformers does not know: they have a file of their own
 OnProgress = Callable[[int, int], None]
 
 
@@ -271,6 +273,8 @@ def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: O
     Raises:
         CheckpointError: A tensor cannot be read, holds a number too large, or a file cannot be written.
     """
+    own = [tensor for tensor in tensors if tensor.plain.startswith(_OWN)]
+    tensors = [tensor for tensor in tensors if not tensor.plain.startswith(_OWN)]
     shards = _shards(tensors, most)
     total, done = sum(tensor.bytes for tensor in tensors), 0
     weight_map: dict[str, str] = {}
@@ -290,7 +294,10 @@ def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: O
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / safetensors.INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    return len(shards)
+    if own:
+        arrays = {name: array for tensor in own for name, array in tensor.arrays().items()}
+        write_file(folder / CRF, arrays, {"format": "mlxbert"})
+    return len(shards) + bool(own)
 
 
 def config_changes(

@@ -1,6 +1,9 @@
 """`mlxbert classify`."""
 
+import csv
 import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -10,11 +13,59 @@ from mlxbert.cli.inputs import open_texts
 from mlxbert.cli.options import FileOptions, ModelOptions, Overflow, PairInputOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import classify as view
+from mlxbert.errors import ArgumentError
+
+_PANEL = "Zero-shot"
+
+
+@dataclass(frozen=True)
+class ZeroShotOptions:
+    """Labels that the model was not trained on."""
+
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A,B",
+            help="Choose among these labels, through an NLI model. May be repeated.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    hypothesis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="What a label says of a text, with {} in its place.",
+            rich_help_panel=_PANEL,
+            show_default="This example is {}.",
+        ),
+    ] = None
+    multi: Annotated[bool, typer.Option("--multi", help="Several labels may be right.", rich_help_panel=_PANEL)] = False
+
+    def given(self, pairs: bool) -> Mapping[str, Any]:
+        """The options as arguments of the library; none if there are no labels.
+
+        Args:
+            pairs: Whether the inputs are pairs.
+
+        Raises:
+            ArgumentError: The options contradict each other.
+        """
+        if self.labels is None:
+            if self.hypothesis is not None or self.multi:
+                raise ArgumentError(f"{'--multi' if self.multi else '--hypothesis'} goes with --labels")
+            return {}
+        if pairs:
+            raise ArgumentError("there are both --labels and pairs of texts", hint="--labels takes single texts")
+        # As in a .csv, quotes hold a label that contains a comma.
+        rows = [row for given in self.labels for row in csv.reader([given], skipinitialspace=True)]
+        labels = [label.strip() for row in rows for label in row]
+        return {"labels": labels, "hypothesis": self.hypothesis, "multi": self.multi}
 
 
 def classify(
     model: ModelOptions,
     source: PairInputOptions,
+    zero_shot: ZeroShotOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     pair: Annotated[str | None, typer.Option(metavar="TEXT", help="A second text, for each of the texts.")] = None,
@@ -25,21 +76,23 @@ def classify(
         Overflow, typer.Option(help="What to do with a text too long for the model.")
     ] = Overflow.truncate,
 ) -> None:
-    """Classify texts, or pairs of texts, with a fine-tuned model.
+    """Classify texts, or pairs of texts, with a fine-tuned model; or texts with any --labels.
 
     The model decides what is printed: the probability of each label, of which one or, in a multilabel model, several
-    are chosen; or a number.
+    are chosen; or a number. With --labels it says how likely each of them is, without training: the model has to be one
+    of natural language inference (NLI), which judges whether the text implies the hypothesis that a label makes.
 
     Example: mlxbert classify "I loved it." --model distilbert/distilbert-base-uncased-finetuned-sst-2-english
     """
     check_output(out.output, out.overwrite, source=source.input)
+    labels = zero_shot.given(pairs=pair is not None or source.pair_column is not None)
     opened = open_texts(texts or (), source, pair)
     loaded = session.load("classify", model)
     from mlxbert.tasks.classify import classify as task
 
-    given: dict[str, Any] = {"top_k": top_k, "overflow": overflow.value}
+    given: dict[str, Any] = {"top_k": top_k, "overflow": overflow.value, **labels}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
-    draw = functools.partial(view.draw, most=top_k or view.MOST, known=loaded.labels)
+    draw = functools.partial(view.draw, most=top_k or view.MOST, known=None if labels else loaded.labels)
     made_of = session.Task("classify", loaded, model, given | {"pair": pair})
     session.stream(opened, results, draw, out, task=made_of)

@@ -1,85 +1,66 @@
 """`mlxbert evaluate …`: one command per task."""
 
-from typing import Annotated, Any
-
-import typer
-
 from mlxbert.cli import launched, session
-from mlxbert.cli.options import ModelOptions, OutputOptions
-from mlxbert.cli.training import DEFAULT_METRICS, AnswerOptions, Columns
+from mlxbert.cli.tags import WordColumns
+from mlxbert.cli.training import AnswerOptions, Columns, EvaluateOptions, Group
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 
-Data = Annotated[
-    list[str], typer.Option("--data", metavar="FILE", help="Labelled data; - is stdin.", rich_help_panel="Data")
-]
-Metric = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Metric to put first.", rich_help_panel="Data", show_default=DEFAULT_METRICS),
-]
 
-
-def evaluate_classify(
-    columns: Columns, model: ModelOptions, out: OutputOptions, data: Data, metric: Metric = None
-) -> None:
+def evaluate_classify(options: EvaluateOptions, columns: Columns) -> None:
     """Tell how often a model gives texts the right label: metrics, each label, what it confuses, worst mistakes.
 
     Example: mlxbert evaluate classify --data test.csv --model my-model
     """
-    _evaluate("classify", data, metric, columns, model, out)
+    _evaluate("classify", options, columns)
 
 
-def evaluate_multilabel(
-    columns: Columns, model: ModelOptions, out: OutputOptions, data: Data, metric: Metric = None
-) -> None:
+def evaluate_multilabel(options: EvaluateOptions, columns: Columns) -> None:
     """Tell how well a model finds all labels of texts: metrics, each label, worst mistakes.
 
     Example: mlxbert evaluate multilabel --data test.jsonl --model my-model
     """
-    _evaluate("multilabel", data, metric, columns, model, out)
+    _evaluate("multilabel", options, columns)
 
 
-def evaluate_regress(
-    columns: Columns, model: ModelOptions, out: OutputOptions, data: Data, metric: Metric = None
-) -> None:
+def evaluate_regress(options: EvaluateOptions, columns: Columns) -> None:
     """Tell how near the numbers that a model predicts are to the right ones: metrics, worst mistakes.
 
     Example: mlxbert evaluate regress --data test.csv --model my-model
     """
-    _evaluate("regress", data, metric, columns, model, out)
+    _evaluate("regress", options, columns)
 
 
-def evaluate_answer(
-    columns: Columns,
-    answers: AnswerOptions,
-    model: ModelOptions,
-    out: OutputOptions,
-    data: Data,
-    metric: Metric = None,
-) -> None:
+def evaluate_tag(options: EvaluateOptions, columns: WordColumns) -> None:
+    """Tell how well a model finds entities, or tags words: metrics, each type or tag, worst mistakes.
+
+    Example: mlxbert evaluate tag --data test.conll --model my-model
+    """
+    _evaluate("tag", options, columns, command="tag")
+
+
+def evaluate_answer(options: EvaluateOptions, columns: Columns, answers: AnswerOptions) -> None:
     """Tell how often a model answers questions right: exact match and F1 as SQuAD defines them, worst mistakes.
 
     Example: mlxbert evaluate answer --data dev-v2.0.json --model my-model
     """
-    _evaluate("answer", data, metric, columns, model, out, command="answer", **answers.given())
+    _evaluate("answer", options, columns, answers, command="answer")
 
 
-def _evaluate(
-    task: str,
-    data: list[str],
-    metric: str | None,
-    columns: Columns,
-    model: ModelOptions,
-    out: OutputOptions,
-    command: str = "classify",
-    **more: Any,
-) -> None:
-    """Evaluates, and shows one object."""
-    launched.check_stdin(data)
-    loaded = session.load(command, model)
+def _evaluate(task: str, options: EvaluateOptions, *groups: Group, command: str = "classify") -> None:
+    """Evaluates, and shows one object.
+
+    Args:
+        task: The name of the task.
+        options: What every task takes.
+        *groups: What differs between tasks.
+        command: The command that uses such a model.
+    """
+    launched.check_stdin(options.test.data)
+    loaded = session.load(command, options.model)
     from mlxbert.training.evaluate import evaluate
 
-    how = columns.given() | {"metric": metric, "batch_tokens": model.batch_tokens} | more
     with progress.counted("examples") as update:
-        found = evaluate(task, loaded, data=data, **how, on_progress=update)
-    session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), out)
+        own = {name: value for group in groups for name, value in group.given().items()}
+        found = evaluate(task, loaded, **options.given(), **own, on_progress=update)
+    session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), options.out)

@@ -4,83 +4,54 @@ import json
 import shlex
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from mlxbert.cli import session
 from mlxbert.cli.events.run import command_line, open_sinks, send
 from mlxbert.cli.inputs import STDIN
-from mlxbert.cli.options import ComputingOptions
-from mlxbert.cli.training import (
-    AnswerOptions,
-    ClassOptions,
-    Columns,
-    DataOptions,
-    EventOptions,
-    SavingOptions,
-    TrainingOptions,
-)
+from mlxbert.cli.tags import TagOptions, WordColumns
+from mlxbert.cli.training import AnswerOptions, ClassOptions, Columns, FinetuneOptions, Group
 from mlxbert.cli.views import console, progress
 
 
-def finetune_classify(
-    data: DataOptions,
-    columns: Columns,
-    saving: SavingOptions,
-    model: ComputingOptions,
-    training: TrainingOptions,
-    classes: ClassOptions,
-    out: EventOptions,
-) -> None:
+def finetune_classify(options: FinetuneOptions, columns: Columns, classes: ClassOptions) -> None:
     """Train a model to give each text, or pair of texts, one of several labels.
 
     If training is interrupted, with Ctrl-C or otherwise, the same command resumes it from the last saved state.
 
     Example: mlxbert finetune classify --train reviews.csv --output my-model
     """
-    _train("classify", data, model, out, columns.given() | saving.given() | training.given() | classes.given())
+    _train("classify", options, columns, classes)
 
 
-def finetune_multilabel(
-    data: DataOptions,
-    columns: Columns,
-    saving: SavingOptions,
-    model: ComputingOptions,
-    training: TrainingOptions,
-    out: EventOptions,
-) -> None:
+def finetune_multilabel(options: FinetuneOptions, columns: Columns) -> None:
     """Train a model to give each text, or pair of texts, any number of labels.
 
     The score above which a label is given is tuned for each label on the validation data.
 
     Example: mlxbert finetune multilabel --train emotions.jsonl --output my-model
     """
-    _train("multilabel", data, model, out, columns.given() | saving.given() | training.given())
+    _train("multilabel", options, columns)
 
 
-def finetune_regress(
-    data: DataOptions,
-    columns: Columns,
-    saving: SavingOptions,
-    model: ComputingOptions,
-    training: TrainingOptions,
-    out: EventOptions,
-) -> None:
+def finetune_regress(options: FinetuneOptions, columns: Columns) -> None:
     """Train a model to give each text, or pair of texts, a number.
 
     Example: mlxbert finetune regress --train ratings.csv --pair-column answer --output my-model
     """
-    _train("regress", data, model, out, columns.given() | saving.given() | training.given())
+    _train("regress", options, columns)
 
 
-def finetune_answer(
-    data: DataOptions,
-    columns: Columns,
-    saving: SavingOptions,
-    model: ComputingOptions,
-    training: TrainingOptions,
-    answers: AnswerOptions,
-    out: EventOptions,
-) -> None:
+def finetune_tag(options: FinetuneOptions, columns: WordColumns, tags: TagOptions) -> None:
+    """Train a model to tag words: names and other entities, parts of speech, chunks.
+
+    Data are sentences of CoNLL or CoNLL-U, lists of words and tags, or texts with spans.
+
+    Example: mlxbert finetune tag --train train.conll --output my-model
+    """
+    _train("tag", options, columns, tags)
+
+
+def finetune_answer(options: FinetuneOptions, columns: Columns, answers: AnswerOptions) -> None:
     """Train a model to answer questions with a part of a text, or to say that the text has no answer.
 
     Data are .json files of SQuAD, 1.1 or 2.0, or rows of question, context and answers. Long contexts are looked at
@@ -88,37 +59,38 @@ def finetune_answer(
 
     Example: mlxbert finetune answer --train train-v2.0.json --output my-model
     """
-    _train("answer", data, model, out, columns.given() | saving.given() | training.given() | answers.given())
+    _train("answer", options, columns, answers)
 
 
-def _train(
-    task: str,
-    data: DataOptions,
-    model: ComputingOptions,
-    out: EventOptions,
-    options: dict[str, Any],
-) -> None:
-    """Trains, and shows how it goes on."""
+def _train(task: str, options: FinetuneOptions, *groups: Group) -> None:
+    """Trains, and shows how it goes on.
+
+    Args:
+        task: The name of the task.
+        options: What every task takes.
+        *groups: What differs between tasks.
+    """
+    data, model = options.data, options.model
     session.note_builtin("finetune", model)
-    where = {name: getattr(model, name) for name in ("model", "revision", "offline")}
-    where |= {"dtype": model.dtype.value, "device": model.device.value}
     piped = STDIN in [*data.train, *(data.valid or ())]
     if piped:
         console.say("note", "data come from stdin: an interrupted run resumes if the same data are piped in again")
     with ExitStack() as opened:
-        sinks = open_sinks(out, dry=data.dry_run, opened=opened)
+        sinks = open_sinks(options.out, dry=data.dry_run, opened=opened)
         from mlxbert.training.finetune import finetune
 
         doing = "measuring a few steps" if data.dry_run else "loading the model"
         begun = opened.enter_context(progress.waiting(f"reading data, {doing} …"))
         update = opened.enter_context(progress.download(model.model, before=begun))
-        events = finetune(task, **data.given(), **where, **options, on_progress=update)
+        own = {name: value for group in groups for name, value in group.given().items()}
+        events = finetune(task, **options.given(), **own, on_progress=update)
         try:
             send(events, sinks, begun)
         except KeyboardInterrupt:
             opened.close()  # the live view ends before the hint
             if not piped and not data.dry_run:
-                console.say("hint", f"{_saved(options['output'])}the same command resumes:", shlex.join(command_line()))
+                saved = _saved(options.saving.output)
+                console.say("hint", f"{saved}the same command resumes:", shlex.join(command_line()))
             raise
 
 

@@ -30,11 +30,14 @@ class Format(StrEnum):
     csv = "csv"
     tsv = "tsv"
     parquet = "parquet"
+    conll = "conll"
+    conllu = "conllu"
     squad = "squad"
 
 
-_ENDINGS = {f".{format.value}": format for format in Format} | {".json": Format.squad}
-del _ENDINGS[".squad"]
+_ENDINGS: dict[str, Format] = {f".{format}": format for format in Format if format != "squad"}
+_ENDINGS |= {".iob": Format.conll, ".bio": Format.conll, ".json": Format.squad}
+_SENTENCES = (Format.conll, Format.conllu)
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,11 @@ def read_records(
         raise ArgumentError(
             f"{called}: a .txt file has one text per line, expected {' and '.join(given)}",
             hint="use .jsonl, .csv, .tsv or .parquet",
+        )
+    if found in _SENTENCES:
+        raise ArgumentError(
+            f"{called}: a .{found.value} file has sentences of words, expected texts",
+            hint="use .txt, .jsonl or a table",
         )
     file, path = open_source(source)
     size = size_of(file)

@@ -10,9 +10,11 @@ from mlxbert import __version__
 from mlxbert.folders.copies import CARD, is_own
 from mlxbert.folders.destination import MANIFEST
 from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.formats.names import CRF
 from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.save import Tensor
 
+WITH_CRF = f"{CRF} holds a CRF over the tags, which is mlxbert's own: other programs use the model without it"
 _SECTION = "## Conversion\n\nConverted from "
 _END = "<!-- end of the conversion -->"  # a card's own text may follow
 _OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
@@ -49,6 +51,8 @@ def changes(
         packed = sum(1 for tensor in tensors if tensor.quantization)
         wide = [tensor for tensor in tensors if not tensor.quantization and len(tensor.shape) == 2]
         yield f"quantized: {packed} matrices, {how.name}; not quantized: {len(wide)} matrices and all vectors"
+    if CRF in {tensor.file.name for tensor in checkpoint.tensors.values()}:
+        yield WITH_CRF
     for key, value in config.items():
         yield f"config.json: {key} " + ("removed" if value is None else f"is {json.dumps(value)}")
 

@@ -12,6 +12,7 @@ from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.model import Model
 from mlxbert.weights import save as weights
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.formats.names import CRF
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.files import read_tokenizer
 
@@ -101,7 +102,9 @@ def _seal(model: Model, partial: Path, *, modules: bool) -> None:
     _check_files(model, ModelFolder(partial), modules=modules)
     written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
     hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
-    weights.write_json(partial / SAVED, {"mlxbert": __version__, "source": model.source, "written": hashes})
+    notes = {"note": card.WITH_CRF} if any(path.name == CRF for path in written) else {}
+    saved = {"mlxbert": __version__, "source": model.source, "written": hashes, **notes}
+    weights.write_json(partial / SAVED, saved)
 
 
 def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:

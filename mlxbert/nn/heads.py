@@ -15,6 +15,7 @@ from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.nn import kernels
 from mlxbert.nn.activations import activate, check_activation
 from mlxbert.nn.blocks import layer_norm
+from mlxbert.nn.crf import CRF
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput
 from mlxbert.nn.pooling import pool
@@ -113,10 +114,16 @@ class TokenHead(nn.Module):
 
 
 class TokenClassifier(TokenHead):
-    """Scores of the classes of every token."""
+    """Scores of the classes of every token.
+
+    Its child `crf`, where the labels have one, scores sequences of classes on top: its loss and its decoding take the
+    logits of the words.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config, config.heads.num_labels, config.heads.dropout.token_classifier)
+        if config.heads.labels is not None and config.heads.labels.crf:
+            self.crf = CRF(config.heads.labels.names)
 
 
 class QuestionAnswering(TokenHead):
@@ -188,12 +195,15 @@ HEADS: dict[str, HeadSpec] = {
             labelled=True,
             facts=("labels", "classifier", "classifier_pooling"),
             task="classify",
-            hint="fine-tune one: mlxbert finetune classify --train FILE --output FOLDER",
+            hint="fine-tune one: mlxbert finetune classify --train FILE --output FOLDER; labels without training need "
+            "an NLI model, for example FacebookAI/roberta-large-mnli",
         ),
         HeadSpec(
             *("token_classifier", TokenClassifier, "token", "ForTokenClassification"),
             labelled=True,
             facts=("labels", "token"),
+            task="tag",
+            hint="fine-tune one: mlxbert finetune tag --train FILE --output FOLDER",
         ),
         HeadSpec(
             *("question_answering", QuestionAnswering, "span", "ForQuestionAnswering"),

@@ -14,7 +14,7 @@ _OUTPUTS = (".attention.output.weight", ".feed_forward.down.weight", ".transform
 
 
 def initialize(network: Network, names: Iterable[str], seed: int = 0, dtype: mx.Dtype = mx.float32) -> None:
-    """Draws parameters by the network's configuration; biases become 0 and the weights of norms 1.
+    """Draws parameters by the network's configuration; biases and CRFs become 0 and the weights of norms 1.
 
     Each depends on the seed and its name alone, not on which others are drawn.
 
@@ -36,7 +36,7 @@ def initialize(network: Network, names: Iterable[str], seed: int = 0, dtype: mx.
         shape = parameters[name].shape
         if name in norms:
             drawn[name] = mx.ones(shape, dtype=dtype)
-        elif name.endswith("bias"):
+        elif name.endswith("bias") or ".crf." in name:
             drawn[name] = mx.zeros(shape, dtype=dtype)
         else:
             key = mx.random.key(zlib.crc32(f"{seed} {name}".encode()))

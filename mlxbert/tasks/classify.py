@@ -7,12 +7,12 @@ Shapes: B batch, C outputs.
 """
 
 import logging
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 from mlxbert.data.trained import missing_pair, trained_columns
 from mlxbert.device import mx
-from mlxbert.errors import InputError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -57,9 +57,8 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         self._pairs = "pair" in trained_columns(model.folder)
 
     def is_item(self, given: object) -> bool:
-        """Whether `given` is a text or one pair: a tuple of two texts, since a list may hold any number of texts."""
-        pair = isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
-        return isinstance(given, str) or pair
+        """See `is_item`."""
+        return is_item(given)
 
     def prepare(self, item: Item) -> ClassifyJob:
         """Tokenizes a text or a pair into one input, or into the windows that cover it."""
@@ -85,29 +84,35 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         if self.labels.problem_type == REGRESSION:
             values = tuple(zip(self.labels.names, found, strict=True))
             return Regression(text, found[0], values if len(values) > 1 else (), pair, job.truncated)
-        best = sorted(range(len(found)), key=lambda number: -found[number])[: self.top_k]
-        return Classification(text, tuple(self._label(number, found[number]) for number in best), pair, job.truncated)
-
-    def _label(self, number: int, score: float) -> Label:
-        chosen = None
-        if self.labels.problem_type == MULTI_LABEL:
-            chosen = score >= (self.labels.thresholds[number] if self.labels.thresholds else THRESHOLD)
-        return Label(self.labels.names[number], score, chosen)
+        several = self.labels.problem_type == MULTI_LABEL
+        thresholds = self.labels.thresholds or [THRESHOLD] * len(found) if several else None
+        return Classification(text, ranked(self.labels.names, found, self.top_k, thresholds), pair, job.truncated)
 
 
 @task_function("texts")
 def classify(
-    model: Model, *, top_k: int | None = None, overflow: str = "truncate", batch_tokens: int | None = None
-) -> ClassifyTask:
-    """Classifies texts or pairs of texts with a fine-tuned model.
+    model: Model,
+    *,
+    labels: Iterable[str] | None = None,
+    hypothesis: str | None = None,
+    multi: bool = False,
+    top_k: int | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
+) -> Task[Item, Any, Any, Classification | Regression]:
+    """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels through an NLI model.
 
     Args:
-        model: A model with a sequence classifier.
-        texts: One text, one pair (a tuple of two texts), or any number of texts and pairs.
+        model: A model with a sequence classifier; with `labels`, one that was trained on natural language inference.
+        texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
+        labels: Labels to choose from in place of those of the model (zero-shot classification).
+        hypothesis: The sentence that a label makes, with `{}` in its place; `None` for "This example is {}.".
+        multi: Whether several of the `labels` may be right: each has a score of its own.
         top_k: Keep only the labels with the highest scores; `None` keeps all.
         overflow: A text too long for the model: `truncate` drops its end (of a pair, the longer text first), `window`
             takes the mean of the scores of windows that cover the text, weighted by their tokens (of a pair they cover
-            the longer text, and each has the other one in full), `error` refuses it.
+            the longer text, and each has the other one in full), `error` refuses it. With `labels` there is no
+            `window`, and the hypothesis is never truncated.
         batch_tokens: Tokens per batch, padding included.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
 
@@ -118,8 +123,33 @@ def classify(
     Raises:
         InputError: Not a text or a pair of texts, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
+        CheckpointError: With `labels`: the model has no label for entailment or contradiction.
     """
+    if labels is not None:
+        from mlxbert.tasks.zero_shot import ZeroShotTask  # which uses this module
+
+        return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, batch_tokens)
+    for name, given in (("hypothesis", hypothesis), ("multi", multi or None)):
+        if given is not None:
+            raise ArgumentError(f"{name} is given, which goes with labels")
     return ClassifyTask(model, top_k, overflow, batch_tokens)
+
+
+def is_item(given: object) -> bool:
+    """Whether `given` is a text or one pair: a tuple of two texts, since a list may hold any number of texts."""
+    pair = isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
+    return isinstance(given, str) or pair
+
+
+def ranked(
+    names: Sequence[str], found: Sequence[float], top_k: int | None, thresholds: Sequence[float] | None
+) -> tuple[Label, ...]:
+    """Labels with their scores, best first; where there are thresholds, each says whether it reaches its own."""
+
+    def label(number: int) -> Label:
+        return Label(names[number], found[number], None if thresholds is None else found[number] >= thresholds[number])
+
+    return tuple(map(label, sorted(range(len(found)), key=lambda number: -found[number])[:top_k]))
 
 
 def _split(item: Item) -> tuple[str, str | None]:

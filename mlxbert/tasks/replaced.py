@@ -8,6 +8,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Replaced, ReplacedToken
 from mlxbert.tasks.task import Job, Task, check_finite, task_function
+from mlxbert.text.stitch import best_windows
 
 
 class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
@@ -31,17 +32,13 @@ class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
 
     def result(self, job: Job[str], outputs: Sequence[list[float]]) -> Replaced:
         """A token of several windows has the score from the window where it is furthest from the edge."""
-        found: dict[int, tuple[int, ReplacedToken]] = {}
-        for encoding, values in zip(job.encodings, outputs, strict=True):
-            scores = check_finite(values[: len(encoding)])
-            for place, (position, sequence) in enumerate(zip(encoding.positions, encoding.sequence_ids, strict=True)):
-                inside = min(place, len(encoding) - 1 - place)
-                if sequence is None or inside <= found.get(position, (-1,))[0]:
-                    continue
-                name, (start, end) = self.model.tokenizer.token(encoding.ids[place]), encoding.offsets[place]
-                token = ReplacedToken(name, position, start, end, scores[place], scores[place] > 0.5)
-                found[position] = (inside, token)
-        return Replaced(job.item, tuple(token for _, (_, token) in sorted(found.items())), job.truncated)
+        tokens = []
+        for number, place in best_windows(job.encodings):
+            window, score = job.encodings[number], outputs[number][place]
+            name, (start, end) = self.model.tokenizer.token(window.ids[place]), window.offsets[place]
+            tokens.append(ReplacedToken(name, window.positions[place], start, end, score, score > 0.5))
+        check_finite([token.score for token in tokens])
+        return Replaced(job.item, tuple(tokens), job.truncated)
 
 
 @task_function("texts")

@@ -29,6 +29,7 @@ def run(
     prepare: Callable[[Item], Job],
     compute: Callable[[Sequence[Job]], Sequence[Result]],
     on_error: str,
+    window: int = WINDOW,
 ) -> Iterator[Result | Failure]:
     """Prepares and computes a window of items at a time, in constant memory.
 
@@ -39,11 +40,12 @@ def run(
         compute: Returns one result per job.
         on_error: `raise` (an error that says which item it is, if there are several), or `return` a Failure in place of
             the result.
+        window: How many items are prepared and computed together.
     """
     check_on_error(on_error)
     if not isinstance(items, Iterable):
         raise ArgumentError(f"inputs are {items!r:.60}, expected one or an iterable of them")
-    return _run(items, prepare, compute, on_error)
+    return _run(items, prepare, compute, on_error, window)
 
 
 def _run(
@@ -51,9 +53,10 @@ def _run(
     prepare: Callable[[Item], Job],
     compute: Callable[[Sequence[Job]], Sequence[Result]],
     on_error: str,
+    size: int,
 ) -> Iterator[Result | Failure]:
     index = 0
-    for prepared in _ahead(items, prepare):
+    for prepared in _ahead(items, prepare, size):
         alone = index == 0 and len(prepared) == 1
         if on_error == "raise":  # no result after the first bad item is needed
             bad = next((place for place, job in enumerate(prepared) if isinstance(job, InputError)), len(prepared) - 1)
@@ -69,7 +72,9 @@ def _run(
         index += len(prepared)
 
 
-def _ahead(items: Iterable[Item | InputError], prepare: Callable[[Item], Job]) -> Iterator[list[Job | InputError]]:
+def _ahead(
+    items: Iterable[Item | InputError], prepare: Callable[[Item], Job], size: int
+) -> Iterator[list[Job | InputError]]:
     """Windows of jobs, each prepared on another thread while the one before is computed.
 
     The items themselves are read on this thread: an iterable may be bound to the thread that made it.
@@ -78,9 +83,9 @@ def _ahead(items: Iterable[Item | InputError], prepare: Callable[[Item], Job]) -
     def prepare_all(window: list[Item | InputError]) -> list[Job | InputError]:
         return [_prepared(item, prepare) for item in window]
 
-    source = windows(items)
+    source = windows(items, size)
     first = next(source, [])
-    if len(first) < WINDOW:  # there are no more: a thread would gain nothing
+    if len(first) < size:  # there are no more: a thread would gain nothing
         yield from filter(None, [prepare_all(first)])
         return
     from concurrent.futures import ThreadPoolExecutor

@@ -15,7 +15,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure
 from mlxbert.tasks.runner import check_on_error, run, run_batches
-from mlxbert.text.batch import Usage, check_batch_tokens
+from mlxbert.text.batch import WINDOW, Usage, check_batch_tokens
 from mlxbert.text.encoding import Encoding
 
 Item = TypeVar("Item")
@@ -52,10 +52,12 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         overflow: What happens to an item too long for the model.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
         usage: Counts what is computed.
+        window: How many items are prepared and computed together.
     """
 
     name: ClassVar[str]
     overflows: ClassVar[tuple[str, ...]]
+    window = WINDOW
 
     def __init__(self, model: Model, overflow: str, batch_tokens: int | None, usage: Usage | None = None) -> None:
         if not isinstance(model, Model):
@@ -123,7 +125,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
     def run(self, items: Iterable[Item | InputError], on_error: str = "raise") -> Iterator[Result | Failure]:
         """Prepares and computes any number of items; see `run`."""
-        return run(items, self.prepare, self.compute, on_error)
+        return run(items, self.prepare, self.compute, on_error, self.window)
 
 
 class TaskFunction(Protocol[Item, P, Result]):

@@ -213,8 +213,7 @@ class Tokenizer:
         if total <= room:
             return self._assemble(texts, truncated=False)
         if overflow == "error":
-            limit = self.max_length
-            raise InputError(f"the text has {total + limit - room} tokens, the model takes at most {limit}")
+            raise self._too_long(total - room)
         if overflow != "truncate":
             raise ArgumentError(f"overflow is {overflow!r}, expected 'error' or 'truncate'")
         if pair is None:
@@ -222,6 +221,34 @@ class Tokenizer:
         shorter = min(*map(len, texts), room // 2)
         first = shorter if len(texts[0]) <= len(texts[1]) else room - shorter
         return self._assemble([texts[0].slice(0, first), texts[1].slice(0, room - first)], truncated=True)
+
+    def encode_each(self, text: str, pairs: Sequence[str], *, overflow: str = "error") -> list[Encoding]:
+        """Encodes a text with each of several second texts, which are never truncated.
+
+        Args:
+            text: The text.
+            pairs: The second texts: one for each input.
+            overflow: What to do with inputs that are too long for the model: `error`, or `truncate` the text at its
+                end.
+
+        Raises:
+            InputError: An input is too long, a second text leaves no room, or a text is not valid Unicode.
+        """
+        first, found = self._split(text), []
+        for pair in pairs:
+            second = self._split(pair)
+            room = self._room(2) - len(second)
+            if len(first) > room and overflow == "error":
+                raise self._too_long(len(first) - room)
+            if len(first) > room and room < 1:
+                raise InputError(
+                    f"the second text has {len(second)} tokens and leaves no room for the first: {pair!r:.60}"
+                )
+            found.append(self._assemble([first.slice(0, room), second], truncated=len(first) > room))
+        return found
+
+    def _too_long(self, excess: int) -> InputError:
+        return InputError(f"the text has {self.max_length + excess} tokens, the model takes at most {self.max_length}")
 
     def prompt_length(self, prompt: str) -> int:
         """How many tokens precede the text: the first special token and those of `prompt`."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.folders.card import trained
+from mlxbert.folders.card import WITH_CRF, trained
 from mlxbert.model import Model
 from mlxbert.training.objectives.task import TaskObjective, relabelled
 from mlxbert.training.plan import Plan, Source
@@ -125,6 +125,7 @@ def card(found: Assessment, source: Source, target: Path, plan: Plan, command: s
     ]  # fmt: skip
     if found.model.labels is not None and task != "regress":
         facts += [f"Labels: {', '.join(found.model.labels.names)}.", ""]
+        facts += [f"{WITH_CRF}.", ""] if found.model.labels.crf else []
     if command is not None:
         facts += ["The command that repeats it:", "", "```sh", command, "```", ""]
     return trained(source.name, name, "\n".join(facts))

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from mlxbert.errors import ArgumentError
 
-SCHEDULES = ("linear", "cosine", "constant")
+Schedule = Literal["linear", "cosine", "constant"]
+ClassWeights = Literal["none", "balanced"]
+SCHEDULES: tuple[str, ...] = get_args(Schedule)
 
 
 @dataclass(frozen=True, kw_only=True)

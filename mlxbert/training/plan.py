@@ -52,7 +52,13 @@ class Source:
         if own is None or labels is None:
             return own is labels
         numbers = own.problem_type == labels.problem_type == REGRESSION  # what a number is called does not matter
-        return own.problem_type in (None, labels.problem_type) and (numbers or {*own.names} == {*labels.names})
+        same = numbers or ({*own.names} == {*labels.names} and own.crf == labels.crf)
+        return own.problem_type in (None, labels.problem_type) and same
+
+    def labels(self, head: str) -> Labels | None:
+        """The labels of a head; `None` if the model does not have it."""
+        checkpoint = open_checkpoint(ModelFolder(self.folder))
+        return checkpoint.config.heads.labels if head in checkpoint.parts else None
 
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
         """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise."""
@@ -98,6 +104,8 @@ def make_plan(
         InputError: A row cannot be used, or nothing can be learned from the data.
         ArgumentError: The share is invalid.
     """
+    if isinstance(objective, TaskObjective):
+        objective.start(source.labels(objective.head))
     placed = list(zip(objective.read(train), (row.place for row in train), strict=True))
     if isinstance(objective, TaskObjective):
         objective.check([record for record, _ in placed])
@@ -171,7 +179,7 @@ def _report(objective: Objective[Any], parts: Sequence[Part], train: Rows, valid
         describe.Part(name=name, files=files, records=part.records, lengths=_lengths(part), truncated=part.truncated)
         for name, files, part in zip(("train", "valid"), (train.files, (valid or train).files), parts, strict=True)
     ]
-    return describe.describe(
+    found = describe.describe(
         *described,
         task=objective.name,
         columns=objective.columns,
@@ -179,6 +187,7 @@ def _report(objective: Objective[Any], parts: Sequence[Part], train: Rows, valid
         split_off=None if valid is not None else len(parts[1].records) / len(train),
         max_length=objective.tokenizer.max_length,
     )
+    return replace(found, facts=objective.facts(), warnings=(*objective.notes(), *found.warnings))
 
 
 def _lengths(part: Part) -> list[int]:

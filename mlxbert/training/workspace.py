@@ -10,6 +10,7 @@ DIR.partial/
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from mlxbert.folders.destination import SYSTEM_FILES
 from mlxbert.training.checkpoint import Store
 from mlxbert.training.optimizer import Arrays
 
+_LOG = logging.getLogger("mlxbert")
 _MANIFEST, _RESULT, _WEIGHTS = "manifest.json", "result.json", "weights.safetensors"
 _OURS = {"lock", _MANIFEST, f"{_MANIFEST}.unfinished", "runs", "model", *SYSTEM_FILES}
 
@@ -71,7 +73,7 @@ class Workspace:
                 found = json.loads(path.read_bytes())
             except ValueError:
                 found = {}
-        if found == self._manifest:
+        if _compared(found) == _compared(self._manifest):
             return
         if found is not None and not self._overwrite and any(self.folder.glob("runs/*/*.json")):
             raise ArgumentError(
@@ -150,6 +152,37 @@ class Workspace:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def clean_up(target: Path) -> None:
+    """Removes what is left of a run that was killed after its result had become `target`.
+
+    The work is recognized by its manifest, which the result holds, too. Work that is not done is kept, and so is a
+    folder in which another process works.
+
+    Args:
+        target: The folder that holds the model.
+    """
+    folder = target.with_name(target.name + ".partial")
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        result = json.loads((target / "training.json").read_bytes())
+        runs = [(folder / "runs" / f"{run:03}" / _RESULT).is_file() for run in range(len(manifest["variants"]))]
+        moved = all(runs) and not (folder / "model").exists()
+        if not moved or _compared({name: result[name] for name in manifest}) != _compared(manifest):
+            return
+        with acquire_lock(folder / "lock", "run"):
+            shutil.rmtree(folder)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArgumentError):
+        return
+    _LOG.warning("%s is complete; the last run was interrupted before it removed %s, which is done now", target, folder)
+
+
+def _compared(manifest: Any) -> Any:
+    """A manifest as it is compared: the data by their hashes, in their order, whatever the paths to them are."""
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("sha256"), dict):
+        return manifest
+    return {**manifest, "sha256": [*manifest["sha256"].values()]}
+
+
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """What differs between two manifests, in words: `lr is 2e-05, was 5e-05`."""
     there, here = _flat(found), _flat(wanted)
@@ -166,12 +199,14 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 def _other_data(found: Any, wanted: Any) -> list[str]:
     """In what the data differ, by their hashes: `train.csv has changed`."""
     there, here = (hashes if isinstance(hashes, dict) else {} for hashes in (found, wanted))
-    return [
+    other = {*there.values()} ^ {*here.values()}
+    said = [
         f"{name} was not there" if name not in there else
         f"{name} is no longer there" if name not in here else
         f"{name} {'have' if name.endswith('records') else 'has'} changed"
-        for name in {**there, **here} if there.get(name) != here.get(name)
+        for name in {**there, **here} if {there.get(name), here.get(name)} & other
     ]  # fmt: skip
+    return said or (["they are in another order"] if [*there.values()] != [*here.values()] else [])
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:

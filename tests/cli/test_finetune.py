@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from mlxbert.cli.training import parse_sweep
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.training.events import Event
+from mlxbert.training.objectives.classify import CLASS_WEIGHTS
+from mlxbert.training.options import ClassWeights
 from tests.cli.test_terminal import CODES, plain
 from tests.helpers import events
 from tests.helpers.program import call, terminal
@@ -100,6 +102,10 @@ def test_options_reach_the_library_as_they_are_called_there(library: Library) ->
     assert [library.given[name] for name in ("lr", "class_weights", "format", "dtype")] == [
         *(3e-5, "balanced", "tsv", "float32")
     ]
+
+
+def test_the_program_and_the_library_have_the_same_class_weights() -> None:
+    assert get_args(ClassWeights) == CLASS_WEIGHTS
 
 
 @pytest.mark.parametrize("task", ["multilabel", "regress"])

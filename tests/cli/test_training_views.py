@@ -261,6 +261,18 @@ def test_mistakes_of_several_labels_name_the_labels_in_which_they_differ() -> No
     found = replace(whole, task="multilabel", metric="macro_f1", confusion=None, mistakes=(one,) * 9)
     text = "\n".join(lines(evaluation.evaluation(found, 80), 80))
     assert text.count("a.csv, line 7  misses surprise: 99% sure") == 5 and "(bootstrap)" in text
+    two = replace(one, predicted="joy, fear", label="fear")
+    text = "\n".join(lines(evaluation.evaluation(replace(found, mistakes=(two,)), 80), 80))
+    assert "misses surprise, adds fear: 99% sure about fear" in text
+
+
+@WIDTHS
+def test_labels_that_the_model_does_not_have_are_told(width: int) -> None:
+    found = replace(events.evaluation(), unknown={"grief": 1200, "[bold]\x1b[5A": 3})
+    text = " ".join(" ".join(lines(evaluation.evaluation(found, width), width)).split())
+    assert "not in the model grief (1,200), [bold]" in text
+    known = "\n".join(lines(evaluation.evaluation(events.evaluation(), width), width))
+    assert "not in the model" not in known
 
 
 def test_mistakes_of_a_model_that_guesses_are_left_out() -> None:

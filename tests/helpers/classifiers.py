@@ -9,6 +9,7 @@ from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_co
 
 SENTIMENT = Labels(("negative", "neutral", "positive"), "single_label_classification")
 EMOTIONS = Labels(("joy", "anger", "fear", "love"), "multi_label_classification")
+NLI = Labels(("contradiction", "neutral", "entailment"), "single_label_classification")
 STARS = Labels(("stars",), "regression")
 
 

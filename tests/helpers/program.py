@@ -25,16 +25,8 @@ from tests.helpers.tiny import to_theirs
 
 PROGRAM = "from mlxbert.cli import main; main()"
 COMMANDS = (
-    *(
-        ["fill-mask"],
-        ["embed"],
-        ["similarity"],
-        ["classify"],
-        ["answer"],
-        ["next-sentence"],
-        ["replaced"],
-        ["tokenize"],
-    ),
+    *(["fill-mask"], ["embed"], ["similarity"], ["classify"], ["tag"], ["answer"], ["next-sentence"], ["replaced"]),
+    ["tokenize"],
     *(["inspect"], ["convert"], ["verify"], ["doctor"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),
     *([group, task] for group in ("finetune", "evaluate") for task in ("classify", "multilabel", "regress", "answer")),

@@ -36,13 +36,13 @@ ITEMS: list[Any] = [
 ]
 
 
-def pipeline(folder: Path, compared: Compared) -> Any:
-    """That of transformers, with eager attention and segments only where the model has them."""
-    tokenizer = transformers.BertTokenizer.from_pretrained(folder)
+def pipeline(folder: Path, compared: Compared, task: str = "text-classification", **options: Any) -> Any:
+    """That of transformers, with eager attention, segments only where the model has them, and a tokenizer's options."""
+    tokenizer = transformers.BertTokenizer.from_pretrained(folder, **options)
     tokenizer.model_input_names = ["input_ids", "attention_mask", *["token_type_ids"] * (compared.segments > 1)]
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager")
     assert type(model).__name__ == compared.classes + HEAD
-    return transformers.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    return transformers.pipeline(task, model=model, tokenizer=tokenizer, device="cpu")
 
 
 def given(item: Any) -> Any:

@@ -128,7 +128,10 @@ def test_an_iterator_left_unfinished_leaves_the_network_in_training_mode(tiny: m
 FUNCTIONS: dict[str, tuple[Any, list[str]]] = {
     "fill_mask": (mlxbert.fill_mask, ["model", "texts", "top_k", "targets", "overflow", "batch_tokens", "on_error"]),
     "next_sentence": (mlxbert.next_sentence, ["model", "pairs", "overflow", "batch_tokens", "on_error"]),
-    "classify": (mlxbert.classify, ["model", "texts", "top_k", "overflow", "batch_tokens", "on_error"]),
+    "classify": (
+        mlxbert.classify,
+        ["model", "texts", "labels", "hypothesis", "multi", "top_k", "overflow", "batch_tokens", "on_error"],
+    ),
     "replaced": (mlxbert.replaced, ["model", "texts", "overflow", "batch_tokens", "on_error"]),
     "embed_stream": (mlxbert.embed_stream, ["model", "texts", "usage", "on_error", "options"]),
 }

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
 from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
-from mlxbert.training.workspace import differences
+from mlxbert.training.workspace import Workspace, clean_up, differences
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.tiny import CONFIG, save
 
@@ -126,10 +127,12 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
 
 def test_what_differs_in_the_data_is_said_by_file() -> None:
     there = {"task": "classify", "sha256": {"a.csv": "1", "b.csv": "2", "same.csv": "3"}}
-    here = {"task": "classify", "sha256": {"a.csv": "9", "q.csv": "2", "same.csv": "3"}}
+    here = {"task": "classify", "sha256": {"a.csv": "9", "q.csv": "7", "./same.csv": "3"}}
     said = differences(there, here)
     assert said == "the training data differ: a.csv has changed, b.csv is no longer there, q.csv was not there"
     assert differences({"task": "a", "sha256": {}}, {"task": "b", "sha256": {}}) == "task is 'b', was 'a'"
+    turned = {"sha256": {"b.csv": "2", "a.csv": "1"}}
+    assert "order" in differences({"sha256": {"a.csv": "1", "b.csv": "2"}}, turned)
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -150,6 +153,14 @@ def test_other_records_are_another_call(base: Path, tmp_path: Path, streams: boo
     with pytest.raises(ArgumentError, match=r"(has|have) changed"):
         list(call(changed))
     assert isinstance(list(call(None))[-1], Finished)
+
+
+def test_what_a_run_leaves_that_was_killed_at_its_very_end(base: Path, train: Path, tmp_path: Path) -> None:
+    with mock.patch.object(Workspace, "remove", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
+    assert (tmp_path / "out.partial/manifest.json").is_file()
+    clean_up(tmp_path / "out")
+    assert not (tmp_path / "out.partial").exists() and mlxbert.load(tmp_path / "out").labels is not None
 
 
 def test_a_folder_that_appeared_meanwhile_is_not_replaced(base: Path, train: Path, tmp_path: Path) -> None:
@@ -390,4 +401,8 @@ def test_a_task_of_ones_own(base: Path, tmp_path: Path) -> None:
     )
     finished = one(run(stars.Stars(), train=records, model=base, output=tmp_path / "out"), Finished)
     assert finished.metric == "distance" and finished.evaluation is None
+    wrong: list[Any] = [{"text": "the cat", "stars": stars} for stars in (5, 1, 0)]
+    for bad, told in ((wrong, "record 3: stars is 0"), ([{"text": "a"}, *wrong], "record 1: stars is None")):
+        with pytest.raises(InputError, match=told):
+            run(stars.Stars(), train=wrong[:2], valid=bad, model=base, output=tmp_path / "bad")
     assert labels_of(mlxbert.load(tmp_path / "out"), "the cat")[0].label in "12345"

@@ -4,6 +4,7 @@ The largest relative difference of a loss that was measured is 2.6e-6, of a para
 1.9e-6 away from torch in double precision.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +29,25 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def assert_same_parameters(pair: Pair) -> None:
-    """Every parameter but those whose gradient is 0 but for rounding, which Adam makes large."""
+def assert_same_training(pair: Pair, rate: Callable[[str], float] | None = None) -> list[float]:
+    """The losses of torch, which may have a factor of the learning rate for each parameter; returns ours.
+
+    Every parameter is compared but those whose gradient is 0 but for rounding, which Adam makes large.
+    """
+    expected = pair.theirs() if rate is None else pair.theirs(rate=rate)
+    losses = pair.ours()
+    assert deviation(losses, expected) < LOSS
     ours, theirs = pair.parameters()
     assert ours.keys() == theirs.keys()
     for name, array in theirs.items():
         assert "key.bias" in name or np.abs(ours[name] - array).max() < PARAMETER, name
+    return losses
 
 
 @pytest.mark.parametrize(("family", "task"), cells(CLASSIFIERS, TASKS))
 def test_the_losses_are_those_of_torch(family: str, task: str, tmp_path: Path) -> None:
-    pair = Pair(Case(family, *TASKS[task]), tmp_path)
-    theirs, ours = pair.theirs(), pair.ours()
+    ours = assert_same_training(Pair(Case(family, *TASKS[task]), tmp_path))
     assert len(ours) == 20 and max(ours) - min(ours) > 0.02 * max(ours)
-    assert deviation(ours, theirs) < LOSS
-    assert_same_parameters(pair)
 
 
 @pytest.mark.parametrize(("family", "task"), cells(["bert", "roberta", "modernbert", "deberta-v2"], TASKS))
@@ -51,37 +56,31 @@ def test_batches_of_different_size_are_accumulated_to_one(family: str, task: str
     pair = Pair(case, tmp_path)
     sizes = {tuple(map(len, pair.run.batches(step))) for step in range(pair.run.steps)}
     assert pair.run.steps == 20 and {(8, 3), (8, 8)} <= sizes
-    theirs = pair.theirs()
-    assert deviation(pair.ours(), theirs) < LOSS
-    assert_same_parameters(pair)
+    assert_same_training(pair)
 
 
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ({"layer_decay": 0.6}, lambda below_top, _: 0.6**below_top),
+        ({"freeze": 1}, lambda _, depth: float(depth > 1)),
+    ],
+    ids=["layer decay", "frozen"],
+)
 @pytest.mark.parametrize("family", some(CLASSIFIERS))
-def test_lower_layers_learn_more_slowly_as_in_groups_of_torch(family: str, tmp_path: Path) -> None:
-    pair = Pair(Case(family, options={"layer_decay": 0.6}), tmp_path)
+def test_layers_learn_as_in_groups_of_torch(
+    family: str, options: dict[str, Any], rate: Callable[[int, int], float], tmp_path: Path
+) -> None:
+    pair = Pair(Case(family, options=options), tmp_path)
     layers = pair.objective.config.num_stored_layers
-    theirs = pair.theirs(rate=lambda name: 0.6 ** (layers + 1 - depth(name, layers)))
-    assert deviation(pair.ours(), theirs) < LOSS
-    assert_same_parameters(pair)
-
-
-@pytest.mark.parametrize("family", some(CLASSIFIERS))
-def test_frozen_layers_are_as_in_torch(family: str, tmp_path: Path) -> None:
-    pair = Pair(Case(family, options={"freeze": 1}), tmp_path)
-    layers = pair.objective.config.num_stored_layers
-    theirs = pair.theirs(rate=lambda name: float(depth(name, layers) > 1))
-    assert deviation(pair.ours(), theirs) < LOSS
-    assert_same_parameters(pair)
+    assert_same_training(pair, lambda name: rate(layers + 1 - depth(name, layers), depth(name, layers)))
 
 
 @pytest.mark.parametrize(
     "options", [{"clip": 0.05}, {"clip": 0.0}, {"warmup": 0.0}, {"warmup": 0.5, "lr": 5e-5}], ids=str
 )
 def test_clipping_and_schedule_are_those_of_transformers(options: dict[str, Any], tmp_path: Path) -> None:
-    pair = Pair(Case("bert", options=options), tmp_path)
-    theirs = pair.theirs()
-    assert deviation(pair.ours(), theirs) < LOSS
-    assert_same_parameters(pair)
+    assert_same_training(Pair(Case("bert", options=options), tmp_path))
 
 
 def test_the_comparison_notices_other_groups(tmp_path: Path) -> None:

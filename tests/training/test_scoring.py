@@ -66,6 +66,7 @@ def test_an_evaluation_of_several_labels_per_example() -> None:
     assert (missed.expected, missed.predicted) == ("ABBR, NUM", "ABBR")
     assert (added.expected, added.predicted) == ("", "DESC")
     assert (missed.score, added.score) == pytest.approx((0.9, 0.3))
+    assert (missed.label, added.label) == ("NUM", "DESC")
     usual = multilabel(given, NAMES, probabilities, model="m", data=())
     assert usual.labels[1].precision == 1  # with a threshold of 0.5
 
@@ -93,7 +94,7 @@ def test_an_evaluation_is_json() -> None:
     assert constant.interval == (0, 0)
 
 
-@pytest.mark.parametrize("task", METRICS)
+@pytest.mark.parametrize("task", ("classify", "multilabel", "regress"))
 def test_every_metric_can_be_the_main_one_and_lies_in_its_interval(task: str) -> None:
     rng = np.random.default_rng(4)
     target = rng.integers(0, 3, 200)

@@ -183,11 +183,12 @@ def read_labels(config: ConfigJson) -> Labels:
     Raises:
         ConfigError: It names them in a way that cannot be used.
     """
-    labels = Labels(
-        _read_names(config), config.get("problem_type"), config.get("thresholds"), config.get("no_answer_threshold")
-    )
+    own = config.get("thresholds"), config.get("crf", False), config.get("no_answer_threshold")
+    labels = Labels(_read_names(config), config.get("problem_type"), *own)
     if problem := labels.thresholds_problem():
         raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to choose labels from 0.5 on')
+    if problem := labels.crf_problem():
+        raise config.refuse("crf", problem, hint='remove "crf" from it to use the model without')
     return labels
 
 

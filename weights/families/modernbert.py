@@ -24,7 +24,7 @@ from mlxbert.weights.families.family import (
     read_rate,
 )
 from mlxbert.weights.families.rotation import FREQUENCIES, QKV, read_base, read_rotary, read_theta
-from mlxbert.weights.families.tables import encoder_table
+from mlxbert.weights.families.tables import CRF, encoder_table
 from mlxbert.weights.keymap import Table, same, split
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -158,7 +158,7 @@ MODERNBERT = Family(
     parts={
         "masked_lm": _with_head("masked_lm", "decoder"),
         "sequence_classifier": _with_head("sequence_classifier", "classifier"),
-        "token_classifier": _with_head("token_classifier", "classifier"),
+        "token_classifier": (*_with_head("token_classifier", "classifier"), *CRF),
         "question_answering": _with_head("question_answering", "classifier"),
     },
     buffers=(FREQUENCIES,),

@@ -44,7 +44,9 @@ def classifier_table(out: str, transform: str | None = None) -> Table:
 
 
 POOLER: Table = within("encoder.", "", (same("pooler.dense", "pooler.dense"),))
-TOKEN_CLASSIFIER: Table = (same("heads.token_classifier.out", "classifier"),)
+# A part of the head that transformers does not have: in a file of its own, see `mlxbert.weights.save`.
+CRF: Table = (same("heads.token_classifier.crf", "crf"),)
+TOKEN_CLASSIFIER: Table = (same("heads.token_classifier.out", "classifier"), *CRF)
 QUESTION_ANSWERING: Table = (same("heads.question_answering.out", "qa_outputs"),)
 MASKED_LM: Table = masked_lm_table(
     "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions"

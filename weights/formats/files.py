@@ -15,7 +15,7 @@ from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import Header, LazyArrays, TensorInfo
-from mlxbert.weights.formats.names import EXPECTED, NOT_READ
+from mlxbert.weights.formats.names import CRF, EXPECTED, NOT_READ
 
 TENSORFLOW = "TensorFlow 1"
 # The name of each format, by the module that reads it. A module is imported only if no earlier format was found.
@@ -124,6 +124,24 @@ def open_weights(
         if found is not None:
             return WeightFiles(format, found)
     raise _nothing(folder)
+
+
+def with_crf(weights: WeightFiles, folder: Path, elsewhere: Mapping[Path, Header]) -> WeightFiles:
+    """The weights of a folder with those of a CRF beside them, if there are any.
+
+    Args:
+        weights: The weights.
+        folder: The folder.
+        elsewhere: See `open_weights`.
+
+    Raises:
+        CheckpointError: The file is damaged.
+    """
+    path = folder / CRF
+    if weights.format != "safetensors" or not (path in elsewhere or path.is_file()):
+        return weights
+    header = elsewhere.get(path) or safetensors.read_header(path)
+    return WeightFiles(weights.format, {**weights.headers, path: header})
 
 
 def _nothing(folder: Path) -> CheckpointError:

@@ -3,6 +3,7 @@
 import re
 
 SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"
+CRF = "crf.safetensors"  # beside the weights; other programs do not open it
 TORCH, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 NPZ = "*.npz"
 TF_INDEX, TF_STATE = ".index", "checkpoint"  # TF_STATE names the latest of several checkpoints

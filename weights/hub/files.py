@@ -168,7 +168,8 @@ def _weights(
         return []
     cached = [(format, files) for format, files in found if format.reusable and is_here(files[0])]
     format, files = (cached or found)[0]
-    return files + (_shards(name, files[0], listed, read) if format.sharded else [])
+    shards = _shards(name, files[0], listed, read) if format.sharded else []
+    return files + shards + [prefix + file for file in (names.CRF,) if file in inside]
 
 
 def _configs(prefix: str, listed: Collection[str]) -> list[str]:

@@ -25,7 +25,7 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     yield from details(found, width)
     yield Text.assemble(
         (f"{console.visible(found.metric)} {words.score(found.score)}", "bold green"),
-        f"  95 % interval {words.interval(found.interval, found.metric)}",
+        f"  95 % interval {words.interval(found.interval, found.metric, found.task)}",
     )
     rows: list[tuple[str, object]] = [
         ("model", found.model),
@@ -33,6 +33,8 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     ]
     if found.truncated:
         rows.append(("truncated", f"{found.truncated:,} of them"))
+    if found.unknown:
+        rows.append(("not in the model", words.line(", ".join(f"{name} ({n:,})" for name, n in found.unknown.items()))))
     rows += [(name, words.score(value)) for name, value in found.metrics.items() if name != found.metric]
     _, table = console.facts("", rows)
     yield table
@@ -45,7 +47,7 @@ def details(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     if found.mistakes:
         yield from (*_mistakes(found, width), Text())
     if found.confusion is not None and len(found.labels) > 1:
-        yield from (*confusion([score.label for score in found.labels], found.confusion, width), Text())
+        yield from (*confusion(found.classes, found.confusion, width), Text())
     if found.labels:
         yield from (*_labels(found.labels, width), Text())
 
@@ -108,13 +110,13 @@ def _sureness(task: str, mistake: "Mistake") -> str:
     """How wrong the model was; of several labels, about which ones."""
     if task == "regress":
         return f"{words.score(mistake.score)} apart"
-    if task in ("classify", "answer"):
+    if task in ("classify", "tag", "answer"):
         return f"{mistake.score:.0%} sure"
     expected, predicted = ({*given.split(", ")} - {""} for given in (mistake.expected, mistake.predicted))
     missed, added = sorted(expected - predicted), sorted(predicted - expected)
     parts = [("misses", missed), ("adds", added)]
     told = [f"{name} {words.line(', '.join(labels), 60)}" for name, labels in parts if labels]
-    worst = " of the worst" if len(missed) + len(added) > 1 else ""
+    worst = f" about {words.line(mistake.label, 60)}" if mistake.label and len(missed) + len(added) > 1 else ""
     return f"{', '.join(told)}: {mistake.score:.0%} sure{worst}"
 
 

@@ -26,7 +26,7 @@ def before(started: "Started", report: "DataReport", width: int) -> Iterator["Re
     yield from console.facts("data", _sources(report))
     yield from (Text(), _splits(report), Text())
     if any(split.labels for split in report.splits):
-        yield from (*_labels(report, width), Text())
+        yield from (*_labels(report, width, started.task), Text())
     yield from _warnings(report)
     yield from console.facts("training", _plan(started))
     if started.estimate is not None:
@@ -42,6 +42,7 @@ def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
         yield split.name, share + ", ".join(split.files) + (" (split off)" if part else "")
     for role, column in report.columns.items():
         yield role, f"column {column}" + (" (guessed)" if role in report.guessed else "")
+    yield from report.facts.items()
     if report.unused:
         yield "not used", ", ".join(report.unused)
     yield "inputs", f"up to {report.max_length:,} tokens"
@@ -84,8 +85,8 @@ def _marked(name: str, value: str) -> tuple[str, str]:
     return value, "yellow" if doubtful else ""
 
 
-def _labels(report: "DataReport", width: int) -> Iterator["RenderableType"]:
-    """A bar for each label: how many examples of the training data have it."""
+def _labels(report: "DataReport", width: int, task: str) -> Iterator["RenderableType"]:
+    """A bar for each label: how many examples of the training data have it; of tags, how often it is there."""
     from rich.table import Table
     from rich.text import Text
 
@@ -100,6 +101,7 @@ def _labels(report: "DataReport", width: int) -> Iterator["RenderableType"]:
     for split in report.splits:
         table.add_column(split.name, justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
+    whole = sum(first.labels.values()) if task == "tag" else first.examples
     most = max(first.labels.values(), default=0) or 1
     numbers = sum(len(f"{split.examples:,}") + 3 for split in report.splits) + 10
     bars = max(min(width - room - numbers - 8, 40), 6)
@@ -108,7 +110,7 @@ def _labels(report: "DataReport", width: int) -> Iterator["RenderableType"]:
             table.add_row(Text(f"  … {len(left)} more", "dim"))
         count = first.labels.get(name, 0)
         counts = [Text(f"{split.labels.get(name, 0):,}", *_absent(split, name)) for split in report.splits]
-        share = Text(f"{count / max(first.examples, 1):.1%}", "dim")
+        share = Text(f"{count / max(whole, 1):.1%}", "dim")
         table.add_row(Text(f"  {console.visible(name)}"), Text(console.bar(count / most, bars), "cyan"), *counts, share)
     yield table
 

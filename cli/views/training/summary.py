@@ -71,7 +71,7 @@ def _compared(summary: "Summary", task: str | None, width: int) -> Iterator["Ren
     yield row("this model", summary.score, error_bar(summary, scale, bars), "bold green", interval)
     for name, score in sorted(summary.baselines.items(), key=lambda entry: sign * entry[1]):
         yield row(name, score, _plain_bar(score, scale, bars), "")
-    yield _note(f"┣━┫ 95 % interval ({words.method(summary.metric)}) over the validation examples")
+    yield _note(f"┣━┫ 95 % interval ({words.method(summary.metric, task)}) over the validation examples")
     if FROZEN in summary.baselines:
         kind = "ridge" if task == "regress" else "logistic"
         yield _note(f"{FROZEN}: a {kind} regression on the untrained model's vectors")

@@ -46,14 +46,14 @@ def score(number: float) -> str:
     return f"{number:.3f}" if abs(number) < 100 else figure(number)
 
 
-def interval(bounds: tuple[float, float], metric: str) -> str:
+def interval(bounds: tuple[float, float], metric: str, task: str | None) -> str:
     """The 95 % interval of a metric, and how it is found: `0.921 to 0.978 (Wilson's)`."""
-    return f"{score(bounds[0])} to {score(bounds[1])} ({method(metric)})"
+    return f"{score(bounds[0])} to {score(bounds[1])} ({method(metric, task)})"
 
 
-def method(metric: str) -> str:
-    """How the interval of a metric is found."""
-    return "Wilson's" if metric in ("accuracy", "subset_accuracy") else "bootstrap"
+def method(metric: str, task: str | None) -> str:
+    """How the interval of a metric is found; Wilson's is for shares of independent examples, which words are not."""
+    return "Wilson's" if metric in ("accuracy", "subset_accuracy") and task != "tag" else "bootstrap"
 
 
 def value(given: object) -> str:

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from mlxbert.data.labelled import Labelled
 from mlxbert.errors import InputError
@@ -18,6 +19,15 @@ _NUMBERS = 20  # labels, from which those that are numbers look like measurement
 _RECORDS, _LONG = 20, 100  # records from which on, and mean characters above which, labels look like texts
 _UNKNOWN = 5  # unknown labels that an error names
 _NAMED = 3  # labels that a sentence names
+
+
+class Named(Protocol):
+    """A record with labels."""
+
+    @property
+    def place(self) -> str: ...  # noqa: D102
+    @property
+    def names(self) -> tuple[str, ...]: ...  # noqa: D102
 
 
 def check_examples(records: Sequence[Labelled], task: str) -> None:
@@ -62,7 +72,7 @@ def check_label_column(records: Sequence[Labelled], column: str) -> None:
         )
 
 
-def check_labels(labels: Collection[str], records: Iterable[Labelled]) -> None:
+def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
     """Refuses examples with a label that the training data do not have.
 
     Args:
@@ -101,11 +111,11 @@ class Unknown:
         return f"{noun} {', '.join(shown)}{_more(len(self.labels) - _UNKNOWN)}"
 
 
-def find_unknown(known: Callable[[str], object], records: Iterable[Labelled]) -> Unknown | None:
+def find_unknown(known: Callable[[str], object], records: Iterable[Named]) -> Unknown | None:
     """The labels of records that are not known; `None` if all are."""
     place, counts = "", Counter[str]()
     for record in records:
-        names = [name for name in record.names if not known(name)]
+        names = {name for name in record.names if not known(name)}
         counts.update(names)
         place = place or (record.place if names else "")
     return Unknown(place, dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))) if counts else None

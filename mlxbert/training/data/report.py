@@ -1,7 +1,7 @@
 """What is known about the data before training: balance, lengths, duplicates, leaks."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -46,6 +46,7 @@ class DataReport:
         max_length: Inputs are truncated to so many tokens.
         warnings: What a careful person would look at first, in sentences.
         unused: Columns that are not read.
+        facts: What else is said of the data, by name: `{"tags": "iob1, written as iob2"}`.
     """
 
     columns: Mapping[str, str]
@@ -57,6 +58,7 @@ class DataReport:
     max_length: int
     warnings: tuple[str, ...]
     unused: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain dicts and lists."""

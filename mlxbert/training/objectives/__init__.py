@@ -18,6 +18,7 @@ OBJECTIVES: Mapping[str, tuple[str, str]] = {
     "classify": ("classify", "Classify"),
     "multilabel": ("multilabel", "Multilabel"),
     "regress": ("regress", "Regress"),
+    "tag": ("tag", "Tag"),
     "answer": ("answer", "AnswerObjective"),
 }
 

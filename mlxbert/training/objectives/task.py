@@ -83,6 +83,21 @@ class TaskObjective(Objective[AnyExample]):
         if model.labels is not None:
             self.labels = model.labels
 
+    def start(self, labels: Labels | None) -> None:
+        """Takes the labels of the model that training starts from, before anything is read.
+
+        Args:
+            labels: Those of its head for this task; `None` if it has none.
+        """
+
+    def facts(self) -> dict[str, str]:
+        """What the report says of the data besides columns, by name; after reading."""
+        return {}
+
+    def notes(self) -> tuple[str, ...]:
+        """What looked wrong while reading, in sentences for the report's warnings."""
+        return ()
+
     @abstractmethod
     def read(self, rows: Rows) -> Sequence[Any]:
         """See `Objective.read`; each record is a `Record`."""

@@ -129,8 +129,8 @@ def multilabel(
     predicted = above(probabilities, thresholds)
     scores = multilabel_metrics(expected, probabilities, thresholds)
     sure = np.where(predicted, probabilities, 1 - probabilities)
-    wrong = np.where(expected == predicted, 0, sure).max(1)
-    worst = _worst(wrong, (expected != predicted).any(1))
+    wrong = np.where(expected == predicted, 0, sure)
+    worst = _worst(wrong.max(1), (expected != predicted).any(1))
     return Evaluation(
         task="multilabel",
         examples=len(records),
@@ -141,7 +141,11 @@ def multilabel(
         labels=label_scores(names, Counts.of_matrices(expected, predicted)),
         mistakes=tuple(
             _mistake(
-                records[number], _joined(names, expected[number]), _joined(names, predicted[number]), wrong[number]
+                records[number],
+                _joined(names, expected[number]),
+                _joined(names, predicted[number]),
+                wrong[number].max(),
+                names[wrong[number].argmax()],
             )
             for number in worst
         ),
@@ -245,7 +249,7 @@ def check_metric(task: str, metric: str) -> None:
 
 
 def label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]:
-    """The scores of each label from counts, (C,)."""
+    """The scores of C labels, from their counts."""
     columns = (counts.precision.tolist(), counts.recall.tolist(), counts.f1.tolist(), counts.expected.tolist())
     return tuple(
         LabelScore(label=name, precision=precision, recall=recall, f1=f1, support=int(support))
@@ -259,7 +263,7 @@ def _worst(badness: Numbers, wrong: Bools) -> list[int]:
     return [int(number) for number in ranked[wrong[ranked]][:MISTAKES]]
 
 
-def _mistake(record: Labelled, expected: str, predicted: str, score: float) -> Mistake:
+def _mistake(record: Labelled, expected: str, predicted: str, score: float, label: str | None = None) -> Mistake:
     return Mistake(
         text=record.text,
         pair=record.pair,
@@ -267,6 +271,7 @@ def _mistake(record: Labelled, expected: str, predicted: str, score: float) -> M
         predicted=predicted,
         score=float(score),
         place=record.place,
+        label=label,
     )
 
 

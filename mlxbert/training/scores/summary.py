@@ -26,6 +26,16 @@ METRICS: Mapping[str, Mapping[str, bool]] = MappingProxyType(
             "subset_accuracy": True,
             "log_loss": False,
         },
+        "tag": {
+            "f1": True,
+            "precision": True,
+            "recall": True,
+            "accuracy": True,
+            "macro_f1": True,
+            "weighted_f1": True,
+            "macro_precision": True,
+            "macro_recall": True,
+        },
         "regress": {"spearman": True, "pearson": True, "mse": False, "mae": False, "r2": True},
         "answer": {"f1": True, "exact_match": True},
     }
@@ -57,6 +67,7 @@ class Mistake:
         score: How sure it was, 0 to 1: the probability of the label it predicts; where there may be several, how sure
             it was that a label is there, or is not, where it was most wrong. The distance, for numbers.
         place: Where it stands: `test.csv, line 17`.
+        label: Where there may be several: the label about which it was most wrong, which `score` is of.
     """
 
     text: str
@@ -65,6 +76,7 @@ class Mistake:
     predicted: str
     score: float
     place: str
+    label: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +84,7 @@ class Evaluation:
     """How good a model is on labelled data.
 
     Attributes:
-        task: `classify`, `multilabel` or `regress`.
+        task: `classify`, `multilabel`, `regress` or `tag`.
         model: The model.
         data: The files.
         examples: How many.
@@ -81,12 +93,14 @@ class Evaluation:
         interval: 95 % of it, from a bootstrap over the examples; of accuracy, Wilson's interval.
         metrics: All metrics by name.
         labels: Scores of every label; empty for numbers.
-        confusion: Rows are expected labels, columns predicted ones, in the order of `labels`; `None` where an example
-            may have several labels, or numbers are predicted.
+        confusion: Rows are expected labels, columns predicted ones, in the order of `classes`; `None` where an example
+            may have several labels, or numbers are predicted. Of tags it counts words.
+        classes: The rows of `confusion`: the names of `labels`; where these are types of entities, `O` after them.
         mistakes: Those that the model was surest about, or the largest distances; ten at most, the worst first.
         truncated: Inputs that were truncated.
         unknown: Labels of the data that the model does not have, with how many examples have them. Only `multilabel`
-            has such; the scores are those of the labels that the model has.
+            and `tag` have such. The scores of `multilabel` are those of the labels that the model has; of `tag`, what
+            it does not know counts as missed.
     """
 
     task: str
@@ -99,9 +113,14 @@ class Evaluation:
     metrics: Mapping[str, float]
     labels: tuple[LabelScore, ...] = ()
     confusion: tuple[tuple[int, ...], ...] | None = None
+    classes: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     truncated: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.confusion is not None and not self.classes:
+            object.__setattr__(self, "classes", tuple(score.label for score in self.labels))
 
     def to_dict(self) -> dict[str, Any]:
         """The evaluation as plain dicts and lists."""
@@ -158,7 +177,7 @@ def weakest(evaluation: Evaluation) -> str | None:
 def _most(evaluation: Evaluation, counts: Sequence[int], label: int, sentence: str) -> str:
     """A sentence with the other label that counts most; empty where none counts."""
     others = {other: count for other, count in enumerate(counts) if other != label and count}
-    return sentence.format(evaluation.labels[max(others, key=others.__getitem__)].label) if others else ""
+    return sentence.format(evaluation.classes[max(others, key=others.__getitem__)]) if others else ""
 
 
 def _farthest(evaluation: Evaluation) -> str | None:

@@ -1,0 +1,44 @@
+"""`mlxbert tag`."""
+
+import functools
+from typing import Annotated, Any
+
+import typer
+
+from mlxbert.cli import session
+from mlxbert.cli.inputs import open_input
+from mlxbert.cli.options import Aggregation, FileOptions, InputOptions, ModelOptions, Window
+from mlxbert.cli.output.file import check_output
+from mlxbert.cli.views import tag as view
+
+
+def tag(
+    model: ModelOptions,
+    source: InputOptions,
+    out: FileOptions,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
+    aggregation: Annotated[
+        Aggregation | None,
+        typer.Option(help="Join tokens as transformers does; by default words are tagged as in training."),
+    ] = None,
+    overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
+) -> None:
+    """Find entities in texts, or tag their words, with a fine-tuned model.
+
+    The model decides what is found: names of persons and places, or the part of speech of every word. A text of any
+    length is seen through overlapping windows.
+
+    Example: mlxbert tag "Angela Merkel visited Paris." --model dslim/bert-base-NER
+    """
+    check_output(out.output, out.overwrite, source=source.input)
+    opened = open_input(texts or (), source, "text")
+    loaded = session.load("tag", model)
+    from mlxbert.tasks import entities
+    from mlxbert.tasks.tag import tag as task
+
+    given: dict[str, Any] = {"aggregation": aggregation and aggregation.value, "overflow": overflow.value}
+    how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
+    results = task(loaded, opened.records, **how)
+    names = loaded.labels.names if loaded.labels else ()
+    draw = functools.partial(view.draw, labels=entities.types_of(names), words=not entities.marks_entities(names))
+    session.stream(opened, results, draw, out, task=session.Task("tag", loaded, model, given))

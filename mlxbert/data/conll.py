@@ -1,0 +1,96 @@
+"""Sentences of CoNLL and CoNLL-U files: a line per word, a blank line after each sentence."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mlxbert.data.lines import Lines
+from mlxbert.errors import InputError
+
+# https://universaldependencies.org/format.html
+CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+_DOCUMENT = "-DOCSTART-"
+_SPACES = re.compile(r"[ \t]+")
+_WORD = re.compile(r"\d+")
+_TEXT = "# text = "
+
+
+def read_conll(lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The columns of each sentence, by their numbers from 1, and the line in which the sentence begins.
+
+    Columns are separated by tabs where a line has one, else by spaces. Lines of -DOCSTART- end a sentence.
+
+    Raises:
+        InputError: A line has another number of columns than the first one, or an empty value.
+    """
+    columns, start, first = 0, 0, 0
+    words: list[list[str]] = []
+    for number, line in enumerate(lines, 1):
+        values = _values(line)
+        if values and values[0] != _DOCUMENT:
+            columns, first = columns or len(values), first or number
+            _check(values, columns, first, f"{lines.name}, line {number}")
+            start = start if words else number
+            words.append(values)
+        elif words:
+            yield start, _columns(words, [str(column) for column in range(1, columns + 1)])
+            words = []
+    if words:
+        yield start, _columns(words, [str(column) for column in range(1, columns + 1)])
+
+
+def _values(line: str) -> list[str]:
+    if not line.strip():
+        return []
+    if "\t" in line.strip(" "):
+        return [value.strip(" ") for value in line.split("\t")]
+    return _SPACES.split(line.strip(" "))
+
+
+def _check(values: Sequence[str], columns: int, first: int, place: str) -> None:
+    if len(values) != columns:
+        hint = "separate the columns by tabs if words contain spaces" if len(values) > columns else None
+        raise InputError(f"{place}: {_count(len(values))}, line {first} has {columns}", hint=hint)
+    if "" in values:
+        raise InputError(f"{place}: column {values.index('') + 1} is empty, expected a value in each of {columns}")
+
+
+def _count(columns: int) -> str:
+    return "1 column" if columns == 1 else f"{columns} columns"
+
+
+def read_conllu(lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The columns of each sentence by their names in CoNLL-U, and the line in which the sentence begins.
+
+    `text` is the sentence where a comment says it. Ranges of words (1-2) and empty nodes (1.1) are left out.
+
+    Raises:
+        InputError: A line does not have ten columns, or its id is none.
+    """
+    start, text = 0, ""
+    words: list[list[str]] = []
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#"):
+            text = line.removeprefix(_TEXT).strip() if line.startswith(_TEXT) else text
+        elif line.strip():
+            values = line.split("\t")
+            if len(values) != len(CONLLU):
+                raise InputError(
+                    f"{lines.name}, line {number}: {_count(len(values))}, expected {len(CONLLU)} separated by tabs",
+                    hint="format='conll' reads files with other columns",
+                )
+            if _WORD.fullmatch(values[0]):
+                start = start if words else number
+                words.append(values)
+            elif not re.fullmatch(r"\d+[-.]\d+", values[0]):
+                raise InputError(f"{lines.name}, line {number}: id is {values[0]!r:.60}, expected a number")
+        else:
+            if words:
+                yield start, _columns(words, CONLLU) | ({"text": text} if text else {})
+            words, text = [], ""
+    if words:
+        yield start, _columns(words, CONLLU) | ({"text": text} if text else {})
+
+
+def _columns(words: Sequence[Sequence[str]], names: Sequence[str]) -> dict[str, Any]:
+    return dict(zip(names, map(list, zip(*words, strict=True)), strict=True))

@@ -1,0 +1,207 @@
+"""Sentences whose words have tags, from rows: lists of words and of tags, or texts with spans of characters."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from mlxbert.data.columns import Columns
+from mlxbert.data.parse import json_type
+from mlxbert.data.rows import Row
+from mlxbert.data.tag_columns import is_spans
+from mlxbert.errors import InputError
+from mlxbert.tagging import encode
+from mlxbert.text.words import Span, split_words
+
+Offsets = tuple[Span, ...]
+
+SPAN_SCHEME = "iob2"  # of the tags that spans become
+_LABELS = ("label", "type", "entity")  # the usual names of a span's label
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A sentence of W words with their tags.
+
+    Attributes:
+        text: The sentence: the words joined by spaces, unless the data have it as it was written.
+        words: The words, (W,).
+        offsets: `[start, end)` of each word in code points of the text, (W, 2).
+        tags: The tag of each word, (W,).
+        names: The types of the entities, or the plain tags, one for each; the sentence counts for these labels.
+        place: Where the record begins: `train.conll, line 17`.
+    """
+
+    text: str
+    words: tuple[str, ...]
+    offsets: Offsets
+    tags: tuple[str, ...]
+    place: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What makes two sentences the same input."""
+        return self.text
+
+    @property
+    def label(self) -> tuple[tuple[int, str], ...]:
+        """The tags with the numbers of their words."""
+        return tuple(enumerate(self.tags))
+
+
+def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
+    """The sentences of rows.
+
+    Words are a list, or a text that is split at whitespace; then there is a tag for each, in a list or a text. A text
+    with spans (`{"start": 0, "end": 5, "label": "PER"}` or `[0, 5, "PER"]`) is split into words as texts that are
+    tagged, and at the ends of spans; its tags are IOB2. CoNLL-U with `text` as the column of the text has words in the
+    text as it was written, wherever they stand there one by one.
+
+    Args:
+        rows: The rows.
+        columns: What is read from which column.
+
+    Raises:
+        InputError: Words or tags are missing, empty, or of unequal number; or a span is none of the text. The message
+            begins with the place of the first such row, and counts the others.
+    """
+    rows = [*rows]
+    spans = any(is_spans(row.values.get(columns.label or "")) for row in rows)
+    found: list[Tagged] = []
+    problems: list[InputError] = []
+    for row in rows:
+        try:
+            found.append(_sentence(row, columns, spans))
+        except InputError as problem:
+            problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
+    if problems:
+        others = len(problems) - 1
+        counted = "1 other record is" if others == 1 else f"{others} other records are"
+        more = f"; {counted} refused as well" if others else ""
+        raise InputError(problems[0].message + more, hint=problems[0].hint)
+    return found
+
+
+def _sentence(row: Row, columns: Columns, spans: bool) -> Tagged:
+    assert columns.label is not None
+    said, tags = (_get(row.values, column) for column in (columns.text, columns.label))
+    if spans and isinstance(said, str) and isinstance(tags, list | tuple):
+        return _of_spans(said, tags, row.place)
+    if isinstance(said, str) and isinstance(row.values.get("form"), list):  # CoNLL-U
+        words, text = _strings(row.values["form"], "form"), said
+    else:
+        words, text = _strings(said, columns.text), said if isinstance(said, str) else ""
+    labels = _strings(tags, columns.label)
+    if not words:
+        raise InputError(f"{columns.text!r} has no words")
+    if len(words) != len(labels):
+        raise InputError(f"{len(words)} words in {columns.text!r}, {len(labels)} tags in {columns.label!r}")
+    offsets = _places(words, text)
+    if offsets is None:
+        text, offsets = " ".join(words), _joined(words)
+    return Tagged(text, words, offsets, labels, row.place)
+
+
+def _get(values: Mapping[str, Any], column: str) -> Any:
+    value = values.get(column)
+    if value is None:
+        raise InputError(f"{column!r} is missing, the record has: {', '.join(values) or 'nothing'}")
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _strings(value: Any, column: str) -> tuple[str, ...]:
+    """The words or tags of a list, or of a text with spaces between them."""
+    if isinstance(value, str):
+        value = _WORD.findall(value)
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{column!r} is {json_type(value)}, expected a list of strings")
+    for number, one in enumerate(value, 1):
+        if not isinstance(one, str | int) or isinstance(one, bool) or not str(one):
+            said = "empty" if one == "" else json_type(one)
+            raise InputError(f"{column!r}, word {number}: {said}, expected a string")
+        _check_letters(str(one), column)
+    return tuple(map(str, value))
+
+
+def _check_letters(text: str, column: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{column!r} contains half of a surrogate pair, which is not a character") from None
+
+
+def _places(words: Sequence[str], text: str) -> Offsets | None:
+    """Where the words stand in a text, one after the other with nothing but whitespace between; else `None`."""
+    found, end = [], 0
+    for word in words:
+        start = text.find(word, end)
+        if start < 0 or text[end:start].strip():
+            return None
+        end = start + len(word)
+        found.append((start, end))
+    return None if text[end:].strip() else tuple(found)
+
+
+def _joined(words: Sequence[str]) -> Offsets:
+    """Where words stand that are joined by spaces."""
+    found, start = [], 0
+    for word in words:
+        found.append((start, start + len(word)))
+        start += len(word) + 1
+    return tuple(found)
+
+
+def _of_spans(text: str, given: Sequence[Any], place: str) -> Tagged:
+    if not text.strip():
+        raise InputError("the text is empty")
+    _check_letters(text, "text")
+    spans = sorted(_span(span, number, text) for number, span in enumerate(given, 1))
+    for (_, end, _, first), (start, _, _, second) in pairwise(spans):
+        if start < end:
+            raise InputError(f"spans {min(first, second)} and {max(first, second)} overlap: {text[start:end]!r:.60}")
+    offsets = _cut(split_words(text), (border for start, end, _, _ in spans for border in (start, end)))
+    starts, entities, word = [start for start, _ in offsets], [], 0
+    for start, end, label, _ in spans:
+        first = next(number for number in range(word, len(starts)) if starts[number] >= start)
+        word = next((number for number in range(first, len(starts)) if starts[number] >= end), len(starts))
+        entities.append((label, first, word))
+    words = tuple(text[start:end] for start, end in offsets)
+    return Tagged(text, words, offsets, tuple(encode(entities, len(words), SPAN_SCHEME)), place)
+
+
+def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
+    """Start, end, label and number of a span, checked."""
+    if isinstance(span, Mapping):
+        label = next((span[name] for name in _LABELS if span.get(name) is not None), None)
+        start, end, said = span.get("start"), span.get("end"), span.get("text")
+    else:
+        start, end, label, said = *(*span, None, None, None)[:3], None
+    if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
+        raise InputError(f"span {number} is {span!r:.60}, expected start, end and label")
+    if not 0 <= start <= end <= len(text):
+        raise InputError(
+            f"span {number} is [{start}, {end}), the text has {len(text)} code points",
+            hint="offsets count code points; those of bytes or of UTF-16 are larger after an emoji or an accent",
+        )
+    if not text[start:end].strip():
+        raise InputError(f"span {number} is [{start}, {end}), which is {'blank' if end > start else 'empty'}")
+    if isinstance(said, str) and said != text[start:end]:
+        raise InputError(
+            f"span {number}: [{start}, {end}) is {text[start:end]!r:.60}, and its text {said!r:.60}",
+            hint="offsets count code points; those of bytes or of UTF-16 are larger after an emoji or an accent",
+        )
+    return start, end, label, number
+
+
+def _cut(words: Sequence[Span], cuts: Iterable[int]) -> tuple[Span, ...]:
+    """Words that end at some places, too."""
+    borders = sorted({*cuts})
+    found: list[Span] = []
+    for start, end in words:
+        inner = borders[bisect_right(borders, start) : bisect_left(borders, end)]
+        found += pairwise([start, *inner, end])
+    return tuple(found)

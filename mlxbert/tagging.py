@@ -1,0 +1,219 @@
+"""Schemes of tags: how the tags of words say where entities begin and end.
+
+| scheme | "New York" and "Paris" in a row, both LOC | a tag of an entity |
+|---|---|---|
+| `iob1` | `I-LOC I-LOC B-LOC` | `B-` only where the entity before has the same type and ends right there |
+| `iob2` | `B-LOC I-LOC B-LOC` | `B-` begins it, `I-` continues it |
+| `bioes` | `B-LOC E-LOC S-LOC` | `E-` ends it, `S-` is all of it; also called IOBES |
+| `bilou` | `B-LOC L-LOC U-LOC` | the same with `L-` and `U-` |
+| `plain` | a tag of its own for each word | there are no entities: parts of speech |
+
+Words outside of entities have the tag `O`. A tag that breaks its scheme is read as in `conlleval` and in the default
+mode of seqeval: an entity begins where its type begins, whatever its letter.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Literal, get_args
+
+from mlxbert.errors import ArgumentError
+
+Scheme = Literal["iob1", "iob2", "bioes", "bilou", "plain"]
+SCHEMES: tuple[str, ...] = get_args(Scheme)
+OUTSIDE = "O"
+_UNTYPED = "_"  # seqeval's name for the type of a tag that is only a letter
+_LETTERS = {"iob1": "BI", "iob2": "BI", "bioes": "BIES", "bilou": "BILU"}
+_AS_BIOES = str.maketrans("LU", "ES")
+_AS_BILOU = str.maketrans("ES", "LU")
+
+Entity = tuple[str, int, int]  # type, first word, and the end, exclusive
+
+
+@cache
+def parts(tag: str, scheme: str) -> tuple[str, str]:
+    """The letter of a tag, in the letters of BIOES, and its type: `L-PER` of `bilou` is `("E", "PER")`.
+
+    Raises:
+        ArgumentError: It is no tag of this scheme.
+    """
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    letter, dash, kind = tag[:1], tag[1:2], tag[2:]
+    if not letter or letter not in _LETTERS[scheme] or dash not in ("", "-"):
+        expected = ", ".join(f"{letter}-" for letter in _LETTERS[scheme])
+        raise ArgumentError(f"tag is {tag!r:.60}, expected {OUTSIDE}, or {expected} and a type ({scheme})")
+    return letter.translate(_AS_BIOES) if scheme == "bilou" else letter, kind or _UNTYPED
+
+
+def check_scheme(scheme: str) -> str:
+    """The scheme itself.
+
+    Raises:
+        ArgumentError: There is none of this name.
+    """
+    if scheme not in SCHEMES:
+        raise ArgumentError(f"scheme is {scheme!r:.60}, expected one of {', '.join(SCHEMES)}")
+    return scheme
+
+
+def scheme_of(names: Iterable[str]) -> str:
+    """The scheme of a set of tags, from their letters; `iob1` where a type has no `B-`, which `iob2` needs.
+
+    Tags make up entities if more than half of those other than `O` have a letter of a scheme and a type.
+    """
+    found = {name for name in names if name and name != OUTSIDE}
+    letters = [name[0] for name in found if name[0] in "BIESLU" and name[1:2] in ("", "-")]
+    if 2 * len(letters) <= len(found):
+        return "plain"
+    bioes, bilou = (sum(letter in own for letter in letters) for own in ("ES", "LU"))
+    if bioes or bilou:
+        return "bioes" if bioes >= bilou else "bilou"
+    begun, continued = ({name[2:] for name in found if name[0] == letter} for letter in "BI")
+    return "iob2" if continued <= begun else "iob1"
+
+
+def recognize(tags: Iterable[Sequence[str]]) -> str:
+    """The scheme of the tags of sentences: of more than half of the words that have another one than `O`.
+
+    `iob1` is told from `iob2` by how most entities begin that do not touch one of the same type.
+    """
+    tags = [*tags]
+    counts = Counter(tag for sentence in tags for tag in sentence if tag != OUTSIDE)
+    fitting = [tag for tag in counts if scheme_of([tag]) != "plain"]
+    scheme = scheme_of(fitting) if 2 * sum(counts[tag] for tag in fitting) > counts.total() else "plain"
+    if scheme not in ("iob1", "iob2"):
+        return scheme
+    begun = {"B": 0, "I": 0}
+    for sentence in tags:
+        last = ""
+        for tag in sentence:
+            if tag[:1] in begun and tag[2:] != last:
+                begun[tag[0]] += 1
+            last = tag[2:] if tag[:1] in begun else ""
+    return "iob1" if begun["I"] > begun["B"] else "iob2"
+
+
+def decode(tags: Sequence[str], scheme: str) -> list[Entity]:
+    """The entities of a sentence: type, first word, end word (exclusive); none for `plain`.
+
+    Raises:
+        ArgumentError: A tag is none of the scheme.
+    """
+    if scheme == "plain":
+        return []
+    found: list[Entity] = []
+    before, type_before, start = OUTSIDE, "", 0
+    for word, tag in enumerate([*tags, OUTSIDE]):
+        letter, kind = parts(tag, scheme)
+        new = kind != type_before
+        if before != OUTSIDE and (new or before in "ES" or letter in "BS"):
+            found.append((type_before, start, word))
+        if letter != OUTSIDE and (new or letter in "BS" or before in "ES"):
+            start = word
+        before, type_before = letter, kind
+    return found
+
+
+def encode(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
+    """The tags of a sentence with these entities, in their order.
+
+    Args:
+        entities: Type, first word, end word (exclusive); they do not overlap.
+        length: Words of the sentence.
+        scheme: How they are written; not `plain`.
+    """
+    tags, last = [OUTSIDE] * length, ("", 0, 0)
+    for kind, start, end in entities:
+        if scheme in ("iob1", "iob2"):
+            first = "B" if scheme == "iob2" or (kind, start) == (last[0], last[2]) else "I"
+            letters = first + "I" * (end - start - 1)
+        else:
+            letters = "S" if end - start == 1 else "B" + "I" * (end - start - 2) + "E"
+            letters = letters.translate(_AS_BILOU) if scheme == "bilou" else letters
+        tags[start:end] = [_tag(letter, kind) for letter in letters]
+        last = kind, start, end
+    return tags
+
+
+def _tag(letter: str, kind: str) -> str:
+    return letter if kind == _UNTYPED else f"{letter}-{kind}"
+
+
+def convert(tags: Sequence[str], from_scheme: str, to_scheme: str) -> list[str]:
+    """Tags of one scheme in another one; in the same one, tags that break it are mended.
+
+    Raises:
+        ArgumentError: One of the schemes is `plain` and the other is not, or a tag is none of the first.
+    """
+    if "plain" in (from_scheme, to_scheme):
+        if from_scheme != to_scheme:
+            raise ArgumentError(f"tags of the scheme {from_scheme} cannot be written as {to_scheme}")
+        return [*tags]
+    return encode(decode(tags, from_scheme), len(tags), to_scheme)
+
+
+def names_of(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
+    """All tags of a scheme for the types of some of its tags: `O`, then those of each type, by the alphabet."""
+    if scheme == "plain":
+        return tuple(sorted({*tags}))
+    kinds = sorted({parts(tag, scheme)[1] for tag in tags if tag != OUTSIDE})
+    return (OUTSIDE, *(_tag(letter, kind) for kind in kinds for letter in _LETTERS[scheme]))
+
+
+def inside(tag: str, scheme: str) -> str:
+    """The tag of a word's later sub-words, where the first one has `tag`: `B-PER` continues with `I-PER`."""
+    if scheme == "plain" or tag == OUTSIDE:
+        return tag
+    return "I" + tag[1:]
+
+
+def allowed(scheme: str, names: Sequence[str]) -> tuple[list[bool], list[list[bool]], list[bool]]:
+    """What a scheme allows in a sentence.
+
+    Args:
+        scheme: Everything is allowed in `plain`.
+        names: The C tags.
+
+    Returns:
+        Which tags may begin it, (C,); which may follow which, (C, C), from row to column; which may end it, (C,).
+
+    Raises:
+        ArgumentError: A tag is none of the scheme.
+    """
+    if scheme == "plain":
+        return [True] * len(names), [[True] * len(names) for _ in names], [True] * len(names)
+    split = [parts(name, scheme) for name in names]
+    outside = (OUTSIDE, "")
+    return (
+        [_follows(outside, tag, scheme) for tag in split],
+        [[_follows(before, tag, scheme) for tag in split] for before in split],
+        [_follows(tag, outside, scheme) for tag in split],
+    )
+
+
+def breaks(tags: Sequence[str], scheme: str) -> int:
+    """How many places of a sentence break its scheme; see `allowed`.
+
+    Raises:
+        ArgumentError: A tag is none of the scheme.
+    """
+    if scheme == "plain":
+        return 0
+    return sum(1 for before, tag in _pairs(tags, scheme) if not _follows(before, tag, scheme))
+
+
+def _pairs(tags: Sequence[str], scheme: str) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    split = [(OUTSIDE, ""), *(parts(tag, scheme) for tag in tags), (OUTSIDE, "")]
+    return pairwise(split)
+
+
+def _follows(before: tuple[str, str], tag: tuple[str, str], scheme: str) -> bool:
+    """Whether a tag may follow another one, both as letter and type; a sentence stands between two `O`."""
+    same = before[1] == tag[1]
+    if scheme == "iob1":
+        return tag[0] != "B" or same
+    if scheme == "iob2":
+        return tag[0] != "I" or same
+    return (same and tag[0] in "IE") if before[0] in "BI" else tag[0] in "OBS"

@@ -1,0 +1,152 @@
+"""Zero-shot classification: any labels, through a model of natural language inference (NLI), as in transformers.
+
+For each label the text is the premise, and a sentence with the label, such as "This example is sports.", the
+hypothesis. The more the premise entails the hypothesis, the better the label fits.
+
+Shapes: B batch, C outputs of the model.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.labels import Labels
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.results import Classification, Regression
+from mlxbert.tasks.classify import HEAD, THRESHOLD, Item, is_item, ranked
+from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
+from mlxbert.text.batch import WINDOW
+
+HYPOTHESIS = "This example is {}."  # that of transformers
+SLOT = "{}"  # stands for the label
+
+Logits = tuple[float, float]  # of entailment and of contradiction
+
+
+class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
+    """How well each of any labels fits a text.
+
+    Attributes:
+        labels: The labels to choose from.
+        hypotheses: The sentence that each label makes.
+        multi: Whether each label is judged on its own.
+        top_k: The number of labels in a result; `None` for all.
+        entailment: The number of the model's output for entailment.
+        contradiction: That of its opposite; where none is needed, that of entailment.
+    """
+
+    name = "classify"
+    overflows = ("truncate", "error")
+
+    def __init__(
+        self,
+        model: Model,
+        labels: Iterable[str],
+        hypothesis: str | None,
+        multi: bool,
+        top_k: int | None,
+        overflow: str,
+        batch_tokens: int | None,
+    ) -> None:
+        super().__init__(model, overflow, batch_tokens)
+        check_top_k(top_k)
+        self.labels, self.multi, self.top_k = _check_labels(labels), multi, top_k
+        template = _check_hypothesis(HYPOTHESIS if hypothesis is None else hypothesis)
+        self.hypotheses = [template.replace(SLOT, label) for label in self.labels]
+        assert model.labels is not None  # a model with the head has labels
+        self._own = multi or len(self.labels) == 1  # a label among others has a share, one alone has none
+        self.entailment = find_entailment(model.labels, model.source)
+        self.contradiction = find_contradiction(model.labels, model.source) if self._own else self.entailment
+        self.window = max(WINDOW // len(self.labels), 1)  # each text becomes as many inputs as there are labels
+
+    def is_item(self, given: object) -> bool:
+        """Whether `given` is a text; or a pair, to be refused as in the place of one text."""
+        return is_item(given)
+
+    def prepare(self, item: Item) -> Job[str]:
+        """Tokenizes a text with each hypothesis; only the text is truncated.
+
+        Raises:
+            InputError: It is no text, or too long with `overflow="error"`.
+        """
+        if not isinstance(item, str):
+            hint = "with labels=, the second text is the hypothesis that each label makes"
+            raise InputError(f"expected a text, found {item!r:.60}", hint=hint)
+        encodings = self.model.tokenizer.encode_each(item, self.hypotheses, overflow=self.overflow)
+        return Job(item, encodings, any(encoding.truncated for encoding in encodings))
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> list[Logits]:
+        """For each row its logits of entailment and contradiction."""
+        logits = self.model.network.logits(HEAD, batch).astype(mx.float32)
+        check_finite(cast(list[float], logits.flatten().tolist()))
+        return [(row[self.entailment], row[self.contradiction]) for row in cast(list[list[float]], logits.tolist())]
+
+    def result(self, job: Job[str], outputs: Sequence[Logits]) -> Classification:
+        """The labels, best first."""
+        scores = [_share(pair)[0] for pair in outputs] if self._own else _share([pair[0] for pair in outputs])
+        thresholds = [THRESHOLD] * len(scores) if self.multi else None
+        return Classification(job.item, ranked(self.labels, scores, self.top_k, thresholds), None, job.truncated)
+
+
+def find_entailment(labels: Labels, source: str) -> int:
+    """The number of the label that begins with "entail", as in transformers; capitals do not count.
+
+    Args:
+        labels: Those of the model.
+        source: The model, for the error.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    return _first(labels, "entail", source)
+
+
+def find_contradiction(labels: Labels, source: str) -> int:
+    """The number of the label that begins with "contradict"; of two labels that of the one that is not entailment.
+
+    Capitals do not count. transformers takes the last label if the first one is entailment, and else the first.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    if len(labels) == 2:
+        return 1 - find_entailment(labels, source)
+    return _first(labels, "contradict", source)
+
+
+def _first(labels: Labels, start: str, source: str) -> int:
+    for number, name in enumerate(labels.names):
+        if name.casefold().startswith(start):
+            return number
+    shown = ", ".join(labels.names[:5]) + (", …" if len(labels) > 5 else "")
+    raise CheckpointError(
+        f"{source}: its labels are {shown}, expected one that begins with '{start}'",
+        hint="labels of your own need an NLI model, for example FacebookAI/roberta-large-mnli; "
+        "names of labels are in id2label of its config.json",
+    )
+
+
+def _share(logits: Sequence[float]) -> list[float]:
+    """The softmax of logits."""
+    most = max(logits)
+    powers = [math.exp(logit - most) for logit in logits]
+    return [power / sum(powers) for power in powers]
+
+
+def _check_labels(given: Iterable[str]) -> tuple[str, ...]:
+    names = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"labels are {given!r:.60}, expected a list of texts")
+    for name in names:
+        if not name.strip() or names.count(name) > 1:
+            raise ArgumentError(f"label {name!r:.60} is {'given twice' if name.strip() else 'empty'}")
+    return names
+
+
+def _check_hypothesis(given: str) -> str:
+    if not isinstance(given, str) or SLOT not in given:
+        raise ArgumentError(f"hypothesis is {given!r:.60}, expected a text with {SLOT} in the place of the label")
+    return given

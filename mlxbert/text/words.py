@@ -1,0 +1,117 @@
+"""Words of a plain text, as in the data that taggers are trained on, and the word that each token belongs to."""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+Span = tuple[int, int]  # [start, end) in code points
+
+# Scripts without spaces between words: there the tokens of a vocabulary are as near to words as one gets.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]"  # and their punctuation
+)
+# Brackets, quotes, dashes and the like separate words without a space, too; a comma does not in 10,000.
+_SEPARATORS = re.compile('[][(){}<>"\u201c\u201d\u201e\u00ab\u00bb;\u2013\u2014\u2026]|,(?!\\d)')
+_ATTACHED = ("Mn", "Mc", "Me", "Cf", "Sk")  # marks, joiners and skin tones belong to the character before
+_ELISION = re.compile("[^\\W\\d_]{1,5}['\u2019](?!t\\b)(?=\\w)")  # l'Italie, dell'arte
+_CLITIC = re.compile("['\u2019](s|re|ve|ll|d|m)$", re.IGNORECASE)
+_INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"  # zero-width space, marks of direction, byte-order mark
+_PART_OF_NAME = "@#_"  # before a name: @user, #topic
+
+
+def split_words(text: str) -> list[Span]:
+    """The words of a text: what stands between spaces, with punctuation around it, `'s` and `l'` as words of their own.
+
+    In scripts without spaces every character is one; a token of several takes them together, see `words_of_tokens`.
+    """
+    return [span for chunk in re.finditer(r"\S+", text) for span in _of_chunk(text, *chunk.span())]
+
+
+def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
+    """The words of a text between two spaces."""
+    core = start
+    while core < end and _is_mark(text, core, end):
+        core = _mark_end(text, core, end)
+    yield from _marks(text, start, core)
+    tail = end
+    while tail > core and (_is_mark(text, tail - 1, end) or _is_attached(text, tail - 1)):
+        tail -= 1
+    while tail < end and not _is_mark(text, tail, end):  # marks and joiners of the word itself
+        tail += 1
+    yield from _of_core(text, core, tail)
+    yield from _marks(text, tail, end)
+
+
+def _of_core(text: str, start: int, end: int) -> Iterator[Span]:
+    """The words of a run that neither begins nor ends with punctuation."""
+    cuts = {start, end}
+    clitic = _CLITIC.search(text, start, end)
+    elided = _ELISION.match(text, start, end if clitic is None else clitic.start())
+    if clitic is not None:
+        cuts.add(clitic.start())
+    if elided is not None and elided[0].islower():
+        cuts.add(elided.end())
+    for pattern in (_UNSPACED, _SEPARATORS):
+        cuts |= {cut for found in pattern.finditer(text, start, end) for cut in found.span()}
+    yield from pairwise(sorted(cut for cut in cuts if cut in (start, end) or not _is_attached(text, cut)))
+
+
+def _marks(text: str, start: int, end: int) -> Iterator[Span]:
+    """Runs of one character of punctuation, or of one symbol with what is joined to it."""
+    while start < end:
+        following = _mark_end(text, start, end)
+        yield start, following
+        start = following
+
+
+def _mark_end(text: str, start: int, end: int) -> int:
+    place = start + 1
+    while place < end and (text[place] == text[start] or _is_attached(text, place) or text[place - 1] == "\u200d"):
+        place += 1
+    return place
+
+
+def _is_mark(text: str, place: int, end: int) -> bool:
+    """Whether a character is punctuation or a symbol that stands for itself."""
+    named = text[place] in _PART_OF_NAME and place + 1 < end and text[place + 1].isalnum()
+    return unicodedata.category(text[place])[0] in "PS" and not named and not _is_attached(text, place)
+
+
+def _is_attached(text: str, place: int) -> bool:
+    return unicodedata.category(text[place]) in _ATTACHED and text[place] not in "^`"
+
+
+def words_of_tokens(text: str, tokens: Sequence[Span], words: Sequence[Span]) -> list[int | None]:
+    """The word that each token belongs to: the one in which it begins, spaces aside.
+
+    Args:
+        text: The text.
+        tokens: The offsets of its tokens.
+        words: Its words, in order.
+
+    Returns:
+        Numbers of words; `None` for a token of spaces, or outside of all words.
+    """
+    starts = [start for start, _ in words]
+    found: list[int | None] = []
+    for start, end in (trimmed(text, span) for span in tokens):
+        number = bisect_right(starts, start) - 1
+        found.append(number if start < end and number >= 0 and start < words[number][1] else None)
+    return found
+
+
+def trimmed(text: str, span: Span) -> Span:
+    """A span without spaces at its ends, which some vocabularies count to their tokens, and without invisible marks."""
+    start, end = span
+    while start < end and _is_blank(text[start]):
+        start += 1
+    while end > start and _is_blank(text[end - 1]):
+        end -= 1
+    return start, end
+
+
+def _is_blank(letter: str) -> bool:
+    return letter.isspace() or letter in _INVISIBLE

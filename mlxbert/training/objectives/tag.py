@@ -1,0 +1,293 @@
+"""A tag for each word: entities, parts of speech, chunks.
+
+Shapes: B windows of a batch, L length, W words of a sentence, C tags, M labelled tokens.
+"""
+
+import logging
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.data.rows import Rows
+from mlxbert.data.tag_columns import find_tag_columns
+from mlxbert.data.tagged import Tagged, read_tagged
+from mlxbert.data.trained import trained_columns
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.labels import Labels
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.nn.losses import cross_entropy
+from mlxbert.tagging import OUTSIDE, check_scheme, convert, inside, names_of, scheme_of
+from mlxbert.text.batch import make_batch
+from mlxbert.text.pieces import find_pieces
+from mlxbert.training.data.checks import check_labels
+from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as
+from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
+from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_metrics, tagging, tally
+
+HEAD = "token_classifier"
+_NOTHING = 1e-9  # the weight of a batch without a labelled token: its loss is 0
+_LOG = logging.getLogger("mlxbert")
+
+
+@dataclass(frozen=True)
+class TagExample(Example):
+    """A window of a sentence; `target` are places of labelled tokens and the numbers of their tags.
+
+    Attributes:
+        record: The sentence.
+        number: Which of its windows this is.
+        best: The words that are judged in this window, and the places of their first tokens.
+    """
+
+    record: Tagged
+    number: int
+    best: tuple[tuple[int, int], ...]
+
+
+class Tag(TaskObjective[TagExample]):
+    """Cross-entropy of the tags of words, or the likelihood of whole sequences of tags with a CRF.
+
+    Args:
+        text_column: Where the words stand, or the text; `None` guesses.
+        label_column: Where the tags stand, or the spans; `None` guesses.
+        scheme: How entities are written, see `mlxbert.tagging`; `None` for the way of the model that training starts
+            from, where it knows these entities, else for the way of the data.
+        crf: Whether the model also learns which tag follows which.
+        label_all_pieces: Whether all tokens of a word are labelled; else its first one is.
+        stride: How many tokens consecutive windows of a long sentence share; `None` for a quarter.
+        **asked: See `TaskObjective`.
+
+    Attributes:
+        scheme: The scheme of the records, once something was read.
+    """
+
+    name = "tag"
+    head, command = HEAD, "tag"
+
+    def __init__(
+        self,
+        *,
+        text_column: str | None = None,
+        label_column: str | None = None,
+        scheme: str | None = None,
+        crf: bool = False,
+        label_all_pieces: bool = False,
+        stride: int | None = None,
+        **asked: Any,
+    ) -> None:
+        super().__init__(**asked)
+        if crf and (label_all_pieces or scheme == "iob1"):
+            other = "label_all_pieces" if label_all_pieces else "scheme='iob1'"
+            raise ArgumentError(f"crf and {other} are given, expected one of them")
+        if stride is not None and (type(stride) is not int or stride < 0):
+            raise ArgumentError(f"stride is {stride!r:.60}, expected a whole number of at least 0")
+        self._columns = {"text_column": text_column, "label_column": label_column}
+        self._scheme = None if scheme is None else check_scheme(scheme)
+        self._metric = asked.get("metric")
+        self._crf, self._all, self._stride = crf, label_all_pieces, stride
+        self._reader = TagReader(self._scheme, crf=crf)
+
+    @property
+    def scheme(self) -> str:
+        """How tags are written."""
+        return self._reader.scheme or "plain"
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        own = {"scheme": self._scheme, "crf": self._crf, "label_all_pieces": self._all, "stride": self._stride}
+        return super().settings() | self._columns | own
+
+    def start(self, labels: Labels | None) -> None:
+        """See `TaskObjective.start`."""
+        self._reader.own = labels
+
+    def read(self, rows: Rows) -> list[Tagged]:
+        """Sentences with tags of one scheme, that of the first files."""
+        columns = self.columns
+        if columns is None or not {columns.text, columns.label} <= {*rows.columns}:  # files of another format
+            columns = find_tag_columns(rows, **self._columns)
+        self.columns = self.columns or columns
+        records = self._reader.read(read_tagged(rows, columns))
+        self._choose_metric()
+        return records
+
+    def _choose_metric(self) -> None:
+        known = metrics_of(self.scheme)
+        if self._metric is not None and self._metric not in known:
+            raise ArgumentError(f"metric is {self._metric!r}, expected one of {', '.join(known)} for plain tags")
+        self.metric = self._metric or known[0]
+
+    def facts(self) -> dict[str, str]:
+        """See `TaskObjective.facts`."""
+        return {"tags": self._reader.said}
+
+    def notes(self) -> tuple[str, ...]:
+        """See `TaskObjective.notes`."""
+        return tuple(self._reader.notes)
+
+    def check(self, records: Sequence[Tagged]) -> None:
+        """See `TaskObjective.check`."""
+        check_tags(records, self.columns.label or "" if self.columns else "")
+
+    def check_valid(self, train: Sequence[Tagged], valid: Sequence[Tagged]) -> None:
+        """See `TaskObjective.check_valid`."""
+        check_labels({name for record in train for name in record.names}, valid)
+
+    def heads(self, records: Sequence[Tagged]) -> Mapping[str, Labels | None]:
+        """A classifier with all tags of the scheme for the types in the records; a model's own, where it has these."""
+        own = self._reader.own
+        if own is not None and self._reader.is_own({name for record in records for name in record.names}):
+            return {HEAD: Labels(own.names, own.problem_type, crf=self._crf or own.crf)}
+        return {HEAD: Labels(names_of({tag for record in records for tag in record.tags}, self.scheme), crf=self._crf)}
+
+    def bind(self, model: Model) -> None:
+        """Takes what is needed of a model with a token classifier.
+
+        Raises:
+            ArgumentError: `max_length` or `stride` do not fit the model.
+        """
+        super().bind(model)
+        longest = self.tokenizer.max_length
+        self.shared = longest // 4 if self._stride is None else self._stride
+        if self.shared > longest // 2:
+            raise ArgumentError(f"stride is {self.shared}, expected at most {longest // 2}, half of the longest input")
+        self._numbers = {name: number for number, name in enumerate(self.labels.names)}
+        self._field = getattr(model.network.heads[HEAD], "crf", None)
+
+    def prepare(self, record: Tagged) -> TagExample:
+        """The first window of a sentence."""
+        return self.examples(record)[0]
+
+    def examples(self, record: Tagged) -> list[TagExample]:
+        """The windows of a sentence that have labelled tokens, at least one window."""
+        windows = self.tokenizer.windows(record.text, stride=self.shared)
+        found: list[TagExample] = []
+        for encoding, pieces in zip(windows, find_pieces(record.text, windows, record.offsets), strict=True):
+            labelled = [piece for piece in pieces if piece.first or self._all]
+            tags = [
+                record.tags[piece.word] if piece.first else inside(record.tags[piece.word], self.scheme)
+                for piece in labelled
+            ]
+            if self._field is not None:  # a window may begin within an entity, which a CRF would call impossible
+                tags = convert(tags, self.scheme, self.scheme)
+            target = [
+                (piece.place, self._numbers[tag])
+                for piece, tag in zip(labelled, tags, strict=True)
+                if tag in self._numbers
+            ]
+            best = tuple((piece.word, piece.place) for piece in pieces if piece.first and piece.best)
+            if target or best or not found:
+                found.append(TagExample(encoding, target, record, len(found), best))
+        return found
+
+    def collate(self, examples: Sequence[TagExample], rng: random.Random) -> TrainBatch:
+        """Pads windows; the targets are rows of the flattened batch and tags, (2, M).
+
+        Of a CRF they are places and tags, (2, B, W), with -1 for no tag.
+        """
+        inputs = make_batch([example.encoding for example in examples], self.config)
+        if self._field is None:
+            length = inputs.input_ids.shape[1]
+            pairs = [(row * length + place, tag) for row, one in enumerate(examples) for place, tag in one.target]
+            return TrainBatch(inputs, mx.array(pairs, mx.int32).reshape(-1, 2).T)
+        most = max(1, *(len(example.target) for example in examples))
+        padded = [[*example.target, *[(0, -1)] * (most - len(example.target))] for example in examples]
+        return TrainBatch(inputs, mx.array(padded, mx.int32).transpose(2, 0, 1))
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float | mx.array]:
+        """The sum over labelled tokens, and their number."""
+        logits = network.logits(HEAD, batch.inputs)
+        places, tags = batch.targets
+        crf = getattr(network.heads[HEAD], "crf", None)
+        if crf is not None:
+            rows = mx.arange(len(places))[:, None] * logits.shape[1] + places
+            there = tags >= 0
+            emissions = logits.reshape(-1, logits.shape[-1])[rows]
+            weight = mx.maximum(there.sum().astype(mx.float32), _NOTHING)
+            return crf.loss(emissions, mx.maximum(tags, 0), there), weight
+        if not tags.size:
+            return 0 * logits.astype(mx.float32).sum(), _NOTHING
+        return cross_entropy(logits.reshape(-1, logits.shape[-1])[places], tags), float(tags.size)
+
+    def predict(self, network: Network, inputs: Batch) -> Predictions:
+        """Logits, float32 (B, L, C)."""
+        return np.array(network.logits(HEAD, inputs).astype(mx.float32))
+
+    def metrics(self, examples: Sequence[TagExample], predictions: Predictions) -> dict[str, float]:
+        """See `mlxbert.training.scores.tagging`."""
+        found = [*self._predicted(examples, predictions)]
+        expected = [example.record.tags for example in examples if not example.number]
+        return tag_metrics(tally(expected, [one.tags for one in found], self.scheme), self.scheme)
+
+    def _predicted(self, examples: Sequence[TagExample], predictions: Predictions) -> Iterator[Prediction]:
+        """The tags of each sentence, from its windows."""
+        scores: dict[int, NDArray[np.floating[Any]]] = {}
+        for number, (example, logits) in enumerate(zip(examples, predictions, strict=True)):
+            scores |= {word: logits[place] for word, place in example.best}
+            if number + 1 == len(examples) or not examples[number + 1].number:
+                yield self._decoded(scores, len(example.record.words))
+                scores = {}
+
+    def _decoded(self, scores: Mapping[int, NDArray[np.floating[Any]]], words: int) -> Prediction:
+        names = self.labels.names
+        tags, sure = [OUTSIDE if OUTSIDE in names else names[0]] * words, [0.0] * words
+        if scores:
+            places = sorted(scores)
+            emissions = np.array([scores[word] for word in places], np.float64)
+            powers = np.exp(emissions - emissions.max(axis=1, keepdims=True))
+            shares = powers / powers.sum(axis=1, keepdims=True)
+            chosen = emissions.argmax(axis=1).tolist()
+            if self._field is not None:
+                chosen, shares = self._field.decode(emissions), self._field.marginals(emissions)
+            for word, tag, share in zip(places, chosen, shares, strict=True):
+                tags[word], sure[word] = names[tag], float(share[tag])
+        return Prediction(tags, sure)
+
+    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+        """See `TaskObjective.evaluation`."""
+        found = [*self._predicted(part.examples, predictions)]
+        names = self._reader.kinds(self.labels.names)
+        return tagging(part.records, found, scheme=self.scheme, names=names, metric=self.metric, **facts)
+
+    def baselines(self, model: Model, train: Sequence[Tagged], valid: Sequence[Tagged]) -> dict[str, float]:
+        """For each word its most frequent tag in training."""
+        expected, predicted = [record.tags for record in valid], most_frequent(train, valid)
+        return {"most frequent tag": tag_metrics(tally(expected, predicted, self.scheme), self.scheme)[self.metric]}
+
+    def adapt(self, model: Model, rows: Rows) -> None:
+        """Takes the columns of the training data, where the data have them and no others are named.
+
+        Numbers of columns mean something else in every file.
+        """
+        for role, column in trained_columns(model.folder).items():
+            name = f"{role}_column"
+            if name in self._columns and self._columns[name] is None and column in rows.columns:
+                self._columns[name] = None if column.isdecimal() else column
+
+    def check_model(self, model: Model) -> None:
+        """See `TaskObjective.check_model`."""
+        if model.labels is None:
+            raise CheckpointError(f"{model.source}: its labels cannot be used", hint="see id2label in its config.json")
+
+    def matched(self, records: Sequence[Tagged], model: Model) -> tuple[Sequence[Tagged], Mapping[str, int]]:
+        """See `TaskObjective.matched`. What a model does not know counts as missed."""
+        names, before = (model.labels or Labels()).names, self.scheme
+        records, unknown = spelled_as(records, names, before)
+        self._reader.scheme = scheme_of(names)
+        self._choose_metric()
+        if self.scheme != before:
+            _LOG.info("the tags of the data are %s, those of %s are %s", before, model.source, self.scheme)
+        for note in self._reader.notes:
+            _LOG.warning("%s", note)
+        if unknown is not None:
+            _LOG.warning("%s does not have %s: they count as missed", model.source, unknown)
+        return records, unknown.labels if unknown is not None else {}

@@ -1,0 +1,109 @@
+"""`mlxbert tag`: lines for programs, colours in the text at a terminal, words with their tags below them, files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+import mlxbert
+from mlxbert.labels import Labels
+from tests.cli.test_terminal import STEERING, colours, plain, raw_controls
+from tests.helpers.program import TERMINALS, Terminal, call, terminal
+from tests.helpers.taggers import NER, POS, save_tagger
+
+NAMES = {"paris": "B-LOC", "city": "I-LOC", "tokyo": "B-LOC", "man": "B-PER"}
+TEXT = "the man went to paris city, a man to tokyo."
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("taggers")
+    save_tagger(folder / "entities", NER, NAMES)
+    save_tagger(folder / "words", POS, {"the": "DET", "a": "DET", "went": "VERB", ",": "PUNCT", ".": "PUNCT"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folders: Path) -> str:
+    return str(folders / "entities")
+
+
+def lines(results: Any) -> list[Any]:
+    return [json.loads(json.dumps(result.to_dict())) for result in results]
+
+
+@pytest.mark.parametrize("how", [None, "none", "simple", "first", "average", "max"])
+def test_a_line_per_text_is_that_of_python(how: str | None, model: str) -> None:
+    options = ["--aggregation", how] if how else []
+    outcome = call("tag", TEXT, "", "the cat", "--model", model, *options)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.lines == lines(mlxbert.tag(mlxbert.load(model), [TEXT, "", "the cat"], aggregation=how))
+    assert list(outcome.lines[0]["entities"][0]) == ["label", "start", "end", "text", "score"]
+    assert outcome.lines[1] == {"text": "", "entities": []}
+
+
+def test_files_in_and_out(model: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"body": TEXT}) + '\n{"body": 3}\n{"body": "paris"}\n')
+    arguments = ["tag", "--input", str(tmp_path / "in.jsonl"), "--field", "body", "--model", model]
+    outcome = call(*arguments, "--output", str(tmp_path / "out.jsonl"))
+    outcome.fails(1, "1 of 3 inputs failed")
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [len(line.get("entities", ())) for line in found] == [4, 0, 1] and found[1]["index"] == 1
+    call(*arguments, "--output", str(tmp_path / "out.csv")).fails(2, "--output")
+    piped = call("tag", "--model", model, stdin=b"paris\n\n")
+    assert [len(line["entities"]) for line in piped.lines] == [1, 0]
+
+
+def test_wrong_usage(model: str) -> None:
+    call("tag", "the", "--aggregation", "last", "--model", model).fails(2, "--aggregation")
+    call("tag", "the").fails(1, "tag needs token_classifier", "hint: ", "mlxbert finetune tag")
+    call("tag", "the " * 60, "--overflow", "error", "--model", model).fails(1, "at most 32")
+    cut = call("tag", "the " * 60, "--overflow", "truncate", "--model", model)
+    assert cut.status == 0 and "1 of 1 inputs were too long" in cut.err
+
+
+@TERMINALS
+def test_entities_stand_out_in_the_text_above_a_legend(show: Terminal, model: str) -> None:
+    outcome, shown = show("tag", TEXT, "the cat", "--model", model)
+    rows = plain(shown)
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+    assert rows[0] == "the [man PER] went to [paris city LOC], a [man PER] to [tokyo LOC]."
+    assert rows[1] == "PER 2  LOC 2"
+    assert rows[2:5] == ["", "the cat", "nothing found"]
+    assert len(colours(shown)) == 2  # one for each type
+
+
+@TERMINALS
+def test_parts_of_speech_stand_under_their_words(show: Terminal, folders: Path) -> None:
+    outcome, shown = show("tag", "The man went, a dog", "--model", str(folders / "words"))
+    rows = plain(shown)
+    assert outcome.status == 0 and len(colours(shown)) == 4
+    assert rows[0].split() == ["The", "man", "went", ",", "a", "dog"]
+    assert rows[1].split() == ["DET", "NOUN", "VERB", "PUNCT", "DET", "NOUN"]
+    assert rows[0].index("man") == rows[1].index("NOUN") and rows[0].index(",") == rows[1].index("PUNCT")
+
+
+@pytest.mark.parametrize("kind", ["entities", "words"])
+def test_without_colours_the_same_is_said(kind: str, folders: Path) -> None:
+    _, coloured = terminal("tag", TEXT, "--model", str(folders / kind))
+    _, uncoloured = terminal("tag", TEXT, "--model", str(folders / kind), NO_COLOR="1")
+    assert colours(coloured) and not colours(uncoloured)
+    assert plain(uncoloured) == plain(coloured)
+
+
+@pytest.mark.parametrize("columns", ["30", "80"])
+@pytest.mark.parametrize("kind", ["entities", "words"])
+def test_it_fits_the_width_and_steers_nothing(columns: str, kind: str, folders: Path) -> None:
+    text = f"{STEERING} [bold]paris[/bold] \u5317\u4eac\u5929\u5b89\u95e8 " + "the man " * 30 + "x" * 90
+    _, shown = terminal("tag", text, "--model", str(folders / kind), COLUMNS=columns)
+    assert raw_controls(shown) == set()
+    assert max(map(cell_len, plain(shown))) <= int(columns)
+    assert kind == "words" or "paris LOC" in " ".join(plain(shown))
+
+
+def test_names_of_tags_cannot_steer_either(tmp_path: Path) -> None:
+    labels = Labels((f"{STEERING}[red]", "B"))
+    _, shown = terminal("tag", "the cat", "--model", str(save_tagger(tmp_path / "model", labels, {"cat": "B"})))
+    assert raw_controls(shown) == set() and "[red]" in shown

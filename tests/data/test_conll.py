@@ -1,0 +1,86 @@
+"""Sentences of CoNLL and CoNLL-U: columns, separators, places, damaged lines."""
+
+from pathlib import Path
+
+import pytest
+
+from mlxbert.data.records import read_records
+from mlxbert.data.rows import read_rows
+from mlxbert.errors import ArgumentError, InputError
+from tests.data.test_records import write
+
+CONLL = b"""-DOCSTART- -X- O O
+
+EU NNP I-NP I-ORG
+rejects  VBZ I-VP O
+
+# NNP I-NP O
+\xe3\x80\x80 NN I-NP O
+"""
+CONLLU = b"""# sent_id = 1
+# text = Don't stop
+1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tDo\tdo\tAUX\tVB\t_\t0\troot\t_\t_
+2\tn't\tnot\tPART\tRB\t_\t1\tadvmod\t_\t_
+2.1\tyou\tyou\tPRON\tPRP\t_\t_\t_\t_\t_
+3\tstop\tstop\tVERB\tVB\t_\t1\tx\t_\t_
+
+# sent_id = 2
+1\tNo\tno\tINTJ\tUH\t_\t0\troot\t_\t_
+"""
+
+
+def test_a_sentence_is_a_row_of_columns_by_number(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.conll", CONLL)
+    rows = read_rows(path)
+    assert rows.columns == ("1", "2", "3", "4")
+    assert [dict(row.values) for row in rows] == [
+        {"1": ["EU", "rejects"], "2": ["NNP", "VBZ"], "3": ["I-NP", "I-VP"], "4": ["I-ORG", "O"]},
+        {"1": ["#", "\u3000"], "2": ["NNP", "NN"], "3": ["I-NP", "I-NP"], "4": ["O", "O"]},
+    ]
+    assert [row.place for row in rows] == [f"{path}, line 3", f"{path}, line 6"]
+
+
+@pytest.mark.parametrize("name", ["in.iob", "in.bio", "in.conll.gz", "in.txt"])
+def test_tabs_separate_columns_where_there_are_any(tmp_path: Path, name: str) -> None:
+    data = b"\xef\xbb\xbfNew York\tB-LOC\r\n\t\r\n.\tO\r\n\r\n\r\n"
+    path = write(tmp_path / name, data)
+    rows = read_rows(path, format="conll" if name.endswith(".txt") else None)
+    assert [dict(row.values) for row in rows] == [{"1": ["New York"], "2": ["B-LOC"]}, {"1": ["."], "2": ["O"]}]
+
+
+def test_columns_of_conllu_have_names_and_ranges_are_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.conllu", CONLLU)
+    first, second = read_rows(path)
+    assert first.values["form"] == ["Do", "n't", "stop"] and first.values["upos"] == ["AUX", "PART", "VERB"]
+    assert first.values["text"] == "Don't stop" and "text" not in second.values
+    assert [row.place for row in (first, second)] == [f"{path}, line 4", f"{path}, line 10"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "line"),
+    [
+        ("in.conll", b"a O\nb X O\n", 2),
+        ("in.conll", b"a X O\n\nb O\n", 3),
+        ("in.conll", b"a O\nb\n", 2),
+        ("in.conll", b"a\tO\n\tO\n", 2),
+        ("in.conll", b"a\tO\nb\t\n", 2),
+        ("in.conllu", CONLLU + b"2\tcolumns\n", 11),
+        ("in.conllu", CONLLU.replace(b"2.1", b"two"), 6),
+        ("in.conll", b"a O\n\xff O\n", 2),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, name: str, data: bytes, line: int) -> None:
+    with pytest.raises(InputError, match=rf"{name}, line {line}: "):
+        read_rows(write(tmp_path / name, data))
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", b"-DOCSTART- O\n\n"])
+def test_a_file_without_sentences_is_refused(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(InputError, match="no records"):
+        read_rows(write(tmp_path / "in.conll", data))
+
+
+def test_sentences_are_no_texts(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="sentences"):
+        read_records(write(tmp_path / "in.conll", CONLL))

@@ -1,0 +1,150 @@
+"""Words with tags: columns, texts with spans, hostile data."""
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from mlxbert.data.columns import Columns
+from mlxbert.data.rows import Row, Rows
+from mlxbert.data.tag_columns import find_tag_columns
+from mlxbert.data.tagged import Tagged, read_tagged
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.tagging import decode
+
+
+def rows_of(*records: dict[str, Any]) -> Rows:
+    columns = dict.fromkeys(name for record in records for name in record)
+    rows = [Row(record, f"in, line {number}") for number, record in enumerate(records, 1)]
+    return Rows(tuple(columns), ("in",), {}, True, rows)
+
+
+def read(*records: dict[str, Any]) -> list[Tagged]:
+    rows = rows_of(*records)
+    return read_tagged(rows, find_tag_columns(rows))
+
+
+def entities(record: Tagged) -> list[tuple[str, str]]:
+    found = decode(record.tags, "iob2")
+    return [(kind, record.text[record.offsets[a][0] : record.offsets[b - 1][1]]) for kind, a, b in found]
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "label"),
+    [
+        ("1 2 3 4", "1", "4"),
+        ("id form lemma upos xpos feats head deprel deps misc text", "form", "upos"),
+        ("id tokens pos_tags chunk_tags ner_tags", "tokens", "ner_tags"),
+        ("words tags", "words", "tags"),
+        ("text entities", "text", "entities"),
+        ("Sentence Labels", "Sentence", "Labels"),
+    ],
+)
+def test_columns_are_known_by_their_names(columns: str, text: str, label: str) -> None:
+    rows = rows_of({name: ["a"] for name in columns.split()})
+    assert find_tag_columns(rows) == Columns(text, None, label, ("text", "label"))
+
+
+def test_named_columns_win() -> None:
+    rows = rows_of({str(number): ["a"] for number in range(1, 5)})
+    assert find_tag_columns(rows, label_column="2") == Columns("1", None, "2", ("text",))
+    assert find_tag_columns(rows, text_column="4", label_column="3") == Columns("4", None, "3", ())
+    with pytest.raises(ArgumentError, match="'5'"):
+        find_tag_columns(rows, label_column="5")
+    with pytest.raises(ArgumentError, match="two purposes"):
+        find_tag_columns(rows, text_column="1", label_column="1")
+    with pytest.raises(InputError, match="words, other"):
+        find_tag_columns(rows_of({"words": ["a"], "other": ["O"]}))
+
+
+def test_lists_of_words_are_joined() -> None:
+    (record,) = read({"words": ["New York", ".", "😀"], "tags": ["B-LOC", "O", 3]})
+    assert record == Tagged(
+        "New York . 😀", ("New York", ".", "😀"), ((0, 8), (9, 10), (11, 12)), ("B-LOC", "O", "3"), "in, line 1"
+    )
+
+
+def test_texts_of_words_keep_their_whitespace() -> None:
+    (record,) = read({"text": " a  b", "labels": "O B-X"})
+    assert (record.text, record.words, record.offsets) == (" a  b", ("a", "b"), ((1, 2), (4, 5)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("Don't stop!", "Don't stop!"), ("Do not stop!", "Do n't stop !"), ("Don't stop !?", "Do n't stop !")],
+)
+def test_the_text_of_conllu_is_used_where_the_words_stand_in_it(text: str, expected: str) -> None:
+    record = {"form": ["Do", "n't", "stop", "!"], "upos": ["AUX", "PART", "VERB", "PUNCT"], "text": text}
+    (found,) = read_tagged(rows_of(record), Columns("text", None, "upos"))
+    assert found.text == expected and [found.text[a:b] for a, b in found.offsets] == list(found.words)
+    (joined,) = read_tagged(rows_of(record), Columns("form", None, "upos"))
+    assert joined.text == "Do n't stop !"
+
+
+def test_spans_become_tags_of_words() -> None:
+    text = "Ångela 😀 Merkel-Müller, aus भारत."
+    spans = [{"start": 28, "end": 32, "label": "LOC"}, {"start": 0, "end": 15, "label": "PER"}, [16, 22, "PER"]]
+    (record, none) = read({"text": text, "spans": spans}, {"text": "none here", "spans": []})
+    assert text[28:32] == "भारत"
+    assert entities(record) == [("PER", "Ångela 😀 Merkel"), ("PER", "Müller"), ("LOC", "भारत")]
+    assert none.tags == ("O", "O")
+
+
+def test_spans_may_end_within_words_and_begin_with_spaces() -> None:
+    (record,) = read({"text": "unParis is 北京人", "entities": [[2, 8, "LOC"], [11, 13, "LOC"]]})
+    assert record.words == ("un", "Paris", "is", "北", "京", "人")
+    assert entities(record) == [("LOC", "Paris"), ("LOC", "北京")]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"words": ["a", "b"], "tags": ["O"]},
+        {"words": [], "tags": []},
+        {"words": ["a", ""], "tags": ["O", "O"]},
+        {"words": ["a", None], "tags": ["O", "O"]},
+        {"words": ["a"], "tags": [None]},
+        {"words": ["a"]},
+        {"words": ["a"], "tags": None},
+        {"words": ["\ud83d"], "tags": ["O"]},
+        {"words": 3, "tags": ["O"]},
+    ],
+)
+def test_hostile_words_are_refused_with_their_place(record: dict[str, Any]) -> None:
+    good = {"words": ["a"], "tags": ["O"]}
+    with pytest.raises(InputError, match=r"^in, line 2: .*; 1 other record"):
+        read(good, record, record)
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [[0, 2, "X"], [1, 3, "X"]],
+        [[1, 1, "X"]],
+        [[1, 2, "X"]],
+        [[-1, 2, "X"]],
+        [[0, 9, "X"]],
+        [[3, 2, "X"]],
+        [[0, 1]],
+        [[0, 1, 7]],
+        [[0.0, 1, "X"]],
+        [[True, 1, "X"]],
+        [{"start": 0, "end": 1}],
+        [{"start": 0, "end": 1, "label": "X", "text": "b"}],
+    ],
+)
+def test_hostile_spans_are_refused_with_their_place(spans: list[Any]) -> None:
+    with pytest.raises(InputError, match=r"^in, line 2: "):
+        read({"text": "a 😀 b", "spans": [[0, 1, "X"]]}, {"text": "a 😀 b", "spans": spans})
+
+
+@given(st.text(min_size=1, max_size=30), st.data())
+def test_words_cover_all_but_whitespace(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start + 1, len(text)))
+    assume(text[start:end].strip() and text.isprintable())
+    (record,) = read({"text": text, "spans": [[start, end, "X"]]})
+    assert [text[a:b] for a, b in record.offsets] == list(record.words)
+    assert "".join(record.words) == "".join(text.split())
+    assert [entity for _, entity in entities(record)] == [text[start:end].strip()]

@@ -1,0 +1,202 @@
+"""The CRF beside brute force over all sequences of tags: loss, gradients, Viterbi, marginals, what a scheme forbids."""
+
+from collections.abc import Sequence
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mlxbert.config import HeadConfig
+from mlxbert.device import mx, nn
+from mlxbert.errors import ArgumentError
+from mlxbert.labels import Labels
+from mlxbert.nn.crf import CRF, FORBIDDEN, SCALE
+from mlxbert.tagging import SCHEMES, allowed, breaks, scheme_of
+from tests.helpers.tiny import random_network, tiny_config
+
+Array = NDArray[np.float64]
+PLAIN = ("NOUN", "VERB", "ADJ")
+IOB2, BIOES = ("O", "B-A", "I-A", "B-C", "I-C"), ("O", "B-A", "I-A", "E-A", "S-A")
+NAMES = [PLAIN, IOB2, BIOES, ("O", "B-A", "I-A", "L-A", "U-A")]
+
+
+def random_crf(names: Sequence[str], seed: int = 1, scale: float = 1.5) -> CRF:
+    crf, rng = CRF(names), np.random.default_rng(seed)
+    for name in ("start", "transitions", "end"):
+        array = rng.standard_normal(getattr(crf, name).shape) * scale / SCALE
+        setattr(crf, name, mx.array(array.astype(np.float32)))
+    return crf
+
+
+def emissions_of(*shape: int, seed: int = 2) -> NDArray[np.float32]:
+    return (np.random.default_rng(seed).standard_normal(shape) * 2).astype(np.float32)
+
+
+def all_paths(crf: CRF, emissions: NDArray[Any]) -> tuple[list[tuple[int, ...]], Array]:
+    """Every sequence of tags and its score, with what the scheme forbids at `FORBIDDEN`, in double precision."""
+    may = [np.array(one) for one in crf._allowed]
+    stored = [np.array(array.astype(mx.float32), np.float64) for array in (crf.start, crf.transitions, crf.end)]
+    start, steps, end = (np.where(ok, array * SCALE, FORBIDDEN) for ok, array in zip(may, stored, strict=True))
+    paths = list(product(range(emissions.shape[1]), repeat=len(emissions)))
+    scores = []
+    for path in paths:
+        score = start[path[0]] + end[path[-1]] + sum(float(emissions[at, tag]) for at, tag in enumerate(path))
+        scores.append(score + sum(steps[a, b] for a, b in pairwise(path)))
+    return paths, np.array(scores)
+
+
+def shares_of(scores: Array) -> Array:
+    shares: Array = np.exp(scores - scores.max())
+    return shares / shares.sum()
+
+
+def expected_loss(crf: CRF, emissions: NDArray[Any], tags: Sequence[int]) -> float:
+    paths, scores = all_paths(crf, emissions)
+    top = scores.max()
+    return float(top + np.log(np.exp(scores - top).sum()) - scores[paths.index(tuple(tags))])
+
+
+@pytest.mark.parametrize("names", NAMES, ids=lambda names: scheme_of(names))
+@pytest.mark.parametrize("words", [1, 2, 4])
+def test_loss_and_gradients_are_those_over_all_paths(names: tuple[str, ...], words: int) -> None:
+    crf, emissions = random_crf(names), emissions_of(words, len(names))
+    paths, scores = all_paths(crf, emissions)
+    gold = paths[int(np.argsort(scores)[-2])]  # allowed, and not the best
+    tags, mask = mx.array([gold]), mx.ones((1, words))
+
+    def loss(parameters: dict[str, mx.array], given: mx.array) -> mx.array:
+        crf.update(parameters)
+        return crf.loss(given, tags, mask)
+
+    value, (own, of_emissions) = mx.value_and_grad(loss, (0, 1))(crf.parameters(), mx.array(emissions[None]))
+    assert float(value) == pytest.approx(expected_loss(crf, emissions, gold), rel=1e-5, abs=1e-5)
+    shares = shares_of(scores)
+    wanted: dict[str, Array] = {
+        "emissions": np.zeros((words, len(names))),
+        "start": np.zeros(len(names)),
+        "end": np.zeros(len(names)),
+        "transitions": np.zeros((len(names),) * 2),
+    }
+    for path, share in [*zip(paths, shares, strict=True), (gold, -1.0)]:  # expected minus observed counts
+        np.add.at(wanted["emissions"], (range(words), path), share)
+        wanted["start"][path[0]] += share
+        wanted["end"][path[-1]] += share
+        np.add.at(wanted["transitions"], (path[:-1], path[1:]), share)
+    assert np.abs(np.array(of_emissions)[0] - wanted["emissions"]).max() < 1e-5
+    for name, mask_of in zip(("start", "transitions", "end"), crf._allowed, strict=True):
+        found, may = np.array(own[name]) / SCALE, np.array(mask_of)
+        assert np.abs(found - np.where(may, wanted[name], 0)).max() < 1e-5, name
+        assert not found[~may].any()  # what is forbidden is not trained
+
+
+@pytest.mark.parametrize("names", NAMES, ids=lambda names: scheme_of(names))
+@pytest.mark.parametrize("words", [1, 2, 3, 5])
+def test_viterbi_and_marginals_are_those_over_all_paths(names: tuple[str, ...], words: int) -> None:
+    for seed in range(5):
+        crf, emissions = random_crf(names, seed), emissions_of(words, len(names), seed=seed + 10)
+        paths, scores = all_paths(crf, emissions)
+        found = crf.decode(emissions)
+        assert tuple(found) == paths[int(scores.argmax())]
+        assert breaks([names[tag] for tag in found], scheme_of(names)) == 0
+        wanted = np.zeros((words, len(names)))
+        for path, share in zip(paths, shares_of(scores), strict=True):
+            np.add.at(wanted, (range(words), path), share)
+        marginals = crf.marginals(emissions)
+        assert np.abs(marginals - wanted).max() < 1e-6 and np.allclose(marginals.sum(axis=-1), 1)
+
+
+@pytest.mark.parametrize("names", NAMES[1:], ids=lambda names: scheme_of(names))
+def test_what_the_scheme_forbids_is_never_decoded(names: tuple[str, ...]) -> None:
+    """However much the words' own scores ask for it."""
+    crf, scheme = random_crf(names), scheme_of(names)
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        asked = rng.integers(0, len(names), rng.integers(1, 12))
+        emissions = np.full((len(asked), len(names)), -50, np.float32)
+        emissions[range(len(asked)), asked] = 50
+        found = crf.decode(emissions)
+        assert breaks([names[tag] for tag in found], scheme) == 0
+        if breaks([names[tag] for tag in asked], scheme) == 0:
+            assert found == asked.tolist()
+        marginals = crf.marginals(emissions)
+        assert np.isfinite(marginals).all() and np.allclose(marginals.sum(axis=-1), 1)
+
+
+def test_padding_and_empty_rows_change_nothing() -> None:
+    crf, emissions = random_crf(IOB2), emissions_of(4, 6, len(IOB2))
+    lengths, tags = [6, 1, 0, 3], np.array([[0, 1, 2, 0, 3, 4]] * 4)
+    mask = np.arange(6) < np.array(lengths)[:, None]
+    whole = crf.loss(mx.array(emissions), mx.array(tags), mx.array(mask))
+    alone = [
+        float(crf.loss(mx.array(row[None, :size]), mx.array(tags[:1, :size]), mx.ones((1, size))))
+        for row, size in zip(emissions, lengths, strict=True)
+        if size
+    ]
+    assert float(whole) == pytest.approx(sum(alone), rel=1e-5)
+    gradient = mx.grad(lambda x: crf.loss(x, mx.array(tags), mx.array(mask)))(mx.array(emissions))
+    assert np.isfinite(np.array(gradient)).all() and not np.array(gradient)[~mask].any()
+    assert crf.decode(emissions[0, :0]) == [] and crf.marginals(emissions[0, :0]).shape == (0, len(IOB2))
+
+
+def test_a_sentence_that_breaks_its_scheme_has_a_finite_loss_and_gradient() -> None:
+    crf = random_crf(IOB2)
+    emissions, tags = mx.array(emissions_of(1, 4, len(IOB2))), mx.array([[2, 0, 4, 1]])  # I-A, O, I-C, B-A
+    value, gradient = mx.value_and_grad(lambda x: crf.loss(x, tags, mx.ones((1, 4))))(emissions)
+    assert float(value) > -FORBIDDEN and np.isfinite(np.array(gradient)).all()
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_half_precision_computes_in_single(dtype: mx.Dtype) -> None:
+    crf = random_crf(IOB2)
+    crf.set_dtype(dtype)
+    emissions = mx.array(emissions_of(3, 40, len(IOB2))).astype(dtype)
+    tags, mask = mx.array(np.array([[0, 1, 2, 0] * 10] * 3)), mx.ones((3, 40))
+    value = crf.loss(emissions, tags, mask)
+    rounded = CRF(IOB2)
+    rounded.update(nn.utils.tree_map(lambda array: array.astype(mx.float32), crf.parameters()))
+    assert value.dtype == mx.float32
+    assert float(value) == float(rounded.loss(emissions.astype(mx.float32), tags, mask))
+
+
+def test_it_learns_a_pattern_that_words_do_not_show() -> None:
+    """At the learning rate of an encoder, thanks to `SCALE`."""
+    crf, tags = CRF(PLAIN), mx.array([[0, 1, 2, 0, 1, 2, 0, 1]])
+    emissions, mask = mx.zeros((1, 8, 3)), mx.ones((1, 8))
+
+    def loss(parameters: dict[str, mx.array]) -> mx.array:
+        crf.update(parameters)
+        return crf.loss(emissions, tags, mask)
+
+    parameters: Any = crf.parameters()
+    first = float(loss(parameters))
+    for _ in range(300):
+        gradients = mx.grad(loss)(parameters)
+        parameters = {name: array - 5e-5 * mx.sign(gradients[name]) for name, array in parameters.items()}
+    assert float(loss(parameters)) < first / 4
+    assert crf.decode(np.zeros((8, 3))) == tags[0].tolist()
+
+
+def test_only_a_network_whose_labels_say_so_has_one() -> None:
+    for crf in (False, True):
+        config = tiny_config(heads=HeadConfig(labels=Labels(IOB2, crf=crf)))
+        network = random_network(config, ("token_classifier", "masked_lm"))
+        arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
+        names = [name for name in arrays if ".crf." in name]
+        stem = "heads.token_classifier.crf."
+        assert sorted(names) == [stem + name for name in ("end", "start", "transitions") if crf]
+
+
+def test_labels_that_a_crf_cannot_have() -> None:
+    Labels(IOB2, crf=True).check()
+    for labels in (Labels(("O", "B-A", "I-A", "X"), crf=True), Labels(IOB2, crf=1)):  # type: ignore[arg-type]
+        with pytest.raises(ArgumentError, match="crf is"):
+            labels.check()
+
+
+def test_every_scheme_leaves_a_way_through() -> None:
+    for scheme in SCHEMES:
+        names = {"plain": PLAIN, "bioes": BIOES, "bilou": NAMES[3]}.get(scheme, IOB2)
+        start, steps, end = (np.array(may) for may in allowed(scheme, names))
+        assert start.any() and end.any() and steps.any(axis=0).all() and steps.any(axis=1).all()

@@ -1,0 +1,246 @@
+"""Tagging through Python: what is found, where it is, and in texts of any length."""
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert import Entity, Labels, Tagged
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertError
+from mlxbert.nn.crf import SCALE
+from mlxbert.tasks.entities import AGGREGATIONS
+from mlxbert.tasks.tag import HEAD
+from tests.helpers.taggers import NER, POS, save_random_tagger, save_tagger
+
+NAMES = {"paris": "B-LOC", "city": "I-LOC", "man": "B-PER", "dog": "B-PER", "play": "B-PER", "##ing": "I-LOC"}
+HOWS = [None, *AGGREGATIONS]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
+    """A tagger that knows the tag of every token."""
+    return mlxbert.load(save_tagger(tmp_path_factory.mktemp("table"), NER, NAMES), dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def chance(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
+    """A tagger of random weights, which looks at what is around a token."""
+    return mlxbert.load(save_random_tagger(tmp_path_factory.mktemp("chance"), NER), dtype="float32")
+
+
+def found(model: mlxbert.Model, text: Any, **how: Any) -> list[tuple[str, str]]:
+    return [(entity.label, entity.text) for entity in mlxbert.tag(model, text, **how).entities]
+
+
+def assert_places(result: Tagged) -> None:
+    """Every entity is where it says, none is empty, and they follow one another."""
+    for entity in result.entities:
+        assert result.text[entity.start : entity.end] == entity.text and entity.text.strip()
+        assert 0 <= entity.score <= 1
+    assert all(one.end <= other.start for one, other in itertools.pairwise(result.entities))
+
+
+def test_the_json_is_that_of_the_contract() -> None:
+    result = Tagged("Angela Merkel", (Entity("PER", 0, 13, "Angela Merkel", 0.99),))
+    wanted = {"label": "PER", "start": 0, "end": 13, "text": "Angela Merkel", "score": 0.99}
+    assert json.dumps(result.to_dict()) == json.dumps({"text": "Angela Merkel", "entities": [wanted]})
+
+
+def test_words_become_entities_by_their_first_tokens(table: mlxbert.Model) -> None:
+    text = 'the man, "playing" in paris city  of tokyo.'
+    wanted = [("PER", "man"), ("PER", "playing"), ("LOC", "paris city")]
+    assert found(table, text) == wanted == found(table, text, aggregation="first")
+    tokens = [("B-PER", "man"), ("B-PER", "play"), ("I-LOC", "ing"), ("B-LOC", "paris"), ("I-LOC", "city")]
+    assert found(table, text, aggregation="none") == tokens
+    assert found(table, text, aggregation="simple") == [
+        ("PER", "man"), ("PER", "play"), ("LOC", "ing"), ("LOC", "paris city"),
+    ]  # fmt: skip
+    result = mlxbert.tag(table, text)
+    assert_places(result)
+    certain = mlxbert.tag(table, text, aggregation="none").entities
+    assert result.entities[2].score == pytest.approx((certain[3].score + certain[4].score) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (("O", "B-X", "I-X", "E-X", "S-X"), [("X", "paris city"), ("X", "man"), ("X", "tokyo store")]),
+        (("O", "B-X", "I-X", "L-X", "U-X"), [("X", "paris city"), ("X", "man"), ("X", "tokyo store")]),
+        (("O", "B-X", "I-X"), [("X", "paris city"), ("X", "man"), ("X", "tokyo store")]),
+        (("O", "X", "Y"), [("X", "paris city"), ("Y", "man"), ("X", "tokyo store")]),
+        (("O", "B-X", "I-X", "Z"), [("X", "paris city"), ("Z", "man"), ("X", "tokyo store")]),
+    ],
+    ids=["bioes", "bilou", "iob", "types alone", "a tag of no scheme"],
+)
+def test_tags_of_every_scheme(names: tuple[str, ...], wanted: list[Any], tmp_path: Path) -> None:
+    begin = next(name for name in names if name in ("B-X", "X"))
+    end = next((name for name in ("E-X", "L-X", "I-X") if name in names), begin)
+    one = next((name for name in ("S-X", "U-X", "Z", "Y") if name in names), begin)
+    tags = {"paris": begin, "city": end, "man": one, "tokyo": begin, "store": end}
+    model = mlxbert.load(save_tagger(tmp_path / "model", Labels(names), tags), task="tag")
+    assert found(model, "the paris city man in tokyo store") == wanted
+
+
+def test_every_word_has_a_tag_where_tags_mark_no_entities(tmp_path: Path) -> None:
+    tags = {"the": "DET", "a": "DET", "is": "VERB", "play": "VERB", ".": "PUNCT", ",": "PUNCT"}
+    model = mlxbert.load(save_tagger(tmp_path / "model", POS, tags))
+    text = "The man is playing, a dog."
+    words = [("DET", "The"), ("NOUN", "man"), ("VERB", "is"), ("VERB", "playing"), ("PUNCT", ","), ("DET", "a")]
+    assert found(model, text) == [*words, ("NOUN", "dog"), ("PUNCT", ".")]
+    assert found(model, ("The", "man", "is")) == words[:3]
+    merged = found(model, text, aggregation="simple")  # as transformers has it: neighbours of one tag are joined
+    assert ("VERB", "is play") in merged
+
+
+def test_words_can_be_given(table: mlxbert.Model) -> None:
+    words = ("the", "paris.city", "of", "", "man", "play\u00e9ing", "city")
+    result = mlxbert.tag(table, words)
+    assert result.text == "the paris.city of  man play\u00e9ing city"
+    assert [(entity.label, entity.text) for entity in result.entities][:2] == [("LOC", "paris.city"), ("PER", "man")]
+    assert_places(result)
+    items: list[Any] = [["paris"], "paris city", ("paris", "city"), []]
+    several = [[entity.text for entity in one.entities] for one in mlxbert.tag(table, items)]
+    assert several == [["paris"], ["paris city"], ["paris city"], []]
+    assert found(table, ("paris.city",), aggregation="first") == [("LOC", "paris.city")]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_an_entity_at_the_border_of_windows_is_found_once(how: str | None, table: mlxbert.Model) -> None:
+    """The model takes 30 tokens; the entity of three words moves through a text of four windows."""
+    texts = ["the " * before + "paris city city" + " the" * (70 - before) for before in range(70)]
+    wanted = ["paris", "city", "city"] if how == "none" else ["paris city city"]
+    for before, result in enumerate(mlxbert.tag(table, texts, aggregation=how)):
+        assert [entity.text for entity in result.entities] == wanted
+        assert result.entities[0].start == 4 * before
+
+
+def test_each_token_is_judged_where_it_has_most_context(chance: mlxbert.Model) -> None:
+    text = "the cat sat on a mat , the dog went to the store . the man bought milk , he is in the city . a cat " * 3
+    tokenizer = chance.tokenizer
+    windows = tokenizer.windows(text, stride=tokenizer.max_length // 4)
+    assert len(windows) > 3
+    best: dict[int, tuple[int, Any]] = {}
+    for window in windows:
+        logits = chance.network.logits(HEAD, chance.network(mx.array([window.ids])))
+        shares = np.array(mx.softmax(logits[0], axis=-1))
+        for place in range(1, len(window) - 1):
+            inside = min(place - 1, len(window) - 2 - place)
+            if inside > best.get(window.positions[place], (-1,))[0]:
+                best[window.positions[place]] = inside, (window.offsets[place], shares[place])
+    wanted = [(NER.names[int(row.argmax())], span, float(row.max())) for _, (_, (span, row)) in sorted(best.items())]
+    result = mlxbert.tag(chance, text, aggregation="none")
+    got = [(entity.label, (entity.start, entity.end)) for entity in result.entities]
+    assert got == [(label, span) for label, span, _ in wanted if label != "O"] and got
+    scores = [score for label, _, score in wanted if label != "O"]
+    assert [entity.score for entity in result.entities] == pytest.approx(scores, abs=1e-5)
+
+
+def test_a_text_is_tagged_alike_alone_and_among_others(chance: mlxbert.Model) -> None:
+    texts = ["the cat sat on the mat", "", "paris " * 80, "a man", "he is playing, the dog sat"]
+    for batch_tokens in (None, 1, 60):
+        for text, one in zip(texts, mlxbert.tag(chance, texts, batch_tokens=batch_tokens), strict=True):
+            alone = mlxbert.tag(chance, text)
+            assert one.text == text and not one.truncated
+            assert [replace(e, score=0) for e in one.entities] == [replace(e, score=0) for e in alone.entities]
+            assert [e.score for e in one.entities] == pytest.approx([e.score for e in alone.entities], abs=1e-5)
+
+
+HARD = {
+    "empty": "",
+    "spaces": " \n\t ",
+    "chinese": "\u6211\u7231\u5317\u4eac\u5929\u5b89\u95e8\u3002the man",
+    "arabic": "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u060c paris \u0623\u0647\u0644\u0627",
+    "family": "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 paris \U0001f1e9\U0001f1ea!",
+    "accents": "e\u0301 cafe\u0301 \u0130stanbul \ufb01ne paris",
+    "controls": "the\x00 man\x1b[0m \u200b paris\ufeff",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("how", HOWS)
+def test_offsets_are_those_of_the_text_in_code_points(
+    name: str, how: str | None, table: mlxbert.Model, chance: mlxbert.Model
+) -> None:
+    text = HARD[name]
+    for model in (table, chance):
+        result = mlxbert.tag(model, text, aggregation=how)
+        assert result.text == text and not result.truncated
+        assert_places(result)
+    places = [entity.text for entity in mlxbert.tag(table, text).entities if entity.label == "LOC"]
+    assert places == ["paris"] * ("paris" in text)
+
+
+def test_a_text_of_5000_words(table: mlxbert.Model) -> None:
+    result = mlxbert.tag(table, "the man went to paris city . " * 715)
+    assert [entity.text for entity in result.entities] == ["man", "paris city"] * 715
+    assert_places(result)
+
+
+def test_a_long_text_is_covered_cut_or_refused(table: mlxbert.Model) -> None:
+    text = "the " * 40 + "paris"
+    assert found(table, text) == [("LOC", "paris")]
+    cut = mlxbert.tag(table, text, overflow="truncate")
+    assert cut.truncated and cut.entities == ()
+    with pytest.raises(InputError, match="at most 32"):
+        mlxbert.tag(table, text, overflow="error")
+
+
+def test_what_is_neither_a_text_nor_words(table: mlxbert.Model) -> None:
+    for wrong in (3, None, {"text": "a"}, ["a", 2], b"a"):
+        with pytest.raises(InputError, match="input 1: expected a text or a list of its words"):
+            list(mlxbert.tag(table, ["the", wrong]))  # type: ignore[list-item]
+        _, failed, last = mlxbert.tag(table, ["the", wrong, "cat"], on_error="return")  # type: ignore[list-item]
+        assert isinstance(failed, mlxbert.Failure) and isinstance(last, Tagged)
+    with pytest.raises(InputError, match="surrogate"):
+        mlxbert.tag(table, "a \ud800")
+    with pytest.raises(ArgumentError, match="aggregation is 'last'"):
+        mlxbert.tag(table, "a", aggregation="last")
+
+
+def test_a_model_without_the_head_is_refused_with_what_makes_one() -> None:
+    with pytest.raises(CheckpointError, match="tag needs token_classifier") as caught:
+        mlxbert.load("builtin", task="tag")
+    assert "mlxbert finetune tag" in str(caught.value.hint)
+
+
+def test_scores_that_are_not_finite_are_an_error(tmp_path: Path) -> None:
+    model = mlxbert.load(save_tagger(tmp_path / "model", NER, NAMES))
+    head: Any = model.network.heads[HEAD]
+    head.out.bias = head.out.bias + float("nan")
+    with pytest.raises(MlxbertError, match="not finite"):
+        mlxbert.tag(model, "the cat")
+
+
+def test_a_crf_decides_over_words(tmp_path: Path) -> None:
+    tags = {"paris": "I-LOC", "man": "B-PER", "dog": "I-LOC", "##ing": "B-PER"}  # which breaks its scheme
+    folder = save_tagger(tmp_path / "model", NER, tags)
+    model = mlxbert.load(folder, new_heads={HEAD: replace(NER, crf=True)}, dtype="float32")
+    head: Any = model.network.heads[HEAD]
+    head.out.weight = mlxbert.load(folder).network.heads[HEAD].out.weight  # type: ignore[attr-defined]
+    text = "the paris went to man dog playing"
+    words = text.split()
+    assert found(model, text, aggregation="first") == [("LOC", "paris"), ("PER", "man"), ("LOC", "dog")]
+    result = mlxbert.tag(model, text)
+    assert_places(result)
+    encoding = model.tokenizer.encode(text)
+    rows = np.array(model.network.logits(HEAD, model.network(mx.array([encoding.ids])))[0])
+    emissions = rows[1:-2]  # without [CLS], "##ing" and [SEP]
+    names = [NER.names[tag] for tag in head.crf.decode(emissions)]
+    shares = head.crf.marginals(emissions)
+    assert mlxbert.tag(model, tuple(words)).entities == result.entities
+    for entity in result.entities:
+        covered = [place for place, word in enumerate(words) if word in entity.text.split()]
+        assert {names[place][2:] for place in covered} == {entity.label}
+        assert entity.score == pytest.approx(
+            np.mean([shares[place, NER.names.index(names[place])] for place in covered]), abs=1e-5
+        )
+    head.crf.transitions = mx.zeros((5, 5)).at[0, 0].add(50 / SCALE)  # nothing but "O"
+    head.crf.start = mx.zeros(5).at[0].add(50 / SCALE)
+    assert found(model, text) == []
+    assert found(model, text, aggregation="first") == [("LOC", "paris"), ("PER", "man"), ("LOC", "dog")]

@@ -1,0 +1,168 @@
+"""Schemes of tags: entities as seqeval finds them, conversions without loss, what a scheme allows."""
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlxbert.errors import ArgumentError
+from mlxbert.tagging import (
+    SCHEMES,
+    Entity,
+    allowed,
+    breaks,
+    convert,
+    decode,
+    encode,
+    inside,
+    names_of,
+    recognize,
+    scheme_of,
+)
+
+ENTITY_SCHEMES = SCHEMES[:4]
+LETTERS = {"iob1": "BI", "iob2": "BI", "bioes": "BIES", "bilou": "BILU"}
+# "New York, Paris": two entities that touch, one that does not, of another type.
+WRITTEN = {
+    "iob1": ["I-LOC", "I-LOC", "B-LOC", "O", "I-PER", "O"],
+    "iob2": ["B-LOC", "I-LOC", "B-LOC", "O", "B-PER", "O"],
+    "bioes": ["B-LOC", "E-LOC", "S-LOC", "O", "S-PER", "O"],
+    "bilou": ["B-LOC", "L-LOC", "U-LOC", "O", "U-PER", "O"],
+}
+ENTITIES = [("LOC", 0, 2), ("LOC", 2, 3), ("PER", 4, 5)]
+# Broken ones, and what seqeval 1.2.2 finds in them.
+FROZEN: list[tuple[str, list[str], list[Entity]]] = [
+    ("iob2", ["O", "I-PER", "I-PER"], [("PER", 1, 3)]),
+    ("iob2", ["B-PER", "I-LOC", "I-LOC"], [("PER", 0, 1), ("LOC", 1, 3)]),
+    ("iob2", ["I-PER", "B-PER", "O"], [("PER", 0, 1), ("PER", 1, 2)]),
+    ("iob1", ["B-PER", "B-PER", "I-PER"], [("PER", 0, 1), ("PER", 1, 3)]),
+    ("bioes", ["B-PER", "I-PER", "O"], [("PER", 0, 2)]),
+    ("bioes", ["E-PER", "E-PER", "I-PER"], [("PER", 0, 1), ("PER", 1, 2), ("PER", 2, 3)]),
+    ("bioes", ["S-PER", "I-PER", "S-PER"], [("PER", 0, 1), ("PER", 1, 2), ("PER", 2, 3)]),
+    ("bioes", ["B-PER", "E-LOC", "E-LOC"], [("PER", 0, 1), ("LOC", 1, 2), ("LOC", 2, 3)]),
+    ("iob2", ["B", "I", "O", "I"], [("_", 0, 2), ("_", 3, 4)]),
+    ("iob2", ["B-a-b", "I-a-b", "I-a-c"], [("a-b", 0, 2), ("a-c", 2, 3)]),
+]
+
+
+def random_tags(rng: random.Random, scheme: str) -> list[str]:
+    names = [f"{letter}-{kind}" for letter in LETTERS[scheme] for kind in ("PER", "LOC")] + ["O"]
+    return [rng.choice(names) for _ in range(rng.randrange(12))]
+
+
+@pytest.mark.parametrize("scheme", ENTITY_SCHEMES)
+def test_entities_are_read_and_written(scheme: str) -> None:
+    assert decode(WRITTEN[scheme], scheme) == ENTITIES
+    assert encode(ENTITIES, 6, scheme) == WRITTEN[scheme]
+    assert breaks(WRITTEN[scheme], scheme) == 0
+    for other in ENTITY_SCHEMES:
+        assert convert(WRITTEN[scheme], scheme, other) == WRITTEN[other]
+
+
+@pytest.mark.parametrize("scheme", ENTITY_SCHEMES)
+def test_a_scheme_is_recognised(scheme: str) -> None:
+    assert recognize([WRITTEN[scheme], ["O"], []]) == scheme
+    assert scheme_of(WRITTEN[scheme]) == scheme
+    assert scheme_of(names_of(WRITTEN[scheme], scheme)) == ("iob2" if scheme == "iob1" else scheme)
+
+
+def test_a_few_broken_tags_do_not_change_the_scheme() -> None:
+    assert recognize([WRITTEN["iob2"]] * 5 + [["O", "I-PER"]]) == "iob2"
+    assert recognize([WRITTEN["iob1"]] * 5 + [["O", "B-PER"]]) == "iob1"
+    assert recognize([WRITTEN["bioes"]] * 5 + [["PER", "LOC", "X", "Y", "Z"]]) == "bioes"
+    assert breaks(["O", "I-PER", "I-LOC"], "iob2") == 2
+    assert breaks(["O", "B-PER"], "iob1") == 1
+    assert breaks(["B-PER", "O", "I-PER"], "bioes") == 3
+
+
+@pytest.mark.parametrize("tags", [["NOUN", "VERB", "X"], ["N", "V", "B", "I"], ["O", "O"], [], ["PER", "LOC", "O"]])
+def test_tags_without_letters_are_plain(tags: list[str]) -> None:
+    assert recognize([tags]) == scheme_of(tags) == "plain"
+    assert decode(tags, "plain") == [] and breaks(tags, "plain") == 0 and convert(tags, "plain", "plain") == tags
+
+
+@pytest.mark.parametrize(("scheme", "tags", "expected"), FROZEN)
+def test_broken_tags_are_read_as_seqeval_does(scheme: str, tags: list[str], expected: list[Entity]) -> None:
+    assert decode(tags, scheme) == expected
+    mended = convert(tags, scheme, scheme)
+    assert decode(mended, scheme) == expected and breaks(mended, scheme) == 0
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**9), st.sampled_from(ENTITY_SCHEMES), st.sampled_from(ENTITY_SCHEMES))
+def test_conversion_keeps_entities(seed: int, scheme: str, other: str) -> None:
+    tags = random_tags(random.Random(seed), scheme)
+    converted = convert(tags, scheme, other)
+    assert decode(converted, other) == decode(tags, scheme) and len(converted) == len(tags)
+    assert breaks(converted, other) == 0
+
+
+@pytest.mark.parametrize("scheme", ENTITY_SCHEMES)
+def test_what_is_allowed_is_what_encode_writes(scheme: str) -> None:
+    names = names_of(["B-PER", "B-LOC", "O"], scheme)
+    start, follows, end = allowed(scheme, names)
+    seen: tuple[set[str], set[tuple[str, str]], set[str]] = set(), set(), set()
+    rng = random.Random(0)
+    for _ in range(2000):
+        tags = convert(random_tags(rng, scheme), scheme, scheme)
+        seen[0].update(tags[:1])
+        seen[1].update(pairwise(tags))
+        seen[2].update(tags[-1:])
+    assert seen[0] == {name for name, may in zip(names, start, strict=True) if may}
+    assert seen[1] == {
+        (a, b) for a, row in zip(names, follows, strict=True) for b, may in zip(names, row, strict=True) if may
+    }
+    assert seen[2] == {name for name, may in zip(names, end, strict=True) if may}
+
+
+def test_everything_follows_in_plain_tags() -> None:
+    assert allowed("plain", ("A", "B")) == ([True, True], [[True, True], [True, True]], [True, True])
+
+
+def test_names_have_every_letter_of_every_type() -> None:
+    assert names_of(["O", "B-b", "I-a"], "iob2") == ("O", "B-a", "I-a", "B-b", "I-b")
+    assert names_of(["VERB", "NOUN"], "plain") == ("NOUN", "VERB")
+    assert names_of(["U"], "bilou") == ("O", "B", "I", "L", "U")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tag", "later"),
+    [("iob2", "B-PER", "I-PER"), ("bioes", "S-PER", "I-PER"), ("bioes", "B", "I"), ("plain", "NOUN", "NOUN")],
+)
+def test_later_pieces_are_inside(scheme: str, tag: str, later: str) -> None:
+    assert inside(tag, scheme) == later
+
+
+@pytest.mark.parametrize("tag", ["PER", "", "B_PER", "E-PER", "b-PER"])
+def test_a_tag_of_another_scheme_is_refused(tag: str) -> None:
+    with pytest.raises(ArgumentError, match="iob2"):
+        decode(["O", tag], "iob2")
+
+
+def test_plain_tags_have_no_scheme_to_convert_to() -> None:
+    with pytest.raises(ArgumentError):
+        convert(["NOUN"], "plain", "iob2")
+
+
+def _seqeval(tags: Sequence[str]) -> list[Entity]:
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    return [(kind, start, end + 1) for kind, start, end in get_entities([*tags])]
+
+
+@pytest.mark.parametrize("scheme", ENTITY_SCHEMES)
+def test_entities_are_those_of_seqeval(scheme: str) -> None:
+    pytest.importorskip("seqeval")
+    rng = random.Random(scheme)
+    broken = 0
+    for _ in range(1000):
+        tags = random_tags(rng, scheme)
+        broken += breaks(tags, scheme) > 0
+        # seqeval's default mode knows the letters of BIOES only.
+        theirs = [tag.translate(str.maketrans("LU", "ES")) if scheme == "bilou" and tag != "O" else tag for tag in tags]
+        theirs = [f"{tag[0]}{ours[1:]}" for tag, ours in zip(theirs, tags, strict=True)]
+        assert decode(tags, scheme) == _seqeval(theirs), tags
+    assert broken > 300
