@@ -392,6 +392,35 @@ MUTATIONS = (
         "tests/training/test_loop.py::test_accumulated_batches_are_one_batch",
     ),
     Mutation(
+        "padding competes for the ends of an answer",
+        "mlxbert/training/objectives/answer.py",
+        "if batch.inputs.attention_mask is not None:",
+        "if False:",
+        "tests/training/test_answer_objective.py::test_the_loss_is_the_mean_cross_entropy_of_both_ends_without_padding",
+    ),
+    Mutation(
+        "a window with a part of the answer points to that",
+        "mlxbert/training/objectives/answer.py",
+        " or offsets[inside[-1]][1] < end:",
+        ":",
+        "tests/training/test_answer_objective.py::"
+        "test_windows_that_hold_the_answer_point_to_it_and_the_others_to_the_first_token",
+    ),
+    Mutation(
+        "no answer does not compete with spans",
+        "mlxbert/text/spans.py",
+        "[[0, *inside]]",
+        "[[inside[0], *inside]]",
+        "tests/text/test_spans.py::test_the_best_spans_are_those_of_all[0]",
+    ),
+    Mutation(
+        "the score of no answer is that of the last window",
+        "mlxbert/text/spans.py",
+        "self.no_answer = min(self.no_answer, no_answer)",
+        "self.no_answer = no_answer",
+        "tests/text/test_spans.py::test_a_span_of_several_windows_counts_once_with_its_best_score",
+    ),
+    Mutation(
         "every epoch has the same order",
         "mlxbert/training/sampler.py",
         'f"order {seed} {epoch}"',

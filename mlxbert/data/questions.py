@@ -47,6 +47,11 @@ class Question:
         return self.text, self.pair
 
     @property
+    def group(self) -> str:
+        """The context: questions about it are all in the training data, or all in the validation data."""
+        return self.pair
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Whether there is an answer."""
         return (ANSWER if self.answers else NO_ANSWER,)

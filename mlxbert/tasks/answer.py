@@ -3,7 +3,6 @@
 Shapes: B batch, L length.
 """
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from mlxbert.results import Answer, Span
 from mlxbert.tasks.task import Job, Task, task_function
 from mlxbert.text.blocks import pair_blocks
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.spans import Spans, Words, window_spans
+from mlxbert.text.spans import Spans, window_spans
 from mlxbert.text.tokenizer import Tokenizer
 
 HEAD = "question_answering"
@@ -32,12 +31,10 @@ class AnswerJob(Job[tuple[str, str]]):
     """A question and its context.
 
     Attributes:
-        words: The words of the context.
         before: Code points in front of what the offsets of the encodings count in.
         rest: The following blocks of the context.
     """
 
-    words: Words
     before: int
     rest: Iterator[tuple[int, list[Encoding]]]
 
@@ -83,7 +80,6 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         self.threshold = threshold_of(model) if no_answer_threshold is None else float(no_answer_threshold)
         self.tokenizer = window_tokenizer(model.tokenizer, max_length)
         self.stride = window_stride(self.tokenizer, stride)
-        self._words = functools.lru_cache(4)(Words)  # many questions may have the same context
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one question, alone or with its context in a tuple."""
@@ -99,9 +95,9 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         if self.overflow == "window":
             blocks = pair_blocks(self.tokenizer, question, context, stride=self.stride)
             before, encodings = next(blocks)
-            return AnswerJob((question, context), encodings, False, self._words(context), before, blocks)
+            return AnswerJob((question, context), encodings, False, before, blocks)
         encoding = self.tokenizer.encode(question, context, overflow=self.overflow)
-        return AnswerJob((question, context), [encoding], encoding.truncated, self._words(context), 0, iter(()))
+        return AnswerJob((question, context), [encoding], encoding.truncated, 0, iter(()))
 
     def _split(self, item: Item) -> tuple[str, str]:
         if isinstance(item, str):
@@ -136,7 +132,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
             )
         how = {"count": self.top_k, "max_words": self.max_words}
         return [
-            window_spans(row, job.encodings[number], job.words, before=job.before, **how)
+            window_spans(row, job.encodings[number], job.item[1], before=job.before, **how)
             for (job, number), row in zip(parts, logits, strict=True)
         ]
 

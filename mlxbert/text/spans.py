@@ -18,26 +18,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Ideographs and kana count as words, since nothing separates words there.
+# Words as `max_words` counts them. Ideographs and kana count one by one, since nothing separates words there.
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(f"[{_SINGLE}]|[^\\s{_SINGLE}]+")
 _SPARE = 4  # times as many candidates as are kept: some differ in whitespace alone
-
-
-class Words:
-    """The words of a text, as `max_words` counts them: separated by whitespace, and each ideograph or kana alone.
-
-    Attributes:
-        text: The text.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._starts = [found.start() for found in _WORD.finditer(text)]
-
-    def number(self, offset: int) -> int:
-        """The number of the word that a code point belongs to."""
-        return bisect.bisect_right(self._starts, offset) - 1
 
 
 class Candidate(NamedTuple):
@@ -86,7 +70,7 @@ class Spans:
 def window_spans(
     logits: "NDArray[np.floating[Any]]",
     encoding: Encoding,
-    words: Words,
+    text: str,
     *,
     count: int,
     max_words: int,
@@ -97,7 +81,7 @@ def window_spans(
     Args:
         logits: Scores of each token as the first and the last one, (L or more, 2); padding is left out.
         encoding: The window of a pair: the question, and L tokens in all.
-        words: The text that the window is a part of.
+        text: The text that the window is a part of.
         count: How many spans are wanted.
         max_words: The most words that a span may have.
         before: Code points of the text in front of what the offsets of the window count in.
@@ -111,14 +95,14 @@ def window_spans(
     spans = Spans(count)
     spans.add((), float(shares[0, 0] * shares[0, 1]))
     offsets = ((before + start, before + end) for start, end in map(encoding.offsets.__getitem__, inside))
-    places = [_stripped(words.text, *place) for place in offsets]
+    places = [_stripped(text, *place) for place in offsets]
     # A token of whitespace alone neither begins nor ends an answer.
     kept = [number for number, (start, end) in enumerate(places) if start < end]
     if not kept:
         return spans
     places = [places[number] for number in kept]
     first, last = (shares[1:][kept, side] for side in (0, 1))
-    scores = _products(first, last, places, words, max_words)
+    scores = _products(first, last, *_words(text, places), max_words)
     found = (divmod(int(number), scores.shape[1]) for number in _largest(scores.ravel(), count * _SPARE))
     spans.add(
         [
@@ -130,20 +114,31 @@ def window_spans(
     return spans
 
 
+def _words(text: str, places: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """The numbers of the words in which tokens begin and end, (K,) each."""
+    found = [word.start() for word in _WORD.finditer(text, places[0][0], max(end for _, end in places))]
+    return (
+        [bisect.bisect_right(found, start) for start, _ in places],
+        [bisect.bisect_right(found, end - 1) for _, end in places],
+    )
+
+
 def _products(
-    first: "NDArray[np.float64]",
-    last: "NDArray[np.float64]",
-    places: Sequence[tuple[int, int]],
-    words: Words,
-    max_words: int,
+    first: "NDArray[np.float64]", last: "NDArray[np.float64]", begins: list[int], ends: list[int], max_words: int
 ) -> "NDArray[np.float64]":
-    """The score of every span, (K, D): of those that begin at each token, with 1 to D tokens; -1 for one too long."""
+    """The score of every span, (K, D): of those that begin at each token, with 1 to D tokens; -1 for one too long.
+
+    Args:
+        first: The probability of each token as the first one, (K,).
+        last: The same as the last one.
+        begins: The number of the word in which each token begins, (K,).
+        ends: The same in which it ends.
+        max_words: The most words of a span.
+    """
     import numpy as np
 
-    begins = np.array([words.number(start) for start, _ in places])
-    ends = np.array([words.number(end - 1) for _, end in places])
     # How many tokens a span that begins here may have; at least one, even if that is more than one word.
-    reach = np.maximum(np.searchsorted(ends, begins + max_words) - np.arange(len(places)), 1)
+    reach = np.maximum(np.searchsorted(ends, np.array(begins) + max_words) - np.arange(len(begins)), 1)
     width = int(reach.max())
     padded = np.concatenate([last, np.zeros(width - 1)])
     scores = first[:, None] * np.lib.stride_tricks.sliding_window_view(padded, width)

@@ -17,6 +17,8 @@ from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.checks import guarded
 from mlxbert.weights.tokenizers.files import TokenizerFiles, lower_cased, read_tokenizer
 
+_LONG = 256  # code points from which on a text is kept until the next: the questions about one follow each other
+
 
 class Tokenizer:
     """A model's tokenizer.
@@ -44,6 +46,7 @@ class Tokenizer:
         self._single = self._template(pair=False)
         self._pair = self._template(pair=True)
         self._spelling = files.spelling
+        self._last: tuple[str, Pieces] | None = None
         mask = files.special.get("mask", "")
         separate, joined = (self._encode(text).ids for text in (f"a {mask}", f"a{mask}"))
         self._mask_hides_space = separate == joined
@@ -83,7 +86,7 @@ class Tokenizer:
                     f"the maximum input length is {max_length} tokens, special tokens need {len(self._single) - 1}"
                 )
         if lower_case:
-            changed._tokenizer = lower_cased(self._tokenizer)
+            changed._tokenizer, changed._last = lower_cased(self._tokenizer), None
         return changed
 
     @property
@@ -170,6 +173,9 @@ class Tokenizer:
     def _split(self, text: str) -> Pieces:
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")
+        last = self._last  # read once: another thread may replace it
+        if last is not None and last[0] == text:
+            return last[1]
         try:
             raw = self._encode(text)
         except TypeError:  # the library raises it for a string that cannot be encoded as UTF-8
@@ -178,7 +184,10 @@ class Tokenizer:
         # A vocabulary with gaps can have ids beyond its size, and MLX would silently read past the embeddings.
         if max(ids, default=0) >= self._rows:
             raise TokenizerError(f"token id {max(ids)} in {text!r:.60}, the model has {self._rows} word embeddings")
-        return Pieces(ids, raw.offsets, raw.word_ids)
+        found = Pieces(ids, raw.offsets, raw.word_ids)
+        if len(text) >= _LONG:
+            self._last = text, found
+        return found
 
     def _assemble(self, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:
         return assemble(self._single if len(texts) == 1 else self._pair, texts, truncated=truncated)

@@ -162,9 +162,9 @@ def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Part
 
 
 def _key(placed: tuple[Any, str]) -> Hashable:
-    """What makes two records the same input."""
+    """What stays together: the same inputs, or more than these, if records have a `group`."""
     record, place = placed
-    return getattr(record, "key", place)
+    return getattr(record, "group", None) or getattr(record, "key", place)
 
 
 def _names(placed: tuple[Any, str]) -> tuple[str, ...]:

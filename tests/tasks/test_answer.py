@@ -1,5 +1,6 @@
 """Question answering through Python, beside the scores of all spans."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,19 @@ def test_a_long_text_is_answered_block_by_block(model: mlxbert.Model, monkeypatc
     for span in (*cut.spans, *whole.spans):
         assert context[span.start : span.end] == span.answer
     assert cut.score == pytest.approx(whole.score, rel=0.9)  # windows begin elsewhere
+
+
+def test_memory_does_not_grow_with_the_text(model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_blocks, "__kwdefaults__", {"size": 1000})
+    peaks = []
+    for count in (600, 4000):
+        context = made_up(count, 7)
+        mlxbert.answer(model, (QUESTION, context[:2000]))
+        tracemalloc.start()
+        mlxbert.answer(model, (QUESTION, context))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 def test_the_threshold_decides_whether_there_is_an_answer(model: mlxbert.Model, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import mlxbert
 from mlxbert.text.blocks import pair_blocks
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.spans import Candidate, Spans, Words, window_spans
+from mlxbert.text.spans import Candidate, Spans, window_spans
 from mlxbert.text.tokenizer import Tokenizer
 from tests.helpers.tiny import VOCAB, save
 
@@ -62,7 +62,7 @@ def test_the_best_spans_are_those_of_all(seed: int) -> None:
     encoding = window(offsets)
     logits = np.random.default_rng(seed).normal(0, 3, (len(encoding) + 2, 2))  # two of padding
     max_words = rng.randint(1, 6)
-    found = window_spans(logits, encoding, Words(text), count=5, max_words=max_words)
+    found = window_spans(logits, encoding, text, count=5, max_words=max_words)
     wanted, no_answer = all_spans(logits, encoding, text, max_words)
     assert found.no_answer == pytest.approx(no_answer)
     best = sorted(wanted.items(), key=lambda item: -item[1])[:5]
@@ -80,11 +80,22 @@ def test_a_span_of_several_windows_counts_once_with_its_best_score() -> None:
     assert Spans(1).best == [] and Spans(1).no_answer_share == 1
 
 
-def test_words_are_separated_by_whitespace_and_ideographs_stand_alone() -> None:
-    words = Words("New York,\n東京は大きい 한국어 단어")
-    numbers = [words.number(place) for place in range(26)]
-    assert numbers[:8] == [0, 0, 0, 0, 1, 1, 1, 1] and numbers[10:16] == [2, 3, 4, 5, 6, 7]
-    assert numbers[17:20] == [8, 8, 8] and numbers[21] == 9
+@pytest.mark.parametrize(
+    ("text", "max_words", "longest"),
+    [
+        ("New York is big", 2, "New York"),
+        ("New  York,\n is", 2, "New  York,"),
+        ("東京は大きい city", 3, "東京は"),
+        ("한국어 단어 x", 2, "한국어 단어"),
+    ],
+)
+def test_words_are_separated_by_whitespace_and_ideographs_stand_alone(text: str, max_words: int, longest: str) -> None:
+    encoding = window([(number, number + 1) for number in range(len(text))])
+    logits = np.zeros((len(encoding), 2))
+    logits[3, 0] = 50
+    logits[3 + len(longest) - 1 :, 1] = np.linspace(10, 11, len(logits) - 2 - len(longest))
+    (best,) = window_spans(logits, encoding, text, count=1, max_words=max_words).best
+    assert text[: best.end] == longest
 
 
 def test_no_words_are_longer_than_the_bound_even_if_one_word_has_many_tokens() -> None:
@@ -92,13 +103,13 @@ def test_no_words_are_longer_than_the_bound_even_if_one_word_has_many_tokens() -
     encoding = window([(number, number + 1) for number in range(50)])
     logits = np.zeros((len(encoding), 2))
     logits[3, 0] = logits[52, 1] = 9
-    assert window_spans(logits, encoding, Words(text), count=1, max_words=1).best[0][:2] == (0, 50)
+    assert window_spans(logits, encoding, text, count=1, max_words=1).best[0][:2] == (0, 50)
 
 
 def test_a_window_without_text_has_no_span() -> None:
-    found = window_spans(np.zeros((5, 2)), window([(0, 1)]), Words(" "), count=3, max_words=5)
+    found = window_spans(np.zeros((5, 2)), window([(0, 1)]), " ", count=3, max_words=5)
     assert found.best == [] and found.no_answer == 0.25
-    assert window_spans(np.zeros((4, 2)), window([]), Words(""), count=3, max_words=5).no_answer == 1
+    assert window_spans(np.zeros((4, 2)), window([]), "", count=3, max_words=5).no_answer == 1
 
 
 @pytest.fixture(scope="module")

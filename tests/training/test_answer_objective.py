@@ -11,12 +11,14 @@ import pytest
 
 import mlxbert
 from mlxbert.data.questions import Question
+from mlxbert.data.rows import read_rows
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.events import Finished, Started
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.answer import AnswerObjective, target
+from mlxbert.training.plan import Source, make_plan
 from mlxbert.training.predict import predict
 from tests.helpers.answering import save_answering
 from tests.helpers.tiny import CONFIG, save
@@ -190,6 +192,15 @@ def test_training_goes_on_with_the_head_that_a_model_has(trained: tuple[Path, li
     assert finished.score > 0.8 and finished.evaluation.labels == ()  # type: ignore[union-attr]
     config = json.loads((tmp_path / "on" / "config.json").read_text(encoding="utf-8"))
     assert config["no_answer_threshold"] == 1
+
+
+def test_questions_about_a_context_are_all_in_one_part(base: Path, tmp_path: Path) -> None:
+    found = [{**one, "question": f"{word} in ?"} for one in records(30) for word in ("cat", "dog", "man", "he")]
+    objective = make_objective("answer")
+    plan = make_plan(objective, Source(name="base", folder=base), read_rows(found), None, 0.2, 0)
+    train, valid = ({record.pair for record in part.records} for part in (plan.train, plan.valid))
+    assert valid and not train & valid and len(plan.valid.records) == 4 * len(valid) == 24
+    assert plan.report is not None and plan.report.splits[0].duplicates == 0
 
 
 def test_a_run_of_other_windows_does_not_resume(base: Path, tmp_path: Path) -> None:

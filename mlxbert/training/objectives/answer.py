@@ -30,7 +30,7 @@ from mlxbert.tasks.answer import (
     window_tokenizer,
 )
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.spans import Spans, Words, window_spans
+from mlxbert.text.spans import Spans, window_spans
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores import answers
@@ -187,9 +187,9 @@ class AnswerObjective(TaskObjective[Window]):
     def _span(self, windows: Sequence[tuple[Window, Any]]) -> Predicted:
         """The best span of the windows of a question, with their logits (L, 2)."""
         context = windows[0][0].record.pair
-        words, spans = Words(context), Spans(1)
+        spans = Spans(1)
         for window, logits in windows:
-            found = window_spans(logits, window.encoding, words, count=1, max_words=self.max_words)
+            found = window_spans(logits, window.encoding, context, count=1, max_words=self.max_words)
             spans.add(found.best, found.no_answer)
         if not spans.best:
             return Predicted("", 0, 0.0, 1.0)
