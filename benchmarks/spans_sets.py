@@ -47,7 +47,7 @@ SETTINGS = {
     "wnut17": Setting("tag", 3, "f1"),
     "conll2003": Setting("tag", 3, "f1", first=4000),
     "ud-ewt": Setting("tag", 3, "accuracy", first=4000),
-    "squad": Setting("answer", 2, "f1", first=4000, tested=1000, max_length=384),
+    "squad": Setting("answer", 1, "f1", first=4000, tested=1000, max_length=384, lr=2e-4),
 }
 STRIDE, MAX_WORDS, WARMUP, WEIGHT_DECAY, CLIP = 128, 30, 0.1, 0.01, 1.0
 

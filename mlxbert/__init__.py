@@ -120,6 +120,7 @@ __all__ = [
     "Conversion",
     "DeviceError",
     "Difference",
+    "DivergedError",
     "Embedding",
     "Entity",
     "Evaluated",
