@@ -34,9 +34,8 @@ def compare_tags(sets: Path, folder: str, texts: int) -> None:
         different, entities, worst = 0, 0, 0.0
         for sentence in sentences:
             text = " ".join(word for word, _ in sentence)
-            theirs = [
-                (one.get("entity_group") or one["entity"], one["start"], one["end"]) for one in (found := pipe(text))
-            ]
+            found = pipe(text)
+            theirs = [(one.get("entity_group") or one["entity"], one["start"], one["end"]) for one in found]
             ours: Any = mlxbert.tag(model, text, aggregation=how)
             entities += len(theirs)
             if theirs != [(one.label, one.start, one.end) for one in ours.entities]:
