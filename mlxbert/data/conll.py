@@ -23,20 +23,21 @@ def read_conll(lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         InputError: A line has another number of columns than the first one, or an empty value.
     """
-    columns, start, first = 0, 0, 0
+    start, first = 0, 0
+    top: list[str] = []  # the values of the first line
     words: list[list[str]] = []
     for number, line in enumerate(lines, 1):
         values = _values(line)
         if values and values[0] != _DOCUMENT:
-            columns, first = columns or len(values), first or number
-            _check(values, columns, first, f"{lines.name}, line {number}")
+            top, first = top or values, first or number
+            _check(values, top, first, f"{lines.name}, line {number}")
             start = start if words else number
             words.append(values)
         elif words:
-            yield start, _columns(words, [str(column) for column in range(1, columns + 1)])
+            yield start, _columns(words, [str(column) for column in range(1, len(top) + 1)])
             words = []
     if words:
-        yield start, _columns(words, [str(column) for column in range(1, columns + 1)])
+        yield start, _columns(words, [str(column) for column in range(1, len(top) + 1)])
 
 
 def _values(line: str) -> list[str]:
@@ -47,9 +48,12 @@ def _values(line: str) -> list[str]:
     return _SPACES.split(line.strip(" "))
 
 
-def _check(values: Sequence[str], columns: int, first: int, place: str) -> None:
+def _check(values: Sequence[str], top: Sequence[str], first: int, place: str) -> None:
+    columns = len(top)
     if len(values) != columns:
         hint = "separate the columns by tabs if words contain spaces" if len(values) > columns else None
+        if "#" in (values[0], top[0]):  # a hashtag is a word
+            hint = "only CoNLL-U has comments: leave out lines that begin with #"
         raise InputError(f"{place}: {_count(len(values))}, line {first} has {columns}", hint=hint)
     if "" in values:
         raise InputError(f"{place}: column {values.index('') + 1} is empty, expected a value in each of {columns}")
