@@ -15,7 +15,7 @@ from typing import Any
 from mlxbert import device as devices
 from mlxbert.data.rows import read_rows
 from mlxbert.device import dtype_name, training_workers
-from mlxbert.errors import ArgumentError, DivergedError
+from mlxbert.errors import ArgumentError, DivergedError, check_whole
 from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
 from mlxbert.nn import dropout
@@ -103,8 +103,7 @@ def finetune(
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
     if isinstance(task, Objective) and any(value is not None for value in options.values()):
         raise ArgumentError(f"{next(iter(options))} is given, which goes with a task's name, not with an Objective")
-    if type(seeds) is not int or seeds < 1:
-        raise ArgumentError(f"seeds is {seeds!r:.60}, expected a whole number of at least 1")
+    check_whole("seeds", seeds, 1)
     given = TrainingOptions(**loop)
     variants = [
         {**one, "seed": one.get("seed", given.seed) + number} for one in check_sweep(sweep) for number in range(seeds)
