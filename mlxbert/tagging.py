@@ -41,10 +41,21 @@ def parts(tag: str, scheme: str) -> tuple[str, str]:
     if tag == OUTSIDE:
         return OUTSIDE, ""
     letter, dash, kind = tag[:1], tag[1:2], tag[2:]
-    if not letter or letter not in _LETTERS[scheme] or dash not in ("", "-"):
+    if not letter or letter not in _LETTERS[scheme] or dash not in ("", "-") or (dash and not kind):
         expected = ", ".join(f"{letter}-" for letter in _LETTERS[scheme])
         raise ArgumentError(f"tag is {tag!r:.60}, expected {OUTSIDE}, or {expected} and a type ({scheme})")
     return letter.translate(_AS_BIOES) if scheme == "bilou" else letter, kind or _UNTYPED
+
+
+def spelled(name: str, scheme: str) -> str:
+    """A label of a model as a tag of a scheme; one that is none is a type of its own: `PAD` becomes `I-PAD`."""
+    if scheme == "plain":
+        return name
+    try:
+        parts(name, scheme)
+    except ArgumentError:
+        return f"I-{name}"
+    return name
 
 
 def check_scheme(scheme: str) -> str:

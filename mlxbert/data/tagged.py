@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from mlxbert.data.columns import Columns
+from mlxbert.data.labelled import first_problem
 from mlxbert.data.parse import json_type
 from mlxbert.data.rows import Row
 from mlxbert.data.tag_columns import is_spans
@@ -69,27 +70,22 @@ def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
         InputError: Words or tags are missing, empty, or of unequal number; or a span is none of the text. The message
             begins with the place of the first such row, and counts the others.
     """
-    rows = [*rows]
-    spans = any(is_spans(row.values.get(columns.label or "")) for row in rows)
     found: list[Tagged] = []
     problems: list[InputError] = []
     for row in rows:
         try:
-            found.append(_sentence(row, columns, spans))
+            found.append(_sentence(row, columns))
         except InputError as problem:
             problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
     if problems:
-        others = len(problems) - 1
-        counted = "1 other record is" if others == 1 else f"{others} other records are"
-        more = f"; {counted} refused as well" if others else ""
-        raise InputError(problems[0].message + more, hint=problems[0].hint)
+        raise first_problem(problems)
     return found
 
 
-def _sentence(row: Row, columns: Columns, spans: bool) -> Tagged:
+def _sentence(row: Row, columns: Columns) -> Tagged:
     assert columns.label is not None
     said, tags = (_get(row.values, column) for column in (columns.text, columns.label))
-    if spans and isinstance(said, str) and isinstance(tags, list | tuple):
+    if isinstance(said, str) and (is_spans(tags) or tags in ([], ())):
         return _of_spans(said, tags, row.place)
     if isinstance(said, str) and isinstance(row.values.get("form"), list):  # CoNLL-U
         words, text = _strings(row.values["form"], "form"), said
