@@ -108,6 +108,8 @@ def test_the_loss_is_the_mean_cross_entropy_of_both_ends_without_padding(folder:
         for side in (0, 1):
             wanted += (np.log(np.exp(logits[:, side]).sum()) - logits[example.target[side], side]) / 2
     assert weight == 3 and float(loss) == pytest.approx(wanted, rel=1e-5)
+    metrics = objective.metrics(examples, predict(model.network, objective, examples))
+    assert metrics["loss"] == pytest.approx(wanted / 3, rel=1e-5)
 
 
 def test_predictions_become_what_the_task_answers(folder: Path) -> None:

@@ -20,6 +20,9 @@ from mlxbert.tagging import decode
 from mlxbert.training.data.tags import most_frequent
 from mlxbert.training.events import Finished, Started
 from mlxbert.training.objectives.tag import HEAD, Tag, TagExample
+from mlxbert.training.plan import prepared
+from mlxbert.training.predict import predict
+from tests.helpers.taggers import save_tagger
 from tests.helpers.tiny import CONFIG, save
 from tests.training.test_finetune import one, run
 
@@ -154,6 +157,15 @@ def test_the_loss_is_a_sum_over_labelled_tokens(base: Path, crf: bool) -> None:
 
 
 @pytest.mark.parametrize("crf", [False, True])
+def test_the_loss_of_an_evaluation_is_that_of_training(base: Path, crf: bool) -> None:
+    model = mlxbert.load(base, new_heads={HEAD: Labels(NAMES, crf=crf)}, dtype="float32")
+    made = objective(model, crf=crf, max_length=12)
+    found = [*examples_of(made, 9), *made.examples(tagged(["\u200b"], ["O"]))]
+    loss, weight = (float(part) for part in made.loss(model.network, made.collate(found, random.Random(0))))
+    assert made.metrics(found, predict(model.network, made, found))["loss"] == pytest.approx(loss / weight, rel=1e-5)
+
+
+@pytest.mark.parametrize("crf", [False, True])
 def test_a_batch_without_labels_has_no_loss_and_no_gradient(base: Path, crf: bool) -> None:
     model = mlxbert.load(base, new_heads={HEAD: Labels(NAMES, crf=crf)}, dtype="float32")
     made = objective(model, crf=crf)
@@ -209,6 +221,39 @@ def test_a_model_that_knows_the_entities_goes_on_in_its_own_scheme(trained: Path
     assert one(events, Finished).score < 0.9  # a new head
     labels = mlxbert.load(tmp_path / "new", task="tag").labels
     assert labels is not None and "S-city" in labels.names
+
+
+def test_a_head_that_lacks_a_tag_of_the_data_is_replaced(base: Path, tmp_path: Path) -> None:
+    """Else the words with this tag would have no loss, without a word."""
+    names = ("O", "I-animal", "B-city", "I-city")
+    own = mlxbert.save(mlxbert.load(base, new_heads={HEAD: Labels(names)}), tmp_path / "own")
+    data = [{"words": ["cat", "dog", "paris"], "tags": ["I-animal", "B-animal", "I-city"]}] * 9
+    events = run("tag", train=data, valid=data, model=own, output=tmp_path / "out", epochs=1)
+    assert one(events, Started).new_head
+    labels = mlxbert.load(tmp_path / "out", task="tag").labels
+    assert labels is not None and "B-animal" in labels.names
+
+
+def test_labels_of_no_scheme_are_mistakes_in_an_evaluation(tmp_path: Path) -> None:
+    """Such as those for padding in some models of the hub; as in `tag` they are types of their own."""
+    labels = Labels((*NAMES, "PAD"))
+    model = mlxbert.load(save_tagger(tmp_path / "model", labels, {"cat": "B-animal", "sat": "PAD"}), task="tag")
+    found = mlxbert.evaluate("tag", model, data=[{"words": ["the", "cat", "sat"], "tags": ["O", "B-animal", "O"]}])
+    assert (found.metrics["recall"], found.metrics["precision"]) == (1.0, 0.5)
+    assert found.classes == ("PAD", "animal", "city", "O")
+
+
+def test_data_without_entities_can_be_evaluated(trained: Path) -> None:
+    model = mlxbert.load(trained, task="tag")
+    for data in ([{"words": ["the", "sat"], "tags": ["O", "O"]}], [{"text": "the sat", "spans": []}]):
+        found = mlxbert.evaluate("tag", model, data=data)
+        assert found.metrics["accuracy"] == 1.0 and found.unknown == {} and found.truncated == 0
+
+
+def test_a_long_word_at_the_end_of_a_sentence_is_not_cut(tagger: Model) -> None:
+    """Its last windows have no first token of a word."""
+    part = prepared(objective(tagger), [(tagged(["the", "cat " * 200], ["O", "B-animal"]), "here")])
+    assert len(part.examples) > 3 and part.truncated == 0
 
 
 def test_the_most_frequent_tag_of_a_word_is_that_in_training() -> None:

@@ -1,7 +1,7 @@
 """Tagged sentences before training: their scheme, what breaks it, and what a model calls their tags."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from mlxbert.data.tagged import Tagged
@@ -68,17 +68,16 @@ class TagReader:
     def _knows(self, kinds: set[str]) -> bool:
         """Whether these are the types of the model that training starts from."""
         own = self.own.names if self.own is not None else ()
-        return scheme_of(own) != "plain" and {*self.kinds(own)} == kinds
+        return scheme_of(own) != "plain" and {*kinds_of(own)} == kinds
 
-    def is_own(self, kinds: set[str]) -> bool:
-        """Whether these types, or plain tags, in the scheme of the records are the labels of that model."""
+    def is_own(self, records: Sequence[Tagged]) -> bool:
+        """Whether the types, or plain tags, of these records are the labels of that model, which has all their tags."""
         if self.own is None or scheme_of(self.own.names) != self.scheme:
             return False
-        return {*self.own.names} == kinds if self.scheme == "plain" else self._knows(kinds)
-
-    def kinds(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The types of entities, or the plain tags, among names of labels."""
-        return kinds_of([*names])
+        own, tags = {*self.own.names}, {tag for record in records for tag in record.tags}
+        if self.scheme == "plain":
+            return own == tags
+        return tags <= own and self._knows({name for record in records for name in record.names})
 
     def _note(self, records: Sequence[Tagged], found: str) -> None:
         broken = [(count, record.place) for record in records if (count := breaks(record.tags, found))]
@@ -161,8 +160,9 @@ def spelled_as(records: Sequence[Tagged], names: Sequence[str], scheme: str) -> 
         InputError: The model has none of them, or one has entities and the other plain tags.
     """
     own, known = scheme_of(names), kinds_of(names)
-    only = {tag for record in records for tag in record.tags} == {OUTSIDE}
-    if (own == "plain") != (scheme == "plain") and not only:
+    if own != "plain" and {tag for record in records for tag in record.tags} == {OUTSIDE}:
+        return [replace(record, names=()) for record in records], None  # the same in every scheme
+    if (own == "plain") != (scheme == "plain"):
         raise InputError(
             f"{records[0].place}: the tags are {scheme} ({_shown(records[0].tags)}), those of the model "
             f"{own} ({_shown(names)})",
