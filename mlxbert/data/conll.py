@@ -29,7 +29,7 @@ def read_conll(lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
         values = _values(line)
         if values and values[0] != _DOCUMENT:
             columns, first = columns or len(values), first or number
-            _check(values, columns, first, f"{lines.name}, line {number}")
+            _check(values, columns, first, f"{lines.name}, line {number}", spaced="\t" not in line)
             start = start if words else number
             words.append(values)
         elif words:
@@ -47,9 +47,9 @@ def _values(line: str) -> list[str]:
     return _SPACES.split(line.strip(" "))
 
 
-def _check(values: Sequence[str], columns: int, first: int, place: str) -> None:
+def _check(values: Sequence[str], columns: int, first: int, place: str, *, spaced: bool) -> None:
     if len(values) != columns:
-        hint = "separate the columns by tabs if words contain spaces" if len(values) > columns else None
+        hint = "separate the columns by tabs if words contain spaces" if spaced and len(values) > columns else None
         raise InputError(f"{place}: {_count(len(values))}, line {first} has {columns}", hint=hint)
     if "" in values:
         raise InputError(f"{place}: column {values.index('') + 1} is empty, expected a value in each of {columns}")

@@ -80,6 +80,8 @@ class TagReader:
         return tags <= own and self._knows({name for record in records for name in record.names})
 
     def _note(self, records: Sequence[Tagged], found: str) -> None:
+        if found == "plain" and all(tag.isdecimal() for record in records for tag in record.tags):
+            self.notes.append("The tags are numbers, which mark no entities: if they stand for names, write the names.")
         broken = [(count, record.place) for record in records if (count := breaks(record.tags, found))]
         if broken:
             count = sum(number for number, _ in broken)
