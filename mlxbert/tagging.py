@@ -173,6 +173,15 @@ def names_of(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
     return (OUTSIDE, *(_tag(letter, kind) for kind in kinds for letter in _LETTERS[scheme]))
 
 
+def types_of(names: Sequence[str]) -> tuple[str, ...]:
+    """The types of entities among the labels of a model, each once, or the labels themselves where these are plain."""
+    scheme = scheme_of(names)
+    if scheme == "plain":
+        return tuple(names)
+    fitting = (parts(name, scheme)[1] for name in names if spelled(name, scheme) == name != OUTSIDE)
+    return tuple(dict.fromkeys(fitting))
+
+
 def inside(tag: str, scheme: str) -> str:
     """The tag of a word's later sub-words, where the first one has `tag`: `B-PER` continues with `I-PER`."""
     if scheme == "plain" or tag == OUTSIDE:

@@ -1,7 +1,6 @@
 """Sentences whose words have tags, from rows: lists of words and of tags, or texts with spans of characters."""
 
 import logging
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ Offsets = tuple[Span, ...]
 
 SPAN_SCHEME = "iob2"  # of the tags that spans become
 _LABELS = ("label", "type", "entity")  # the usual names of a span's label
-_WORD = re.compile(r"\S+")
 _LOG = logging.getLogger("mlxbert")
 
 
@@ -125,7 +123,7 @@ def _get(values: Mapping[str, Any], column: str) -> Any:
 def _strings(value: Any, column: str) -> tuple[str, ...]:
     """The words or tags of a list, or of a text with spaces between them."""
     if isinstance(value, str):
-        value = _WORD.findall(value)
+        value = value.split()
     if not isinstance(value, list | tuple):
         raise InputError(f"{column!r} is {json_type(value)}, expected a list of strings")
     for number, one in enumerate(value, 1):

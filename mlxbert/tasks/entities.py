@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mlxbert.nn.crf import CRF
 from mlxbert.results import Entity
-from mlxbert.tagging import OUTSIDE, decode, parts, scheme_of, spelled
+from mlxbert.tagging import OUTSIDE, decode, scheme_of, spelled
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.words import Span, trimmed, words_of_tokens
 
@@ -151,14 +151,6 @@ def marks_entities(names: Iterable[str]) -> bool:
     """Whether tags mark entities, and not something that every word has, as parts of speech."""
     names = {*names}
     return OUTSIDE in names or scheme_of(names) != "plain"
-
-
-def types_of(names: Sequence[str]) -> list[str]:
-    """The labels that entities can have, each once: types, or the tags themselves where they mark no entities."""
-    scheme = scheme_of(names)
-    if scheme == "plain":
-        return [name for name in names if name != OUTSIDE]
-    return [*dict.fromkeys(parts(spelled(name, scheme), scheme)[1] for name in names if name != OUTSIDE)]
 
 
 def of_words(text: str, words: Sequence[Piece], names: Sequence[str]) -> list[Entity]:

@@ -18,7 +18,7 @@ from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.tagging import decode
 from mlxbert.training.data.tags import most_frequent
-from mlxbert.training.events import Finished, Started
+from mlxbert.training.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objectives.tag import HEAD, Tag, TagExample
 from mlxbert.training.plan import prepared
 from mlxbert.training.predict import predict
@@ -272,6 +272,30 @@ def test_parts_of_speech_are_scored_by_accuracy(base: Path, tmp_path: Path) -> N
         run("tag", train=records, model=base, output=tmp_path / "f1", metric="f1")
     with pytest.raises(ArgumentError, match="plain"):
         run("tag", train=records, model=base, output=tmp_path / "bioes", scheme="bioes")
+
+
+HARD: list[tuple[list[str], list[str]]] = [
+    (["cat", "sat"] * 2500, ["B-animal", "O"] * 2500),
+    (["cat"], ["B-animal"]),
+    (["\u05e9\u05dc\u05d5\u05dd", "paris", "\u060c"], ["O", "B-city", "O"]),  # from right to left
+    ([*"\u6211\u7231\u5317\u4eac"], ["O", "O", "B-city", "I-city"]),
+    (["\U0001f468\u200d\U0001f469", "dog", "\U0001f600"], ["O", "B-animal", "O"]),
+    (["\u200b"], ["O"]),  # no token at all
+    (["zzz", "qqq"], ["B-city", "I-city"]),  # unknown tokens alone
+    (["in New York", "."], ["B-city", "O"]),
+]
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_hard_sentences_are_trained_on_and_all_words_count(base: Path, tmp_path: Path, crf: bool) -> None:
+    data = [{"words": words, "tags": tags} for words, tags in HARD]
+    events = run("tag", train=data, valid=data, model=base, output=tmp_path / "out", epochs=1, crf=crf)
+    evaluation = one(events, Finished).evaluation
+    assert all(np.isfinite(event.loss) for event in events if isinstance(event, Step))
+    assert np.isfinite(one(events, Evaluated).metrics["loss"])
+    assert sum(map(sum, evaluation.confusion)) == sum(len(words) for words, _ in HARD) and evaluation.truncated == 0
+    again = mlxbert.evaluate("tag", mlxbert.load(tmp_path / "out", task="tag"), data=data)
+    assert again.metrics == pytest.approx(evaluation.metrics)
 
 
 def test_tags_that_are_numbers_are_said(base: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from mlxbert.data.tagged import Tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels import Labels
-from mlxbert.tagging import OUTSIDE, breaks, decode, encode, parts, recognize, scheme_of
+from mlxbert.tagging import OUTSIDE, breaks, decode, encode, parts, recognize, scheme_of, types_of
 from mlxbert.training.data.checks import Unknown, find_unknown
 
 _MANY = 20  # different tags from which on those that occur once look like something else
@@ -68,7 +68,7 @@ class TagReader:
     def _knows(self, kinds: set[str]) -> bool:
         """Whether these are the types of the model that training starts from."""
         own = self.own.names if self.own is not None else ()
-        return scheme_of(own) != "plain" and {*kinds_of(own)} == kinds
+        return scheme_of(own) != "plain" and {*types_of(own)} == kinds
 
     def is_own(self, records: Sequence[Tagged]) -> bool:
         """Whether the types, or plain tags, of these records are the labels of that model, which has all their tags."""
@@ -89,21 +89,6 @@ class TagReader:
             self.notes.append(
                 f"{tags} the scheme {found}, the first in {broken[0][1]}: an entity begins where its type does."
             )
-
-
-def kinds_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The types of entities among the labels of a model, or the labels themselves where these are plain."""
-    scheme = scheme_of(names)
-    if scheme == "plain":
-        return tuple(names)
-    return tuple(dict.fromkeys(kind for name in names if (kind := _kind(name, scheme))))
-
-
-def _kind(name: str, scheme: str) -> str:
-    try:
-        return parts(name, scheme)[1]
-    except ArgumentError:  # a label for padding, say
-        return ""
 
 
 def _entities(record: Tagged, scheme: str) -> list[tuple[str, int, int]]:
@@ -161,7 +146,7 @@ def spelled_as(records: Sequence[Tagged], names: Sequence[str], scheme: str) -> 
     Raises:
         InputError: The model has none of them, or one has entities and the other plain tags.
     """
-    own, known = scheme_of(names), kinds_of(names)
+    own, known = scheme_of(names), types_of(names)
     if own != "plain" and {tag for record in records for tag in record.tags} == {OUTSIDE}:
         return [replace(record, names=()) for record in records], None  # the same in every scheme
     if (own == "plain") != (scheme == "plain"):

@@ -23,11 +23,11 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropy
-from mlxbert.tagging import OUTSIDE, check_scheme, convert, inside, names_of, scheme_of, spelled
+from mlxbert.tagging import OUTSIDE, check_scheme, convert, inside, names_of, scheme_of, spelled, types_of
 from mlxbert.text.batch import make_batch
 from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels
-from mlxbert.training.data.tags import TagReader, check_tags, kinds_of, most_frequent, spelled_as
+from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores.metrics import cross_entropies
@@ -271,7 +271,7 @@ class Tag(TaskObjective[TagExample]):
     def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
         found = [*self._predicted(part.examples, predictions)]
-        names = kinds_of(self.labels.names)
+        names = types_of(self.labels.names)
         return tagging(part.records, found, scheme=self.scheme, names=names, metric=self.metric, **facts)
 
     def baselines(self, model: Model, train: Sequence[Tagged], valid: Sequence[Tagged]) -> dict[str, float]:
