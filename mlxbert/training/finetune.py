@@ -67,7 +67,7 @@ def finetune(
     Interrupted, it keeps its state in `DIR.partial/`, and the same call resumes there. Iterating does the work.
 
     Args:
-        task: `classify`, `multilabel`, `regress`, or an `Objective` of one's own.
+        task: `classify`, `multilabel`, `regress`, `tag`, `answer`, or an `Objective` of one's own.
         train: Training data: a file, several files, a folder of texts per label, or an iterable of records such as
             `{"text": …, "label": …}`.
         output: The folder to write.
@@ -89,8 +89,9 @@ def finetune(
             with what it computes here: `Finished.check`. A difference is an error.
         on_progress: Called with the bytes of a download.
         **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
-            `pair_column`, `label_column`, `metric`, `max_length`; for `classify` also `label_smoothing` and
-            `class_weights`. `epochs` and `lr` depend on data and model if they are left out.
+            `pair_column` (not of `tag`), `label_column`, `metric`, `max_length`; for `classify` also `label_smoothing`
+            and `class_weights`; for `tag` `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and
+            `max_words`. `epochs` and `lr` depend on data and model if they are left out.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`.

@@ -1,6 +1,7 @@
 """Training on words with tags: windows, labelled tokens, losses, schemes, from files to models and their evaluation."""
 
 import json
+import logging
 import random
 from pathlib import Path
 from typing import Any, cast
@@ -261,13 +262,23 @@ def test_the_most_frequent_tag_of_a_word_is_that_in_training() -> None:
     assert most_frequent(train, [tagged(["b", "a", "new"], ["O"] * 3)]) == [["B-x", "B-x", "O"]]
 
 
+SPEECH = [{"words": ["the", "cat", "sat", "."], "tags": ["DET", "NOUN", "VERB", "PUNCT"]}] * 5
+SPEECH += [{"words": ["paris", "is", "a", "city", "."], "tags": ["PROPN", "AUX", "DET", "NOUN", "PUNCT"]}] * 5
+
+
 def test_parts_of_speech_are_scored_by_accuracy(base: Path, tmp_path: Path) -> None:
-    records = [{"words": ["the", "cat", "sat", "."], "tags": ["DET", "NOUN", "VERB", "PUNCT"]}] * 5
-    records += [{"words": ["paris", "is", "a", "city", "."], "tags": ["PROPN", "AUX", "DET", "NOUN", "PUNCT"]}] * 5
+    records = SPEECH
     events = run("tag", train=records, valid=records, model=base, output=tmp_path / "out", epochs=3)
     finished = one(events, Finished)
     assert finished.metric == finished.evaluation.metric == "accuracy"
     assert finished.evaluation.classes == ("AUX", "DET", "NOUN", "PROPN", "PUNCT", "VERB")
+    more = run("tag", train=records, valid=records, model=tmp_path / "out", output=tmp_path / "more", epochs=1)
+    assert not one(more, Started).new_head
+    small = [record | {"tags": [tag.lower() for tag in record["tags"]]} for record in records]
+    again = mlxbert.evaluate("tag", mlxbert.load(tmp_path / "out", task="tag"), data=small)
+    assert again.metrics == pytest.approx(finished.evaluation.metrics)
+    fewer = run("tag", train=records[:5], valid=records[:5], model=tmp_path / "out", output=tmp_path / "new", epochs=1)
+    assert one(fewer, Started).new_head
     with pytest.raises(ArgumentError, match="plain"):
         run("tag", train=records, model=base, output=tmp_path / "f1", metric="f1")
     with pytest.raises(ArgumentError, match="plain"):
@@ -339,11 +350,13 @@ def test_data_that_teach_nothing_are_refused(base: Path, tmp_path: Path, train: 
         run("tag", train=train, model=base, output=tmp_path / "out")
 
 
-def test_what_a_model_does_not_know_counts_as_missed(trained: Path) -> None:
+def test_what_a_model_does_not_know_counts_as_missed(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("mlxbert").propagate = True
     model = mlxbert.load(trained, task="tag")
     known = {"words": ["cat", "milk", "sat"], "tags": ["B-ANIMAL", "I-ANIMAL", "O"]}
-    other = {"words": ["dog", "man"], "tags": ["B-animal", "B-shop"]}
+    other = {"words": ["dog", "man"], "tags": ["B-animal", "I-shop"]}
     found = mlxbert.evaluate("tag", model, data=[known, other])
+    assert "1 tag breaks" in caplog.text and "record 2" in caplog.text
     assert dict(found.unknown) == {"shop": 1} and found.metrics["recall"] == pytest.approx(2 / 3)
     with pytest.raises(InputError, match="shop"):
         mlxbert.evaluate("tag", model, data=[{"words": ["store"], "tags": ["B-shop"]}])
@@ -358,6 +371,8 @@ def test_what_a_model_does_not_know_counts_as_missed(trained: Path) -> None:
         {"crf": True, "label_all_pieces": True},
         {"crf": True, "scheme": "iob1"},
         {"stride": -1},
+        {"stride": 17},
+        {"max_length": 16, "stride": 9},
         {"metric": "spearman"},
         {"class_weights": "balanced"},
     ],

@@ -92,11 +92,7 @@ class TagReader:
 
 
 def _entities(record: Tagged, scheme: str) -> list[tuple[str, int, int]]:
-    try:
-        return decode(record.tags, scheme)
-    except ArgumentError:
-        pass
-    for word, tag in enumerate(record.tags):
+    for word, tag in enumerate(record.tags if scheme != "plain" else ()):
         try:
             parts(tag, scheme)
         except ArgumentError as problem:
@@ -104,7 +100,7 @@ def _entities(record: Tagged, scheme: str) -> list[tuple[str, int, int]]:
                 f"{record.place}, word {word + 1} ({record.words[word]!r:.40}): {problem.message}",
                 hint="choose the column of the tags with label_column=",
             ) from None
-    return []
+    return decode(record.tags, scheme)
 
 
 def check_tags(records: Sequence[Tagged], column: str) -> None:
