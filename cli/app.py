@@ -110,7 +110,8 @@ def _run(arguments: list[str] | None) -> int:
         return status if isinstance(status, int) else 0
     except typer.TyperException as problem:
         if problem.format_message():  # empty if typer has shown the help instead
-            console.say("error", _taskless(typed) or problem.format_message())
+            message = problem.format_message().replace(": Value error, ", ": ", 1)  # typer says how it found out
+            console.say("error", _taskless(typed) or message)
             if typed[:1] == ["train"]:
                 console.say("hint", "mlxbert finetune trains a model")
         return 2

@@ -130,9 +130,13 @@ def _read_context(source: str) -> str:
     if source == STDIN and sys.stdin is None:
         raise InputError("stdin is closed")
     if source == STDIN:
-        return read_text("stdin", sys.stdin.buffer)
-    with open_source(source)[0] as file:
-        return read_text(source, file)
+        text = read_text("stdin", sys.stdin.buffer)
+    else:
+        with open_source(source)[0] as file:
+            text = read_text(source, file)
+    if not text.strip():
+        raise InputError(f"{'stdin' if source == STDIN else source}: there is no text to answer from")
+    return text
 
 
 def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> Source[Any]:
@@ -160,7 +164,7 @@ def _is_input_file(argument: str) -> bool:
 
 def _from_file(source: str | BinaryIO, options: InputOptions, names: str | Pair) -> Source[Any]:
     given = {name: value for name in _NAMING if (value := getattr(options, name, None)) is not None}
-    format = options.format or _guess_format(source, given, names)
+    format = Format(options.format) if options.format else _guess_format(source, given, names)
     for name in given:
         if format not in _NAMING[name]:
             formats = ", ".join(f".{one.value}" for one in _NAMING[name])

@@ -18,8 +18,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mlxbert.data.records import Format
-
 
 class DType(StrEnum):
     """The dtype of computation."""
@@ -36,6 +34,16 @@ class Device(StrEnum):
     auto = "auto"
     gpu = "gpu"
     cpu = "cpu"
+
+
+class TextFormat(StrEnum):
+    """How a file stores texts: the formats of `mlxbert.data.records.Format` that do not hold words with tags."""
+
+    txt = "txt"
+    jsonl = "jsonl"
+    csv = "csv"
+    tsv = "tsv"
+    parquet = "parquet"
 
 
 class Window(StrEnum):
@@ -162,7 +170,7 @@ class InputOptions:
         ),
     ] = None
     format: Annotated[
-        Format | None,
+        TextFormat | None,
         typer.Option(
             help="Format of the input; by default taken from its ending, txt for stdin.", rich_help_panel="Input"
         ),

@@ -4,7 +4,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.cli.inputs import ARGUMENTS, Source
 from mlxbert.cli.options import FileOptions, ModelName, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
-from mlxbert.cli.output.file import FileOutput
+from mlxbert.cli.output.file import Dropped, FileOutput
 from mlxbert.cli.output.formats import JsonLines
 from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.errors import InputError, MlxbertError
@@ -24,6 +24,7 @@ from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from mlxbert.distributed import Group
     from mlxbert.model import Model
     from mlxbert.text.batch import Usage
 
@@ -156,6 +157,7 @@ def stream(
     task: Task,
     usage: "Usage | None" = None,
     last: Callable[[], Iterable["RenderableType"]] = tuple,
+    group: "Group | None" = None,
 ) -> None:
     """Writes results to stdout or to a file, as they are computed.
 
@@ -168,19 +170,21 @@ def stream(
         task: What is done with which model, for the manifest of an output file.
         usage: What the task counts; it is summarized on stderr after a file of inputs.
         last: What follows the last result at a terminal.
+        group: The processes that share the work: all have all results, and the first one writes the file.
 
     Raises:
         MlxbertError: The input or output cannot be used; or, after everything else was done, some records failed.
     """
     screen = Screen(draw, options, last=last)
-    sink = _file(source, options, task) if options.output is not None else nullcontext(screen)
+    sink = _file(source, options, task, group) if options.output is not None else nullcontext(screen)
     skipped = count = 0
     from_file = source.name != ARGUMENTS
     shown = from_file and (options.output is not None or not console.at_terminal())
     start = time.perf_counter()
     with sink as out:
-        if isinstance(out, FileOutput):
-            skipped = sum(1 for _ in itertools.islice(source.records, out.done))
+        if not isinstance(out, Screen):
+            done = out.done if group is None else group.broadcast(out.done)
+            skipped = sum(1 for _ in itertools.islice(source.records, done))
         with progress.records(source.size, shown=shown, before=(source.done(), skipped)) as update:
             for result in _numbered(results, skipped, strict=source.strict):
                 count += 1
@@ -193,7 +197,9 @@ def stream(
     report(skipped + count, out.truncated, out.failed, task.format.failures)
 
 
-def _file(source: Source[Any], options: FileOptions, task: Task) -> FileOutput:
+def _file(
+    source: Source[Any], options: FileOptions, task: Task, group: "Group | None"
+) -> AbstractContextManager[FileOutput | Dropped]:
     assert options.output is not None
     if source.path is None and source.name != ARGUMENTS:
         console.say("note", f"input is {source.name}: this run cannot be resumed if it is interrupted")
@@ -201,6 +207,10 @@ def _file(source: Source[Any], options: FileOptions, task: Task) -> FileOutput:
         "input": None if source.path is None else sha256(source.path),
         "read_as": list(source.read_as),
     }
+    if group is not None and group.size > 1:
+        group.check_same(manifest)
+    if group is not None and group.rank:
+        return nullcontext(Dropped())
     return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.format)
 
 

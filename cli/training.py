@@ -163,6 +163,40 @@ class ClassOptions(Group):
 
 
 @dataclass(frozen=True)
+class AnswerColumns(Group):
+    """Where questions, contexts and answers stand in a row."""
+
+    text_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of the question.", rich_help_panel=_DATA, show_default="question"),
+    ] = None
+    pair_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of the context.", rich_help_panel=_DATA, show_default="context"),
+    ] = None
+    label_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Column of the answers.", rich_help_panel=_DATA, show_default="answers, or answer"
+        ),
+    ] = None
+    format: Annotated[
+        Format | None,
+        typer.Option(help="Format of the files; by default taken from their endings.", rich_help_panel=_DATA),
+    ] = None
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Length of a window in tokens; longer contexts become several windows.",
+            rich_help_panel=_DATA,
+            show_default="384, or what the model takes",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class AnswerOptions(Group):
     """How contexts are cut into windows, and how long answers are."""
 

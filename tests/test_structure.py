@@ -19,7 +19,7 @@ MAX_FILE, MAX_FUNCTION, MAX_COMMAND = 400, 60, 20
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
     ("mlxbert", "mlxbert.errors", "mlxbert.results", "mlxbert.files"),
-    ("mlxbert.device", "mlxbert.labels", "mlxbert.tagging", "mlxbert.config"),
+    ("mlxbert.device", "mlxbert.distributed", "mlxbert.labels", "mlxbert.tagging", "mlxbert.config"),
     ("mlxbert.nn",),
     ("mlxbert.weights",),
     ("mlxbert.text",),
@@ -62,7 +62,7 @@ INSIDE = {
     ),
     "mlxbert.training": (
         *("scores", "options", "data", "objective", "objectives", "plan", "events", "sampler", "optimizer"),
-        *("rows", "gradients", "checkpoint", "distributed", "loop", "predict", "estimate", "workspace", "command"),
+        *("rows", "gradients", "checkpoint", "loop", "predict", "estimate", "workspace", "command"),
         *("finish", "check", "finetune", "evaluate"),
     ),
     "mlxbert.cli": (

@@ -48,7 +48,7 @@ class ZeroShotOptions:
             pairs: Whether the inputs are pairs.
 
         Raises:
-            ArgumentError: The options contradict each other.
+            ArgumentError: The options contradict each other, or have no such values.
         """
         if self.labels is None:
             if self.hypothesis is not None or self.multi:
@@ -59,6 +59,11 @@ class ZeroShotOptions:
         # As in a .csv, quotes hold a label that contains a comma.
         rows = [row for given in self.labels for row in csv.reader([given], skipinitialspace=True)]
         labels = [label.strip() for row in rows for label in row]
+        from mlxbert.tasks.zero_shot import check_hypothesis, check_labels
+
+        check_labels(labels)  # before a model of a gigabyte is downloaded
+        if self.hypothesis is not None:
+            check_hypothesis(self.hypothesis)
         return {"labels": labels, "hypothesis": self.hypothesis, "multi": self.multi}
 
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlxbert.cli import session
-from mlxbert.cli.inputs import ARGUMENTS, open_input
+from mlxbert.cli import launched, session
+from mlxbert.cli.inputs import ARGUMENTS, STDIN, open_input
 from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, VectorOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import check_output
@@ -42,18 +42,21 @@ def embed(
 
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip
-    check_output(out.output, out.overwrite, VECTORS, source.input)
+    check_output(out.output, out.overwrite, VECTORS, source.input, shared=True)
     opened = open_input(texts or (), source, "text")
+    launched.check_stdin([] if opened.path or opened.name == ARGUMENTS else [STDIN])
     loaded = session.load("embed", model)
+    from mlxbert.distributed import join
     from mlxbert.tasks.embed import embed_stream
     from mlxbert.text.batch import Usage
 
+    group = join()
     usage, given = Usage(), vector.given() | {"normalize": normalize}
     task = session.Task("embed", loaded, model, given, _format(loaded, out.output, given))
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}
     view = vectors.Embeddings(compare=opened.name == ARGUMENTS)
-    results = embed_stream(loaded, opened.records, **how)
-    session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
+    results = embed_stream(loaded, opened.records, group=group, **how)
+    session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
 
 
 def _format(model: "Model", path: "Path | None", given: dict[str, Any]) -> OutputFormat:

@@ -2,7 +2,7 @@
 
 from mlxbert.cli import launched, session
 from mlxbert.cli.tags import WordColumns
-from mlxbert.cli.training import AnswerOptions, Columns, EvaluateOptions, Group
+from mlxbert.cli.training import AnswerColumns, AnswerOptions, Columns, EvaluateOptions, Group
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 
@@ -39,7 +39,7 @@ def evaluate_tag(options: EvaluateOptions, columns: WordColumns) -> None:
     _evaluate("tag", options, columns, command="tag")
 
 
-def evaluate_answer(options: EvaluateOptions, columns: Columns, answers: AnswerOptions) -> None:
+def evaluate_answer(options: EvaluateOptions, columns: AnswerColumns, answers: AnswerOptions) -> None:
     """Tell how often a model answers questions right: exact match and F1 as SQuAD defines them, worst mistakes.
 
     Example: mlxbert evaluate answer --data dev-v2.0.json --model my-model

@@ -9,7 +9,7 @@ from mlxbert.cli import session
 from mlxbert.cli.events.run import command_line, open_sinks, send
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.tags import TagOptions, WordColumns
-from mlxbert.cli.training import AnswerOptions, ClassOptions, Columns, FinetuneOptions, Group
+from mlxbert.cli.training import AnswerColumns, AnswerOptions, ClassOptions, Columns, FinetuneOptions, Group
 from mlxbert.cli.views import console, progress
 
 
@@ -51,7 +51,7 @@ def finetune_tag(options: FinetuneOptions, columns: WordColumns, tags: TagOption
     _train("tag", options, columns, tags)
 
 
-def finetune_answer(options: FinetuneOptions, columns: Columns, answers: AnswerOptions) -> None:
+def finetune_answer(options: FinetuneOptions, columns: AnswerColumns, answers: AnswerOptions) -> None:
     """Train a model to answer questions with a part of a text, or to say that the text has no answer.
 
     Data are .json files of SQuAD, 1.1 or 2.0, or rows of question, context and answers. Long contexts are looked at

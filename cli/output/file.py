@@ -41,7 +41,12 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def check_output(
-    path: Path | None, overwrite: bool, allowed: Sequence[str] = JSON_LINES, source: str | None = None
+    path: Path | None,
+    overwrite: bool,
+    allowed: Sequence[str] = JSON_LINES,
+    source: str | None = None,
+    *,
+    shared: bool = False,
 ) -> None:
     """Refuses an output file that cannot be written; a command calls it before it loads a model.
 
@@ -50,6 +55,7 @@ def check_output(
         overwrite: Whether it may exist.
         allowed: The endings that the command supports.
         source: The input, which must be another file.
+        shared: Whether several processes can share the work; the first one writes.
 
     Raises:
         ArgumentError: Another ending, not a regular file, an existing file, or the input.
@@ -57,7 +63,9 @@ def check_output(
     """
     if path is None:
         return
-    if launched.is_launched():
+    if launched.rank():
+        return
+    if launched.is_launched() and not shared:
         raise ArgumentError(f"--output {path}: several processes cannot write one file", hint="start mlxbert alone")
     kind = find(path, allowed)
     with _writing(path):
@@ -82,6 +90,17 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
         raise ArgumentError(f"--output {path}: exists already", hint="--overwrite replaces it")
 
 
+class Dropped:
+    """Where the results go in a process that is not the first: nowhere. Attributes as of `FileOutput`."""
+
+    done = failed = truncated = 0
+
+    def write(self, result: Any) -> None:
+        """Drops a result."""
+        self.failed += isinstance(result, Failure)
+        self.truncated += getattr(result, "truncated", False)
+
+
 class FileOutput:
     """Writes results to `path`; a context manager.
 
@@ -96,7 +115,7 @@ class FileOutput:
         self, path: Path, manifest: dict[str, Any], *, overwrite: bool, format: OutputFormat | None = None
     ) -> None:
         self.format = format or JsonLines()
-        check_output(path, overwrite, (self.format.ending,))
+        check_output(path, overwrite, (self.format.ending,), shared=True)
         self.path = path.resolve()  # a link stays a link; its target is written
         self.overwrite = overwrite
         self.partial = self.path.with_name(self.path.name + ".partial")

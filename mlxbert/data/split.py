@@ -61,8 +61,9 @@ def split(
         if 2 * due >= len(records) * len(group) and take(group):
             due -= len(records) * len(group)
     if not taken and not any(take(group) for group in sorted(groups, key=len)):
+        count = "1 example" if len(records) == 1 else f"{len(records)} examples"
         raise InputError(
-            f"no validation data can be split off from {len(records)} examples: every label needs two different texts",
+            f"no validation data can be split off from {count}: every label needs two different texts",
             hint="give validation data with valid=",
         )
     chosen = {*taken}

@@ -27,6 +27,11 @@ def find_tag_columns(rows: Rows, *, text_column: str | None = None, label_column
     rest = [column for column in rows.columns if column not in given.values()]
     label = label_column or _usual(rest, _TAGS, "label", rows)
     rest = [column for column in rest if column != label]
+    if len(rows.columns) == 1:
+        raise InputError(
+            f"{', '.join(rows.files)}: there is one column, {label}; expected words and their tags",
+            hint="columns of a .conll file are separated by tabs or by spaces",
+        )
     if text_column is None and "text" in rest and any(is_spans(row.values.get(label)) for row in rows[:_SAMPLE]):
         rest = ["text"]  # beside spans, a list of tokens does not matter
     text = text_column or _usual(rest, _WORDS, "text", rows)

@@ -195,7 +195,9 @@ def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
         start, end, label, said = *(*span, None, None, None)[:3], None
     if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
         raise InputError(f"span {number} is {span!r:.60}, expected start, end and label")
-    if not 0 <= start <= end <= len(text):
+    if start > end:
+        raise InputError(f"span {number} is [{start}, {end}), which ends before it begins")
+    if start < 0 or end > len(text):
         raise InputError(
             f"span {number} is [{start}, {end}), the text has {len(text)} code points",
             hint="offsets count code points; those of bytes or of UTF-16 are larger after an emoji or an accent",

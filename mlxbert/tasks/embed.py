@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
+from mlxbert.distributed import Group, Turns
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
@@ -56,11 +57,14 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     name = "embed"
     overflows = ("truncate", "window", "error")
 
-    def __init__(self, model: Model, *, usage: Usage | None = None, **options: Unpack[EmbedOptions]) -> None:
+    def __init__(
+        self, model: Model, *, usage: Usage | None = None, group: Group | None = None, **options: Unpack[EmbedOptions]
+    ) -> None:
         known = EmbedOptions.__annotations__
         if unknown := options.keys() - known.keys():
             raise TypeError(f"unknown option {min(unknown)!r}, expected some of {', '.join(known)}")
         super().__init__(model, options.get("overflow", "truncate"), options.get("batch_tokens"), usage)
+        self._turns = Turns(group or Group())
         normalize = options.get("normalize")
         if not isinstance(normalize, bool | None):
             raise ArgumentError(f"normalize is {normalize!r:.60}, expected True, False or None")
@@ -92,8 +96,17 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
             raise InputError(f"the prompt and {item!r:.60} are fewer tokens together than the prompt alone")
         return Job(item, [encoding], encoding.truncated)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> list["Vector"]:
-        """One vector (W,) per row."""
+    def outputs(self, jobs: Sequence[Job[str]]) -> list[Sequence["Vector"]]:
+        """The vectors of the encodings of each job."""
+        found = super().outputs(jobs)
+        rows = iter(self._turns.exchanged([row for some in found for row in some]))
+        return [[next(rows) for _ in some] for some in found]
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector"]:
+        """One vector (W,) per row, where it is this process's turn."""
+        return self._turns.take(len(parts), lambda: self._vectors(batch))
+
+    def _vectors(self, batch: Batch) -> list["Vector"]:
         import numpy as np
 
         output = self.model.network.encoder(
@@ -162,13 +175,16 @@ def embed(
 
 
 @task_function("texts")
-def embed_stream(model: Model, *, usage: Usage | None = None, **options: Unpack[EmbedOptions]) -> EmbedTask:
+def embed_stream(
+    model: Model, *, usage: Usage | None = None, group: Group | None = None, **options: Unpack[EmbedOptions]
+) -> EmbedTask:
     """Computes the vectors of any number of texts, in their order and in constant memory.
 
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: An iterable of texts.
         usage: Counts tokens, padding and batches.
+        group: The processes that share the work, see `mlxbert.distributed`; each gets all vectors, of the same texts.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
         **options: See `EmbedOptions`.
 
@@ -179,7 +195,7 @@ def embed_stream(model: Model, *, usage: Usage | None = None, **options: Unpack[
         ArgumentError: An argument has an invalid value.
         InputError: A text cannot be used.
     """
-    return EmbedTask(model, usage=usage, **options)
+    return EmbedTask(model, usage=usage, group=group, **options)
 
 
 def check_texts(texts: object) -> Iterable[str]:

@@ -53,8 +53,8 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
     ) -> None:
         super().__init__(model, overflow, batch_tokens)
         check_top_k(top_k)
-        self.labels, self.multi, self.top_k = _check_labels(labels), multi, top_k
-        template = _check_hypothesis(HYPOTHESIS if hypothesis is None else hypothesis)
+        self.labels, self.multi, self.top_k = check_labels(labels), multi, top_k
+        template = check_hypothesis(HYPOTHESIS if hypothesis is None else hypothesis)
         self.hypotheses = [template.replace(SLOT, label) for label in self.labels]
         assert model.labels is not None  # a model with the head has labels
         self._own = multi or len(self.labels) == 1  # a label among others has a share, one alone has none
@@ -137,7 +137,12 @@ def _share(logits: Sequence[float]) -> list[float]:
     return [power / total for power in powers]
 
 
-def _check_labels(given: Iterable[str]) -> tuple[str, ...]:
+def check_labels(given: Iterable[str]) -> tuple[str, ...]:
+    """The labels, if they are texts, each given once.
+
+    Raises:
+        ArgumentError: They are not.
+    """
     names = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     if not names or not all(isinstance(name, str) for name in names):
         raise ArgumentError(f"labels are {given!r:.60}, expected a list of texts")
@@ -147,7 +152,12 @@ def _check_labels(given: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _check_hypothesis(given: str) -> str:
+def check_hypothesis(given: str) -> str:
+    """The hypothesis, if it has a place for the label.
+
+    Raises:
+        ArgumentError: It has none.
+    """
     if not isinstance(given, str) or SLOT not in given:
         raise ArgumentError(f"hypothesis is {given!r:.60}, expected a text with {SLOT} in the place of the label")
     return given

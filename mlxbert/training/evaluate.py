@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.data.rows import read_rows
+from mlxbert.distributed import join
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.model import Model
-from mlxbert.training.distributed import join
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.plan import prepared

@@ -15,7 +15,12 @@ from typing import Any
 from mlxbert import device as devices
 from mlxbert.data.rows import read_rows
 from mlxbert.device import dtype_name, training_workers
+<<<<<<< HEAD
+from mlxbert.distributed import Group, join
+from mlxbert.errors import ArgumentError, DivergedError
+=======
 from mlxbert.errors import ArgumentError, DivergedError, check_whole
+>>>>>>> review14
 from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
 from mlxbert.nn import dropout
@@ -23,7 +28,6 @@ from mlxbert.training import finish
 from mlxbert.training.check import check as compare
 from mlxbert.training.check import require
 from mlxbert.training.command import Command, command_line, compute_dtype, manifest, with_defaults
-from mlxbert.training.distributed import Group, join
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, Finished, Started
 from mlxbert.training.loop import Run, Training

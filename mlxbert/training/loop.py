@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from mlxbert.device import mx, nn
+from mlxbert.distributed import Group, LostError
 from mlxbert.errors import DivergedError, MlxbertError
 from mlxbert.nn.heads import Network
 from mlxbert.training import sampler
 from mlxbert.training.checkpoint import Progress, State, Store
-from mlxbert.training.distributed import Group, LostError
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.gradients import Differentiator, Gradients, dropout_key, install
 from mlxbert.training.objective import Objective, TrainBatch

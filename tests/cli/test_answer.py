@@ -92,6 +92,12 @@ def test_a_context_that_is_not_utf8_is_refused_with_the_offset(model: str, tmp_p
     call("answer", QUESTION, "--context-file", str(tmp_path / "a.txt"), "--model", model).fails(1, "offset 7", "UTF-8")
 
 
+@pytest.mark.parametrize("content", [b"", b" \n"])
+def test_a_file_without_a_text_is_named(content: bytes, model: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    call("answer", QUESTION, "--context-file", str(tmp_path / "a.txt"), "--model", model).fails(1, "a.txt: ")
+
+
 def test_bad_records_keep_their_places(model: str) -> None:
     records = b'{"question": "who ?", "context": "a cat"}\n{"question": "who ?"}\n{"question": "", "context": "a"}\n'
     outcome = call("answer", "--model", model, stdin=records)

@@ -65,6 +65,13 @@ def test_the_report_tells_every_number(width: int) -> None:
     assert "22,715,526" in text and "462 in 3 epochs of 4,911 examples" in text
 
 
+def test_windows_are_counted_where_records_have_several() -> None:
+    started = events.started()
+    assert started.report is not None
+    shown = lines(report.before(replace(started, examples=6200), started.report, 80), 80)
+    assert "462 in 3 epochs of 6,200 windows" in " ".join(" ".join(shown).split())
+
+
 def test_bars_of_labels_are_as_long_as_the_labels_are_frequent() -> None:
     started = events.started()
     assert started.report is not None
@@ -123,6 +130,19 @@ def test_the_best_evaluation_is_marked(width: int) -> None:
     (axis,) = [line for line in shown if "└" in line]
     marks = [place for place, char in enumerate(axis) if char in "◆★"]
     assert len(marks) == 3 and axis[marks[1]] == "★"
+
+
+@WIDTHS
+@pytest.mark.parametrize("metric", ["f1", "accuracy", "weighted_precision"])
+def test_an_evaluation_fits_beside_the_curve(width: int, metric: str) -> None:
+    state = after(0)
+    for number in range(3):
+        event = events.evaluated(154 * number + 154, 0.9, best=number == 1, metric=metric)
+        state.note(replace(event, metrics={metric: 0.9}))
+    shown = picture(state, width, 30)
+    assert sum(line.endswith("★ best") for line in shown) == 1
+    (title,) = [line for line in shown if " epoch  " in line]
+    assert title.rstrip().endswith(metric)  # tasks without a loss have no column for it
 
 
 @WIDTHS

@@ -69,6 +69,11 @@ def test_options_that_cannot_be_used(options: list[str], told: str, model: str) 
     assert outcome.out == ""
 
 
+@pytest.mark.parametrize("options", [["--labels", "a,a"], ["--labels", "a", "--hypothesis", "none"]])
+def test_options_are_checked_before_the_model_is_looked_for(options: list[str], tmp_path: Path) -> None:
+    call("classify", "the cat", *options, "--model", str(tmp_path / "missing")).fails(2)
+
+
 def test_models_that_cannot_do_it_say_what_can(tmp_path: Path) -> None:
     call("classify", "the cat", "--labels", "a,b").fails(1, "hint: ", "NLI")
     other = save_classifier(tmp_path / "other", SENTIMENT)

@@ -6,6 +6,7 @@ import pytest
 
 from mlxbert.data.records import read_records
 from mlxbert.data.rows import read_rows
+from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.errors import ArgumentError, InputError
 from tests.data.test_records import write
 
@@ -73,6 +74,19 @@ def test_columns_of_conllu_have_names_and_ranges_are_left_out(tmp_path: Path) ->
 def test_a_damaged_line_is_named(tmp_path: Path, name: str, data: bytes, line: int) -> None:
     with pytest.raises(InputError, match=rf"{name}, line {line}: "):
         read_rows(write(tmp_path / name, data))
+
+
+@pytest.mark.parametrize("data", [b"# id 1\na O\n", b"a O\n\n# id 1\nb O\n"])
+def test_a_hint_says_that_conll_has_no_comments(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(InputError) as failure:
+        read_rows(write(tmp_path / "in.conll", data))
+    assert "#" in (failure.value.hint or "")
+
+
+def test_a_single_column_cannot_hold_words_and_tags(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"in\.conll: there is one column") as failure:
+        find_tag_columns(read_rows(write(tmp_path / "in.conll", b"Paris\nis\n")))
+    assert "separated" in (failure.value.hint or "")
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"-DOCSTART- O\n\n"])

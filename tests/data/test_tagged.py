@@ -157,6 +157,12 @@ def test_hostile_spans_are_refused_with_their_place(spans: list[Any]) -> None:
         read({"text": "a 😀 b", "spans": [[0, 1, "X"]]}, {"text": "a 😀 b", "spans": spans})
 
 
+def test_a_span_that_ends_before_it_begins_is_not_said_to_be_too_long() -> None:
+    with pytest.raises(InputError, match="before") as failure:
+        read({"text": "a b", "spans": [[2, 1, "X"]]})
+    assert failure.value.hint is None
+
+
 @QUICK
 @given(st.text(min_size=1, max_size=30), st.data())
 def test_words_cover_all_but_whitespace(text: str, data: st.DataObject) -> None:

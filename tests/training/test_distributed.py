@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import mlxbert
+from mlxbert.distributed import join
 from mlxbert.errors import DeviceError
-from mlxbert.training.distributed import join
 from tests.helpers.program import PROGRAM, Outcome, call, environment
 from tests.helpers.tiny import CONFIG, save
 from tests.training.files import TASKS, data_file
@@ -150,7 +150,7 @@ def test_a_lost_process_ends_the_other_and_two_resume_to_the_same_bits(data: Pat
 @pytest.mark.slow
 def test_a_process_that_does_not_answer_ends_the_other(data: Path, tmp_path: Path) -> None:
     command = finetune(data, tmp_path / "out", "--save-every", "1", epochs=20)
-    impatient = "import mlxbert.training.distributed as distributed; distributed._PATIENCE = 3.0; "
+    impatient = "import mlxbert.distributed as distributed; distributed._PATIENCE = 3.0; "
     with started([command, command], tmp_path, impatient) as processes:
         until_saved(tmp_path / "out")
         processes[1].send_signal(signal.SIGSTOP)
@@ -199,6 +199,19 @@ def test_evaluation_is_that_of_one_process(data: Path, tmp_path: Path, task: str
         first, second = both([*command, *more], tmp_path)
         assert (first.status, second.status, second.out, second.err) == (0, 0, "", "")
         assert first.lines == alone([*command, *more]).lines
+
+
+@pytest.mark.slow
+def test_vectors_in_a_file_are_those_of_one_process(data: Path, tmp_path: Path) -> None:
+    texts = [json.dumps({"text": text}) for text, _ in rows(1100)]
+    texts[700] = json.dumps({"text": 5})  # a failure keeps its place
+    (tmp_path / "texts.jsonl").write_text("\n".join(texts))
+    command = ["embed", "--input", str(tmp_path / "texts.jsonl"), "--model", str(data / "tiny"), "--output"]
+    assert alone([*command, str(tmp_path / "alone.jsonl")]).status == 1
+    outcomes = both([*command, str(tmp_path / "both.jsonl")], tmp_path)
+    assert [outcome.status for outcome in outcomes] == [1, 1] and outcomes[1].out == ""
+    assert (tmp_path / "both.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
+    assert not (tmp_path / "both.jsonl.partial").exists()
 
 
 @pytest.mark.slow

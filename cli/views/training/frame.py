@@ -18,6 +18,7 @@ _BESIDE = 44  # columns that they take there
 _TALLEST, _FLATTEST = 10, 3  # lines of the curve
 _SHOWN = 5  # evaluations, earlier runs
 _NARROW = 64
+_AROUND = 32  # columns of an evaluation besides its bar: epoch, score, loss, ★ best
 
 
 def frame(state: "State", width: int, height: int) -> "RenderableType":
@@ -104,15 +105,17 @@ def _evaluations(state: "State", width: int, most: int) -> Iterator["Text"]:
         shown = [best, *shown[1:]]
     metric = state.evaluations[-1].metric
     name = console.visible(metric)
-    bars = min(max(width - len(name) - 28, 0), 20)
-    title = f"{'epoch':>6}  {name:<{bars + 7 if bars else 7}}  {'loss':>7}"
+    bars = min(max(width - _AROUND, 0), 20)
+    losses = any(map(_loss, state.evaluations))
+    title = f"{'epoch':>6}  {name:<{bars + 7 if bars else 7}}" + (f"  {'loss':>7}" if losses else "")
     yield _cut(Text(title, "dim"), width)
     top = max(max(abs(event.metrics[metric]) for event in state.evaluations), 1e-12)
     for event in shown:
-        yield _cut(_evaluation(event, bars, 1.0 if top <= 1 else top, len(name), event is best), width)
+        line = _evaluation(event, bars, 1.0 if top <= 1 else top, len(name), event is best, losses)
+        yield _cut(line, width)
 
 
-def _evaluation(event: "Evaluated", bars: int, top: float, name: int, best: bool) -> "Text":
+def _evaluation(event: "Evaluated", bars: int, top: float, name: int, best: bool, loss: bool) -> "Text":
     from rich.text import Text
 
     value, style = event.metrics[event.metric], "green" if best else ""
@@ -123,7 +126,7 @@ def _evaluation(event: "Evaluated", bars: int, top: float, name: int, best: bool
         text.append(f" {console.bar(min(max(value / top, 0.0), 1.0), bars)}", style or "cyan")
         used += bars + 1
     text.append(" " * max(max(bars + 7 if bars else 7, name) - used, 0))
-    text.append(f"  {_loss(event):>7}", "dim")
+    text.append(f"  {_loss(event):>7}" if loss else "", "dim")
     return text.append("  ★ best" if best else "", "green")
 
 

@@ -137,7 +137,9 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
     frozen = f", {started.frozen:,} frozen" if started.frozen else ""
     yield "parameters", f"{started.parameters:,}{frozen}"
     yield "head", "new" if started.new_head else "the model's own"
-    yield "steps", f"{started.steps:,} in {words.count(started.epochs, 'epoch')} of {started.examples:,} examples"
+    records = next((split.examples for split in started.report.splits), 0) if started.report else started.examples
+    kind = "examples" if started.examples == records else "windows"  # of long texts
+    yield "steps", f"{started.steps:,} in {words.count(started.epochs, 'epoch')} of {started.examples:,} {kind}"
     if started.runs > 1:
         yield "runs", f"{started.runs}"
     together = f", {started.processes} processes" if started.processes > 1 else ""

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from mlxbert.tagging import OUTSIDE
+
 # The metrics of each task, and whether more is better. The first one is the main one, which chooses the best model.
 METRICS: Mapping[str, Mapping[str, bool]] = MappingProxyType(
     {
@@ -165,13 +167,18 @@ def weakest(evaluation: Evaluation) -> str | None:
     mean = sum(evaluation.labels[number].f1 for number in known) / len(known)
     if label.f1 > mean - _MARGIN:
         return None
-    examples = "1 example" if label.support == 1 else f"{label.support} examples"
+    examples = _count(label.support, evaluation.task == "tag" and OUTSIDE in evaluation.classes)
     matrix = evaluation.confusion or ()
     if label.recall <= label.precision:
         taken = _most(evaluation, matrix[worst] if matrix else (), worst, ", most often taken for {}")
         return f"{label.label}: recall {label.recall:.2f} on {examples}{taken}"
     taken = _most(evaluation, [row[worst] for row in matrix], worst, ", most often in place of {}")
     return f"{label.label}: precision {label.precision:.2f} ({examples} in all){taken}"
+
+
+def _count(number: int, entities: bool) -> str:
+    kind = ("entity", "entities") if entities else ("example", "examples")
+    return f"{number} {kind[number != 1]}"
 
 
 def _most(evaluation: Evaluation, counts: Sequence[int], label: int, sentence: str) -> str:

@@ -1,17 +1,22 @@
-"""Several processes that share one run, started by `mlx.launch`: each computes a part of every batch.
+"""Several processes that share one run, started by `mlx.launch`.
 
-All processes hold the same weights and make the same updates; the first one alone writes files and reports.
+In training each computes a part of every batch; otherwise they take turns. All hold the same weights, make the same
+updates and have the same results; the first one alone writes files and reports.
 """
 
+import itertools
 import json
 import logging
+import math
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from mlxbert.device import mx
 from mlxbert.errors import DeviceError, MlxbertError
@@ -113,6 +118,42 @@ class Group:
                     f"not the same as in process 0: {', '.join(names)}",
                     hint="every machine needs the same files, packages and kind of device",
                 )
+
+
+class Turns:
+    """Batches that processes compute in turn, so that batches, and the bits of what they give, are those of one.
+
+    Args:
+        group: The processes.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self._turns = itertools.cycle(range(group.size))
+
+    def take(self, rows: int, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        """The rows of the next batch; `None` for each of them if it is another process's turn."""
+        return compute() if next(self._turns) == self.group.rank else [None] * rows
+
+    def exchanged(self, rows: Sequence[Any]) -> list[Any]:
+        """The rows of all batches, float32 arrays, in every process.
+
+        Args:
+            rows: Those of this process, and `None` for those of the others.
+        """
+        if self.group.size == 1 or not rows:
+            return list(rows)
+        mine = {number: [*row.shape] for number, row in enumerate(rows) if row is not None}
+        shapes: dict[int, list[int]] = {}
+        for source in range(self.group.size):
+            shapes |= {int(number): shape for number, shape in self.group.broadcast(mine, source).items()}
+        ends = np.cumsum([math.prod(shapes[number]) for number in range(len(rows))], dtype=np.int64)
+        whole = np.zeros(ends[-1], np.float32)
+        for row, end in zip(rows, ends, strict=True):
+            if row is not None:
+                whole[end - row.size : end] = row.reshape(-1)
+        summed = np.array(self.group.sum({"": mx.array(whole)})[""])
+        return [part.reshape(shapes[number]) for number, part in enumerate(np.split(summed, ends[:-1]))]
 
 
 @contextmanager
