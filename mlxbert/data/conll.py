@@ -29,13 +29,8 @@ def read_conll(lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(lines, 1):
         values = _values(line)
         if values and values[0] != _DOCUMENT:
-<<<<<<< HEAD
             top, first = top or values, first or number
-            _check(values, top, first, f"{lines.name}, line {number}")
-=======
-            columns, first = columns or len(values), first or number
-            _check(values, columns, first, f"{lines.name}, line {number}", spaced="\t" not in line)
->>>>>>> review14
+            _check(values, top, first, f"{lines.name}, line {number}", spaced="\t" not in line)
             start = start if words else number
             words.append(values)
         elif words:
@@ -53,18 +48,12 @@ def _values(line: str) -> list[str]:
     return _SPACES.split(line.strip(" "))
 
 
-<<<<<<< HEAD
-def _check(values: Sequence[str], top: Sequence[str], first: int, place: str) -> None:
+def _check(values: Sequence[str], top: Sequence[str], first: int, place: str, *, spaced: bool) -> None:
     columns = len(top)
     if len(values) != columns:
-        hint = "separate the columns by tabs if words contain spaces" if len(values) > columns else None
+        hint = "separate the columns by tabs if words contain spaces" if spaced and len(values) > columns else None
         if "#" in (values[0], top[0]):  # a hashtag is a word
             hint = "only CoNLL-U has comments: leave out lines that begin with #"
-=======
-def _check(values: Sequence[str], columns: int, first: int, place: str, *, spaced: bool) -> None:
-    if len(values) != columns:
-        hint = "separate the columns by tabs if words contain spaces" if spaced and len(values) > columns else None
->>>>>>> review14
         raise InputError(f"{place}: {_count(len(values))}, line {first} has {columns}", hint=hint)
     if "" in values:
         raise InputError(f"{place}: column {values.index('') + 1} is empty, expected a value in each of {columns}")

@@ -15,12 +15,8 @@ from typing import Any
 from mlxbert import device as devices
 from mlxbert.data.rows import read_rows
 from mlxbert.device import dtype_name, training_workers
-<<<<<<< HEAD
 from mlxbert.distributed import Group, join
-from mlxbert.errors import ArgumentError, DivergedError
-=======
 from mlxbert.errors import ArgumentError, DivergedError, check_whole
->>>>>>> review14
 from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
 from mlxbert.nn import dropout
