@@ -8,8 +8,10 @@ and ends of each, as in transformers' examples. Needs torch, transformers, accel
 
 import argparse
 import json
+import math
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ from transformers import (
 )  # fmt: skip
 
 _BEST = 20  # starts and ends of a window
+Span = tuple[int, int, float]
 
 
 def _train(model: Any, setting: Setting, seed: int, train: list[Any], collator: Any) -> tuple[Any, dict[str, float]]:
@@ -141,23 +144,40 @@ def answer(name: str, sets: Path, folder: str, seed: int, output: Path | None) -
     return {"score": f1, "exact": exact, **spent}
 
 
-def _best_answer(model: Any, context: str, found: Any) -> str:
-    best, text = -np.inf, ""
+def candidates(model: Any, context: str, found: Any, *, probabilities: bool = False) -> Iterator[Span]:
+    """The spans of all windows of a context: where they begin and end, and their scores.
+
+    Args:
+        model: The model in evaluation mode.
+        context: The text.
+        found: Its windows, as the tokenizer gives them, with offsets.
+        probabilities: Whether scores are products of the probabilities of first and last token, among those of the
+            context and the first one of the window; otherwise they are sums of logits.
+    """
     for number in range(len(found["input_ids"])):
         inputs = {key: torch.tensor([found[key][number]]) for key in ("input_ids", "attention_mask", "token_type_ids")}
-        with torch.no_grad():
-            output = model(**inputs)
-        starts, ends = output.start_logits[0].numpy(), output.end_logits[0].numpy()
+        output = model(**inputs)
         inside = np.array([part == 1 for part in found.sequence_ids(number)])
+        kept = inside | (np.arange(len(inside)) == 0)
+        starts, ends = (
+            np.where(kept, logits[0].numpy(), -np.inf) for logits in (output.start_logits, output.end_logits)
+        )
+        if probabilities:
+            starts, ends = (logits - np.log(np.exp(logits).sum()) for logits in (starts, ends))
         offsets = found["offset_mapping"][number]
         for first in np.argsort(-np.where(inside, starts, -np.inf))[:_BEST]:
             for last in np.argsort(-np.where(inside, ends, -np.inf))[:_BEST]:
-                if not (inside[first] and inside[last] and first <= last):
-                    continue
-                said = context[offsets[first][0] : offsets[last][1]]
-                if starts[first] + ends[last] > best and len(said.split()) <= MAX_WORDS:
-                    best, text = starts[first] + ends[last], said
-    return text
+                start, end = offsets[first][0], offsets[last][1]
+                usable = inside[first] and inside[last] and first <= last
+                if usable and len(context[start:end].split()) <= MAX_WORDS:
+                    score = float(starts[first] + ends[last])
+                    yield start, end, math.exp(score) if probabilities else score
+
+
+def _best_answer(model: Any, context: str, found: Any) -> str:
+    with torch.no_grad():
+        start, end, _ = max(candidates(model, context, found), key=lambda span: span[2], default=(0, 0, 0.0))
+    return context[start:end]
 
 
 def main() -> None:

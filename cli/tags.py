@@ -45,6 +45,16 @@ class WordColumns(Group):
             rich_help_panel=_DATA,
         ),
     ] = None
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Tokens that windows of a long sentence have in common.",
+            rich_help_panel=_DATA,
+            show_default="a quarter",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

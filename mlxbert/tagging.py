@@ -41,10 +41,21 @@ def parts(tag: str, scheme: str) -> tuple[str, str]:
     if tag == OUTSIDE:
         return OUTSIDE, ""
     letter, dash, kind = tag[:1], tag[1:2], tag[2:]
-    if not letter or letter not in _LETTERS[scheme] or dash not in ("", "-"):
+    if not letter or letter not in _LETTERS[scheme] or dash not in ("", "-") or (dash and not kind):
         expected = ", ".join(f"{letter}-" for letter in _LETTERS[scheme])
         raise ArgumentError(f"tag is {tag!r:.60}, expected {OUTSIDE}, or {expected} and a type ({scheme})")
     return letter.translate(_AS_BIOES) if scheme == "bilou" else letter, kind or _UNTYPED
+
+
+def spelled(name: str, scheme: str) -> str:
+    """A label of a model as a tag of a scheme; one that is none is a type of its own: `PAD` becomes `I-PAD`."""
+    if scheme == "plain":
+        return name
+    try:
+        parts(name, scheme)
+    except ArgumentError:
+        return f"I-{name}"
+    return name
 
 
 def check_scheme(scheme: str) -> str:
@@ -160,6 +171,15 @@ def names_of(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
         return tuple(sorted({*tags}))
     kinds = sorted({parts(tag, scheme)[1] for tag in tags if tag != OUTSIDE})
     return (OUTSIDE, *(_tag(letter, kind) for kind in kinds for letter in _LETTERS[scheme]))
+
+
+def types_of(names: Sequence[str]) -> tuple[str, ...]:
+    """The types of entities among the labels of a model, each once, or the labels themselves where these are plain."""
+    scheme = scheme_of(names)
+    if scheme == "plain":
+        return tuple(names)
+    fitting = (parts(name, scheme)[1] for name in names if spelled(name, scheme) == name != OUTSIDE)
+    return tuple(dict.fromkeys(fitting))
 
 
 def inside(tag: str, scheme: str) -> str:

@@ -136,7 +136,7 @@ def test_later_pieces_are_inside(scheme: str, tag: str, later: str) -> None:
     assert inside(tag, scheme) == later
 
 
-@pytest.mark.parametrize("tag", ["PER", "", "B_PER", "E-PER", "b-PER"])
+@pytest.mark.parametrize("tag", ["PER", "", "B_PER", "E-PER", "b-PER", "B-"])
 def test_a_tag_of_another_scheme_is_refused(tag: str) -> None:
     with pytest.raises(ArgumentError, match="iob2"):
         decode(["O", tag], "iob2")

@@ -22,6 +22,10 @@ def answer(
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, metavar="N", help="Spans per question.")] = 1,
     max_words: Annotated[int, typer.Option(min=1, metavar="N", help="Words of an answer, at most.")] = 30,
+    max_length: Annotated[
+        int | None,
+        typer.Option(min=8, metavar="N", help="Tokens of a window.", show_default="384, or what the model takes"),
+    ] = None,
     stride: Annotated[
         int | None,
         typer.Option(min=0, metavar="N", help="Tokens that windows of a long text have in common.", show_default="128"),
@@ -47,8 +51,8 @@ def answer(
     loaded = session.load("answer", model)
     from mlxbert.tasks.answer import answer as task
 
-    given: dict[str, Any] = {"top_k": top_k, "max_words": max_words, "stride": stride, "overflow": overflow.value}
-    given |= {"no_answer_threshold": no_answer_threshold}
+    given: dict[str, Any] = {"top_k": top_k, "max_words": max_words, "overflow": overflow.value}
+    given |= {"max_length": max_length, "stride": stride, "no_answer_threshold": no_answer_threshold}
     results = task(loaded, opened.records, **given, batch_tokens=model.batch_tokens, on_error=opened.on_error)
     made_of = session.Task("answer", loaded, model, given)
     session.stream(opened, results, view.draw, out, task=made_of)

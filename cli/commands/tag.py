@@ -10,6 +10,7 @@ from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import Aggregation, FileOptions, InputOptions, ModelOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import tag as view
+from mlxbert.tagging import types_of
 
 
 def tag(
@@ -40,5 +41,5 @@ def tag(
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
     names = loaded.labels.names if loaded.labels else ()
-    draw = functools.partial(view.draw, labels=entities.types_of(names), words=not entities.marks_entities(names))
+    draw = functools.partial(view.draw, labels=types_of(names), words=not entities.marks_entities(names))
     session.stream(opened, results, draw, out, task=session.Task("tag", loaded, model, given))

@@ -1,6 +1,6 @@
 """Which columns of the data hold the text, the second text and the label, guessed from names and types."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
@@ -92,7 +92,7 @@ def _find(
     rows: Rows, text_column: str | None, pair_column: str | None, label_column: str | None, labels: bool
 ) -> Columns:
     given = {"text": text_column, "pair": pair_column, "label": label_column}
-    _check(given, rows.columns)
+    check_named(given, rows.columns)
     text, pair, label = text_column, pair_column, label_column
     rest = [column for column in rows.columns if column not in given.values()]
     if text is None and pair is None:
@@ -112,7 +112,16 @@ def _find(
     return Columns(text, pair, label, guessed)
 
 
-def _check(given: dict[str, str | None], columns: Sequence[str]) -> None:
+def check_named(given: Mapping[str, str | None], columns: Sequence[str]) -> None:
+    """Refuses names of columns that are not there, and a column that is named for two purposes.
+
+    Args:
+        given: The column of each role; `None` where it is not named.
+        columns: Those of the data.
+
+    Raises:
+        ArgumentError: See above.
+    """
     named = {role: column for role, column in given.items() if column is not None}
     for role, column in named.items():
         if column not in columns:

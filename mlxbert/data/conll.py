@@ -30,7 +30,7 @@ def read_conll(lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
         values = _values(line)
         if values and values[0] != _DOCUMENT:
             top, first = top or values, first or number
-            _check(values, top, first, f"{lines.name}, line {number}")
+            _check(values, top, first, f"{lines.name}, line {number}", spaced="\t" not in line)
             start = start if words else number
             words.append(values)
         elif words:
@@ -48,10 +48,10 @@ def _values(line: str) -> list[str]:
     return _SPACES.split(line.strip(" "))
 
 
-def _check(values: Sequence[str], top: Sequence[str], first: int, place: str) -> None:
+def _check(values: Sequence[str], top: Sequence[str], first: int, place: str, *, spaced: bool) -> None:
     columns = len(top)
     if len(values) != columns:
-        hint = "separate the columns by tabs if words contain spaces" if len(values) > columns else None
+        hint = "separate the columns by tabs if words contain spaces" if spaced and len(values) > columns else None
         if "#" in (values[0], top[0]):  # a hashtag is a word
             hint = "only CoNLL-U has comments: leave out lines that begin with #"
         raise InputError(f"{place}: {_count(len(values))}, line {first} has {columns}", hint=hint)

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.data.columns import Columns
+from mlxbert.data.columns import Columns, check_named
 from mlxbert.data.labelled import first_problem, get_text, get_value, plain
 from mlxbert.data.parse import json_type
 from mlxbert.data.rows import Row, Rows
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 
 ANSWER, NO_ANSWER = "answer", "no answer"
 # Usual names, the first that the data have is taken.
@@ -72,6 +72,7 @@ def find_question_columns(
         InputError: A column is not named, and none has a usual name.
     """
     given = {"text": text_column, "pair": pair_column, "label": label_column}
+    check_named(given, rows.columns)
     found = dict[str, str]()
     for role, column in given.items():
         usual = (name for name in _USUAL[role] if name in rows.columns and name not in given.values())
@@ -82,14 +83,7 @@ def find_question_columns(
                 f"{', '.join(rows.columns)}",
                 hint=f"choose the column with {role}_column=",
             )
-        if chosen not in rows.columns:
-            raise ArgumentError(
-                f"there is no column {chosen!r}, the data have: {', '.join(rows.columns)}",
-                hint=f"choose the column with {role}_column=",
-            )
         found[role] = chosen
-    if len({*found.values()}) < len(found):
-        raise ArgumentError(f"one column is named for two purposes: {', '.join(found.values())}")
     guessed = tuple(role for role, column in given.items() if column is None)
     return Columns(found["text"], found["pair"], found["label"], guessed)
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlxbert.data.columns import Columns
+from mlxbert.data.columns import Columns, check_named
 from mlxbert.data.rows import Rows
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 
 # Usual names; the earlier ones win.
 _WORDS = ("form", "words", "tokens", "text", "sentence")
@@ -23,14 +23,7 @@ def find_tag_columns(rows: Rows, *, text_column: str | None = None, label_column
         InputError: A column cannot be guessed.
     """
     given = {"text": text_column, "label": label_column}
-    for role, column in given.items():
-        if column is not None and column not in rows.columns:
-            raise ArgumentError(
-                f"there is no column {column!r}, the data have: {', '.join(rows.columns)}",
-                hint=f"choose the column with {role}_column=",
-            )
-    if text_column is not None and text_column == label_column:
-        raise ArgumentError(f"one column is named for two purposes: {text_column}")
+    check_named(given, rows.columns)
     rest = [column for column in rows.columns if column not in given.values()]
     label = label_column or _usual(rest, _TAGS, "label", rows)
     rest = [column for column in rest if column != label]

@@ -1,6 +1,6 @@
 """Sentences whose words have tags, from rows: lists of words and of tags, or texts with spans of characters."""
 
-import re
+import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from mlxbert.data.columns import Columns
+from mlxbert.data.labelled import first_problem
 from mlxbert.data.parse import json_type
 from mlxbert.data.rows import Row
 from mlxbert.data.tag_columns import is_spans
@@ -19,7 +20,7 @@ Offsets = tuple[Span, ...]
 
 SPAN_SCHEME = "iob2"  # of the tags that spans become
 _LABELS = ("label", "type", "entity")  # the usual names of a span's label
-_WORD = re.compile(r"\S+")
+_LOG = logging.getLogger("mlxbert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,9 @@ def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
     tagged, and at the ends of spans; its tags are IOB2. CoNLL-U with `text` as the column of the text has words in the
     text as it was written, wherever they stand there one by one.
 
+    Spans that begin or end between two letters of a word are counted in a warning: offsets of bytes or of UTF-16 do so
+    behind an emoji or an accent.
+
     Args:
         rows: The rows.
         columns: What is read from which column.
@@ -69,27 +73,30 @@ def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
         InputError: Words or tags are missing, empty, or of unequal number; or a span is none of the text. The message
             begins with the place of the first such row, and counts the others.
     """
-    rows = [*rows]
-    spans = any(is_spans(row.values.get(columns.label or "")) for row in rows)
     found: list[Tagged] = []
     problems: list[InputError] = []
+    cut: list[str] = []
     for row in rows:
         try:
-            found.append(_sentence(row, columns, spans))
+            sentence, cuts = _sentence(row, columns)
         except InputError as problem:
             problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
+            continue
+        found.append(sentence)
+        cut += [row.place] * cuts
     if problems:
-        others = len(problems) - 1
-        counted = "1 other record is" if others == 1 else f"{others} other records are"
-        more = f"; {counted} refused as well" if others else ""
-        raise InputError(problems[0].message + more, hint=problems[0].hint)
+        raise first_problem(problems)
+    if cut:
+        said = "1 span begins or ends" if len(cut) == 1 else f"{len(cut):,} spans begin or end"
+        _LOG.warning("%s within a word, the first in %s: offsets should count code points", said, cut[0])
     return found
 
 
-def _sentence(row: Row, columns: Columns, spans: bool) -> Tagged:
+def _sentence(row: Row, columns: Columns) -> tuple[Tagged, int]:
+    """The sentence of a row, and how many of its spans begin or end within a word."""
     assert columns.label is not None
     said, tags = (_get(row.values, column) for column in (columns.text, columns.label))
-    if spans and isinstance(said, str) and isinstance(tags, list | tuple):
+    if isinstance(said, str) and (is_spans(tags) or tags in ([], ())):
         return _of_spans(said, tags, row.place)
     if isinstance(said, str) and isinstance(row.values.get("form"), list):  # CoNLL-U
         words, text = _strings(row.values["form"], "form"), said
@@ -103,7 +110,7 @@ def _sentence(row: Row, columns: Columns, spans: bool) -> Tagged:
     offsets = _places(words, text)
     if offsets is None:
         text, offsets = " ".join(words), _joined(words)
-    return Tagged(text, words, offsets, labels, row.place)
+    return Tagged(text, words, offsets, labels, row.place), 0
 
 
 def _get(values: Mapping[str, Any], column: str) -> Any:
@@ -116,7 +123,7 @@ def _get(values: Mapping[str, Any], column: str) -> Any:
 def _strings(value: Any, column: str) -> tuple[str, ...]:
     """The words or tags of a list, or of a text with spaces between them."""
     if isinstance(value, str):
-        value = _WORD.findall(value)
+        value = value.split()
     if not isinstance(value, list | tuple):
         raise InputError(f"{column!r} is {json_type(value)}, expected a list of strings")
     for number, one in enumerate(value, 1):
@@ -155,7 +162,7 @@ def _joined(words: Sequence[str]) -> Offsets:
     return tuple(found)
 
 
-def _of_spans(text: str, given: Sequence[Any], place: str) -> Tagged:
+def _of_spans(text: str, given: Sequence[Any], place: str) -> tuple[Tagged, int]:
     if not text.strip():
         raise InputError("the text is empty")
     _check_letters(text, "text")
@@ -163,14 +170,20 @@ def _of_spans(text: str, given: Sequence[Any], place: str) -> Tagged:
     for (_, end, _, first), (start, _, _, second) in pairwise(spans):
         if start < end:
             raise InputError(f"spans {min(first, second)} and {max(first, second)} overlap: {text[start:end]!r:.60}")
-    offsets = _cut(split_words(text), (border for start, end, _, _ in spans for border in (start, end)))
+    whole = split_words(text)
+    offsets = _cut(whole, (border for start, end, _, _ in spans for border in (start, end)))
     starts, entities, word = [start for start, _ in offsets], [], 0
     for start, end, label, _ in spans:
         first = next(number for number in range(word, len(starts)) if starts[number] >= start)
         word = next((number for number in range(first, len(starts)) if starts[number] >= end), len(starts))
         entities.append((label, first, word))
     words = tuple(text[start:end] for start, end in offsets)
-    return Tagged(text, words, offsets, tuple(encode(entities, len(words), SPAN_SCHEME)), place)
+    known = {border for span in whole for border in span}
+    cuts = sum(
+        any(border not in known and text[border - 1 : border + 1].isalnum() for border in (start, end))
+        for start, end, _, _ in spans
+    )
+    return Tagged(text, words, offsets, tuple(encode(entities, len(words), SPAN_SCHEME)), place), cuts
 
 
 def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:

@@ -119,7 +119,7 @@ class CRF(nn.Module):
             last = word == len(wide) - 1
             after[word] = end if last else _log_sum((transitions + wide[word + 1] + after[word + 1]).T)
         both = before + after
-        shares: Array = np.exp(both - both.max(axis=-1, keepdims=True, initial=FORBIDDEN))
+        shares: Array = np.exp(both - both.max(axis=-1, keepdims=True))
         return shares / shares.sum(axis=-1, keepdims=True)
 
     def _as_numpy(self) -> "Scores":

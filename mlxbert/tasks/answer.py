@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mlxbert.device import mx
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError, MlxbertError, check_whole
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Answer, Span
@@ -232,12 +232,6 @@ def threshold_of(model: Model) -> float:
     """The threshold of "no answer" that a model was tuned to, or the usual one."""
     labels = model.config.heads.labels
     return THRESHOLD if labels is None or labels.no_answer_threshold is None else labels.no_answer_threshold
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Refuses what is not a whole number of at least `least`."""
-    if type(value) is not int or value < least:
-        raise ArgumentError(f"{name} is {value!r:.60}, expected a whole number of at least {least}")
 
 
 def _check_threshold(value: float | None) -> None:

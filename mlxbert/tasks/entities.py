@@ -11,10 +11,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from mlxbert.errors import ArgumentError
 from mlxbert.nn.crf import CRF
 from mlxbert.results import Entity
-from mlxbert.tagging import OUTSIDE, decode, parts, scheme_of
+from mlxbert.tagging import OUTSIDE, decode, scheme_of, spelled
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.words import Span, trimmed, words_of_tokens
 
@@ -58,13 +57,13 @@ def words_with_tokens(text: str, tokens: Sequence[Span], words: Sequence[Span]) 
         tokens: The place of each token.
         words: The place of each word.
     """
-    numbers = enumerate(words_of_tokens(text, tokens, words))
+    owners = enumerate(words_of_tokens(text, tokens, words))
+    owned = ((place, owner) for place, owner in owners if owner is not None)  # an invisible mark does not end a word
     found = []
-    for number, run in groupby(numbers, itemgetter(1)):
-        if number is not None:
-            places = [place for place, _ in run]
-            start, end = words[number]
-            found.append(Word((start, max(end, trimmed(text, tokens[places[-1]])[1])), places))
+    for owner, run in groupby(owned, itemgetter(1)):
+        places = [place for place, _ in run]
+        start, end = words[owner]
+        found.append(Word((start, max(end, trimmed(text, tokens[places[-1]])[1])), places))
     return found
 
 
@@ -154,14 +153,6 @@ def marks_entities(names: Iterable[str]) -> bool:
     return OUTSIDE in names or scheme_of(names) != "plain"
 
 
-def types_of(names: Sequence[str]) -> list[str]:
-    """The labels that entities can have, each once: types, or the tags themselves where they mark no entities."""
-    if scheme_of(names) == "plain":
-        return [name for name in names if name != OUTSIDE]
-    scheme = scheme_of(names)
-    return [*dict.fromkeys(parts(_spelled(name, scheme), scheme)[1] for name in names if name != OUTSIDE)]
-
-
 def of_words(text: str, words: Sequence[Piece], names: Sequence[str]) -> list[Entity]:
     """Words under their tags; where these make up entities, the entities, as seqeval reads them.
 
@@ -173,21 +164,11 @@ def of_words(text: str, words: Sequence[Piece], names: Sequence[str]) -> list[En
     if not marks_entities(names):
         return [*_entities(text, ((word.tag, [word]) for word in words), leave_out=None)]
     scheme = scheme_of(names)
-    spelled = {name: _spelled(name, scheme) for name in names}
-    scheme = "iob2" if scheme == "plain" else scheme
-    found = decode([spelled[word.tag] for word in words], scheme)
-    return [*_entities(text, ((kind, words[start:end]) for kind, start, end in found))]
-
-
-def _spelled(name: str, scheme: str) -> str:
-    """A tag in a scheme; one that is not of the scheme becomes a type of its own."""
-    if scheme == "plain":
-        return name if name == OUTSIDE else f"I-{name}"
-    try:
-        parts(name, scheme)
-    except ArgumentError:
-        return f"I-{name}"
-    return name
+    if scheme == "plain":  # types alone: neighbours of one type are an entity
+        tags, scheme = [word.tag if word.tag == OUTSIDE else f"I-{word.tag}" for word in words], "iob1"
+    else:
+        tags = [spelled(word.tag, scheme) for word in words]
+    return [*_entities(text, ((kind, words[start:end]) for kind, start, end in decode(tags, scheme)))]
 
 
 def _entities(

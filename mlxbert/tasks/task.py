@@ -10,7 +10,7 @@ from inspect import Parameter, signature
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from mlxbert.device import nn
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError, MlxbertError, check_whole
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure
@@ -199,8 +199,8 @@ def evaluation_mode(network: nn.Module) -> Iterator[None]:
 
 def check_top_k(top_k: int | None) -> None:
     """Refuses a `top_k` that is neither `None` nor a positive integer."""
-    if top_k is not None and (type(top_k) is not int or top_k < 1):
-        raise ArgumentError(f"top_k is {top_k!r}, expected a whole number of at least 1")
+    if top_k is not None:
+        check_whole("top_k", top_k, 1)
 
 
 def check_finite(scores: list[float]) -> list[float]:

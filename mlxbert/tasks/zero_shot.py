@@ -133,7 +133,8 @@ def _share(logits: Sequence[float]) -> list[float]:
     """The softmax of logits."""
     most = max(logits)
     powers = [math.exp(logit - most) for logit in logits]
-    return [power / sum(powers) for power in powers]
+    total = sum(powers)
+    return [power / total for power in powers]
 
 
 def check_labels(given: Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, on_gpu
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError, check_whole
 from mlxbert.nn.encoder import Batch
 from mlxbert.text.encoding import Encoding
 
@@ -102,8 +102,7 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
 
 def check_batch_tokens(batch_tokens: int) -> None:
     """Refuses a `batch_tokens` that is not a positive integer."""
-    if type(batch_tokens) is not int or batch_tokens < 1:
-        raise ArgumentError(f"batch_tokens is {batch_tokens!r:.60}, expected at least 1")
+    check_whole("batch_tokens", batch_tokens, 1)
 
 
 def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

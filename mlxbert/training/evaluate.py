@@ -42,7 +42,8 @@ def evaluate(
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with how many examples are done, and of how many.
         **options: Those of the task: `text_column`, `pair_column`, `label_column` (found if left out); `metric`, the
-            main one; `max_length`, to which inputs are truncated.
+            main one; `max_length`, to which inputs are truncated, or the length of the windows of `tag` and `answer`;
+            `stride` of these two, and `max_words` of `answer`.
 
     Raises:
         ArgumentError: An argument is invalid, or the model is of another kind than the task.

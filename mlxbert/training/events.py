@@ -35,7 +35,7 @@ class Started(Event):
         output: The folder that will hold the result.
         runs: How many runs there are in all.
         varied: The options in which this run differs from the others: seed, a value that is tried.
-        examples: Training examples.
+        examples: Training examples; of a long record each window is one.
         epochs: Passes over them.
         steps: Updates of the weights in all.
         first_step: Steps that an earlier process has done; 0 for a new run.
@@ -115,7 +115,7 @@ class Evaluated(Event):
     Attributes:
         step: Updates so far.
         epoch: Passes over the data so far.
-        metrics: All metrics by name, `loss` among them.
+        metrics: All metrics by name; the loss is `log_loss`, `mse` or, of `tag` and `answer`, `loss`.
         metric: The name of the one that chooses the best.
         best: Whether it is the best so far.
         seconds: What the evaluation took.

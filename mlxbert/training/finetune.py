@@ -16,7 +16,7 @@ from mlxbert import device as devices
 from mlxbert.data.rows import read_rows
 from mlxbert.device import dtype_name, training_workers
 from mlxbert.distributed import Group, join
-from mlxbert.errors import ArgumentError, DivergedError
+from mlxbert.errors import ArgumentError, DivergedError, check_whole
 from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
 from mlxbert.nn import dropout
@@ -67,7 +67,7 @@ def finetune(
     Interrupted, it keeps its state in `DIR.partial/`, and the same call resumes there. Iterating does the work.
 
     Args:
-        task: `classify`, `multilabel`, `regress`, or an `Objective` of one's own.
+        task: `classify`, `multilabel`, `regress`, `tag`, `answer`, or an `Objective` of one's own.
         train: Training data: a file, several files, a folder of texts per label, or an iterable of records such as
             `{"text": …, "label": …}`.
         output: The folder to write.
@@ -89,8 +89,9 @@ def finetune(
             with what it computes here: `Finished.check`. A difference is an error.
         on_progress: Called with the bytes of a download.
         **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
-            `pair_column`, `label_column`, `metric`, `max_length`; for `classify` also `label_smoothing` and
-            `class_weights`. `epochs` and `lr` depend on data and model if they are left out.
+            `pair_column` (not of `tag`), `label_column`, `metric`, `max_length`; for `classify` also `label_smoothing`
+            and `class_weights`; for `tag` `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and
+            `max_words`. `epochs` and `lr` depend on data and model if they are left out.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`.
@@ -103,8 +104,7 @@ def finetune(
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
     if isinstance(task, Objective) and any(value is not None for value in options.values()):
         raise ArgumentError(f"{next(iter(options))} is given, which goes with a task's name, not with an Objective")
-    if type(seeds) is not int or seeds < 1:
-        raise ArgumentError(f"seeds is {seeds!r:.60}, expected a whole number of at least 1")
+    check_whole("seeds", seeds, 1)
     given = TrainingOptions(**loop)
     variants = [
         {**one, "seed": one.get("seed", given.seed) + number} for one in check_sweep(sweep) for number in range(seeds)

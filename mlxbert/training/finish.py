@@ -118,8 +118,8 @@ def card(found: Assessment, source: Source, target: Path, plan: Plan, command: s
     name, task = target.name, plan.objective.name
     rows = [f"| {metric} | {value:.4f} |" for metric, value in found.metrics.items()]
     facts = [
-        f"Trained by mlxbert for `{task}` from {source.name}, on {len(plan.train.examples):,} examples. "
-        f"On {len(plan.valid.examples):,} validation examples, which also chose the checkpoint:",
+        f"Trained by mlxbert for `{task}` from {source.name}, on {len(plan.train.records):,} examples. "
+        f"On {len(plan.valid.records):,} validation examples, which also chose the checkpoint:",
         "", "| metric | value |", "|---|---|", *rows, "",
     ]  # fmt: skip
     if found.model.labels is not None and task != "regress":

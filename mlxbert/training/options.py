@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, check_whole
 
 Schedule = Literal["linear", "cosine", "constant"]
 ClassWeights = Literal["none", "balanced"]
@@ -53,12 +53,12 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulate"):
-            _whole(name, getattr(self, name), 1)
+            check_whole(name, getattr(self, name), 1)
         for name in ("freeze", "seed"):
-            _whole(name, getattr(self, name), 0)
+            check_whole(name, getattr(self, name), 0)
         for name in ("patience", "eval_every", "save_every"):
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 1)
+                check_whole(name, getattr(self, name), 1)
         _number("lr", self.lr, 0, 1, above=True)
         _number("warmup", self.warmup, 0, 1)
         _number("weight_decay", self.weight_decay, 0, 1)
@@ -81,11 +81,6 @@ class TrainingOptions:
     def to_dict(self) -> dict[str, Any]:
         """The options by name."""
         return asdict(self)
-
-
-def _whole(name: str, value: object, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise ArgumentError(f"{name} is {value!r:.60}, expected a whole number of at least {least}")
 
 
 def _number(name: str, value: object, least: float, most: float, *, above: bool = False) -> None:

@@ -33,6 +33,8 @@ def test_a_line_per_question_is_that_of_python(model: str) -> None:
     several = call("answer", QUESTION, "--context", CONTEXT, "--model", model, "--top-k", "3", "--max-words", "2")
     (wanted,) = lines(model, [QUESTION], context=CONTEXT, top_k=3, max_words=2)
     assert several.lines == [wanted] and len(wanted["spans"]) == 3
+    short = call("answer", QUESTION, "--context", CONTEXT, "--model", model, "--max-length", "12", "--stride", "2")
+    assert short.lines == lines(model, [QUESTION], context=CONTEXT, max_length=12, stride=2)
 
 
 def test_no_answer_is_null(model: str) -> None:
@@ -75,6 +77,7 @@ def test_questions_and_contexts_come_from_files(model: str, tmp_path: Path) -> N
         ([QUESTION, "--context", "a", *("--top-k", "0")], 2, "--top-k"),
         ([QUESTION, "--context", "a", *("--max-words", "0")], 2, "--max-words"),
         ([QUESTION, "--context", "a", *("--stride", "31")], 1, "cannot overlap"),
+        ([QUESTION, "--context", "a", *("--max-length", "64")], 2, "--max-length is 64"),
         ([QUESTION, "--context", "a", *("--no-answer-threshold", "2")], 2, "--no-answer-threshold is 2"),
     ],
 )

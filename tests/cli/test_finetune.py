@@ -109,11 +109,13 @@ def test_options_of_tags_reach_the_library(library: Library) -> None:
     call(*typed, "--scheme", "bioes", "--crf", "--label-all-pieces", "--format", "conll", "--label-column", "2")
     given = [library.given[name] for name in ("scheme", "crf", "label_all_pieces", "format", "label_column")]
     assert given == ["bioes", True, True, "conll", "2"]
+    call(*typed, "--stride", "7")
+    assert library.given["stride"] == 7
     call("evaluate", "tag", "--data", "x.txt", "--format", "conll", "--model", "m")
     assert [library.given[name] for name in ("task", "format", "model")] == ["tag", "conll", "tag of m"]
 
 
-@pytest.mark.parametrize("task", ["multilabel", "regress", "tag"])
+@pytest.mark.parametrize("task", ["multilabel", "regress", "tag", "answer"])
 def test_every_task_has_its_command(library: Library, task: str) -> None:
     assert call("finetune", task, *TYPED[2:]).status == 0
     assert library.given["task"] == task

@@ -1,5 +1,6 @@
 """Words with tags: columns, texts with spans, hostile data."""
 
+import logging
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.tagging import decode
+from tests.text.test_tokenizer import QUICK
 
 
 def rows_of(*records: dict[str, Any]) -> Rows:
@@ -97,6 +99,22 @@ def test_spans_may_end_within_words_and_begin_with_spaces() -> None:
     assert entities(record) == [("LOC", "Paris"), ("LOC", "北京")]
 
 
+def test_spans_that_cut_a_word_are_counted_as_offsets_of_utf_16_do(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("mlxbert").propagate = True
+    text = "😀😀 Ada met Bob-like Li, 北京人"
+    good = [text.index("Bob"), text.index("-like"), "PER"], [text.index("北"), text.index("人"), "LOC"]
+    read({"text": text, "spans": good})
+    assert not caplog.records
+    shifted = len("😀😀 ".encode("utf-16-le")) // 2
+    records = read({"text": text, "spans": good}, {"text": text, "spans": [[shifted, shifted + 3, "PER"]]})
+    assert entities(records[1]) == [("PER", "a m")]
+    assert "1 span begins or ends within a word, the first in in, line 2" in caplog.text
+
+
+def test_texts_none_of_which_has_a_span() -> None:
+    assert read({"text": "none here.", "spans": []})[0].tags == ("O", "O", "O")
+
+
 @pytest.mark.parametrize(
     "record",
     [
@@ -145,6 +163,7 @@ def test_a_span_that_ends_before_it_begins_is_not_said_to_be_too_long() -> None:
     assert failure.value.hint is None
 
 
+@QUICK
 @given(st.text(min_size=1, max_size=30), st.data())
 def test_words_cover_all_but_whitespace(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text) - 1))

@@ -124,6 +124,13 @@ def test_what_the_scheme_forbids_is_never_decoded(names: tuple[str, ...]) -> Non
         assert np.isfinite(marginals).all() and np.allclose(marginals.sum(axis=-1), 1)
 
 
+def test_the_marginals_of_long_texts_whose_scores_are_all_low() -> None:
+    """Sums of such scores are far below that of what is forbidden."""
+    crf, emissions = random_crf(IOB2), emissions_of(5000, len(IOB2))
+    low = crf.marginals(emissions - 20)
+    assert np.abs(low - crf.marginals(emissions)).max() < 1e-6 and np.allclose(low.sum(axis=-1), 1)
+
+
 def test_padding_and_empty_rows_change_nothing() -> None:
     crf, emissions = random_crf(IOB2), emissions_of(4, 6, len(IOB2))
     lengths, tags = [6, 1, 0, 3], np.array([[0, 1, 2, 0, 3, 4]] * 4)

@@ -14,7 +14,7 @@ from mlxbert import Entity, Labels, Tagged
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertError
 from mlxbert.nn.crf import SCALE
-from mlxbert.tasks.entities import AGGREGATIONS
+from mlxbert.tasks.entities import AGGREGATIONS, Word, words_with_tokens
 from mlxbert.tasks.tag import HEAD
 from tests.helpers.taggers import NER, POS, save_random_tagger, save_tagger
 from tests.helpers.vocabularies import BYTE_TOKENS, byte_files, pieces_file, put
@@ -203,6 +203,13 @@ def test_vocabularies_that_count_spaces_to_their_tokens(tmp_path: Path) -> None:
             assert_places(mlxbert.tag(model, text, aggregation=how))
         given = mlxbert.tag(model, tuple(words))
         assert [entity.text for entity in given.entities] == words and given.text == " ".join(words)
+
+
+def test_an_invisible_mark_within_a_word_does_not_cut_it() -> None:
+    """Byte pairs make tokens of it; the word is still one."""
+    tokens = [(0, 3), (3, 4), (4, 7), (7, 11)]
+    words = words_with_tokens("foo\u200bbar cat", tokens, [(0, 7), (8, 11)])
+    assert words == [Word((0, 7), [0, 2]), Word((8, 11), [3])]
 
 
 def test_a_long_text_is_covered_cut_or_refused(table: mlxbert.Model) -> None:

@@ -108,6 +108,8 @@ def test_the_loss_is_the_mean_cross_entropy_of_both_ends_without_padding(folder:
         for side in (0, 1):
             wanted += (np.log(np.exp(logits[:, side]).sum()) - logits[example.target[side], side]) / 2
     assert weight == 3 and float(loss) == pytest.approx(wanted, rel=1e-5)
+    metrics = objective.metrics(examples, predict(model.network, objective, examples))
+    assert metrics["loss"] == pytest.approx(wanted / 3, rel=1e-5)
 
 
 def test_predictions_become_what_the_task_answers(folder: Path) -> None:
@@ -201,6 +203,27 @@ def test_questions_about_a_context_are_all_in_one_part(base: Path, tmp_path: Pat
     train, valid = ({record.pair for record in part.records} for part in (plan.train, plan.valid))
     assert valid and not train & valid and len(plan.valid.records) == 4 * len(valid) == 24
     assert plan.report is not None and plan.report.splits[0].duplicates == 0
+
+
+def test_hard_contexts_are_trained_on(base: Path, tmp_path: Path) -> None:
+    """Any script, one word, unknown tokens alone, 5,000 words: a window of each has the answer."""
+    pairs = [
+        ("paris", "paris"),
+        ("\U0001f468\u200d\U0001f469\U0001f600 the cat", "cat"),
+        ("\u05e9\u05dc\u05d5\u05dd paris \u05e2\u05d5\u05dc\u05dd", "\u05e2\u05d5\u05dc\u05dd"),
+        ("\u6211\u7231\u5317\u4eac\u3002", "\u5317\u4eac"),
+        ("zzz qqq", "qqq"),
+        ("the cat sat on " * 1250 + "tokyo", "tokyo"),
+    ]
+    objective, _ = bound(save_answering(tmp_path / "model"))
+    for context, answer in pairs:
+        windows = objective.examples(question(context, answer))
+        assert any(window.target != (0, 0) for window in windows), context[:20]
+    data = [{"question": "who ?", "context": context, "answers": answer} for context, answer in pairs]
+    events = [*mlxbert.finetune("answer", train=data, valid=data, model=base, output=tmp_path / "out", epochs=1)]
+    (finished,) = (event for event in events if isinstance(event, Finished))
+    again = mlxbert.evaluate("answer", mlxbert.load(tmp_path / "out", task="answer"), data=data)
+    assert finished.evaluation is not None and again.metrics == pytest.approx(finished.evaluation.metrics)
 
 
 def test_a_run_of_other_windows_does_not_resume(base: Path, tmp_path: Path) -> None:

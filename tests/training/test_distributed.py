@@ -18,6 +18,7 @@ from mlxbert.distributed import join
 from mlxbert.errors import DeviceError
 from tests.helpers.program import PROGRAM, Outcome, call, environment
 from tests.helpers.tiny import CONFIG, save
+from tests.training.files import TASKS, data_file
 from tests.training.test_finetune import rows, write
 
 TIMEOUT = 120  # seconds; nothing is measured
@@ -35,13 +36,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def finetune(data: Path, output: Path, *more: str, train: str = "train.csv", epochs: int = 2) -> list[str]:
+def finetune(
+    data: Path, output: Path, *more: str, train: str = "train.csv", epochs: int = 2, task: str = "classify"
+) -> list[str]:
     """The command: 9 updates per epoch, without dropout."""
     given = {"--train": data / train, "--model": data / "tiny", "--output": output, "--epochs": epochs}
     words = [str(word) for option in given.items() for word in option]
     return [
         "finetune",
-        "classify",
+        task,
         *words,
         *("--validation-share", "0.1", "--dropout", "0", "--batch-size", "16", "--lr", "1e-3"),
         *more,
@@ -107,16 +110,19 @@ def weights(output: Path) -> bytes:
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Path) -> None:
-    first, second = both(finetune(data, tmp_path / "two", "--log", str(tmp_path / "log"), epochs=3), tmp_path)
+@pytest.mark.parametrize("task", TASKS)
+def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Path, task: str) -> None:
+    given: dict[str, Any] = {"train": data_file(data, task, 160).name, "task": task}
+    command = finetune(data, tmp_path / "two", "--log", str(tmp_path / "log"), epochs=3, **given)
+    first, second = both(command, tmp_path)
     assert (first.status, first.err, second.status, second.out, second.err) == (0, "", 0, "", "")
-    single = alone(finetune(data, tmp_path / "one", epochs=3))
-    assert len(losses(single)) == 27
+    single = alone(finetune(data, tmp_path / "one", epochs=3, **given))
+    assert len(losses(single)) >= 27
     assert losses(first) == pytest.approx(losses(single), rel=1e-4)
     assert first.lines[0]["processes"] == 2
     assert (tmp_path / "log").read_text().splitlines() == first.out.splitlines()
     assert not (tmp_path / "two.partial").exists()
-    first, second = both(finetune(data, tmp_path / "dry", "--dry-run"), tmp_path)
+    first, second = both(finetune(data, tmp_path / "dry", "--dry-run", **given), tmp_path)
     assert [line["event"] for line in first.lines] == ["started"] and (second.status, second.err) == (0, "")
 
 
@@ -184,9 +190,11 @@ def test_what_fails_on_one_machine_ends_all_with_one_message(data: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_evaluation_is_that_of_one_process(data: Path, tmp_path: Path) -> None:
-    assert alone(finetune(data, tmp_path / "model", epochs=4)).status == 0
-    command = ["evaluate", "classify", "--data", str(data / "test.csv"), "--model", str(tmp_path / "model")]
+@pytest.mark.parametrize("task", TASKS)
+def test_evaluation_is_that_of_one_process(data: Path, tmp_path: Path, task: str) -> None:
+    train, test = data_file(data, task, 160), data_file(data, task, 90, seed=1)
+    assert alone(finetune(data, tmp_path / "model", epochs=4, train=train.name, task=task)).status == 0
+    command = ["evaluate", task, "--data", str(test), "--model", str(tmp_path / "model")]
     for more in ([], ["--batch-tokens", "100"]):  # one batch, of which one process has none; many
         first, second = both([*command, *more], tmp_path)
         assert (first.status, second.status, second.out, second.err) == (0, 0, "", "")

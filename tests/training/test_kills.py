@@ -13,21 +13,30 @@ import pytest
 
 import mlxbert
 from tests.helpers.tiny import CONFIG, save
-from tests.training.test_finetune import rows, write
+from tests.training.files import TASKS, data_file
 
 pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("MLXBERT_TEST_KILLS", "4"))
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
     mlxbert.save(model, folder / "tiny")
-    train = write(folder / "train.csv", rows(200))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def command(folder: Path) -> list[str]:
+    return command_of("classify", folder)
+
+
+def command_of(task: str, folder: Path) -> list[str]:
     return [
-        *(sys.executable, "-m", "mlxbert", "finetune", "classify", "--train", str(train), "--quiet"),
+        *(sys.executable, "-m", "mlxbert", "finetune", task, "--train", str(data_file(folder, task, 200)), "--quiet"),
         *("--model", str(folder / "tiny"), "--epochs", "12", "--batch-size", "8", "--seeds", "2", "--save-every", "5"),
+        *(["--crf"] if task == "tag" else []),
     ]
 
 
@@ -53,7 +62,9 @@ def stop(command: list[str], output: Path, seconds: float, how: signal.Signals) 
             return None
 
 
-def test_killed_at_random_moments(command: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", TASKS)
+def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> None:
+    command = command_of(task, folder)
     start = time.monotonic()
     expected = finished(command, tmp_path / "whole")
     seconds = time.monotonic() - start

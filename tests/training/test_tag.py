@@ -1,6 +1,7 @@
 """Training on words with tags: windows, labelled tokens, losses, schemes, from files to models and their evaluation."""
 
 import json
+import logging
 import random
 from pathlib import Path
 from typing import Any, cast
@@ -18,8 +19,11 @@ from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.tagging import decode
 from mlxbert.training.data.tags import most_frequent
-from mlxbert.training.events import Finished, Started
+from mlxbert.training.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objectives.tag import HEAD, Tag, TagExample
+from mlxbert.training.plan import prepared
+from mlxbert.training.predict import predict
+from tests.helpers.taggers import save_tagger
 from tests.helpers.tiny import CONFIG, save
 from tests.training.test_finetune import one, run
 
@@ -154,6 +158,15 @@ def test_the_loss_is_a_sum_over_labelled_tokens(base: Path, crf: bool) -> None:
 
 
 @pytest.mark.parametrize("crf", [False, True])
+def test_the_loss_of_an_evaluation_is_that_of_training(base: Path, crf: bool) -> None:
+    model = mlxbert.load(base, new_heads={HEAD: Labels(NAMES, crf=crf)}, dtype="float32")
+    made = objective(model, crf=crf, max_length=12)
+    found = [*examples_of(made, 9), *made.examples(tagged(["\u200b"], ["O"]))]
+    loss, weight = (float(part) for part in made.loss(model.network, made.collate(found, random.Random(0))))
+    assert made.metrics(found, predict(model.network, made, found))["loss"] == pytest.approx(loss / weight, rel=1e-5)
+
+
+@pytest.mark.parametrize("crf", [False, True])
 def test_a_batch_without_labels_has_no_loss_and_no_gradient(base: Path, crf: bool) -> None:
     model = mlxbert.load(base, new_heads={HEAD: Labels(NAMES, crf=crf)}, dtype="float32")
     made = objective(model, crf=crf)
@@ -211,22 +224,96 @@ def test_a_model_that_knows_the_entities_goes_on_in_its_own_scheme(trained: Path
     assert labels is not None and "S-city" in labels.names
 
 
+def test_a_head_that_lacks_a_tag_of_the_data_is_replaced(base: Path, tmp_path: Path) -> None:
+    """Else the words with this tag would have no loss, without a word."""
+    names = ("O", "I-animal", "B-city", "I-city")
+    own = mlxbert.save(mlxbert.load(base, new_heads={HEAD: Labels(names)}), tmp_path / "own")
+    data = [{"words": ["cat", "dog", "paris"], "tags": ["I-animal", "B-animal", "I-city"]}] * 9
+    events = run("tag", train=data, valid=data, model=own, output=tmp_path / "out", epochs=1)
+    assert one(events, Started).new_head
+    labels = mlxbert.load(tmp_path / "out", task="tag").labels
+    assert labels is not None and "B-animal" in labels.names
+
+
+def test_labels_of_no_scheme_are_mistakes_in_an_evaluation(tmp_path: Path) -> None:
+    """Such as those for padding in some models of the hub; as in `tag` they are types of their own."""
+    labels = Labels((*NAMES, "PAD"))
+    model = mlxbert.load(save_tagger(tmp_path / "model", labels, {"cat": "B-animal", "sat": "PAD"}), task="tag")
+    found = mlxbert.evaluate("tag", model, data=[{"words": ["the", "cat", "sat"], "tags": ["O", "B-animal", "O"]}])
+    assert (found.metrics["recall"], found.metrics["precision"]) == (1.0, 0.5)
+    assert found.classes == ("PAD", "animal", "city", "O")
+
+
+def test_data_without_entities_can_be_evaluated(trained: Path) -> None:
+    model = mlxbert.load(trained, task="tag")
+    for data in ([{"words": ["the", "sat"], "tags": ["O", "O"]}], [{"text": "the sat", "spans": []}]):
+        found = mlxbert.evaluate("tag", model, data=data)
+        assert found.metrics["accuracy"] == 1.0 and found.unknown == {} and found.truncated == 0
+
+
+def test_a_long_word_at_the_end_of_a_sentence_is_not_cut(tagger: Model) -> None:
+    """Its last windows have no first token of a word."""
+    part = prepared(objective(tagger), [(tagged(["the", "cat " * 200], ["O", "B-animal"]), "here")])
+    assert len(part.examples) > 3 and part.truncated == 0
+
+
 def test_the_most_frequent_tag_of_a_word_is_that_in_training() -> None:
     train = [tagged(["a", "a", "b", "a"], ["O", "B-x", "B-x", "B-x"]), tagged(["c"] * 5, ["O"] * 5)]
     assert most_frequent(train, [tagged(["b", "a", "new"], ["O"] * 3)]) == [["B-x", "B-x", "O"]]
 
 
+SPEECH = [{"words": ["the", "cat", "sat", "."], "tags": ["DET", "NOUN", "VERB", "PUNCT"]}] * 5
+SPEECH += [{"words": ["paris", "is", "a", "city", "."], "tags": ["PROPN", "AUX", "DET", "NOUN", "PUNCT"]}] * 5
+
+
 def test_parts_of_speech_are_scored_by_accuracy(base: Path, tmp_path: Path) -> None:
-    records = [{"words": ["the", "cat", "sat", "."], "tags": ["DET", "NOUN", "VERB", "PUNCT"]}] * 5
-    records += [{"words": ["paris", "is", "a", "city", "."], "tags": ["PROPN", "AUX", "DET", "NOUN", "PUNCT"]}] * 5
+    records = SPEECH
     events = run("tag", train=records, valid=records, model=base, output=tmp_path / "out", epochs=3)
     finished = one(events, Finished)
     assert finished.metric == finished.evaluation.metric == "accuracy"
     assert finished.evaluation.classes == ("AUX", "DET", "NOUN", "PROPN", "PUNCT", "VERB")
+    more = run("tag", train=records, valid=records, model=tmp_path / "out", output=tmp_path / "more", epochs=1)
+    assert not one(more, Started).new_head
+    small = [record | {"tags": [tag.lower() for tag in record["tags"]]} for record in records]
+    again = mlxbert.evaluate("tag", mlxbert.load(tmp_path / "out", task="tag"), data=small)
+    assert again.metrics == pytest.approx(finished.evaluation.metrics)
+    fewer = run("tag", train=records[:5], valid=records[:5], model=tmp_path / "out", output=tmp_path / "new", epochs=1)
+    assert one(fewer, Started).new_head
     with pytest.raises(ArgumentError, match="plain"):
         run("tag", train=records, model=base, output=tmp_path / "f1", metric="f1")
     with pytest.raises(ArgumentError, match="plain"):
         run("tag", train=records, model=base, output=tmp_path / "bioes", scheme="bioes")
+
+
+HARD: list[tuple[list[str], list[str]]] = [
+    (["cat", "sat"] * 2500, ["B-animal", "O"] * 2500),
+    (["cat"], ["B-animal"]),
+    (["\u05e9\u05dc\u05d5\u05dd", "paris", "\u060c"], ["O", "B-city", "O"]),  # from right to left
+    ([*"\u6211\u7231\u5317\u4eac"], ["O", "O", "B-city", "I-city"]),
+    (["\U0001f468\u200d\U0001f469", "dog", "\U0001f600"], ["O", "B-animal", "O"]),
+    (["\u200b"], ["O"]),  # no token at all
+    (["zzz", "qqq"], ["B-city", "I-city"]),  # unknown tokens alone
+    (["in New York", "."], ["B-city", "O"]),
+]
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_hard_sentences_are_trained_on_and_all_words_count(base: Path, tmp_path: Path, crf: bool) -> None:
+    data = [{"words": words, "tags": tags} for words, tags in HARD]
+    events = run("tag", train=data, valid=data, model=base, output=tmp_path / "out", epochs=1, crf=crf)
+    evaluation = one(events, Finished).evaluation
+    assert all(np.isfinite(event.loss) for event in events if isinstance(event, Step))
+    assert np.isfinite(one(events, Evaluated).metrics["loss"])
+    assert sum(map(sum, evaluation.confusion)) == sum(len(words) for words, _ in HARD) and evaluation.truncated == 0
+    again = mlxbert.evaluate("tag", mlxbert.load(tmp_path / "out", task="tag"), data=data)
+    assert again.metrics == pytest.approx(evaluation.metrics)
+
+
+def test_tags_that_are_numbers_are_said(base: Path, tmp_path: Path) -> None:
+    """As files of the hub have them, which hold the names elsewhere."""
+    data = [{"tokens": ["cat", word], "ner_tags": [1, 0]} for word in ("sat", "went", "is")] * 9
+    events = run("tag", train=data, valid=data, model=base, output=tmp_path / "out", dry_run=True)
+    assert any("numbers" in warning for warning in one(events, Started).report.warnings)
 
 
 def test_broken_tags_are_counted_and_said(base: Path, tmp_path: Path) -> None:
@@ -263,11 +350,13 @@ def test_data_that_teach_nothing_are_refused(base: Path, tmp_path: Path, train: 
         run("tag", train=train, model=base, output=tmp_path / "out")
 
 
-def test_what_a_model_does_not_know_counts_as_missed(trained: Path) -> None:
+def test_what_a_model_does_not_know_counts_as_missed(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("mlxbert").propagate = True
     model = mlxbert.load(trained, task="tag")
     known = {"words": ["cat", "milk", "sat"], "tags": ["B-ANIMAL", "I-ANIMAL", "O"]}
-    other = {"words": ["dog", "man"], "tags": ["B-animal", "B-shop"]}
+    other = {"words": ["dog", "man"], "tags": ["B-animal", "I-shop"]}
     found = mlxbert.evaluate("tag", model, data=[known, other])
+    assert "1 tag breaks" in caplog.text and "record 2" in caplog.text
     assert dict(found.unknown) == {"shop": 1} and found.metrics["recall"] == pytest.approx(2 / 3)
     with pytest.raises(InputError, match="shop"):
         mlxbert.evaluate("tag", model, data=[{"words": ["store"], "tags": ["B-shop"]}])
@@ -282,6 +371,8 @@ def test_what_a_model_does_not_know_counts_as_missed(trained: Path) -> None:
         {"crf": True, "label_all_pieces": True},
         {"crf": True, "scheme": "iob1"},
         {"stride": -1},
+        {"stride": 17},
+        {"max_length": 16, "stride": 9},
         {"metric": "spearman"},
         {"class_weights": "balanced"},
     ],

@@ -47,7 +47,7 @@ def test_the_first_step_is_that_of_torch(family: str, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "weights")
     network = load(tmp_path / "weights")
     made = Tag()
-    made.config, made._field = network.encoder.config, None
+    made.config, made._layer = network.encoder.config, None
     found = examples(family, model.config.num_labels)
     batch = made.collate(found, random.Random(0))
 

@@ -1,13 +1,13 @@
 """Tagged sentences before training: their scheme, what breaks it, and what a model calls their tags."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mlxbert.data.tagged import Tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels import Labels
-from mlxbert.tagging import OUTSIDE, breaks, decode, encode, parts, recognize, scheme_of
+from mlxbert.tagging import OUTSIDE, breaks, decode, encode, parts, recognize, scheme_of, types_of
 from mlxbert.training.data.checks import Unknown, find_unknown
 
 _MANY = 20  # different tags from which on those that occur once look like something else
@@ -48,7 +48,8 @@ class TagReader:
             self.scheme = self._chosen(found, {kind for one in units for kind, _, _ in one})
             self.said = found if found == self.scheme else f"{found}, written as {self.scheme}"
             if found == "plain" and all(tag.isdecimal() for record in records for tag in record.tags):
-                self.notes.append("All tags are numbers: if they stand for names such as B-PER, give the names.")
+                note = "The tags are numbers, which mark no entities: if they stand for names, write the names."
+                self.notes.append(note)
         self._note(records, found)
         if found == "plain":
             return [replace(record, names=record.tags) for record in records]
@@ -70,17 +71,16 @@ class TagReader:
     def _knows(self, kinds: set[str]) -> bool:
         """Whether these are the types of the model that training starts from."""
         own = self.own.names if self.own is not None else ()
-        return scheme_of(own) != "plain" and {*self.kinds(own)} == kinds
+        return scheme_of(own) != "plain" and {*types_of(own)} == kinds
 
-    def is_own(self, kinds: set[str]) -> bool:
-        """Whether these types, or plain tags, in the scheme of the records are the labels of that model."""
+    def is_own(self, records: Sequence[Tagged]) -> bool:
+        """Whether the types, or plain tags, of these records are the labels of that model, which has all their tags."""
         if self.own is None or scheme_of(self.own.names) != self.scheme:
             return False
-        return {*self.own.names} == kinds if self.scheme == "plain" else self._knows(kinds)
-
-    def kinds(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The types of entities, or the plain tags, among names of labels."""
-        return kinds_of([*names])
+        own, tags = {*self.own.names}, {tag for record in records for tag in record.tags}
+        if self.scheme == "plain":
+            return own == tags
+        return tags <= own and self._knows({name for record in records for name in record.names})
 
     def _note(self, records: Sequence[Tagged], found: str) -> None:
         broken = [(count, record.place) for record in records if (count := breaks(record.tags, found))]
@@ -104,27 +104,8 @@ def tokenless(missed: Mapping[str, int]) -> Iterator[str]:
         yield f"{have} no token, the first in {next(iter(missed))}: such words are never found."
 
 
-def kinds_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The types of entities among the labels of a model, or the labels themselves where these are plain."""
-    scheme = scheme_of(names)
-    if scheme == "plain":
-        return tuple(names)
-    return tuple(dict.fromkeys(kind for name in names if (kind := _kind(name, scheme))))
-
-
-def _kind(name: str, scheme: str) -> str:
-    try:
-        return parts(name, scheme)[1]
-    except ArgumentError:  # a label for padding, say
-        return ""
-
-
 def _entities(record: Tagged, scheme: str) -> list[tuple[str, int, int]]:
-    try:
-        return decode(record.tags, scheme)
-    except ArgumentError:
-        pass
-    for word, tag in enumerate(record.tags):
+    for word, tag in enumerate(record.tags if scheme != "plain" else ()):
         try:
             parts(tag, scheme)
         except ArgumentError as problem:
@@ -132,7 +113,7 @@ def _entities(record: Tagged, scheme: str) -> list[tuple[str, int, int]]:
                 f"{record.place}, word {word + 1} ({record.words[word]!r:.40}): {problem.message}",
                 hint="choose the column of the tags with label_column=",
             ) from None
-    return []
+    return decode(record.tags, scheme)
 
 
 def check_tags(records: Sequence[Tagged], column: str) -> None:
@@ -174,9 +155,10 @@ def spelled_as(records: Sequence[Tagged], names: Sequence[str], scheme: str) -> 
     Raises:
         InputError: The model has none of them, or one has entities and the other plain tags.
     """
-    own, known = scheme_of(names), kinds_of(names)
-    only = {tag for record in records for tag in record.tags} == {OUTSIDE}
-    if (own == "plain") != (scheme == "plain") and not only:
+    own, known = scheme_of(names), types_of(names)
+    if own != "plain" and {tag for record in records for tag in record.tags} == {OUTSIDE}:
+        return [replace(record, names=()) for record in records], None  # the same in every scheme
+    if (own == "plain") != (scheme == "plain"):
         raise InputError(
             f"{records[0].place}: the tags are {scheme} ({_shown(records[0].tags)}), those of the model "
             f"{own} ({_shown(names)})",

@@ -14,7 +14,7 @@ from mlxbert.data.questions import Question, find_question_columns, read_questio
 from mlxbert.data.rows import Rows
 from mlxbert.data.trained import trained_columns
 from mlxbert.device import mx
-from mlxbert.errors import InputError
+from mlxbert.errors import InputError, check_whole
 from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -25,7 +25,6 @@ from mlxbert.tasks.answer import (
     MAX_WORDS,
     THRESHOLD,
     check_question,
-    check_whole,
     window_stride,
     window_tokenizer,
 )
@@ -35,6 +34,7 @@ from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores import answers
 from mlxbert.training.scores.answers import Judged, Predicted
+from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.summary import Evaluation
 
 _HIDDEN = -1e9  # the logit of padding
@@ -146,9 +146,14 @@ class AnswerObjective(TaskObjective[Window]):
         return np.array(network.logits(HEAD, inputs).astype(mx.float32))
 
     def metrics(self, examples: Sequence[Window], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.training.scores.answers`, with a threshold that is tuned on these predictions."""
+        """See `mlxbert.training.scores.answers`, with a threshold that is tuned on these predictions.
+
+        `loss` is that of training, without dropout.
+        """
         judged = self._judge(examples, predictions)
-        return answers.answer_metrics(judged, answers.tune_threshold(judged))
+        pairs = zip(examples, predictions, strict=True)
+        losses = [cross_entropies(logits[: len(window)].T, window.target) for window, logits in pairs]
+        return answers.answer_metrics(judged, answers.tune_threshold(judged)) | {"loss": float(np.mean(losses))}
 
     def tuned(self, part: Part, predictions: Predictions) -> Labels:
         """The best threshold for these predictions."""

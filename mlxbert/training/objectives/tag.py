@@ -17,19 +17,20 @@ from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.data.trained import trained_columns
 from mlxbert.device import mx
-from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.errors import ArgumentError, CheckpointError, check_whole
 from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropy
-from mlxbert.tagging import OUTSIDE, check_scheme, convert, inside, names_of, scheme_of
+from mlxbert.tagging import OUTSIDE, check_scheme, convert, inside, names_of, scheme_of, spelled, types_of
 from mlxbert.text.batch import make_batch
 from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels
 from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as, tokenless
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.summary import Evaluation
 from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_metrics, tagging, tally
 
@@ -88,8 +89,8 @@ class Tag(TaskObjective[TagExample]):
         if crf and (label_all_pieces or scheme == "iob1"):
             other = "tags of all pieces" if label_all_pieces else "the scheme iob1, in which nearly all is allowed"
             raise ArgumentError(f"crf does not go with {other}")
-        if stride is not None and (type(stride) is not int or stride < 0):
-            raise ArgumentError(f"stride is {stride!r:.60}, expected a whole number of at least 0")
+        if stride is not None:
+            check_whole("stride", stride, 0)
         self._columns = {"text_column": text_column, "label_column": label_column}
         self._scheme = None if scheme is None else check_scheme(scheme)
         self._metric = asked.get("metric")
@@ -146,7 +147,7 @@ class Tag(TaskObjective[TagExample]):
     def heads(self, records: Sequence[Tagged]) -> Mapping[str, Labels | None]:
         """A classifier with all tags of the scheme for the types in the records; a model's own, where it has these."""
         own = self._reader.own
-        if own is not None and self._reader.is_own({name for record in records for name in record.names}):
+        if own is not None and self._reader.is_own(records):
             return {HEAD: Labels(own.names, own.problem_type, crf=self._crf or own.crf)}
         return {HEAD: Labels(names_of({tag for record in records for tag in record.tags}, self.scheme), crf=self._crf)}
 
@@ -162,14 +163,14 @@ class Tag(TaskObjective[TagExample]):
         if self.shared > longest // 2:
             raise ArgumentError(f"stride is {self.shared}, expected at most {longest // 2}, half of the longest input")
         self._numbers = {name: number for number, name in enumerate(self.labels.names)}
-        self._field = getattr(model.network.heads[HEAD], "crf", None)
+        self._layer = getattr(model.network.heads[HEAD], "crf", None)
 
     def prepare(self, record: Tagged) -> TagExample:
         """The first window of a sentence."""
         return self.examples(record)[0]
 
     def examples(self, record: Tagged) -> list[TagExample]:
-        """The windows of a sentence that have labelled tokens, at least one window."""
+        """The windows of a sentence."""
         windows = self.tokenizer.windows(record.text, stride=self.shared)
         found: list[TagExample] = []
         for encoding, pieces in zip(windows, find_pieces(record.text, windows, record.offsets), strict=True):
@@ -178,7 +179,7 @@ class Tag(TaskObjective[TagExample]):
                 record.tags[piece.word] if piece.first else inside(record.tags[piece.word], self.scheme)
                 for piece in labelled
             ]
-            if self._field is not None:  # a window may begin within an entity, which a CRF would call impossible
+            if self._layer is not None:  # a window may begin within an entity, which a CRF would call impossible
                 tags = convert(tags, self.scheme, self.scheme)
             target = [
                 (piece.place, self._numbers[tag])
@@ -186,8 +187,7 @@ class Tag(TaskObjective[TagExample]):
                 if tag in self._numbers
             ]
             best = tuple((piece.word, piece.place) for piece in pieces if piece.first and piece.best)
-            if target or best or not found:
-                found.append(TagExample(encoding, target, record, len(found), best))
+            found.append(TagExample(encoding, target, record, len(found), best))
         judged = {word for example in found for word, _ in example.best}
         if missed := sum(tag != OUTSIDE and word not in judged for word, tag in enumerate(record.tags)):
             self._tokenless[record.place] = missed
@@ -199,7 +199,7 @@ class Tag(TaskObjective[TagExample]):
         Of a CRF they are places and tags, (2, B, W), with -1 for no tag.
         """
         inputs = make_batch([example.encoding for example in examples], self.config)
-        if self._field is None:
+        if self._layer is None:
             length = inputs.input_ids.shape[1]
             pairs = [(row * length + place, tag) for row, one in enumerate(examples) for place, tag in one.target]
             return TrainBatch(inputs, mx.array(pairs, mx.int32).reshape(-1, 2).T)
@@ -227,10 +227,26 @@ class Tag(TaskObjective[TagExample]):
         return np.array(network.logits(HEAD, inputs).astype(mx.float32))
 
     def metrics(self, examples: Sequence[TagExample], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.training.scores.tagging`."""
+        """See `mlxbert.training.scores.tagging`; `loss` is that of training, without dropout."""
         found = [*self._predicted(examples, predictions)]
         expected = [example.record.tags for example in examples if not example.number]
-        return tag_metrics(tally(expected, [one.tags for one in found], self.scheme), self.scheme)
+        scores = tag_metrics(tally(expected, [one.tags for one in found], self.scheme), self.scheme)
+        return scores | {"loss": self._mean_loss(examples, predictions)}
+
+    def _mean_loss(self, examples: Sequence[TagExample], predictions: Predictions) -> float:
+        """The mean over labelled tokens; 0 if there are none."""
+        total, count = 0.0, 0
+        for example, logits in zip(examples, predictions, strict=True):
+            if not example.target:
+                continue
+            places, tags = zip(*example.target, strict=True)
+            rows = logits[[*places]]
+            if self._layer is None:
+                total += float(cross_entropies(rows, tags).sum())
+            else:
+                total += float(self._layer.loss(mx.array(rows[None]), mx.array([tags]), mx.ones((1, len(tags)))))
+            count += len(tags)
+        return total / max(count, 1)
 
     def _predicted(self, examples: Sequence[TagExample], predictions: Predictions) -> Iterator[Prediction]:
         """The tags of each sentence, from its windows."""
@@ -242,7 +258,7 @@ class Tag(TaskObjective[TagExample]):
                 scores = {}
 
     def _decoded(self, scores: Mapping[int, NDArray[np.floating[Any]]], words: int) -> Prediction:
-        names = self.labels.names
+        names = [spelled(name, self.scheme) for name in self.labels.names]
         tags, sure = [OUTSIDE if OUTSIDE in names else names[0]] * words, [0.0] * words
         if scores:
             places = sorted(scores)
@@ -250,8 +266,8 @@ class Tag(TaskObjective[TagExample]):
             powers = np.exp(emissions - emissions.max(axis=1, keepdims=True))
             shares = powers / powers.sum(axis=1, keepdims=True)
             chosen = emissions.argmax(axis=1).tolist()
-            if self._field is not None:
-                chosen, shares = self._field.decode(emissions), self._field.marginals(emissions)
+            if self._layer is not None:
+                chosen, shares = self._layer.decode(emissions), self._layer.marginals(emissions)
             for word, tag, share in zip(places, chosen, shares, strict=True):
                 tags[word], sure[word] = names[tag], float(share[tag])
         return Prediction(tags, sure)
@@ -259,7 +275,7 @@ class Tag(TaskObjective[TagExample]):
     def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
         found = [*self._predicted(part.examples, predictions)]
-        names = self._reader.kinds(self.labels.names)
+        names = types_of(self.labels.names)
         return tagging(part.records, found, scheme=self.scheme, names=names, metric=self.metric, **facts)
 
     def baselines(self, model: Model, train: Sequence[Tagged], valid: Sequence[Tagged]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from mlxbert.data.columns import Columns
 from mlxbert.data.rows import Rows
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, check_whole
 from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.training.objective import AnyExample, Objective, Part, Predictions
@@ -60,8 +60,8 @@ class TaskObjective(Objective[AnyExample]):
         metric = next(iter(known)) if metric is None else metric
         if metric not in known:
             raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(known)}")
-        if max_length is not None and (type(max_length) is not int or max_length < 8):
-            raise ArgumentError(f"max_length is {max_length!r:.60}, expected a whole number of at least 8")
+        if max_length is not None:
+            check_whole("max_length", max_length, 8)
         self.metric, self.minimize, self.max_length = metric, not known[metric], max_length
 
     def settings(self) -> dict[str, Any]:

@@ -134,6 +134,14 @@ def negative_log(probabilities: Numbers) -> Floats:
     return -np.log(np.clip(probabilities, eps, 1 - eps).astype(np.float64))
 
 
+def cross_entropies(logits: Numbers, expected: Sequence[int] | Ints) -> Floats:
+    """The cross-entropy of each row, (N,), in nats; of logits (N, C) and label numbers (N,)."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(axis=1, keepdims=True)
+    losses: Floats = np.log(np.exp(wide).sum(axis=1)) - wide[np.arange(len(wide)), expected]
+    return losses
+
+
 def classify_losses(expected: Ints, probabilities: Numbers) -> Floats:
     """The cross-entropy of each example, (N,), in nats; of label numbers (N,) and probabilities (N, C)."""
     return negative_log(probabilities[np.arange(len(expected)), expected])

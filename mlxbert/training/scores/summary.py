@@ -86,7 +86,7 @@ class Evaluation:
     """How good a model is on labelled data.
 
     Attributes:
-        task: `classify`, `multilabel`, `regress` or `tag`.
+        task: The name of the task, one of `METRICS`.
         model: The model.
         data: The files.
         examples: How many.

@@ -224,6 +224,7 @@ def _mistakes(records: Sequence[Sentence], predictions: Sequence[Prediction], sc
 
 def _mistake(record: Sentence, one: Prediction, scheme: str, sure: float, word: int) -> Mistake:
     expected, predicted = units(record.tags, scheme), units(one.tags, scheme)
+    known, given = {*expected}, {*predicted}
     text, start = record.text, 0
     if len(text) > _SHOWN:
         start = max(record.offsets[word][0] - _AROUND, 0)
@@ -231,8 +232,8 @@ def _mistake(record: Sentence, one: Prediction, scheme: str, sure: float, word: 
     return Mistake(
         text=text,
         pair=None,
-        expected=_shown(record, [unit for unit in expected if unit not in predicted]),
-        predicted=_shown(record, [unit for unit in predicted if unit not in expected]),
+        expected=_shown(record, [unit for unit in expected if unit not in given]),
+        predicted=_shown(record, [unit for unit in predicted if unit not in known]),
         score=float(sure),
         place=record.place,
     )
