@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from mlxbert.device import mx
 from mlxbert.errors import DeviceError, MlxbertError
 
@@ -141,6 +139,8 @@ class Turns:
         Args:
             rows: Those of this process, and `None` for those of the others.
         """
+        import numpy as np
+
         if self.group.size == 1 or not rows:
             return list(rows)
         mine = {number: [*row.shape] for number, row in enumerate(rows) if row is not None}

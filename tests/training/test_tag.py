@@ -32,6 +32,10 @@ KINDS = {"cat": "animal", "dog": "animal", "paris": "city", "tokyo": "city"}
 SECOND = {"animal": "milk", "city": "store"}
 
 
+SPEECH = [{"words": ["the", "cat", "sat", "."], "tags": ["DET", "NOUN", "VERB", "PUNCT"]}] * 5
+SPEECH += [{"words": ["paris", "is", "a", "city", "."], "tags": ["PROPN", "AUX", "DET", "NOUN", "PUNCT"]}] * 5
+
+
 def sentence(rng: random.Random, scheme: str = "iob2") -> list[tuple[str, str]]:
     """Words of the tiny vocabulary; animals and cities are entities of one word or two."""
     found: list[tuple[str, str]] = []
@@ -244,6 +248,14 @@ def test_labels_of_no_scheme_are_mistakes_in_an_evaluation(tmp_path: Path) -> No
     assert found.classes == ("PAD", "animal", "city", "O")
 
 
+def test_evaluation_reads_the_columns_of_training(base: Path, tmp_path: Path) -> None:
+    data = [{"words": ["x"] * 4, "tags": ["O"] * 4, "w": one["words"], "t": one["tags"]} for one in SPEECH[:5]]
+    named: dict[str, Any] = {"text_column": "w", "label_column": "t"}
+    run("tag", train=data, valid=data, model=base, output=tmp_path / "out", epochs=1, **named)
+    found = mlxbert.evaluate("tag", mlxbert.load(tmp_path / "out", task="tag"), data=data)
+    assert found.classes == ("DET", "NOUN", "PUNCT", "VERB")
+
+
 def test_data_without_entities_can_be_evaluated(trained: Path) -> None:
     model = mlxbert.load(trained, task="tag")
     for data in ([{"words": ["the", "sat"], "tags": ["O", "O"]}], [{"text": "the sat", "spans": []}]):
@@ -260,10 +272,6 @@ def test_a_long_word_at_the_end_of_a_sentence_is_not_cut(tagger: Model) -> None:
 def test_the_most_frequent_tag_of_a_word_is_that_in_training() -> None:
     train = [tagged(["a", "a", "b", "a"], ["O", "B-x", "B-x", "B-x"]), tagged(["c"] * 5, ["O"] * 5)]
     assert most_frequent(train, [tagged(["b", "a", "new"], ["O"] * 3)]) == [["B-x", "B-x", "O"]]
-
-
-SPEECH = [{"words": ["the", "cat", "sat", "."], "tags": ["DET", "NOUN", "VERB", "PUNCT"]}] * 5
-SPEECH += [{"words": ["paris", "is", "a", "city", "."], "tags": ["PROPN", "AUX", "DET", "NOUN", "PUNCT"]}] * 5
 
 
 def test_parts_of_speech_are_scored_by_accuracy(base: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from mlxbert.data.questions import Question, find_question_columns, read_questions
 from mlxbert.data.rows import Rows
-from mlxbert.data.trained import trained_columns
 from mlxbert.device import mx
 from mlxbert.errors import InputError, check_whole
 from mlxbert.labels import Labels
@@ -98,13 +97,6 @@ class AnswerObjective(TaskObjective[Window]):
         if self.columns is None:
             self.columns = find_question_columns(rows, **self._asked)
         return read_questions(rows, self.columns)
-
-    def adapt(self, model: Model, rows: Rows) -> None:
-        """Takes the columns of the training data, where the data have them and no others are named."""
-        for role, column in trained_columns(model.folder).items():
-            named = self._asked.get(f"{role}_column", column) is not None or column in self._asked.values()
-            if column in rows.columns and not named:
-                self._asked[f"{role}_column"] = column
 
     def check(self, records: Sequence[Question]) -> None:
         """Refuses data without any answer."""

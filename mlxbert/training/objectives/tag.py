@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from mlxbert.data.rows import Rows
 from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.data.tagged import Tagged, read_tagged
-from mlxbert.data.trained import trained_columns
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, check_whole
 from mlxbert.labels import Labels
@@ -91,7 +90,7 @@ class Tag(TaskObjective[TagExample]):
             raise ArgumentError(f"crf does not go with {other}")
         if stride is not None:
             check_whole("stride", stride, 0)
-        self._columns = {"text_column": text_column, "label_column": label_column}
+        self._asked = {"text_column": text_column, "label_column": label_column}
         self._scheme = None if scheme is None else check_scheme(scheme)
         self._metric = asked.get("metric")
         self._crf, self._all, self._stride = crf, label_all_pieces, stride
@@ -106,7 +105,7 @@ class Tag(TaskObjective[TagExample]):
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
         own = {"scheme": self._scheme, "crf": self._crf, "label_all_pieces": self._all, "stride": self._stride}
-        return super().settings() | self._columns | own
+        return super().settings() | self._asked | own
 
     def start(self, labels: Labels | None) -> None:
         """See `TaskObjective.start`."""
@@ -116,7 +115,7 @@ class Tag(TaskObjective[TagExample]):
         """Sentences with tags of one scheme, that of the first files."""
         columns = self.columns
         if columns is None or not {columns.text, columns.label} <= {*rows.columns}:  # files of another format
-            columns = find_tag_columns(rows, **self._columns)
+            columns = find_tag_columns(rows, **self._asked)
         self.columns = self.columns or columns
         records = self._reader.read(read_tagged(rows, columns))
         self._choose_metric()
@@ -282,16 +281,6 @@ class Tag(TaskObjective[TagExample]):
         """For each word its most frequent tag in training."""
         expected, predicted = [record.tags for record in valid], most_frequent(train, valid)
         return {"most frequent tag": tag_metrics(tally(expected, predicted, self.scheme), self.scheme)[self.metric]}
-
-    def adapt(self, model: Model, rows: Rows) -> None:
-        """Takes the columns of the training data, where the data have them and no others are named.
-
-        Numbers of columns mean something else in every file.
-        """
-        for role, column in trained_columns(model.folder).items():
-            name = f"{role}_column"
-            if name in self._columns and self._columns[name] is None and column in rows.columns:
-                self._columns[name] = None if column.isdecimal() else column
 
     def check_model(self, model: Model) -> None:
         """See `TaskObjective.check_model`."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from mlxbert.data.columns import Columns
 from mlxbert.data.rows import Rows
+from mlxbert.data.trained import trained_columns
 from mlxbert.errors import ArgumentError, check_whole
 from mlxbert.labels import Labels
 from mlxbert.model import Model
@@ -54,6 +55,7 @@ class TaskObjective(Objective[AnyExample]):
     arguments: ClassVar[str] = '"…"'
     columns: Columns | None = None
     labels: Labels
+    _asked: dict[str, str | None]  # the columns that are named, by option
 
     def __init__(self, *, metric: str | None = None, max_length: int | None = None) -> None:
         known = METRICS[self.name]
@@ -135,7 +137,14 @@ class TaskObjective(Objective[AnyExample]):
         return {}
 
     def adapt(self, model: Model, rows: Rows) -> None:
-        """Prepares the reading of data that a trained model is evaluated on: by default nothing."""
+        """Takes the columns of a model's training data, where the data have them and no others are named.
+
+        Numbers of columns mean something else in every file.
+        """
+        for role, column in trained_columns(model.folder).items():
+            named = self._asked.get(f"{role}_column", column) is not None or column in self._asked.values()
+            if column in rows.columns and not named and not column.isdecimal():
+                self._asked[f"{role}_column"] = column
 
     def check_model(self, model: Model) -> None:
         """Refuses to evaluate a model of another kind.
