@@ -388,3 +388,25 @@ def test_what_a_model_does_not_know_counts_as_missed(trained: Path, caplog: pyte
 def test_options_that_do_not_go_are_refused(base: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         run("tag", train=write(tmp_path / "train.conll", 9), model=base, output=tmp_path / "out", **options)
+
+
+def test_the_report_counts_tagged_words_that_the_model_does_not_see(base: Path, tmp_path: Path) -> None:
+    rows = [{"words": ["cat", "\u200b", "sat"], "tags": ["B-animal", tag, "O"]} for tag in ("B-city", "O", "I-animal")]
+    rows += [{"words": ["paris", f"w{number}"], "tags": ["B-city", "O"]} for number in range(9)]
+    warnings = warned(rows, base, tmp_path)
+    assert any(warning.startswith("2 tagged words have no token, the first in ") for warning in warnings)
+    assert not any("no token" in warning for warning in warned(rows[3:], base, tmp_path))
+
+
+def test_the_report_says_that_tags_are_numbers(base: Path, tmp_path: Path) -> None:
+    rows = [{"words": ["cat", f"w{number}"], "tags": [3, 0]} for number in range(9)]
+    assert sum("are numbers" in warning for warning in warned(rows, base, tmp_path)) == 1
+    named = [row | {"tags": ["NOUN", "X"]} for row in rows]
+    assert not any("are numbers" in warning for warning in warned(named, base, tmp_path))
+
+
+def warned(rows: list[dict[str, Any]], base: Path, tmp_path: Path) -> tuple[str, ...]:
+    """The warnings of the report."""
+    (started,) = mlxbert.finetune("tag", train=rows, valid=rows, model=base, output=tmp_path / "out", dry_run=True)
+    assert isinstance(started, Started) and started.report is not None
+    return tuple(started.report.warnings)

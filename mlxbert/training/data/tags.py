@@ -1,7 +1,7 @@
 """Tagged sentences before training: their scheme, what breaks it, and what a model calls their tags."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mlxbert.data.tagged import Tagged
@@ -23,7 +23,7 @@ class TagReader:
         own: The labels of the model that training starts from.
         scheme: The scheme of all records, once some were read.
         said: How the tags of the first records are written, in words.
-        notes: What breaks the scheme, in sentences.
+        notes: What looks wrong, in sentences: tags that break the scheme, or are numbers.
     """
 
     asked: str | None = None
@@ -47,6 +47,9 @@ class TagReader:
         if self.scheme is None:
             self.scheme = self._chosen(found, {kind for one in units for kind, _, _ in one})
             self.said = found if found == self.scheme else f"{found}, written as {self.scheme}"
+            if found == "plain" and all(tag.isdecimal() for record in records for tag in record.tags):
+                note = "The tags are numbers, which mark no entities: if they stand for names, write the names."
+                self.notes.append(note)
         self._note(records, found)
         if found == "plain":
             return [replace(record, names=record.tags) for record in records]
@@ -80,8 +83,6 @@ class TagReader:
         return tags <= own and self._knows({name for record in records for name in record.names})
 
     def _note(self, records: Sequence[Tagged], found: str) -> None:
-        if found == "plain" and all(tag.isdecimal() for record in records for tag in record.tags):
-            self.notes.append("The tags are numbers, which mark no entities: if they stand for names, write the names.")
         broken = [(count, record.place) for record in records if (count := breaks(record.tags, found))]
         if broken:
             count = sum(number for number, _ in broken)
@@ -89,6 +90,18 @@ class TagReader:
             self.notes.append(
                 f"{tags} the scheme {found}, the first in {broken[0][1]}: an entity begins where its type does."
             )
+
+
+def tokenless(missed: Mapping[str, int]) -> Iterator[str]:
+    """A sentence for the report on words that the model does not see.
+
+    Args:
+        missed: By the place of a sentence, its words that have a tag, but no token.
+    """
+    if missed:
+        count = sum(missed.values())
+        have = "1 tagged word has" if count == 1 else f"{count:,} tagged words have"
+        yield f"{have} no token, the first in {next(iter(missed))}: such words are never found."
 
 
 def _entities(record: Tagged, scheme: str) -> list[tuple[str, int, int]]:

@@ -26,7 +26,7 @@ from mlxbert.tagging import OUTSIDE, check_scheme, convert, inside, names_of, sc
 from mlxbert.text.batch import make_batch
 from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels
-from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as
+from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as, tokenless
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores.metrics import cross_entropies
@@ -86,8 +86,8 @@ class Tag(TaskObjective[TagExample]):
     ) -> None:
         super().__init__(**asked)
         if crf and (label_all_pieces or scheme == "iob1"):
-            other = "label_all_pieces" if label_all_pieces else "scheme='iob1'"
-            raise ArgumentError(f"crf and {other} are given, expected one of them")
+            other = "tags of all pieces" if label_all_pieces else "the scheme iob1, in which nearly all is allowed"
+            raise ArgumentError(f"crf does not go with {other}")
         if stride is not None:
             check_whole("stride", stride, 0)
         self._asked = {"text_column": text_column, "label_column": label_column}
@@ -95,6 +95,7 @@ class Tag(TaskObjective[TagExample]):
         self._metric = asked.get("metric")
         self._crf, self._all, self._stride = crf, label_all_pieces, stride
         self._reader = TagReader(self._scheme, crf=crf)
+        self._tokenless: dict[str, int] = {}  # places of sentences: words with a tag and without a token
 
     @property
     def scheme(self) -> str:
@@ -132,7 +133,7 @@ class Tag(TaskObjective[TagExample]):
 
     def notes(self) -> tuple[str, ...]:
         """See `TaskObjective.notes`."""
-        return tuple(self._reader.notes)
+        return (*self._reader.notes, *tokenless(self._tokenless))
 
     def check(self, records: Sequence[Tagged]) -> None:
         """See `TaskObjective.check`."""
@@ -186,6 +187,9 @@ class Tag(TaskObjective[TagExample]):
             ]
             best = tuple((piece.word, piece.place) for piece in pieces if piece.first and piece.best)
             found.append(TagExample(encoding, target, record, len(found), best))
+        judged = {word for example in found for word, _ in example.best}
+        if missed := sum(tag != OUTSIDE and word not in judged for word, tag in enumerate(record.tags)):
+            self._tokenless[record.place] = missed
         return found
 
     def collate(self, examples: Sequence[TagExample], rng: random.Random) -> TrainBatch:
