@@ -133,7 +133,7 @@ FUNCTIONS: dict[str, tuple[Any, list[str]]] = {
         ["model", "texts", "labels", "hypothesis", "multi", "top_k", "overflow", "batch_tokens", "on_error"],
     ),
     "replaced": (mlxbert.replaced, ["model", "texts", "overflow", "batch_tokens", "on_error"]),
-    "embed_stream": (mlxbert.embed_stream, ["model", "texts", "usage", "on_error", "options"]),
+    "embed_stream": (mlxbert.embed_stream, ["model", "texts", "usage", "group", "on_error", "options"]),
 }
 
 

@@ -268,6 +268,6 @@ def test_other_processes_tell_only_errors_that_the_first_does_not_have(monkeypat
     first.fails(2, "stdin")
     second.fails(2, "process 1: ", "stdin")
     assert len(waits) == 1
-    call("embed", "cat", "--output", "x.npy", MLX_RANK="0").fails(2, "several processes")
+    call("fill-mask", "a [MASK]", "--output", "x.jsonl", MLX_RANK="0").fails(2, "several processes")
     quiet: Any = call("models", "list", MLX_RANK="1")
     assert (quiet.status, quiet.out, quiet.err) == (0, "", "") and len(waits) == 1
