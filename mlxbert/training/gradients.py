@@ -91,7 +91,8 @@ class Differentiator:
     def _evaluated(self, parameters: Arrays, part: Part, scale: float) -> Gradients:
         """Those of one part."""
         with self._tracing:
-            (_, (loss, weight)), gradients = self._function(parameters, *part(), scale)
+            # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
+            (_, (loss, weight)), gradients = self._function(dict(parameters), *part(), scale)
         mx.eval(loss, weight, gradients)
         return Gradients(loss, weight, gradients)
 
