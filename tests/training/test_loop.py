@@ -160,6 +160,20 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_batch(tmp_path: Path, mon
     assert all(mx.isfinite(array).all().item() for array in run.state.parameters.values())
 
 
+def test_the_state_can_be_saved_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path)
+    loss, own = Parity.loss, dict(run.state.parameters)
+    same = []
+
+    def watched(self: Any, network: Any, batch: Any) -> Any:
+        same.append(all(run.state.parameters[name] is array for name, array in own.items()))
+        return loss(self, network, batch)
+
+    monkeypatch.setattr(Parity, "loss", watched)
+    next(run.events())
+    assert same and all(same)  # else an interrupt would save tracers, which no other thread can evaluate
+
+
 def test_a_first_loss_that_is_not_finite_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Parity, "loss", lambda *_: (mx.array(math.nan), 8.0))
     with pytest.raises(MlxbertError, match="step 1"):
