@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.device import in_parallel, mx, nn
+from mlxbert.device import in_parallel, mx, nn, training_workers
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
 from mlxbert.training.objective import Objective, TrainBatch
@@ -79,13 +79,18 @@ class Differentiator:
             scale: Factor of the loss, which keeps small gradients in the range of float16.
         """
         mx.eval(parameters)
-        found = in_parallel([functools.partial(self._evaluated, parameters, part, scale) for part in parts])
-        sums: Arrays = {} if found else {name: mx.zeros_like(array) for name, array in parameters.items()}
         loss, weight = mx.array(0.0), mx.array(0.0)
-        for one in found:
-            loss, weight = loss + one.loss, weight + one.weight
-            sums = {name: sums[name] + array for name, array in one.arrays.items()} if sums else one.arrays
-        mx.eval(loss, weight, sums)
+        sums: Arrays = {}
+        at_once = max(len(training_workers()), 1)
+        for start in range(0, len(parts), at_once):  # so that accumulation needs no more memory than one batch
+            some = parts[start : start + at_once]
+            for one in in_parallel([functools.partial(self._evaluated, parameters, part, scale) for part in some]):
+                loss, weight = loss + one.loss, weight + one.weight
+                sums = {name: sums[name] + array for name, array in one.arrays.items()} if sums else one.arrays
+            mx.eval(loss, weight, sums)
+        if not parts:
+            sums = {name: mx.zeros_like(array) for name, array in parameters.items()}
+            mx.eval(sums)
         return Gradients(loss, weight, sums)
 
     def _evaluated(self, parameters: Arrays, part: Part, scale: float) -> Gradients:
