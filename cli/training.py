@@ -66,34 +66,30 @@ class DataOptions(Group):
         launched.check_stdin([*self.train, *(self.valid or ())])
 
 
+def column(text: str, default: Any = True) -> Any:
+    """An option that names a column of the data."""
+    return typer.Option(metavar="NAME", help=text, rich_help_panel=_DATA, show_default=default)
+
+
+def length(text: str, default: Any = True, least: int = 1) -> Any:
+    """An option that counts tokens or words."""
+    return typer.Option(min=least, metavar="N", help=text, rich_help_panel=_DATA, show_default=default)
+
+
+FormatOption = Annotated[
+    Format | None, typer.Option(help="Format of the files; by default taken from their endings.", rich_help_panel=_DATA)
+]
+
+
 @dataclass(frozen=True)
 class Columns(Group):
     """Where texts and labels stand in a row."""
 
-    text_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of the text; guessed if left out.", rich_help_panel=_DATA),
-    ] = None
-    pair_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of the second text, if any.", rich_help_panel=_DATA)
-    ] = None
-    label_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of the label; guessed if left out.", rich_help_panel=_DATA),
-    ] = None
-    format: Annotated[
-        Format | None,
-        typer.Option(help="Format of the files; by default taken from their endings.", rich_help_panel=_DATA),
-    ] = None
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Truncate inputs to N tokens; by default to what the model takes.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None
+    text_column: Annotated[str | None, column("Column of the text; guessed if left out.")] = None
+    pair_column: Annotated[str | None, column("Column of the second text, if any.")] = None
+    label_column: Annotated[str | None, column("Column of the label; guessed if left out.")] = None
+    format: FormatOption = None
+    max_length: Annotated[int | None, length("Truncate inputs to N tokens; by default to what the model takes.")] = None
 
 
 def _number(text: str, default: Any = None) -> Any:
@@ -160,59 +156,6 @@ class ClassOptions(Group):
         ClassWeights,
         typer.Option(help="balanced: rare labels count more.", rich_help_panel=_TRAINING),
     ] = "none"
-
-
-@dataclass(frozen=True)
-class AnswerColumns(Group):
-    """Where questions, contexts and answers stand in a row."""
-
-    text_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of the question.", rich_help_panel=_DATA, show_default="question"),
-    ] = None
-    pair_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of the context.", rich_help_panel=_DATA, show_default="context"),
-    ] = None
-    label_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Column of the answers.", rich_help_panel=_DATA, show_default="answers, or answer"
-        ),
-    ] = None
-    format: Annotated[
-        Format | None,
-        typer.Option(help="Format of the files; by default taken from their endings.", rich_help_panel=_DATA),
-    ] = None
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Length of a window in tokens; longer contexts become several windows.",
-            rich_help_panel=_DATA,
-            show_default="384, or what the model takes",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class AnswerOptions(Group):
-    """How contexts are cut into windows, and how long answers are."""
-
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Tokens that windows of a long context have in common.",
-            rich_help_panel=_DATA,
-            show_default="128",
-        ),
-    ] = None
-    max_words: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Words of an answer, at most.", rich_help_panel=_DATA)
-    ] = 30
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ INSIDE = {
             "views",
             "inputs",
             "training",
-            "tags",
+            "spans",
             "events",
             "output",
             "session",

@@ -1,8 +1,8 @@
 """`mlxbert evaluate …`: one command per task."""
 
 from mlxbert.cli import launched, session
-from mlxbert.cli.tags import WordColumns
-from mlxbert.cli.training import AnswerColumns, AnswerOptions, Columns, EvaluateOptions, Group
+from mlxbert.cli.spans import AnswerColumns, AnswerOptions, WordColumns
+from mlxbert.cli.training import Columns, EvaluateOptions, Group
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 

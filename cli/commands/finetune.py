@@ -8,8 +8,8 @@ from pathlib import Path
 from mlxbert.cli import session
 from mlxbert.cli.events.run import command_line, open_sinks, send
 from mlxbert.cli.inputs import STDIN
-from mlxbert.cli.tags import TagOptions, WordColumns
-from mlxbert.cli.training import AnswerColumns, AnswerOptions, ClassOptions, Columns, FinetuneOptions, Group
+from mlxbert.cli.spans import AnswerColumns, AnswerOptions, TagOptions, WordColumns
+from mlxbert.cli.training import ClassOptions, Columns, FinetuneOptions, Group
 from mlxbert.cli.views import console, progress
 
 
