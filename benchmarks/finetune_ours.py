@@ -6,16 +6,17 @@ The weights after the last update are scored on the test set; there is no valida
 RESULTS holds are not repeated. Needs scikit-learn and scipy, which score both sides.
 """
 
+import argparse
 import os
-from pathlib import Path
 from typing import Any
 
-from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, run_missing, score, timed
+from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, score
+from runs import run_missing, timed
 
 
-def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> dict[str, object]:
+def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:threads]))
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
     from mlxbert.data.rows import read_rows
     from mlxbert.device import mx, training_workers
     from mlxbert.model import load
@@ -30,8 +31,8 @@ def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> di
     if name in ("mrpc", "stsb"):
         columns["pair_column"] = "pair"
     objective: Any = make_objective(setting.task, max_length=MAX_LENGTH, **columns)
-    records, test = (objective.read(read_rows(sets / name / f"{part}.csv")) for part in ("train", "test"))
-    model = load(model_folder, new_heads=objective.heads(records), dtype="float32", seed=seed)
+    records, test = (objective.read(read_rows(given.sets / name / f"{part}.csv")) for part in ("train", "test"))
+    model = load(given.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
     objective.bind(model)
     examples, asked = ([objective.prepare(record) for record in part] for part in (records, test))
     options = TrainingOptions(
@@ -50,12 +51,14 @@ def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> di
     predictions = predict(model.network, objective, asked)
     valid = None
     if setting.metric == "macro_f1":
-        held = [objective.prepare(record) for record in objective.read(read_rows(sets / name / "valid.csv"))]
+        held = [objective.prepare(record) for record in objective.read(read_rows(given.sets / name / "valid.csv"))]
         valid = (predict(model.network, objective, held), [example.target for example in held])
     targets = [example.target for example in asked]
     found = score(setting, predictions, targets, valid)
-    return {"score": found, **seconds, "steps": training.steps}
+    return {"score": found, **seconds, "steps": training.steps, "threads": given.threads}
 
 
 if __name__ == "__main__":
-    run_missing(__doc__, run)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=1, help="cores to run on")
+    run_missing(parser, SETTINGS, run)

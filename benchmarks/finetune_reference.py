@@ -5,14 +5,17 @@ Run: python benchmarks/finetune_reference.py SETS MODEL RESULTS.jsonl [--only NA
 Runs that RESULTS holds are not repeated. Needs torch, transformers, accelerate, scikit-learn and scipy.
 """
 
+import argparse
 import csv
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting, run_missing, score, timed
+from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting, score
+from runs import run_missing, timed
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 
 
@@ -34,10 +37,10 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-logits))
 
 
-def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> dict[str, object]:
+def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
-    torch.set_num_threads(threads)
-    setting = SETTINGS[name]
+    torch.set_num_threads(given.threads)
+    setting, sets, model_folder = SETTINGS[name], given.sets, given.model
     texts, labels = _read(sets / name / "train.csv")
     test_texts, test_labels = _read(sets / name / "test.csv")
     names = sorted({part for label in labels for part in label.split(",")})
@@ -72,8 +75,10 @@ def run(name: str, sets: Path, model_folder: str, seed: int, threads: int) -> di
             valid = (_sigmoid(found), _targets(setting, names, valid_labels))
             logits = _sigmoid(logits)
     targets = _targets(setting, names, test_labels)
-    return {"score": score(setting, logits, targets, valid), **seconds, "steps": steps}
+    return {"score": score(setting, logits, targets, valid), **seconds, "steps": steps, "threads": given.threads}
 
 
 if __name__ == "__main__":
-    run_missing(__doc__, run)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=1, help="cores to run on")
+    run_missing(parser, SETTINGS, run)

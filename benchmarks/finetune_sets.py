@@ -1,14 +1,11 @@
-"""Public task data as the CSV files that both sides read; the hyper-parameters, the scores and the runs of both.
+"""Public task data as the CSV files that both sides read; the hyper-parameters and the scores of both.
 
 Run: python benchmarks/finetune_sets.py DATA OUT
 """
 
-import argparse
 import csv
-import json
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,40 +70,6 @@ def score(setting: Setting, scores: Any, targets: Any, valid: tuple[Any, Any] | 
     if setting.metric == "matthews":
         return float(matthews_corrcoef(targets, scores.argmax(-1)))
     return float(accuracy_score(targets, scores.argmax(-1)))
-
-
-def timed(train: Callable[[], object]) -> dict[str, float]:
-    """The seconds that training takes: of a clock, and of the processor."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    train()
-    return {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
-
-
-def run_missing(description: str | None, run: Callable[..., dict[str, object]]) -> None:
-    """Runs every set with every seed that a file of results does not hold, and adds a line of JSON for each.
-
-    Args:
-        description: What `--help` says.
-        run: Takes the name of a set, the folder of all sets, a model, a seed and a number of threads.
-    """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("sets", type=Path)
-    parser.add_argument("model")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--only", choices=list(SETTINGS), action="append")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="cores to run on")
-    given = parser.parse_args()
-    known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
-    done = {(found["set"], found["seed"]) for found in known}
-    for seed in range(given.seeds):
-        for name in given.only or SETTINGS:
-            if (name, seed) not in done:
-                found = run(name, given.sets, given.model, seed, given.threads)
-                result = {"set": name, "seed": seed, **found, "threads": given.threads}
-                with given.results.open("a") as file:
-                    file.write(json.dumps(result) + "\n")
-                print(result, flush=True)
 
 
 def _lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:

@@ -7,12 +7,11 @@ RESULTS holds are not repeated. Needs seqeval, which scores both sides.
 """
 
 import argparse
-import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
+from runs import run_missing, timed
 from spans_sets import (
     CLIP,
     MAX_WORDS,
@@ -28,8 +27,9 @@ from spans_sets import (
 )  # fmt: skip
 
 
-def run(name: str, sets: Path, model_folder: str, seed: int, crf: bool, output: Path | None) -> dict[str, Any]:
+def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:1]))
     import mlxbert
     from mlxbert.data.rows import read_rows
     from mlxbert.device import mx, training_workers
@@ -41,19 +41,18 @@ def run(name: str, sets: Path, model_folder: str, seed: int, crf: bool, output: 
     from mlxbert.training.plan import prepared
 
     setting = SETTINGS[name]
-    how = {"crf": crf} if setting.task == "tag" else {"stride": STRIDE, "max_words": MAX_WORDS}
+    how = {"crf": given.crf} if setting.task == "tag" else {"stride": STRIDE, "max_words": MAX_WORDS}
     objective: Any = make_objective(setting.task, max_length=setting.max_length, **how)
     ending = "conll" if setting.task == "tag" else "json"
-    rows = read_rows(sets / name / f"train.{ending}")
+    rows = read_rows(given.sets / name / f"train.{ending}")
     records = objective.read(rows)
-    model = load(model_folder, new_heads=objective.heads(records), dtype="float32", seed=seed)
+    model = load(given.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
     objective.bind(model)
     part = prepared(objective, [(record, record.place) for record in records])
     options = TrainingOptions(
         epochs=setting.epochs, lr=setting.lr, batch_size=setting.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY,
         clip=CLIP, seed=seed,
     )  # fmt: skip
-    wall, cpu = time.perf_counter(), time.process_time()
     training = Run(
         Training(
             network=model.network, objective=objective, examples=part.examples, places=part.places,
@@ -61,21 +60,19 @@ def run(name: str, sets: Path, model_folder: str, seed: int, crf: bool, output: 
         ),
         None,
     )  # fmt: skip
-    for _ in training.events():
-        pass
-    spent = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu, "steps": training.steps}
+    spent = {**timed(lambda: list(training.events())), "steps": training.steps}
     install(model.network, training.best())
-    if output is not None:
-        mlxbert.save(model, output)
+    if given.save and seed == 0:
+        mlxbert.save(model, given.save / name)
     if setting.task == "answer":
-        questions = [*read_questions(sets / name / "test.json")]
+        questions = [*read_questions(given.sets / name / "test.json")]
         pairs = [(one["question"], one["context"]) for one in questions]
         found = [one.answer or "" for one in mlxbert.answer(
             model, pairs, max_length=setting.max_length, stride=STRIDE, max_words=MAX_WORDS, no_answer_threshold=1.0
         )]  # fmt: skip
         exact, f1 = answer_scores([[gold["text"] for gold in one["answers"]] for one in questions], found)
         return {"score": f1, "exact": exact, **spent}
-    sentences = read_sentences(sets / name / "test.conll")
+    sentences = read_sentences(given.sets / name / "test.conll")
     tagged = mlxbert.tag(model, [tuple(word for word, _ in one) for one in sentences])
     predicted = [_tags(one, len(sentence), setting.metric) for one, sentence in zip(tagged, sentences, strict=True)]
     measure = entity_f1 if setting.metric == "f1" else accuracy
@@ -93,29 +90,8 @@ def _tags(tagged: Any, words: int, metric: str) -> list[str]:
     return tags
 
 
-def main() -> None:
-    """Runs what is missing."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sets", type=Path)
-    parser.add_argument("model")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--only", choices=list(SETTINGS), action="append")
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--crf", action="store_true")
     parser.add_argument("--save", type=Path, help="folder for the models of the first seed")
-    given = parser.parse_args()
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:1]))
-    known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
-    done = {(found["set"], found["seed"], found["crf"]) for found in known}
-    for seed in range(given.seeds):
-        for name in given.only or SETTINGS:
-            if (name, seed, given.crf) not in done:
-                output = given.save / name if given.save and seed == 0 else None
-                found = run(name, given.sets, given.model, seed, given.crf, output)
-                with given.results.open("a") as file:
-                    file.write(json.dumps({"set": name, "seed": seed, "crf": given.crf, **found}) + "\n")
-                print(name, seed, found, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    run_missing(parser, SETTINGS, run, kinds=("crf",))

@@ -7,10 +7,8 @@ and ends of each, as in transformers' examples. Needs torch, transformers, accel
 """
 
 import argparse
-import json
 import math
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from runs import run_missing, timed
 from spans_sets import (
     CLIP,
     MAX_WORDS,
@@ -56,9 +55,7 @@ def _train(model: Any, setting: Setting, seed: int, train: list[Any], collator: 
             logging_steps=50, disable_tqdm=True, dataloader_pin_memory=False,
         )  # fmt: skip
         trainer = Trainer(model, options, train_dataset=train, data_collator=collator)
-        wall, cpu = time.perf_counter(), time.process_time()
-        trainer.train()
-        return trainer, {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu, "steps": steps}
+        return trainer, {**timed(trainer.train), "steps": steps}
 
 
 def tag(name: str, sets: Path, folder: str, seed: int, output: Path | None) -> dict[str, Any]:
@@ -180,29 +177,15 @@ def _best_answer(model: Any, context: str, found: Any) -> str:
     return context[start:end]
 
 
-def main() -> None:
-    """Runs what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sets", type=Path)
-    parser.add_argument("model")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--only", choices=list(SETTINGS), action="append")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--save", type=Path, help="folder for the models of the first seed")
-    given = parser.parse_args()
+def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Trains once and scores the test set."""
     torch.set_num_threads(1)
-    known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
-    done = {(run["set"], run["seed"]) for run in known}
-    for seed in range(given.seeds):
-        for name in given.only or SETTINGS:
-            if (name, seed) not in done:
-                run = tag if SETTINGS[name].task == "tag" else answer
-                output = given.save / name if given.save and seed == 0 else None
-                result = {"set": name, "seed": seed, **run(name, given.sets, given.model, seed, output)}
-                with given.results.open("a") as file:
-                    file.write(json.dumps(result) + "\n")
-                print(result, flush=True)
+    output = given.save / name if given.save and seed == 0 else None
+    train = tag if SETTINGS[name].task == "tag" else answer
+    return train(name, given.sets, given.model, seed, output)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--save", type=Path, help="folder for the models of the first seed")
+    run_missing(parser, SETTINGS, run)
