@@ -16,7 +16,7 @@ from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.conftest import MEASURED
-from tests.helpers.families import FROZEN, FROZEN_CELLS
+from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
 from tests.helpers.frozen import (
     GOLDENS,
     add_vocabulary,
@@ -86,7 +86,7 @@ def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path, 
     assert all(np.array_equal(ours[name], array) for name, array in theirs.items())
 
 
-@pytest.mark.parametrize("family", FROZEN)
+@pytest.mark.parametrize("family", walked(FROZEN))
 def test_what_was_converted_is_converted_to_itself(family: str, tmp_path: Path, b: Path) -> None:
     head = next(head for head in ("ForSequenceClassification", "ForMaskedLM") if head in FROZEN[family].heads)
     mlxbert.convert(model(family, head, tmp_path / "a"), b)
@@ -122,7 +122,7 @@ def read_settings(folder: Path) -> str:
     return (folder / "tokenizer_config.json").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("family", FROZEN)
+@pytest.mark.parametrize("family", walked(FROZEN))
 def test_the_prefix_is_the_one_that_transformers_expects(family: str, tmp_path: Path, b: Path) -> None:
     a = model(family, "ForMaskedLM", tmp_path / "a")
     wanted = tensors_in(a)
@@ -137,7 +137,7 @@ def test_the_prefix_is_the_one_that_transformers_expects(family: str, tmp_path: 
     assert_equal(tensors_in(tmp_path / "c"), bare)
 
 
-@pytest.mark.parametrize("family", OLD_ENOUGH)
+@pytest.mark.parametrize("family", walked(OLD_ENOUGH))
 def test_old_spellings_become_those_of_today(family: str, tmp_path: Path, b: Path) -> None:
     a = model(family, "ForMaskedLM", tmp_path / "a")
     wanted = tensors_in(a)
@@ -161,7 +161,7 @@ def test_frequencies_of_rotations_are_left_out(family: str, tmp_path: Path, b: P
     assert_equal(tensors_in(b), wanted)
 
 
-@pytest.mark.parametrize("family", MASKED_LM)
+@pytest.mark.parametrize("family", walked(MASKED_LM))
 def test_a_copy_of_the_decoder_goes_along_where_the_configuration_unties_it(
     family: str, tmp_path: Path, b: Path
 ) -> None:
@@ -186,7 +186,7 @@ def test_a_copy_of_the_decoder_goes_along_where_the_configuration_unties_it(
         mlxbert.convert(a, tmp_path / "d")
 
 
-@pytest.mark.parametrize("family", POOLED)
+@pytest.mark.parametrize("family", walked(POOLED))
 def test_a_pooler_that_is_absent_stays_so(family: str, tmp_path: Path, b: Path) -> None:
     a = model(family, "Model", tmp_path / "a")
     tensors = {name: array for name, array in tensors_in(a).items() if not name.startswith("pooler.")}

@@ -15,7 +15,7 @@ import mlxbert
 from mlxbert import Conversion
 from mlxbert.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
-from tests.helpers.families import CELLS, FAMILIES, Compared, make_model
+from tests.helpers.families import CELLS, FAMILIES, Compared, make_model, walked
 from tests.helpers.frozen import add_vocabulary, read_config, tensors_in, write_config, write_tensors
 from tests.helpers.parity import load_network, outputs, reference_outputs
 from tests.weights.test_families import nomic_of_its_authors
@@ -159,7 +159,7 @@ def test_what_torch_saved_becomes_the_model(family: str, head: str, tmp_path: Pa
 MASKED_LM = [family for family, head in CELLS if head == "ForMaskedLM"]
 
 
-@pytest.mark.parametrize("family", MASKED_LM)
+@pytest.mark.parametrize("family", walked(MASKED_LM))
 def test_a_decoder_that_is_equal_though_not_tied_goes_along(family: str, tmp_path: Path) -> None:
     compared = FAMILIES[family]
     loose = Compared(compared.classes, compared.changes | {"tie_word_embeddings": False}, compared.heads)

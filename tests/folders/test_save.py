@@ -53,7 +53,11 @@ def test_save_and_convert_write_equal_files(family: str, head: str, tmp_path: Pa
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(
-    "family", ["bert", "roberta", "distilbert", "albert", "electra", "modernbert", "gte", "deberta-v3"]
+    "family",
+    [
+        *("bert", "distilbert", "modernbert", "gte"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "albert", "electra", "deberta-v3")),
+    ],
 )
 def test_new_heads_on_a_loaded_encoder(family: str, head: str, tmp_path: Path) -> None:
     source = golden(family, "Model", tmp_path / "source")

@@ -1,5 +1,6 @@
 """The families and heads that are compared with transformers: tiny models, every value far from its default."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -245,8 +246,23 @@ REPRESENTATIVES = {
     "deberta-v2": "ForSequenceClassification",
     "deberta-v2, no buckets": "Model",
 }
+# What is computed like another family, or differs from one in a value.
+_VARIANTS = {family for family in FAMILIES if ", " in family} | {"xlm-roberta", "camembert", "deberta-v3"}
+
+
+def walked(families: Iterable[str]) -> list[Any]:
+    """Families as parameters; variants are slow."""
+    return [pytest.param(name, marks=pytest.mark.slow if name in _VARIANTS else ()) for name in families]
+
+
+def _marks(family: str, head: str) -> tuple[pytest.MarkDecorator, ...]:
+    if REPRESENTATIVES[family] != head:
+        return pytest.mark.slow, pytest.mark.sampled
+    return (pytest.mark.slow,) if family in _VARIANTS else ()
+
+
 FROZEN_CELLS = [
-    pytest.param(family, head, marks=() if REPRESENTATIVES[family] == head else (pytest.mark.slow, pytest.mark.sampled))
+    pytest.param(family, head, marks=_marks(family, head))
     for family, compared in FROZEN.items()
     for head in compared.heads
 ]

@@ -11,7 +11,7 @@ from mlxbert.device import mx, nn
 from mlxbert.nn import attention, dropout, positions
 from mlxbert.nn.attention import SelfAttention
 from mlxbert.nn.encoder import Encoder
-from tests.helpers.families import FROZEN
+from tests.helpers.families import FROZEN, walked
 from tests.helpers.frozen import frozen_outputs, write_model
 from tests.helpers.parity import assert_equal, load_network, outputs
 from tests.helpers.tiny import random_network, tiny_config
@@ -122,7 +122,7 @@ def test_blocks_of_near_tokens_drop_at_the_rate(monkeypatch: pytest.MonkeyPatch)
     assert abs(sums.mean() - 1) < 0.02 and 0.1 < sums.std() < 0.5
 
 
-@pytest.mark.parametrize("family", FROZEN)
+@pytest.mark.parametrize("family", walked(FROZEN))
 def test_gradients_are_those_of_small_steps(family: str, tmp_path: Path) -> None:
     """Along a random direction through all parameters, near enough in single precision to find a wrong rule."""
     network = load_network(write_model(family, "Model", tmp_path))

@@ -67,6 +67,7 @@ def test_a_compiled_network_gives_the_same(training: bool) -> None:
     assert np.abs(np.array(compiled(IDS, MASK)) - np.array(plain)).max() < 1e-5
 
 
+@pytest.mark.slow  # calls a C++ compiler
 def test_a_compiled_step_of_training() -> None:
     network = random_network(tiny_config())
     network.train()

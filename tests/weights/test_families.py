@@ -18,7 +18,7 @@ from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import FAMILIES, family_of
 from mlxbert.weights.tokenizers.classes import MODEL_TYPES
-from tests.helpers.families import FROZEN
+from tests.helpers.families import FROZEN, walked
 from tests.helpers.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors
 from tests.helpers.parity import load_network, outputs
 
@@ -231,7 +231,7 @@ def test_a_classifier_of_texts_without_its_pooler_is_refused(tmp_path: Path) -> 
         build_network(checkpoint, checkpoint.parts, mx.float32)
 
 
-@pytest.mark.parametrize("family", FROZEN)
+@pytest.mark.parametrize("family", walked(FROZEN))
 def test_every_configuration_of_transformers_is_read(family: str, tmp_path: Path) -> None:
     found, facts = parse(config_of(family, tmp_path)), FROZEN[family].facts
     assert (found.vocab_size, found.hidden_size, found.num_attention_heads) == (43, 30, 3)

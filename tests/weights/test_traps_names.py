@@ -9,7 +9,7 @@ from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
 from mlxbert.nn.heads import Network
 from mlxbert.weights.checkpoint import open_checkpoint
-from tests.helpers.families import FROZEN, FROZEN_CELLS
+from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
 from tests.helpers.frozen import change_config, tensors_in, write_model, write_tensors
 from tests.helpers.parity import load_network
 
@@ -52,14 +52,14 @@ def test_the_prefix_may_be_left_out(family: str, head: str, tmp_path: Path) -> N
     assert_loads_as(write_tensors(tmp_path, bare), wanted)
 
 
-@pytest.mark.parametrize("family", FROZEN)
+@pytest.mark.parametrize("family", walked(FROZEN))
 def test_the_encoder_alone_may_have_the_prefix(family: str, tmp_path: Path) -> None:
     prefix = prefix_in(tensors_in(write_model(family, "ForMaskedLM", tmp_path / "head")))
     wanted, tensors = load_network(write_model(family, "Model", tmp_path)), tensors_in(tmp_path)
     assert_loads_as(write_tensors(tmp_path, {prefix + name: array for name, array in tensors.items()}), wanted)
 
 
-@pytest.mark.parametrize("family", OLD_ENOUGH)
+@pytest.mark.parametrize("family", walked(OLD_ENOUGH))
 def test_gamma_and_beta_are_read(family: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
     pattern = re.compile(r"((?:layer_?norm|full_layer_layer_norm)\.)(weight|bias)$", flags=re.IGNORECASE)
@@ -81,7 +81,7 @@ def test_buffers_are_no_weights(family: str, tmp_path: Path) -> None:
     assert sorted(checkpoint.names[name] for name in checkpoint.ignored) == sorted(buffers)
 
 
-@pytest.mark.parametrize("family", POOLED)
+@pytest.mark.parametrize("family", walked(POOLED))
 def test_the_pooler_may_be_absent(family: str, tmp_path: Path) -> None:
     whole, tensors = load_network(write_model(family, "Model", tmp_path)), tensors_in(tmp_path)
     rest = {name: array for name, array in tensors.items() if not name.startswith("pooler.")}
@@ -92,7 +92,7 @@ def test_the_pooler_may_be_absent(family: str, tmp_path: Path) -> None:
     assert "pooler" not in found.encoder and found(ids).pooler_output is None
 
 
-@pytest.mark.parametrize("family", FROZEN)
+@pytest.mark.parametrize("family", walked(FROZEN))
 def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
     """A file that holds the masked-word head and that of another class, as published files do."""
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
@@ -107,7 +107,7 @@ def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
         open_checkpoint(write_tensors(tmp_path, tensors | {"another_head.weight": mx.zeros(3)}))
 
 
-@pytest.mark.parametrize("family", MASKED_LM)
+@pytest.mark.parametrize("family", walked(MASKED_LM))
 def test_an_equal_copy_of_the_decoder_is_taken_and_another_refused(family: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
     weight, bias, original = FROZEN[family].kind.decoder
@@ -124,7 +124,7 @@ def test_an_equal_copy_of_the_decoder_is_taken_and_another_refused(family: str, 
             load_network(write_tensors(tmp_path, tensors | changed))
 
 
-@pytest.mark.parametrize("family", MASKED_LM)
+@pytest.mark.parametrize("family", walked(MASKED_LM))
 def test_a_file_that_holds_only_the_copy_of_the_words_loads(family: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
     only = {name: array for name, array in tensors.items() if name != words_in(tensors)}
@@ -133,7 +133,7 @@ def test_a_file_that_holds_only_the_copy_of_the_words_loads(family: str, tmp_pat
     assert_loads_as(write_tensors(tmp_path, only | {copy: tensors[words_in(tensors)]}), wanted)
 
 
-@pytest.mark.parametrize("family", MASKED_LM)
+@pytest.mark.parametrize("family", walked(MASKED_LM))
 def test_a_decoder_said_not_to_be_tied_must_be_there_and_equal(family: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
     copy = FROZEN[family].kind.decoder[0]
@@ -144,7 +144,7 @@ def test_a_decoder_said_not_to_be_tied_must_be_there_and_equal(family: str, tmp_
     assert_loads_as(write_tensors(tmp_path, rest | {copy: tensors[words_in(tensors)]}), wanted)
 
 
-@pytest.mark.parametrize("family", TWO_BIASES)
+@pytest.mark.parametrize("family", walked(TWO_BIASES))
 @pytest.mark.parametrize("both", [False, True])
 def test_the_bias_of_the_decoder_goes_by_either_name(family: str, both: bool, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
