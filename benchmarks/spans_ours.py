@@ -31,8 +31,9 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:1]))
     import mlxbert
+    from mlxbert.cores import training_workers
     from mlxbert.data.rows import read_rows
-    from mlxbert.device import mx, training_workers
+    from mlxbert.device import mx
     from mlxbert.model import load
     from mlxbert.training.gradients import install
     from mlxbert.training.loop import Run, Training

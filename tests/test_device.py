@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mlxbert.device import openblas_core
+from mlxbert.blas import openblas_core
 
 WIDE = "avx512f avx512dq avx512cd avx512bw avx512vl"
 CPU = "processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu {flags} sse\n\nprocessor\t: 1\n"

@@ -19,7 +19,15 @@ MAX_FILE, MAX_FUNCTION, MAX_COMMAND = 400, 60, 20
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
     ("mlxbert", "mlxbert.errors", "mlxbert.results", "mlxbert.files"),
-    ("mlxbert.device", "mlxbert.distributed", "mlxbert.labels", "mlxbert.tagging", "mlxbert.config"),
+    (
+        "mlxbert.blas",
+        "mlxbert.device",
+        "mlxbert.cores",
+        "mlxbert.distributed",
+        "mlxbert.labels",
+        "mlxbert.tagging",
+        "mlxbert.config",
+    ),
     ("mlxbert.nn",),
     ("mlxbert.weights",),
     ("mlxbert.text",),

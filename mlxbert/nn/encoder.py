@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mlxbert.config import EncoderConfig, PreNorm
-from mlxbert.device import cpu_streams, mx, nn
+from mlxbert.cores import cpu_streams
+from mlxbert.device import mx, nn
 from mlxbert.errors import InputError
 from mlxbert.nn import dropout
 from mlxbert.nn.blocks import EmbeddingConvolution, build_block, layer_norm

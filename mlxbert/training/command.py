@@ -9,7 +9,8 @@ from typing import Any
 
 from mlxbert import __version__
 from mlxbert import device as devices
-from mlxbert.device import BLAS, dtype_name, mx, training_workers
+from mlxbert.cores import training_workers
+from mlxbert.device import BLAS, dtype_name, mx
 from mlxbert.distributed import Group
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.training.options import TrainingOptions

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert import device as devices
+from mlxbert.cores import training_workers
 from mlxbert.data.rows import read_rows
-from mlxbert.device import dtype_name, training_workers
+from mlxbert.device import dtype_name
 from mlxbert.distributed import Group, join
 from mlxbert.errors import ArgumentError, DivergedError, check_whole
 from mlxbert.folders import destination

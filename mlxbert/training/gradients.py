@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.device import in_parallel, mx, nn, training_workers
+from mlxbert.cores import in_parallel, training_workers
+from mlxbert.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
 from mlxbert.training.objective import Objective, TrainBatch

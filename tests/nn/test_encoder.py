@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert import device
+from mlxbert import cores
 from mlxbert.config import Absolute, Dropout, EncoderConfig, Projection
 from mlxbert.device import mx, nn
 from mlxbert.errors import ConfigError, InputError
@@ -192,12 +192,12 @@ def test_a_batch_split_over_cores_equals_the_whole(monkeypatch: pytest.MonkeyPat
 
 
 def test_lanes_never_outnumber_the_batch_and_each_thread_has_its_own() -> None:
-    assert len(device.cpu_streams(1)) <= 1
+    assert len(cores.cpu_streams(1)) <= 1
     found: list[list[Any]] = []
-    thread = threading.Thread(target=lambda: found.append(device.cpu_streams(8)))
+    thread = threading.Thread(target=lambda: found.append(cores.cpu_streams(8)))
     thread.start()
     thread.join()
-    assert not {str(lane) for lane in found[0]} & {str(lane) for lane in device.cpu_streams(8)}
+    assert not {str(lane) for lane in found[0]} & {str(lane) for lane in cores.cpu_streams(8)}
 
 
 def test_an_encoder_with_fresh_weights_runs() -> None:

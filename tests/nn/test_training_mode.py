@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from mlxbert import device
+from mlxbert import cores, device
 from mlxbert.device import BLAS, mx, nn
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.nn.encoder import Batch
@@ -42,7 +42,7 @@ def test_the_parts_of_a_step_run_on_a_stream_per_core() -> None:
     network.train()
     whole = network(IDS, MASK).last_hidden_state
     mx.eval(network.parameters(), IDS, MASK)
-    workers = device.training_workers()
+    workers = cores.training_workers()
     assert len(workers) == min(len(os.sched_getaffinity(0)), 16)
     assert get_threads() == 1
 

@@ -1,0 +1,88 @@
+"""The cores of a Linux CPU: streams for the parts of a batch, threads for the parts of a training step.
+
+MLX computes everything but matrix products on one core; on a GPU and on a Mac all of this is one stream.
+"""
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from mlxbert.device import BLAS, mx, on_gpu
+
+_MAX_STREAMS = 16
+T = TypeVar("T")
+_streams = threading.local()  # streams belong to threads
+
+
+def cpu_streams(batch: int) -> list[mx.Stream]:
+    """The streams that the parts of a batch run on in parallel, and the threads that BLAS then has in each.
+
+    Fewer than two streams mean: do not split the batch.
+
+    MLX computes everything but matrix products on one core. On a Linux CPU each core gets its own stream, and BLAS
+    one thread in each; a batch that cannot be split leaves the cores to BLAS.
+    """
+    if on_gpu() or sys.platform != "linux" or mx.default_stream(mx.cpu) in _stream_per_core():
+        return []  # the last: this is a part already, of a step of training
+    cores = _cores()
+    count = min(cores, batch)
+    if BLAS.set_threads is not None:
+        BLAS.set_threads(1 if count > 1 else cores)
+    elif BLAS.name != "reference":  # threads that we cannot limit would compete for the cores
+        return []
+    return _stream_per_core()[:count]
+
+
+def training_workers() -> list[ThreadPoolExecutor]:
+    """The threads that compute the parts of a training batch in parallel; empty where the calling thread does it all.
+
+    Each has a stream of its own. A stream accepts few operations beyond the one that it runs, so a single thread that
+    hands work to several streams keeps only one of them busy.
+
+    Call it before every update: an evaluation in between changes the threads of BLAS. See `cpu_streams`; here the
+    number of workers is always the same, as sums of gradients depend on it in their last digits.
+    """
+    if on_gpu() or sys.platform != "linux":
+        return []
+    return [_worker(number) for number, _ in enumerate(cpu_streams(_cores()))]
+
+
+def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
+    """Runs the jobs of a training step on `training_workers`, or in turn where there are none; results in order.
+
+    Arrays that jobs take must be evaluated, and jobs evaluate what they return: a thread cannot evaluate what another
+    one left lazy.
+    """
+    workers = training_workers()
+    if not workers:
+        return [job() for job in jobs]
+    waiting = [workers[number % len(workers)].submit(job) for number, job in enumerate(jobs)]
+    return [one.result() for one in waiting]
+
+
+@functools.cache
+def _worker(number: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, f"mlxbert-training-{number}", initializer=_own_stream)
+
+
+def _own_stream() -> None:
+    """Gives the calling thread one stream, on which it computes everything."""
+    _streams.found = [mx.new_stream(mx.cpu)]
+    mx.set_default_device(mx.cpu)
+    mx.set_default_stream(_streams.found[0])
+
+
+def _cores() -> int:
+    return min(len(os.sched_getaffinity(0)), _MAX_STREAMS)
+
+
+def _stream_per_core() -> list[mx.Stream]:
+    """The streams of this thread, on a Linux CPU."""
+    if not hasattr(_streams, "found"):
+        _streams.found = [mx.new_stream(mx.cpu) for _ in range(_cores())]
+    found: list[mx.Stream] = _streams.found
+    return found
