@@ -10,45 +10,28 @@ import argparse
 import os
 from typing import Any
 
-from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, score
-from runs import run_missing, timed
+from finetune_sets import SETTINGS, score
+from runs import run_missing, train_ours
 
 
 def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
-    from mlxbert.cores import training_workers
     from mlxbert.data.rows import read_rows
-    from mlxbert.device import mx
     from mlxbert.model import load
-    from mlxbert.training.gradients import install
-    from mlxbert.training.loop import Run, Training
     from mlxbert.training.objectives import make_objective
-    from mlxbert.training.options import TrainingOptions
     from mlxbert.training.predict import predict
 
     setting = SETTINGS[name]
     columns = {"text_column": "text", "label_column": "label"}
     if name in ("mrpc", "stsb"):
         columns["pair_column"] = "pair"
-    objective: Any = make_objective(setting.task, max_length=MAX_LENGTH, **columns)
+    objective: Any = make_objective(setting.task, max_length=setting.max_length, **columns)
     records, test = (objective.read(read_rows(given.sets / name / f"{part}.csv")) for part in ("train", "test"))
     model = load(given.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
     objective.bind(model)
     examples, asked = ([objective.prepare(record) for record in part] for part in (records, test))
-    options = TrainingOptions(
-        epochs=setting.epochs, lr=setting.lr, batch_size=setting.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY,
-        clip=CLIP, seed=seed,
-    )  # fmt: skip
-    training = Run(
-        Training(
-            network=model.network, objective=objective, examples=examples, places=[""] * len(examples),
-            options=options, dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
-        ),
-        None,
-    )  # fmt: skip
-    seconds = timed(lambda: list(training.events()))
-    install(model.network, training.best())
+    spent = train_ours(model, objective, examples, setting, seed)
     predictions = predict(model.network, objective, asked)
     valid = None
     if setting.metric == "macro_f1":
@@ -56,7 +39,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
         valid = (predict(model.network, objective, held), [example.target for example in held])
     targets = [example.target for example in asked]
     found = score(setting, predictions, targets, valid)
-    return {"score": found, **seconds, "steps": training.steps, "threads": given.threads}
+    return {"score": found, **spent, "threads": given.threads}
 
 
 if __name__ == "__main__":

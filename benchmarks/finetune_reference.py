@@ -7,16 +7,15 @@ Runs that RESULTS holds are not repeated. Needs torch, transformers, accelerate,
 
 import argparse
 import csv
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from finetune_sets import CLIP, MAX_LENGTH, SETTINGS, WARMUP, WEIGHT_DECAY, Setting, score
-from runs import run_missing, timed
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+from finetune_sets import SETTINGS, score
+from runs import Setting, run_missing, train_theirs
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding
 
 
 def _read(path: Path) -> tuple[list[list[str]], list[str]]:
@@ -52,30 +51,20 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     model = AutoModelForSequenceClassification.from_pretrained(model_folder, num_labels=count, problem_type=kind)
 
     def encoded(texts: list[list[str]], labels: list[str]) -> list[dict[str, object]]:
-        inputs = [tokenizer(*text, truncation=True, max_length=MAX_LENGTH) for text in texts]
+        inputs = [tokenizer(*text, truncation=True, max_length=setting.max_length) for text in texts]
         targets = _targets(setting, names, labels)
         return [{**one, "labels": target} for one, target in zip(inputs, targets, strict=True)]
 
     train, test = encoded(texts, labels), encoded(test_texts, test_labels)
-    steps = -(-len(train) // setting.batch_size) * setting.epochs
-    with tempfile.TemporaryDirectory() as folder:
-        options = TrainingArguments(
-            folder, num_train_epochs=setting.epochs, learning_rate=setting.lr, warmup_steps=round(WARMUP * steps),
-            weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, per_device_train_batch_size=setting.batch_size,
-            per_device_eval_batch_size=64, save_strategy="no", report_to=[], seed=seed, use_cpu=True,
-            logging_steps=50, disable_tqdm=True, dataloader_pin_memory=False,
-        )  # fmt: skip
-        trainer = Trainer(model, options, train_dataset=train, processing_class=tokenizer)
-        seconds = timed(trainer.train)
-        logits = trainer.predict(test).predictions
-        valid = None
-        if setting.metric == "macro_f1":
-            valid_texts, valid_labels = _read(sets / name / "valid.csv")
-            found = trainer.predict(encoded(valid_texts, valid_labels)).predictions
-            valid = (_sigmoid(found), _targets(setting, names, valid_labels))
-            logits = _sigmoid(logits)
+    trainer, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), train, setting, seed)
+    logits, valid = trainer.predict(test).predictions, None
+    if setting.metric == "macro_f1":
+        valid_texts, valid_labels = _read(sets / name / "valid.csv")
+        found = trainer.predict(encoded(valid_texts, valid_labels)).predictions
+        valid = (_sigmoid(found), _targets(setting, names, valid_labels))
+        logits = _sigmoid(logits)
     targets = _targets(setting, names, test_labels)
-    return {"score": score(setting, logits, targets, valid), **seconds, "steps": steps, "threads": given.threads}
+    return {"score": score(setting, logits, targets, valid), **spent, "threads": given.threads}
 
 
 if __name__ == "__main__":

@@ -6,37 +6,15 @@ Run: python benchmarks/finetune_sets.py DATA OUT
 import csv
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from runs import Setting
 from scipy.stats import spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from mlxbert.training.scores.metrics import tune_thresholds
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A task and its hyper-parameters.
-
-    Attributes:
-        task: `classify`, `multilabel` or `regress`.
-        epochs: Passes over the training data.
-        metric: The score that is compared.
-        first: Only so many training examples, from the start of the file; `None` for all.
-        lr: Peak learning rate.
-        batch_size: Examples per step.
-    """
-
-    task: str
-    epochs: int
-    metric: str
-    first: int | None = None
-    lr: float = 5e-5
-    batch_size: int = 32
-
 
 SETTINGS = {
     "trec": Setting("classify", 3, "accuracy"),
@@ -46,7 +24,6 @@ SETTINGS = {
     "cola": Setting("classify", 2, "matthews", first=4000),
     "goemotions": Setting("multilabel", 1, "macro_f1", first=4000, lr=3e-4, batch_size=16),
 }
-WARMUP, WEIGHT_DECAY, CLIP, MAX_LENGTH = 0.1, 0.01, 1.0, 128
 Rows = Iterable[tuple[str, ...]]
 _QUESTIONS = ("DESC", "ENTY", "ABBR", "HUM", "LOC", "NUM")
 

@@ -1,13 +1,81 @@
-"""Runs of training that are compared: which are missing from a file of results, and how long each takes."""
+"""Training that is compared: hyper-parameters, the same for both sides, and which runs are still missing."""
 
 import argparse
 import json
+import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+WARMUP, WEIGHT_DECAY, CLIP = 0.1, 0.01, 1.0
 Run = Callable[[str, int, argparse.Namespace], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A set and its hyper-parameters.
+
+    Attributes:
+        task: A task of `mlxbert finetune`.
+        epochs: Passes over the training data.
+        metric: The score that is compared.
+        first: Only so many training examples, from the start of the file; `None` for all.
+        tested: Only so many test ones.
+        max_length: Tokens of an input.
+        lr: Peak learning rate.
+        batch_size: Examples per step.
+    """
+
+    task: str
+    epochs: int
+    metric: str
+    first: int | None = None
+    tested: int | None = None
+    max_length: int = 128
+    lr: float = 5e-5
+    batch_size: int = 32
+
+
+def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Setting, seed: int) -> dict[str, Any]:
+    """Trains a model of mlxbert without validation; it has the weights after the last update. Returns what it took."""
+    from mlxbert.cores import training_workers
+    from mlxbert.device import mx
+    from mlxbert.training.gradients import install
+    from mlxbert.training.loop import Run, Training
+    from mlxbert.training.options import TrainingOptions
+
+    options = TrainingOptions(
+        epochs=setting.epochs, lr=setting.lr, batch_size=setting.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY,
+        clip=CLIP, seed=seed,
+    )  # fmt: skip
+    training = Run(
+        Training(
+            network=model.network, objective=objective, examples=examples, places=[""] * len(examples),
+            options=options, dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
+        ),
+        None,
+    )  # fmt: skip
+    spent = timed(lambda: list(training.events()))
+    install(model.network, training.best())
+    return {**spent, "steps": training.steps}
+
+
+def train_theirs(model: Any, collator: Any, train: Any, setting: Setting, seed: int) -> tuple[Any, dict[str, Any]]:
+    """Trains a model of transformers without validation. Returns the trainer, and what it took."""
+    from transformers import Trainer, TrainingArguments
+
+    steps = -(-len(train) // setting.batch_size) * setting.epochs
+    with tempfile.TemporaryDirectory() as folder:
+        options = TrainingArguments(
+            folder, num_train_epochs=setting.epochs, learning_rate=setting.lr, warmup_steps=round(WARMUP * steps),
+            weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, per_device_train_batch_size=setting.batch_size,
+            per_device_eval_batch_size=32, save_strategy="no", report_to=[], seed=seed, use_cpu=True,
+            logging_steps=50, disable_tqdm=True, dataloader_pin_memory=False,
+        )  # fmt: skip
+        trainer = Trainer(model, options, train_dataset=train, data_collator=collator)
+        return trainer, {**timed(trainer.train), "steps": steps}
 
 
 def timed(train: Callable[[], object]) -> dict[str, float]:

@@ -11,14 +11,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from runs import run_missing, timed
+from runs import run_missing, train_ours
 from spans_sets import (
-    CLIP,
     MAX_WORDS,
     SETTINGS,
     STRIDE,
-    WARMUP,
-    WEIGHT_DECAY,
     accuracy,
     answer_scores,
     entity_f1,
@@ -31,14 +28,9 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:1]))
     import mlxbert
-    from mlxbert.cores import training_workers
     from mlxbert.data.rows import read_rows
-    from mlxbert.device import mx
     from mlxbert.model import load
-    from mlxbert.training.gradients import install
-    from mlxbert.training.loop import Run, Training
     from mlxbert.training.objectives import make_objective
-    from mlxbert.training.options import TrainingOptions
     from mlxbert.training.plan import prepared
 
     setting = SETTINGS[name]
@@ -50,19 +42,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     model = load(given.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
     objective.bind(model)
     part = prepared(objective, [(record, record.place) for record in records])
-    options = TrainingOptions(
-        epochs=setting.epochs, lr=setting.lr, batch_size=setting.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY,
-        clip=CLIP, seed=seed,
-    )  # fmt: skip
-    training = Run(
-        Training(
-            network=model.network, objective=objective, examples=part.examples, places=part.places,
-            options=options, dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
-        ),
-        None,
-    )  # fmt: skip
-    spent = {**timed(lambda: list(training.events())), "steps": training.steps}
-    install(model.network, training.best())
+    spent = train_ours(model, objective, part.examples, setting, seed)
     if given.save and seed == 0:
         mlxbert.save(model, given.save / name)
     if setting.task == "answer":

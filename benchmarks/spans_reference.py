@@ -8,7 +8,6 @@ and ends of each, as in transformers' examples. Needs torch, transformers, accel
 
 import argparse
 import math
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from runs import run_missing, timed
+from runs import run_missing, train_theirs
 from spans_sets import (
-    CLIP,
     MAX_WORDS,
     SETTINGS,
     STRIDE,
-    WARMUP,
-    WEIGHT_DECAY,
-    Setting,
     accuracy,
     answer_scores,
     entity_f1,
@@ -37,25 +32,10 @@ from transformers import (
     AutoTokenizer,
     DataCollatorForTokenClassification,
     DataCollatorWithPadding,
-    Trainer,
-    TrainingArguments,
 )  # fmt: skip
 
 _BEST = 20  # starts and ends of a window
 Span = tuple[int, int, float]
-
-
-def _train(model: Any, setting: Setting, seed: int, train: list[Any], collator: Any) -> tuple[Any, dict[str, float]]:
-    steps = -(-len(train) // setting.batch_size) * setting.epochs
-    with tempfile.TemporaryDirectory() as folder:
-        options = TrainingArguments(
-            folder, num_train_epochs=setting.epochs, learning_rate=setting.lr, warmup_steps=round(WARMUP * steps),
-            weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, per_device_train_batch_size=setting.batch_size,
-            per_device_eval_batch_size=32, save_strategy="no", report_to=[], seed=seed, use_cpu=True,
-            logging_steps=50, disable_tqdm=True, dataloader_pin_memory=False,
-        )  # fmt: skip
-        trainer = Trainer(model, options, train_dataset=train, data_collator=collator)
-        return trainer, {**timed(trainer.train), "steps": steps}
 
 
 def tag(name: str, sets: Path, folder: str, seed: int, output: Path | None) -> dict[str, Any]:
@@ -84,7 +64,7 @@ def tag(name: str, sets: Path, folder: str, seed: int, output: Path | None) -> d
     model = AutoModelForTokenClassification.from_pretrained(folder, **labels)
     collator = DataCollatorForTokenClassification(tokenizer)
     rows = [{key: value for key, value in encoded(one).items() if key != "first"} for one in train]
-    trainer, spent = _train(model, setting, seed, rows, collator)
+    trainer, spent = train_theirs(model, collator, rows, setting, seed)
     if output is not None:
         model.save_pretrained(output)
         tokenizer.save_pretrained(output)
@@ -130,7 +110,7 @@ def answer(name: str, sets: Path, folder: str, seed: int, output: Path | None) -
             rows.append({**row, "start_positions": first, "end_positions": last})
     transformers.set_seed(seed)
     model = AutoModelForQuestionAnswering.from_pretrained(folder)
-    _, spent = _train(model, setting, seed, rows, DataCollatorWithPadding(tokenizer))
+    _, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), rows, setting, seed)
     if output is not None:
         model.save_pretrained(output)
         tokenizer.save_pretrained(output)

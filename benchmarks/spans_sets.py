@@ -11,45 +11,22 @@ import string
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from runs import Setting
 
 Sentence = list[tuple[str, str]]  # words with tags
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A set and its hyper-parameters.
-
-    Attributes:
-        task: `tag` or `answer`.
-        epochs: Passes over the training data.
-        metric: The score that is compared: `f1` of entities or of answers, `accuracy` of words.
-        first: Only so many training sentences or questions, from the start of the file; `None` for all.
-        tested: Only so many test ones.
-        max_length: Tokens of an input.
-        lr: Peak learning rate.
-        batch_size: Examples per step.
-    """
-
-    task: str
-    epochs: int
-    metric: str
-    first: int | None = None
-    tested: int | None = None
-    max_length: int = 256
-    lr: float = 1e-4
-    batch_size: int = 16
-
-
+_SHARED: dict[str, Any] = {"max_length": 256, "lr": 1e-4, "batch_size": 16}
 SETTINGS = {
-    "wnut17": Setting("tag", 3, "f1"),
-    "conll2003": Setting("tag", 3, "f1", first=4000),
-    "ud-ewt": Setting("tag", 3, "accuracy", first=4000),
-    "squad": Setting("answer", 1, "f1", first=4000, tested=1000, max_length=384, lr=2e-4),
+    "wnut17": Setting("tag", 3, "f1", **_SHARED),
+    "conll2003": Setting("tag", 3, "f1", first=4000, **_SHARED),
+    "ud-ewt": Setting("tag", 3, "accuracy", first=4000, **_SHARED),
+    "squad": Setting("answer", 1, "f1", first=4000, tested=1000, **_SHARED | {"max_length": 384, "lr": 2e-4}),
 }
-STRIDE, MAX_WORDS, WARMUP, WEIGHT_DECAY, CLIP = 128, 30, 0.1, 0.01, 1.0
+STRIDE, MAX_WORDS = 128, 30
 
 
 def read_sentences(path: Path) -> list[Sentence]:
