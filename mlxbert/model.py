@@ -159,8 +159,8 @@ def load(
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`. Files in the hub's cache are
             used as they are; missing ones are downloaded.
-        task: One of `mlxbert.nn.heads.TASKS`: loads only the parts that it needs, and refuses a checkpoint without
-            them. `None` loads every part.
+        task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
+            that it needs, and refuses a checkpoint without them. `None` loads every part.
         new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, and the
             labels of those that have labels; heads of the checkpoint are not loaded then.
         dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device.
