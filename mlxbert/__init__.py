@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from mlxbert.text.batch import Usage
     from mlxbert.text.tokenizer import Tokenizer
     from mlxbert.training.evaluate import evaluate
-    from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
+    from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
     from mlxbert.training.finetune import finetune
     from mlxbert.training.objective import Example, Objective, TrainBatch
     from mlxbert.training.scores.summary import Evaluation
@@ -114,7 +114,7 @@ _HOMES = {
     "mlxbert.tasks.tag": ("tag",),
     "mlxbert.tasks.tokenize": ("tokenize",),
     "mlxbert.training.evaluate": ("evaluate",),
-    "mlxbert.training.events": ("Evaluated", "Finished", "Saved", "Started", "Step"),
+    "mlxbert.training.events": ("Evaluated", "Event", "Finished", "Saved", "Started", "Step"),
     "mlxbert.training.finetune": ("finetune",),
     "mlxbert.training.objective": ("Example", "Objective", "TrainBatch"),
     "mlxbert.training.scores.summary": ("Evaluation",),
@@ -135,6 +135,7 @@ __all__ = [
     "Entity",
     "Evaluated",
     "Evaluation",
+    "Event",
     "Example",
     "Failure",
     "Fill",
