@@ -62,6 +62,21 @@ class Overflow(StrEnum):
     error = "error"
 
 
+class Kind(StrEnum):
+    """What texts are in a search: `mlxbert.tasks.embed.KINDS`."""
+
+    query = "query"
+    document = "document"
+
+
+class OutputDType(StrEnum):
+    """The dtype of vectors: `mlxbert.tasks.precision.OUTPUT_DTYPES`."""
+
+    float32 = "float32"
+    int8 = "int8"
+    binary = "binary"
+
+
 class Aggregation(StrEnum):
     """How tokens with tags become entities; those of transformers."""
 

@@ -47,24 +47,30 @@ if TYPE_CHECKING:
         Label,
         Mask,
         NextSentence,
+        PairSimilarity,
         Regression,
         Replaced,
         ReplacedToken,
         Similarity,
         Span,
         Tagged,
+        Token,
+        Tokens,
     )
     from mlxbert.tasks.answer import answer
     from mlxbert.tasks.classify import classify
     from mlxbert.tasks.embed import embed, embed_stream
     from mlxbert.tasks.fill_mask import fill_mask
     from mlxbert.tasks.next_sentence import next_sentence
+    from mlxbert.tasks.pairs import similarity_matrix, similarity_pairs
     from mlxbert.tasks.replaced import replaced
     from mlxbert.tasks.similarity import similarity
     from mlxbert.tasks.tag import tag
+    from mlxbert.tasks.tokenize import tokenize
     from mlxbert.text.batch import Usage
+    from mlxbert.text.tokenizer import Tokenizer
     from mlxbert.training.evaluate import evaluate
-    from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
+    from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
     from mlxbert.training.finetune import finetune
     from mlxbert.training.objective import Example, Objective, TrainBatch
     from mlxbert.training.scores.summary import Evaluation
@@ -72,6 +78,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "mlxbert.labels": ("Labels",),
     "mlxbert.text.batch": ("Usage",),
+    "mlxbert.text.tokenizer": ("Tokenizer",),
     "mlxbert.folders.convert": ("convert",),
     "mlxbert.folders.inspect": ("inspect",),
     "mlxbert.folders.inspection": ("Inspection",),
@@ -93,18 +100,21 @@ _HOMES = {
     "mlxbert.model": ("Model", "load", "new_model"),
     "mlxbert.results": (
         *("Answer", "Classification", "Embedding", "Entity", "Failure", "Fill", "FillMask", "Label", "Mask"),
-        *("NextSentence", "Regression", "Replaced", "ReplacedToken", "Similarity", "Span", "Tagged"),
+        *("NextSentence", "PairSimilarity", "Regression", "Replaced", "ReplacedToken", "Similarity", "Span", "Tagged"),
+        *("Token", "Tokens"),
     ),
     "mlxbert.tasks.answer": ("answer",),
     "mlxbert.tasks.classify": ("classify",),
     "mlxbert.tasks.embed": ("embed", "embed_stream"),
     "mlxbert.tasks.fill_mask": ("fill_mask",),
     "mlxbert.tasks.next_sentence": ("next_sentence",),
+    "mlxbert.tasks.pairs": ("similarity_matrix", "similarity_pairs"),
     "mlxbert.tasks.replaced": ("replaced",),
     "mlxbert.tasks.similarity": ("similarity",),
     "mlxbert.tasks.tag": ("tag",),
+    "mlxbert.tasks.tokenize": ("tokenize",),
     "mlxbert.training.evaluate": ("evaluate",),
-    "mlxbert.training.events": ("Evaluated", "Finished", "Saved", "Started", "Step"),
+    "mlxbert.training.events": ("Evaluated", "Event", "Finished", "Saved", "Started", "Step"),
     "mlxbert.training.finetune": ("finetune",),
     "mlxbert.training.objective": ("Example", "Objective", "TrainBatch"),
     "mlxbert.training.scores.summary": ("Evaluation",),
@@ -125,6 +135,7 @@ __all__ = [
     "Entity",
     "Evaluated",
     "Evaluation",
+    "Event",
     "Example",
     "Failure",
     "Fill",
@@ -140,6 +151,7 @@ __all__ = [
     "Model",
     "NextSentence",
     "Objective",
+    "PairSimilarity",
     "Regression",
     "Replaced",
     "ReplacedToken",
@@ -150,7 +162,10 @@ __all__ = [
     "Step",
     "Tagged",
     "ThreadError",
+    "Token",
+    "Tokenizer",
     "TokenizerError",
+    "Tokens",
     "TrainBatch",
     "Usage",
     "Verification",
@@ -170,7 +185,10 @@ __all__ = [
     "replaced",
     "save",
     "similarity",
+    "similarity_matrix",
+    "similarity_pairs",
     "tag",
+    "tokenize",
     "verify",
 ]
 
@@ -182,4 +200,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

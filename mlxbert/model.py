@@ -23,7 +23,7 @@ from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import Architecture, read_architecture
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.source import check_source, find_folder
+from mlxbert.weights.source import BUILTIN, check_source, find_folder
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -138,7 +138,7 @@ def _check_all(checkpoint: Checkpoint) -> None:
 
 
 def load(
-    source: str | Path,
+    source: str | Path = BUILTIN,
     *,
     task: str | None = None,
     new_heads: Mapping[str, Labels | None] | None = None,
@@ -152,11 +152,15 @@ def load(
 ) -> Model:
     """Loads a model.
 
+    Example:
+        >>> model = mlxbert.load()  # the small English model that comes with mlxbert
+        >>> model = mlxbert.load("sentence-transformers/all-MiniLM-L6-v2", task="embed")
+
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`. Files in the hub's cache are
             used as they are; missing ones are downloaded.
-        task: One of `mlxbert.nn.heads.TASKS`: loads only the parts that it needs, and refuses a checkpoint without
-            them. `None` loads every part.
+        task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
+            that it needs, and refuses a checkpoint without them. `None` loads every part.
         new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, and the
             labels of those that have labels; heads of the checkpoint are not loaded then.
         dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device.
@@ -166,7 +170,8 @@ def load(
         quantized: Whether weights that are stored in 4 or 8 bits stay so in the memory of a GPU; otherwise, and always
             on a CPU, they are expanded to `dtype`. Training needs them expanded.
         seed: Seed of the fresh weights.
-        on_progress: Called with the downloaded and the total bytes during a download.
+        on_progress: Called with the downloaded and the total bytes during a download; without it, a notebook shows a
+            bar.
 
     Raises:
         MlxbertError: A ConfigError, CheckpointError, TokenizerError, ArgumentError, HubError or DeviceError, which says
@@ -222,6 +227,11 @@ def new_model(
     seed: int = 0,
 ) -> Model:
     """Makes a model with fresh weights from a configuration alone.
+
+    Example:
+        >>> sizes = {"model_type": "bert", "vocab_size": 30522, "hidden_size": 128, "num_hidden_layers": 2}
+        >>> sizes |= {"num_attention_heads": 2, "intermediate_size": 512, "max_position_embeddings": 512}
+        >>> model = mlxbert.new_model(sizes, vocabulary="builtin", heads={"masked_lm": None})
 
     Args:
         config: The content of a `config.json`, as transformers writes it: at least `model_type` and the sizes.

@@ -244,7 +244,7 @@ class Embedding(Result):
     """A text as a vector.
 
     Attributes:
-        embedding: float32 (D,).
+        embedding: float32 (D,), or int8 where `embed_stream` was asked for another `output_dtype`.
         tokens: How many tokens the model took, special tokens included.
         truncated: Whether the text was cut to fit into the model.
     """
@@ -256,7 +256,8 @@ class Embedding(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The result with the shortest decimal numbers that are these float32 values."""
-        numbers = [float(number) for number in self.embedding.astype("U16")]
+        whole = self.embedding.dtype.kind == "i"
+        numbers = self.embedding.tolist() if whole else [float(number) for number in self.embedding.astype("U16")]
         return {"text": self.text, "embedding": numbers, "tokens": self.tokens, "truncated": self.truncated}
 
 
@@ -276,6 +277,21 @@ class Similarity(Result):
     index: int
     score: float
     text: str
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class PairSimilarity(Result):
+    """How near the two texts of a pair are.
+
+    Attributes:
+        score: Cosine of the two vectors, -1 to 1.
+        truncated: Whether a text was cut to fit into the model.
+    """
+
+    a: str
+    b: str
+    score: float
     truncated: bool = False
 
 

@@ -45,6 +45,21 @@ _CHECKPOINT, _TOKENIZER = "tests/weights/test_checkpoint.py", "tests/text/test_t
 _DROPOUT = "tests/nn/test_dropout.py::test_every_family_has_its_own_places_and_rates"
 
 MUTATIONS = (
+    # Queries and documents, and vectors in fewer bits.
+    Mutation(
+        "documents get the prompt of queries",
+        "mlxbert/tasks/similarity.py",
+        'own_prompt(own, "document")',
+        'own_prompt(own, "query")',
+        "tests/tasks/test_pairs.py::test_queries_and_texts_get_their_prompts[options0-man is : -in ]",
+    ),
+    Mutation(
+        "bits of a vector are unsigned",
+        "mlxbert/tasks/precision.py",
+        ".astype(np.int16) - 128)",
+        ".astype(np.int16))",
+        "tests/tasks/test_pairs.py::test_vectors_in_fewer_bits_are_what_the_formulas_say",
+    ),
     # Zero-shot classification.
     Mutation(
         "contradiction counts as entailment",

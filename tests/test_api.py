@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 import json
 import logging
 import os
@@ -31,7 +32,7 @@ def test_every_public_name_is_there_and_has_a_docstring() -> None:
     for name in mlxbert.__all__:
         value = getattr(mlxbert, name)
         assert name == "__version__" or value.__doc__, name
-        assert name in dir(mlxbert)
+    assert dir(mlxbert) == mlxbert.__all__  # and nothing else
     with pytest.raises(AttributeError, match="no attribute 'embedding'"):
         mlxbert.embedding  # noqa: B018
     assert "mlxbert.model" in mlxbert._HOMES
@@ -100,6 +101,33 @@ def test_only_what_a_task_needs_is_loaded(tiny_folder: Path) -> None:
     assert set(whole.network.heads) == {"masked_lm", "next_sentence"} and whole.config.pooler
     assert whole.source == str(tiny_folder) and whole.labels is None and whole.folder == tiny_folder
     assert not whole.network.training
+
+
+def test_the_builtin_model_needs_no_name() -> None:
+    default = inspect.signature(mlxbert.load).parameters["source"].default
+    assert default == inspect.signature(mlxbert.inspect).parameters["source"].default == "builtin"
+
+
+def test_a_loaded_model_can_be_tokenized_with_and_inspected(tiny: mlxbert.Model) -> None:
+    one = mlxbert.tokenize(tiny, "the cat")
+    assert [token.token for token in one.tokens] == ["[CLS]", "the", "cat", "[SEP]"]
+    assert list(mlxbert.tokenize(tiny.tokenizer, ["the cat"])) == [one]
+    mixed: list[Any] = ["a", 5]
+    found = list(mlxbert.tokenize(tiny, mixed, on_error="return"))
+    assert [type(result) for result in found] == [mlxbert.Tokens, mlxbert.Failure]
+    assert mlxbert.inspect(tiny).folder == tiny.folder
+
+
+def test_token_ids_become_text_again(tiny: mlxbert.Model) -> None:
+    tokenizer, ids = tiny.tokenizer, tiny.tokenizer.encode("the cat sat").ids
+    assert tokenizer.decode(ids) == "[CLS] the cat sat [SEP]"
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "the cat sat"
+    assert tokenizer.decode(np.array(ids)) == tokenizer.decode(mx.array(ids)) == tokenizer.decode(ids)  # type: ignore[arg-type]
+    assert tokenizer.decode(ids[1]) == "the" and tokenizer.decode([]) == ""
+    wrong: list[Any] = [-1, 10**9, 1.5, "the", None, [ids], [True], 2**40]
+    for bad in wrong:
+        with pytest.raises(mlxbert.ArgumentError, match="id"):
+            tokenizer.decode(bad)
 
 
 def test_embed_takes_one_or_a_sequence_and_gives_numpy(tiny: mlxbert.Model) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
+from mlxbert.notebook import progress
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.download import download
@@ -49,7 +50,8 @@ def find_folder(
         source: The name or path of the model.
         revision: Branch, tag or commit of a hub model; the main branch if `None`.
         offline: Make no requests to the hub. HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 in the environment do the same.
-        on_progress: Called with the downloaded and the total bytes during a download.
+        on_progress: Called with the downloaded and the total bytes during a download; without it, a notebook shows a
+            bar.
 
     Raises:
         CheckpointError: There is no such folder, and the name is not a valid hub name.
@@ -57,7 +59,12 @@ def find_folder(
         ArgumentError: A revision is given for a local model, or the revision is invalid.
     """
     check_source(source)
-    return _find(str(source), revision, offline, lambda name, revision: download(name, revision, on_progress))
+
+    def fetch(name: str, revision: str | None) -> Path:
+        with progress(on_progress, "B") as update:
+            return download(name, revision, update)
+
+    return _find(str(source), revision, offline, fetch)
 
 
 def check_source(source: object, name: str = "source") -> None:
@@ -93,7 +100,8 @@ def find_headers(
     headers: dict[Path, Header] = {}
 
     def fetch(name: str, revision: str | None) -> Path:
-        folder, found = fetch_headers(name, revision, on_progress)
+        with progress(on_progress, "B") as update:
+            folder, found = fetch_headers(name, revision, update)
         headers.update(found)
         return folder
 

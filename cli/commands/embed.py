@@ -7,7 +7,7 @@ import typer
 
 from mlxbert.cli import launched, session
 from mlxbert.cli.inputs import ARGUMENTS, STDIN, open_input
-from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, VectorOptions
+from mlxbert.cli.options import FileOptions, InputOptions, Kind, ModelOptions, OutputDType, VectorOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import VECTORS, choose
@@ -34,6 +34,14 @@ def embed(
             show_default="as the model does",
         ),
     ] = None,
+    kind: Annotated[
+        Kind | None,
+        typer.Option(help="Use the model's own prompt for queries or for documents.", rich_help_panel="Vectors"),
+    ] = None,
+    output_dtype: Annotated[
+        OutputDType,
+        typer.Option(help="Dtype of the vectors; binary is one bit per dimension.", rich_help_panel="Vectors"),
+    ] = OutputDType.float32,
 ) -> None:
     """Turn texts into vectors: the cosine of two vectors says how similar the texts are in meaning.
 
@@ -51,22 +59,27 @@ def embed(
     from mlxbert.text.batch import Usage
 
     group = join()
-    usage, given = Usage(), vector.given() | {"normalize": normalize}
+    usage, given = Usage(), vector.given() | {"normalize": normalize, "output_dtype": output_dtype.value}
+    given |= {"kind": kind and kind.value}
     task = session.Task("embed", loaded, model, given, _format(loaded, out.output, given))
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}
-    view = vectors.Embeddings(compare=opened.name == ARGUMENTS)
+    view = vectors.Embeddings(compare=opened.name == ARGUMENTS and output_dtype is not OutputDType.binary)
     results = embed_stream(loaded, opened.records, group=group, **how)
     session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
 
 
 def _format(model: "Model", path: "Path | None", given: dict[str, Any]) -> OutputFormat:
     """The format of the output, which knows the width of the vectors; prints notes on defaults that may surprise."""
+    from mlxbert.tasks.precision import check_output_dtype, stored_width
+
     embedder = model.embedder.variant(**{name: given[name] for name in ("pooling", "normalize", "dimensions")})
     note_assumed_pooling(model, given["pooling"])
     if given["normalize"] is None and model.embedder.unit and not embedder.unit:
         console.say("note", "shortened vectors no longer have length 1; --normalize scales them")
     about = {"model": model.source, "options": json.dumps(given, sort_keys=True)}
-    return choose(path, VECTORS, width=embedder.size, metadata=about)
+    dtype = given["output_dtype"]
+    check_output_dtype(dtype, embedder.size)
+    return choose(path, VECTORS, width=stored_width(dtype, embedder.size), metadata=about, whole=dtype != "float32")
 
 
 def note_assumed_pooling(model: "Model", pooling: str | None) -> None:

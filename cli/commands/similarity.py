@@ -2,16 +2,20 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
 from mlxbert.cli.inputs import Source, open_input
-from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, VectorOptions
+from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, OutputOptions, VectorOptions
+from mlxbert.cli.views import console
 from mlxbert.cli.views import vectors as view
 from mlxbert.errors import ArgumentError, InputError
+
+if TYPE_CHECKING:
+    from mlxbert.model import Model
 
 
 def similarity(
@@ -21,24 +25,35 @@ def similarity(
     out: OutputOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A text, and others.")] = None,
     top_k: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N most similar.")] = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Compare the two texts of each row: columns a and b.")] = False,
+    query_prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Text to put before A only.", rich_help_panel="Vectors")
+    ] = None,
+    query_prompt_name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="One of the model's own prompts, for A only.", rich_help_panel="Vectors"),
+    ] = None,
 ) -> None:
     """Rank texts by how similar they are to the first one: by the cosine of their vectors, from -1 to 1.
 
     The others may come from a file or a pipe; without A on the command line, its first text is A. The index in the
-    output counts the others, from 0. A prompt precedes each text.
+    output counts the others, from 0. Where the model has prompts of its own for queries and documents, A is the query.
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """
+    given = vector.given() | {"query_prompt": query_prompt, "query_prompt_name": query_prompt_name}
+    if pairs:
+        return _pairs(model, source, given, out, texts or (), top_k)
     alone = len(texts or ()) == 1  # the others come from --input or a pipe
     opened = _open(() if alone else texts or (), source, alone=alone)
     loaded = session.load("embed", model)
     from mlxbert.tasks.similarity import similarity as task
     from mlxbert.text.batch import Usage
 
-    note_assumed_pooling(loaded, vector.pooling)
+    _note_vectors(loaded, given)
     query, others = (texts[0], opened.records) if texts and alone else _split(opened)
     usage = Usage()
-    given = vector.given() | {"top_k": top_k, "batch_tokens": model.batch_tokens, "usage": usage}
+    given |= {"top_k": top_k, "batch_tokens": model.batch_tokens, "usage": usage}
     found = task(loaded, query, others, on_error="raise" if opened.strict else "return", **given)
     if not found:
         raise InputError(f"{opened.name}: there is no text to compare with")
@@ -46,6 +61,41 @@ def similarity(
     for result in found:
         screen.write(result)
     session.report(usage.texts + screen.failed, usage.truncated, screen.failed, "each says why after the others")
+
+
+def _pairs(
+    model: ModelOptions,
+    source: InputOptions,
+    given: dict[str, Any],
+    out: OutputOptions,
+    texts: Sequence[str],
+    top_k: int | None,
+) -> None:
+    """The cosine of the two texts of each pair, in the order of the input."""
+    if top_k is not None:
+        raise ArgumentError("--top-k ranks the others by A, with --pairs nothing is ranked", hint="omit one of them")
+    if texts and len(texts) != 2:
+        raise ArgumentError(f"there are {len(texts)} texts, expected two with --pairs", hint="quote each text")
+    opened = open_input(texts, source, ("a", "b"))
+    loaded = session.load("embed", model)
+    from mlxbert.tasks.pairs import similarity_pairs
+
+    _note_vectors(loaded, given)
+    how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
+    results = similarity_pairs(loaded, opened.records, **how)
+    task = session.Task("similarity", loaded, model, given)
+    session.stream(opened, results, view.draw_pair, FileOptions(**vars(out)), task=task)
+
+
+def _note_vectors(model: "Model", given: dict[str, Any]) -> None:
+    """Prints notes on what neither an option nor the model's files say, and on prompts that no option names."""
+    from mlxbert.tasks.embed import own_prompt
+
+    note_assumed_pooling(model, given["pooling"])
+    own = [own_prompt(model.embedder.config.prompts, kind) or "none" for kind in ("query", "document")]
+    if own != ["none", "none"] and all(value is None for name, value in given.items() if "prompt" in name):
+        first, others = own
+        console.say("note", f'prompts of the model: {first} for A, {others} for the others; --prompt "" omits them')
 
 
 def _open(texts: Sequence[str], source: InputOptions, *, alone: bool) -> Source[str]:

@@ -12,7 +12,6 @@ from typing import IO, TYPE_CHECKING, Any
 from mlxbert.results import Embedding, Failure
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 CHUNK = 1 << 20  # bytes copied at a time
@@ -26,6 +25,7 @@ class OutputFormat(ABC):
         part_ending: Of its parts.
         holds_errors: Whether the file says why an input failed; otherwise stderr does.
         failures: Where failures are described, or what they look like.
+        whole: Whether vectors are whole numbers, int8, in place of float32.
     """
 
     ending: str
@@ -33,8 +33,10 @@ class OutputFormat(ABC):
     holds_errors = True
     failures = "each says why in its place in the output"
 
-    def __init__(self, width: int | None = None, metadata: Mapping[str, str] | None = None) -> None:
-        self._width = width
+    def __init__(
+        self, width: int | None = None, metadata: Mapping[str, str] | None = None, *, whole: bool = False
+    ) -> None:
+        self._width, self.whole = width, whole
         self.metadata = {"format": "mlxbert embeddings", **(metadata or {})}
 
     @property
@@ -42,6 +44,11 @@ class OutputFormat(ABC):
         """D, which formats of vectors need in advance."""
         assert self._width is not None, f"{self.ending} needs the width of its vectors"
         return self._width
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of vectors, little-endian, as NumPy writes it."""
+        return "|i1" if self.whole else "<f4"
 
     @classmethod  # noqa: B027 - most formats need no check
     def check(cls, path: Path) -> None:
@@ -66,11 +73,12 @@ class OutputFormat(ABC):
         """
 
 
-def stack(results: Sequence[Embedding | Failure], width: int) -> "NDArray[np.float32]":
-    """float32 (len(results), D); a failure is a row of NaN."""
+def stack(results: Sequence[Embedding | Failure], format: OutputFormat) -> "NDArray[Any]":
+    """(len(results), D) in the dtype of the format; a failure is a row of NaN, or of 0 among whole numbers."""
     import numpy as np
 
-    found = np.full((len(results), width), np.nan, dtype="<f4")
+    width = format.width
+    found = np.full((len(results), width), 0 if format.whole else np.nan, dtype=format.dtype)
     for row, result in enumerate(results):
         if not isinstance(result, Failure):
             assert result.embedding.shape == (width,), f"a vector of {result.embedding.shape}, expected ({width},)"

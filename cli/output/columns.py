@@ -19,7 +19,15 @@ class _Columns(OutputFormat):
 
     part_ending = ".columns"
     holds_errors = False
-    failures = "each is a row of NaN in the output"
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.failures = f"each is a row of {0 if self.whole else 'NaN'} in the output"
+
+    @property
+    def vector_bytes(self) -> int:
+        """The bytes of a vector."""
+        return (1 if self.whole else 4) * self.width
 
     @property
     @abstractmethod
@@ -42,32 +50,32 @@ class _Columns(OutputFormat):
 
 
 class Npy(_Columns):
-    """`.npy`: float32 (N, D), a failure is a row of NaN, so that row numbers are those of the inputs."""
+    """`.npy`: float32 or int8 (N, D); a failure is a row of NaN or 0, so that row numbers are those of the inputs."""
 
     ending = ".npy"
 
     @property
     def row_bytes(self) -> tuple[int, ...]:
         """The vectors."""
-        return (4 * self.width,)
+        return (self.vector_bytes,)
 
     def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
         """The vectors, little-endian."""
-        file.write(stack(results, self.width).tobytes())
+        file.write(stack(results, self).tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         """A header written by numpy, and the vectors."""
         from numpy.lib import format as npy
 
-        header = {"descr": "<f4", "fortran_order": False, "shape": (results, self.width)}
+        header = {"descr": self.dtype, "fortran_order": False, "shape": (results, self.width)}
         npy.write_array_header_1_0(file, header)
         self.copy_column(file, parts, 0)
 
 
 class Safetensors(_Columns):
-    """`.safetensors`: `embeddings` F32 (N, D), `text_sha256` U8 (N, 32), `tokens` I32 (N,).
+    """`.safetensors`: `embeddings` F32 or I8 (N, D), `text_sha256` U8 (N, 32), `tokens` I32 (N,).
 
-    A failure is a row of NaN, with a hash and tokens of 0. The format:
+    A failure is a row of NaN, or of 0 in I8, with a hash and tokens of 0. The format:
     https://huggingface.co/docs/safetensors
     """
 
@@ -76,13 +84,13 @@ class Safetensors(_Columns):
     @property
     def row_bytes(self) -> tuple[int, ...]:
         """The vectors, the hashes, the tokens."""
-        return (4 * self.width, _HASH, 4)
+        return (self.vector_bytes, _HASH, 4)
 
     def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
         """The three columns, little-endian."""
         import numpy as np
 
-        file.write(stack(results, self.width).tobytes())
+        file.write(stack(results, self).tobytes())
         for result in results:
             failed = isinstance(result, Failure)
             file.write(bytes(_HASH) if failed else hashlib.sha256(utf8(result.text)).digest())
@@ -91,7 +99,11 @@ class Safetensors(_Columns):
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         """The header, and each tensor from all parts."""
-        tensors = {"embeddings": ("F32", [self.width]), "text_sha256": ("U8", [_HASH]), "tokens": ("I32", [])}
+        tensors = {
+            "embeddings": ("I8" if self.whole else "F32", [self.width]),
+            "text_sha256": ("U8", [_HASH]),
+            "tokens": ("I32", []),
+        }
         texts = {utf8(name).decode(): utf8(value).decode() for name, value in sorted(self.metadata.items())}
         header: dict[str, object] = {"__metadata__": texts}
         end = 0

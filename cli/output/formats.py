@@ -54,6 +54,7 @@ def choose(
     *,
     width: int | None = None,
     metadata: Mapping[str, str] | None = None,
+    whole: bool = False,
 ) -> OutputFormat:
     """The format that a file's ending names; without a file, JSON lines.
 
@@ -62,8 +63,9 @@ def choose(
         allowed: The endings that the command supports.
         width: D, where results are vectors.
         metadata: Stored in the file if the format can: the model, the options.
+        whole: Whether vectors are int8 in place of float32.
 
     Raises:
         ArgumentError: The ending is not one of those allowed.
     """
-    return JsonLines() if path is None else find(path, allowed)(width, metadata)
+    return JsonLines() if path is None else find(path, allowed)(width, metadata, whole=whole)

@@ -14,9 +14,9 @@ from mlxbert.results import Failure
 class Parquet(OutputFormat):
     """`.parquet`: columns text, embedding, tokens, truncated, error.
 
-    A failure has an error, an embedding of NaN, and null elsewhere. Its embedding cannot be null: pyarrow up to 23
-    neither writes nor reads null among lists of a fixed size ("Lists with non-zero length null components are not
-    supported"), and one failure would make the file unreadable.
+    A failure has an error, an embedding of NaN (of 0 in int8), and null elsewhere. Its embedding cannot be null:
+    pyarrow up to 23 neither writes nor reads null among lists of a fixed size ("Lists with non-zero length null
+    components are not supported"), and one failure would make the file unreadable.
     """
 
     ending = ".parquet"
@@ -36,7 +36,7 @@ class Parquet(OutputFormat):
     def _schema(self) -> Any:
         import pyarrow as pa
 
-        vector = pa.list_(pa.float32(), self.width)
+        vector = pa.list_(pa.int8() if self.whole else pa.float32(), self.width)
         types = {"text": pa.string(), "embedding": vector, "tokens": pa.int32(), "truncated": pa.bool_()}
         fields = [pa.field(name, kind) for name, kind in (types | {"error": pa.string()}).items()]
         return pa.schema(fields, {utf8(name): utf8(value) for name, value in sorted(self.metadata.items())})
@@ -48,7 +48,7 @@ class Parquet(OutputFormat):
         schema = self._schema()
         good = [None if isinstance(result, Failure) else result for result in results]
         with _arrow_errors():
-            numbers = pa.array(stack(results, self.width).reshape(-1))
+            numbers = pa.array(stack(results, self).reshape(-1))
             vectors = pa.FixedSizeListArray.from_arrays(numbers, type=schema.field("embedding").type)
             texts = [result and utf8(result.text).decode() for result in good]
             tokens = [result and result.tokens for result in good]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
-from mlxbert.results import Embedding, Similarity
+from mlxbert.results import Embedding, PairSimilarity, Similarity
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,13 +48,13 @@ def _embedding(result: Embedding) -> Iterator["RenderableType"]:
     import numpy as np
     from rich.text import Text
 
-    size, norm = len(result.embedding), float(np.linalg.norm(result.embedding))
+    size, norm = len(result.embedding), float(np.linalg.norm(result.embedding.astype(np.float32)))
     tokens = f"{result.tokens} tokens{', truncated' if result.truncated else ''}"
     width = console.stdout().width
     yield Text.assemble(
         (_label(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
     )
-    yield _strip(result.embedding, min(width, 100))
+    yield _strip(result.embedding.astype(np.float32), min(width, 100))
 
 
 def _strip(vector: "NDArray[np.float32]", width: int) -> "Text":
@@ -78,7 +78,7 @@ def _heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
     from rich.table import Table
     from rich.text import Text
 
-    stacked = np.stack([result.embedding for result in results])
+    stacked = np.stack([result.embedding for result in results]).astype(np.float32)
     stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
     cosines = stacked @ stacked.T
     width = console.stdout().width
@@ -105,6 +105,14 @@ def _colour(cosine: float) -> str:
     share = min(max(cosine, 0.0), 1.0)
     mixed = (round(cold + (hot - cold) * share) for cold, hot in zip(_COLD, _HOT, strict=True))
     return "#{:02x}{:02x}{:02x}".format(*mixed)
+
+
+def draw_pair(result: PairSimilarity) -> Iterator["RenderableType"]:
+    """The cosine as a number and a bar, and the two texts."""
+    from rich.text import Text
+
+    yield Text.assemble(f"{result.score:6.3f}  ", (console.bar(max(result.score, 0.0)), "green"))
+    yield from console.pair(result.a, result.b)
 
 
 def draw_similarity(result: Similarity) -> Iterator["RenderableType"]:

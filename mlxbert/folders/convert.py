@@ -48,6 +48,9 @@ def convert(
     Configuration, vocabulary, labels, modules and licenses are copied; the configuration changes only where it would no
     longer be correct. The folder also gets a model card and a manifest, `conversion.json`.
 
+    Example:
+        >>> mlxbert.convert("google-bert/bert-base-uncased", "my-model", dtype="float16")
+
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
         folder: The folder to write: a new or an empty one.

@@ -19,20 +19,21 @@ from mlxbert.folders.inspection import (
     WeightFacts,
 )
 from mlxbert.folders.results import Table, frozen, table
+from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import TASKS, missing_parts, task_parts
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.source import check_source, find_headers
+from mlxbert.weights.source import BUILTIN, check_source, find_headers
 from mlxbert.weights.tokenizers.files import TokenizerFiles, read_tokenizer
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def inspect(
-    source: str | Path,
+    source: str | Path | Model = BUILTIN,
     *,
     revision: str | None = None,
     offline: bool = False,
@@ -42,8 +43,12 @@ def inspect(
 
     Safetensors of a model on the hub that are not in the cache are not downloaded.
 
+    Example:
+        >>> about = mlxbert.inspect("builtin")
+        >>> about.family, about.tasks, dict(about.parameters)["total"]
+
     Args:
-        source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
+        source: A name on the Hugging Face hub, the folder of a checkpoint, `builtin`, or a loaded model.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Make no requests to the hub.
         on_progress: Called with the downloaded and the total bytes during a download.
@@ -51,6 +56,7 @@ def inspect(
     Raises:
         MlxbertError: The folder holds no checkpoint that mlxbert reads, or its encoder cannot be loaded.
     """
+    source = source.folder if isinstance(source, Model) else source
     check_source(source)
     folder = ModelFolder(*find_headers(str(source), revision=revision, offline=offline, on_progress=on_progress))
     checkpoint = open_checkpoint(folder)

@@ -31,6 +31,9 @@ def save(
     from, and the model card if the heads are the same. Heads that were not loaded are not written. The folder appears
     when it is complete.
 
+    Example:
+        >>> mlxbert.save(mlxbert.load(), "my-model")
+
     Args:
         model: A model from `load` or `new_model`.
         folder: The folder to write: a new or an empty one.

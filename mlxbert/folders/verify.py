@@ -31,6 +31,9 @@ def verify(
 ) -> Verification:
     """Compares two models: their facts, parts, tokenizers, the way they make vectors, tensors, and outputs.
 
+    Example:
+        >>> bool(mlxbert.verify("builtin", "my-model"))
+
     Args:
         a: A name on the Hugging Face hub, the folder of a checkpoint, `builtin`, or what
             `mlxbert.folders.opened.open_model` returned.

@@ -12,6 +12,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Answer, Span
 from mlxbert.tasks.task import Job, Task, task_function
+from mlxbert.text.batch import Usage
 from mlxbert.text.blocks import pair_blocks
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.spans import Spans, window_spans
@@ -71,8 +72,9 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         no_answer_threshold: float | None,
         overflow: str,
         batch_tokens: int | None,
+        usage: Usage | None = None,
     ) -> None:
-        super().__init__(model, overflow, batch_tokens)
+        super().__init__(model, overflow, batch_tokens, usage)
         check_whole("top_k", top_k, 1)
         check_whole("max_words", max_words, 1)
         _check_threshold(no_answer_threshold)
@@ -159,8 +161,13 @@ def answer(
     no_answer_threshold: float | None = None,
     overflow: str = "window",
     batch_tokens: int | None = None,
+    usage: Usage | None = None,
 ) -> AnswerTask:
     """Answers questions with a part of a text, or says that the text has no answer.
+
+    Example:
+        >>> model = mlxbert.load("deepset/roberta-base-squad2", task="answer")
+        >>> mlxbert.answer(model, "Where was she born?", context="Angela Merkel was born in Hamburg.").answer
 
     A text of any length is looked at through overlapping windows, in memory that does not grow with it. An answer is
     made of whole tokens, as the model sees the text, without the whitespace around.
@@ -178,6 +185,7 @@ def answer(
         overflow: A context too long for a window: `window` looks at all of it, `truncate` drops its end, `error`
             refuses it.
         batch_tokens: Tokens per batch, padding included.
+        usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure in place of a question that cannot be used.
 
     Returns:
@@ -189,7 +197,7 @@ def answer(
     """
     return AnswerTask(
         model, context, top_k=top_k, max_words=max_words, max_length=max_length, stride=stride,
-        no_answer_threshold=no_answer_threshold, overflow=overflow, batch_tokens=batch_tokens,
+        no_answer_threshold=no_answer_threshold, overflow=overflow, batch_tokens=batch_tokens, usage=usage,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.results import Classification, Label, Regression
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, task_function
+from mlxbert.text.batch import Usage
 
 HEAD = "sequence_classifier"
 THRESHOLD = 0.5  # where the model has none of its own
@@ -49,8 +50,10 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     name = "classify"
     overflows = ("truncate", "window", "error")
 
-    def __init__(self, model: Model, top_k: int | None, overflow: str, batch_tokens: int | None) -> None:
-        super().__init__(model, overflow, batch_tokens)
+    def __init__(
+        self, model: Model, top_k: int | None, overflow: str, batch_tokens: int | None, usage: Usage | None = None
+    ) -> None:
+        super().__init__(model, overflow, batch_tokens, usage)
         check_top_k(top_k)
         assert model.labels is not None  # a model with the head has labels
         self.labels, self.top_k = model.labels, top_k
@@ -99,8 +102,13 @@ def classify(
     top_k: int | None = None,
     overflow: str = "truncate",
     batch_tokens: int | None = None,
+    usage: Usage | None = None,
 ) -> Task[Item, Any, Any, Classification | Regression]:
     """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels through an NLI model.
+
+    Example:
+        >>> model = mlxbert.load("distilbert/distilbert-base-uncased-finetuned-sst-2-english", task="classify")
+        >>> mlxbert.classify(model, "What a lovely day!").labels[0].label
 
     Args:
         model: A model with a sequence classifier; with `labels`, one that was trained on natural language inference.
@@ -114,6 +122,7 @@ def classify(
             the longer text, and each has the other one in full), `error` refuses it. With `labels` there is no
             `window`, and the hypothesis is never truncated.
         batch_tokens: Tokens per batch, padding included.
+        usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
 
     Returns:
@@ -128,11 +137,11 @@ def classify(
     if labels is not None:
         from mlxbert.tasks.zero_shot import ZeroShotTask  # which uses this module
 
-        return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, batch_tokens)
+        return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, batch_tokens, usage)
     for name, given in (("hypothesis", hypothesis), ("multi", multi or None)):
         if given is not None:
             raise ArgumentError(f"{name} is given, which goes with labels")
-    return ClassifyTask(model, top_k, overflow, batch_tokens)
+    return ClassifyTask(model, top_k, overflow, batch_tokens, usage)
 
 
 def is_item(given: object) -> bool:

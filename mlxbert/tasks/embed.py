@@ -1,14 +1,19 @@
 """Texts to vectors."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict, Unpack, cast
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from mlxbert.distributed import Group, Turns
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
-from mlxbert.results import Embedding
+from mlxbert.notebook import Progress, progress
+from mlxbert.results import Embedding, Failure
+from mlxbert.tasks.arguments import check_inputs, check_model, spelled_out
+from mlxbert.tasks.precision import as_dtype, check_output_dtype, stored_width
+from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import Job, Task, task_function
 from mlxbert.text.batch import Usage
 from mlxbert.text.encoding import Encoding
@@ -19,19 +24,22 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
+_LOG = logging.getLogger("mlxbert")
+
 
 class EmbedOptions(TypedDict, total=False):
     """How texts become vectors. Options that are left out follow the model's own files (`model.embedder.config`).
 
     Attributes:
-        pooling: One of `mlxbert.nn.pooling.POOLINGS`, or several joined by `+`.
+        pooling: `cls`, `mean`, `max`, `mean_sqrt_len`, `weighted_mean`, `last_token` or `attention`; or several joined
+            by `+`.
         normalize: True scales vectors to length 1, after `dimensions`; False omits the model's own normalization.
         dimensions: Keep only the first values (Matryoshka). They are not normalized again unless `normalize` is True,
             as in sentence-transformers.
         prompt: Put before each text.
         prompt_name: The name of one of the model's own prompts, instead of `prompt`.
-        overflow: A text too long for the model: `truncate` (the default) drops its end, `window` takes the mean of the
-            vectors of windows that cover the text, weighted by their tokens, `error` refuses it.
+        overflow: A text too long for the model: `truncate` drops its end, `window` takes the mean of the vectors of
+            windows that cover the text, weighted by their tokens, `error` refuses it.
         batch_tokens: Tokens per batch, padding included.
     """
 
@@ -44,11 +52,17 @@ class EmbedOptions(TypedDict, total=False):
     batch_tokens: int | None
 
 
+DEFAULTS: EmbedOptions = {"overflow": "truncate"}
+# The names that models give their prompts, by what a text is; those of sentence-transformers.
+KINDS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+
 class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     """The vector of a text.
 
     Attributes:
         embedder: Makes vectors of hidden states, as the model and the options say.
+        output_dtype: One of `mlxbert.tasks.precision.OUTPUT_DTYPES`.
         tokenizer: The model's tokenizer, with the limit and lower-casing of the embedder.
         prompt: Stands before each text; may be empty.
         prompt_length: How many tokens precede the text, the first special token included.
@@ -58,23 +72,31 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     overflows = ("truncate", "window", "error")
 
     def __init__(
-        self, model: Model, *, usage: Usage | None = None, group: Group | None = None, **options: Unpack[EmbedOptions]
+        self,
+        model: Model,
+        *,
+        kind: str | None = None,
+        output_dtype: str = "float32",
+        usage: Usage | None = None,
+        group: Group | None = None,
+        **options: Unpack[EmbedOptions],
     ) -> None:
         known = EmbedOptions.__annotations__
         if unknown := options.keys() - known.keys():
             raise TypeError(f"unknown option {min(unknown)!r}, expected some of {', '.join(known)}")
-        super().__init__(model, options.get("overflow", "truncate"), options.get("batch_tokens"), usage)
+        chosen: EmbedOptions = {**DEFAULTS, **options}
+        super().__init__(model, chosen["overflow"], chosen.get("batch_tokens"), usage)
         self._turns = Turns(group or Group())
-        normalize = options.get("normalize")
+        normalize = chosen.get("normalize")
         if not isinstance(normalize, bool | None):
             raise ArgumentError(f"normalize is {normalize!r:.60}, expected True, False or None")
         self.embedder = model.embedder.variant(
-            pooling=options.get("pooling"), normalize=normalize, dimensions=options.get("dimensions")
+            pooling=chosen.get("pooling"), normalize=normalize, dimensions=chosen.get("dimensions")
         )
-        self.tokenizer, config = model.embed_tokenizer, self.embedder.config
-        self.prompt = _choose_prompt(
-            config.prompts, config.default_prompt_name, options.get("prompt"), options.get("prompt_name")
-        )
+        check_output_dtype(output_dtype, self.embedder.size)
+        self.output_dtype = output_dtype
+        self.tokenizer = model.embed_tokenizer
+        self.prompt = choose_prompt(model, chosen.get("prompt"), chosen.get("prompt_name"), kind)
         self.prompt_length = self.tokenizer.prompt_length(self.prompt)
         most = self.tokenizer.max_length
         if self.prompt and self.prompt_length >= most - 1:
@@ -126,7 +148,8 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     def result(self, job: Job[str], outputs: Sequence["Vector"]) -> Embedding:
         """The vector of a text, or the mean of those of its windows."""
         vector = outputs[0] if len(outputs) == 1 else self._mean(outputs, job.encodings)
-        return Embedding(job.item, vector, sum(map(len, job.encodings)), job.truncated)
+        stored = cast("Vector", as_dtype(vector, self.output_dtype))
+        return Embedding(job.item, stored, sum(map(len, job.encodings)), job.truncated)
 
     def _mean(self, vectors: Sequence["Vector"], windows: Sequence[Encoding]) -> "Vector":
         """The mean of windows' vectors, weighted by tokens of the text; of length 1 if they are."""
@@ -139,51 +162,96 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         return mean.astype(np.float32)
 
 
+@spelled_out(EmbedOptions, defaults=DEFAULTS)
 def embed(
     model: Model,
     texts: str | Iterable[str],
     *,
-    on_progress: Callable[[int, int], None] | None = None,
+    kind: str | None = None,
+    output_dtype: str = "float32",
+    on_error: str = "raise",
+    usage: Usage | None = None,
+    on_progress: Progress | None = None,
     **options: Unpack[EmbedOptions],
-) -> "Vector":
+) -> "NDArray[np.float32]":
     """Computes the vectors of texts.
+
+    Example:
+        >>> model = mlxbert.load()
+        >>> vectors = mlxbert.embed(model, ["A man eats.", "It rains."])  # (2, 384)
+        >>> vector = mlxbert.embed(model, "A man eats.")  # (384,)
 
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: One text, or a sequence of texts.
-        on_progress: Called after each text with the number of texts done and of all texts.
+        kind: `query` or `document`, for search: puts the model's own prompt for it before each text, if the model has
+            one. Prompts named `query` are for queries; `document`, `passage` or `corpus` for documents.
+        output_dtype: `float32`; `int8`, round(127 · x / max|x|) of each vector; or `binary`, int8 with eight dimensions
+            in each value.
+        on_error: `raise`; or `return` a row of NaN (of 0 with `int8` and `binary`) in place of a text that cannot be
+            used. The log says why.
+        usage: Counts tokens, padding and truncated texts.
+        on_progress: Called after each text with the number of texts done and of all texts; without it, a notebook shows
+            a bar.
         **options: See `EmbedOptions`.
 
     Returns:
-        float32 (D,) for one text, (N, D) for N.
+        (D,) for one text, (N, D) for N, where D is the size of a vector; D / 8 with `binary`.
 
     Raises:
         ArgumentError: An argument has an invalid value.
         InputError: A text cannot be used.
     """
+    one = isinstance(texts, str)
+    check_on_error(on_error)
+    check_model(model, texts)
+    many = [texts] if isinstance(texts, str) else list(check_texts(texts))
+    task = EmbedTask(model, kind=kind, output_dtype=output_dtype, usage=usage, **options)
+    with progress(on_progress, "texts") as update:
+        vectors = stacked(task, many, "raise" if one else on_error, update)
+    return cast("Vector", vectors[0] if one else vectors)
+
+
+def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: Progress | None = None) -> "Vector":
+    """The vectors of N texts in one array (N, D); a text that cannot be used is NaN, or 0 in whole numbers."""
     import numpy as np
 
-    one = isinstance(texts, str)
-    many = [texts] if isinstance(texts, str) else list(check_texts(texts))
-    task = EmbedTask(model, **options)
-    vectors = np.empty((len(many), task.embedder.size), np.float32)
-    for number, result in enumerate(task.run(many)):
-        vectors[number] = cast(Embedding, result).embedding
+    shape = len(texts), stored_width(task.output_dtype, task.embedder.size)
+    vectors: Any = np.full(shape, np.nan, np.float32) if task.output_dtype == "float32" else np.zeros(shape, np.int8)
+    for number, result in enumerate(task.run(texts, on_error)):
+        if isinstance(result, Failure):
+            _LOG.warning("input %d: %s", number, result.error.message)
+        else:
+            vectors[number] = result.embedding
         if on_progress is not None:
-            on_progress(number + 1, len(many))
-    return vectors[0] if one else vectors
+            on_progress(number + 1, len(texts))
+    return cast("Vector", vectors)
 
 
+@spelled_out(EmbedOptions, defaults=DEFAULTS)
 @task_function("texts")
 def embed_stream(
-    model: Model, *, usage: Usage | None = None, group: Group | None = None, **options: Unpack[EmbedOptions]
+    model: Model,
+    *,
+    kind: str | None = None,
+    output_dtype: str = "float32",
+    usage: Usage | None = None,
+    group: Group | None = None,
+    **options: Unpack[EmbedOptions],
 ) -> EmbedTask:
     """Computes the vectors of any number of texts, in their order and in constant memory.
+
+    Example:
+        >>> model = mlxbert.load()
+        >>> for result in mlxbert.embed_stream(model, ["A man eats.", "It rains."]):
+        ...     print(result.text, result.embedding.shape)  # (384,)
 
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: An iterable of texts.
-        usage: Counts tokens, padding and batches.
+        kind: `query` or `document`, see `embed`.
+        output_dtype: `float32`, `int8` or `binary`, see `embed`.
+        usage: Counts tokens, padding and truncated texts.
         group: The processes that share the work, see `mlxbert.distributed`; each gets all vectors, of the same texts.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
         **options: See `EmbedOptions`.
@@ -195,26 +263,58 @@ def embed_stream(
         ArgumentError: An argument has an invalid value.
         InputError: A text cannot be used.
     """
-    return EmbedTask(model, usage=usage, group=group, **options)
+    return EmbedTask(model, kind=kind, output_dtype=output_dtype, usage=usage, group=group, **options)
 
 
-def check_texts(texts: object) -> Iterable[str]:
+def check_texts(texts: object, name: str = "texts") -> Iterable[str]:
     """Returns `texts`, or refuses them if they are not an iterable of texts."""
-    # A table would give the names of its columns, bytes would give numbers.
-    if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
-        raise ArgumentError(f"texts is {texts!r:.60}, expected an iterable of texts")
-    return texts
+    return check_inputs(texts, name, "an iterable of texts")
 
 
-def _choose_prompt(prompts: Mapping[str, str], default: str | None, prompt: str | None, name: str | None) -> str:
-    if prompt is not None and name is not None:
-        raise ArgumentError(f"there are both a prompt {prompt!r:.60} and a prompt_name {name!r:.60}, expected one")
+def choose_prompt(
+    model: Model, prompt: str | None, name: str | None, kind: str | None = None, *, prefix: str = ""
+) -> str:
+    """The text that stands before each text.
+
+    Args:
+        model: The model, which may have prompts of its own.
+        prompt: The prompt itself.
+        name: The name of one of the model's prompts.
+        kind: What the texts are, one of `KINDS`: chooses among the model's prompts.
+        prefix: Of the names of these arguments in errors.
+
+    Raises:
+        ArgumentError: Two of these are given, or the model has no prompt of that name.
+    """
+    given = {f"{prefix}prompt": prompt, f"{prefix}prompt_name": name, "kind": kind}
+    several = [f"a {key} {value!r:.60}" for key, value in given.items() if value is not None]
+    if len(several) > 1:
+        raise ArgumentError(f"there are both {' and '.join(several)}, expected one")
+    prompts, default = model.embedder.config.prompts, model.embedder.config.default_prompt_name
     if prompt is not None:
         if not isinstance(prompt, str):
-            raise ArgumentError(f"prompt is {prompt!r:.60}, expected a text")
+            raise ArgumentError(f"{prefix}prompt is {prompt!r:.60}, expected a text")
         return prompt
     if name is not None and name not in list(prompts):  # a list: the given name may not be hashable
         known = ", ".join(map(repr, prompts)) or "no prompts"
-        raise ArgumentError(f"prompt_name is {name!r:.60}, the model has {known}")
+        raise ArgumentError(f"{prefix}prompt_name is {name!r:.60}, the model has {known}")
+    if kind is not None:
+        name = own_prompt(prompts, kind)
+        if not any(own_prompt(prompts, one) for one in KINDS):
+            _LOG.warning(
+                "%s has no prompts for queries and documents: kind=%r changes nothing; give prompt= if it needs one",
+                *(model.source, kind),
+            )
     name = default if name is None else name
     return "" if name is None else prompts[name]
+
+
+def own_prompt(prompts: Mapping[str, str], kind: str) -> str | None:
+    """The name of a model's own prompt for texts of a kind, `None` if it has none.
+
+    Raises:
+        ArgumentError: The kind is unknown.
+    """
+    if kind not in list(KINDS):
+        raise ArgumentError(f"kind is {kind!r:.60}, expected one of {', '.join(KINDS)}")
+    return next((name for name in KINDS[kind] if name in prompts), None)

@@ -13,6 +13,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.results import Fill, FillMask, Mask
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, task_function
+from mlxbert.text.batch import Usage
 from mlxbert.text.tokenizer import Tokenizer
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
@@ -45,9 +46,15 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
     overflows = ("window", "truncate", "error")
 
     def __init__(
-        self, model: Model, top_k: int | None, targets: Sequence[str] | None, overflow: str, batch_tokens: int | None
+        self,
+        model: Model,
+        top_k: int | None,
+        targets: Sequence[str] | None,
+        overflow: str,
+        batch_tokens: int | None,
+        usage: Usage | None = None,
     ) -> None:
-        super().__init__(model, overflow, batch_tokens)
+        super().__init__(model, overflow, batch_tokens, usage)
         chosen = None if targets is None else target_ids(model.tokenizer, targets)
         most = model.tokenizer.vocab_size if chosen is None else len(chosen)
         check_top_k(top_k)
@@ -138,8 +145,13 @@ def fill_mask(
     targets: Sequence[str] | None = None,
     overflow: str = "window",
     batch_tokens: int | None = None,
+    usage: Usage | None = None,
 ) -> FillMaskTask:
     """Predicts words for the masked places of texts.
+
+    Example:
+        >>> result = mlxbert.fill_mask(mlxbert.load(), "Tokyo is the largest city in [MASK].", top_k=3)
+        >>> [(fill.token, fill.score) for fill in result.masks[0].fills]
 
     Args:
         model: A model with a masked-word head.
@@ -150,6 +162,7 @@ def fill_mask(
         overflow: A text too long for the model: `window` gives each mask as much text as fits on both sides,
             `truncate` drops the end of the text, `error` refuses it.
         batch_tokens: Tokens per batch, padding included.
+        usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
 
     Returns:
@@ -159,7 +172,7 @@ def fill_mask(
         InputError: A text without a mask, or too long with `overflow="error"`.
         ArgumentError: `top_k`, `targets` or another argument has an invalid value.
     """
-    return FillMaskTask(model, top_k, targets, overflow, batch_tokens)
+    return FillMaskTask(model, top_k, targets, overflow, batch_tokens, usage)
 
 
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:

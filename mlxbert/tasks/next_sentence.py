@@ -9,6 +9,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.results import NextSentence
 from mlxbert.tasks.task import Job, Task, check_finite, task_function
+from mlxbert.text.batch import Usage
 
 Pair = tuple[str, str]
 PairJob = Job[Pair]
@@ -43,14 +44,20 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
 
 
 @task_function("pairs")
-def next_sentence(model: Model, *, overflow: str = "truncate", batch_tokens: int | None = None) -> NextSentenceTask:
+def next_sentence(
+    model: Model, *, overflow: str = "truncate", batch_tokens: int | None = None, usage: Usage | None = None
+) -> NextSentenceTask:
     """Predicts for pairs of texts whether the second follows the first.
+
+    Example:
+        >>> mlxbert.next_sentence(mlxbert.load(), ("The cat was hungry.", "It went to the kitchen.")).is_next
 
     Args:
         model: A model with a next-sentence head.
         pairs: One pair, a tuple of two texts; or any number of pairs.
         overflow: A pair too long for the model: `truncate` shortens the longer text first, `error` refuses the pair.
         batch_tokens: Tokens per batch, padding included.
+        usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure in place of a pair that cannot be used.
 
     Returns:
@@ -60,4 +67,4 @@ def next_sentence(model: Model, *, overflow: str = "truncate", batch_tokens: int
         InputError: Not a pair of texts, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return NextSentenceTask(model, overflow, batch_tokens)
+    return NextSentenceTask(model, overflow, batch_tokens, usage)

@@ -8,6 +8,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Replaced, ReplacedToken
 from mlxbert.tasks.task import Job, Task, check_finite, task_function
+from mlxbert.text.batch import Usage
 from mlxbert.text.stitch import best_windows
 
 
@@ -42,8 +43,15 @@ class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
 
 
 @task_function("texts")
-def replaced(model: Model, *, overflow: str = "window", batch_tokens: int | None = None) -> ReplacedTask:
+def replaced(
+    model: Model, *, overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None
+) -> ReplacedTask:
     """Scores every token of a text by how likely it is to be a replacement.
+
+    Example:
+        >>> model = mlxbert.load("google/electra-small-discriminator", task="replaced")
+        >>> result = mlxbert.replaced(model, "The quick brown fox fake over the lazy dog.")
+        >>> [token.token for token in result.tokens if token.replaced]
 
     Args:
         model: A model with a discriminator: ELECTRA (arXiv:2003.10555).
@@ -51,6 +59,7 @@ def replaced(model: Model, *, overflow: str = "window", batch_tokens: int | None
         overflow: A text too long for the model: `window` covers it with overlapping windows and scores each token in
             the window where it is furthest from the edge, `truncate` drops its end, `error` refuses it.
         batch_tokens: Tokens per batch, padding included.
+        usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
 
     Returns:
@@ -60,4 +69,4 @@ def replaced(model: Model, *, overflow: str = "window", batch_tokens: int | None
         InputError: Not a text, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return ReplacedTask(model, overflow, batch_tokens)
+    return ReplacedTask(model, overflow, batch_tokens, usage)

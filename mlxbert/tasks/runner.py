@@ -43,8 +43,6 @@ def run(
         window: How many items are prepared and computed together.
     """
     check_on_error(on_error)
-    if not isinstance(items, Iterable):
-        raise ArgumentError(f"inputs are {items!r:.60}, expected one or an iterable of them")
     return _run(items, prepare, compute, on_error, window)
 
 

@@ -2,15 +2,31 @@
 
 import heapq
 from collections.abc import Iterable
-from typing import Literal, Unpack, cast, overload
+from typing import Any, Literal, Unpack, cast, overload
 
 from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.results import Failure, Similarity
-from mlxbert.tasks.embed import EmbedOptions, EmbedTask, check_texts
+from mlxbert.tasks.arguments import check_model, spelled_out
+from mlxbert.tasks.embed import DEFAULTS, EmbedOptions, EmbedTask, check_texts, choose_prompt, own_prompt
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import check_top_k
 from mlxbert.text.batch import Usage
+
+_SIDES = "query_", ""
+_NONE = None, None  # neither a prompt nor the name of one
+
+
+class SimilarityOptions(EmbedOptions, total=False):
+    """How a query and the texts it is compared with become vectors.
+
+    Attributes:
+        query_prompt: Put before the query; `prompt` then stands before the other texts only.
+        query_prompt_name: The name of one of the model's own prompts, instead of `query_prompt`.
+    """
+
+    query_prompt: str | None
+    query_prompt_name: str | None
 
 
 @overload
@@ -22,7 +38,7 @@ def similarity(
     top_k: int | None = None,
     usage: Usage | None = None,
     on_error: Literal["raise"] = "raise",
-    **options: Unpack[EmbedOptions],
+    **options: Unpack[SimilarityOptions],
 ) -> list[Similarity]: ...
 @overload
 def similarity(
@@ -33,8 +49,9 @@ def similarity(
     top_k: int | None = None,
     usage: Usage | None = None,
     on_error: str,
-    **options: Unpack[EmbedOptions],
+    **options: Unpack[SimilarityOptions],
 ) -> list[Similarity | Failure]: ...
+@spelled_out(EmbedOptions, SimilarityOptions, defaults=DEFAULTS)
 def similarity(
     model: Model,
     query: str,
@@ -43,18 +60,24 @@ def similarity(
     top_k: int | None = None,
     usage: Usage | None = None,
     on_error: str = "raise",
-    **options: Unpack[EmbedOptions],
+    **options: Unpack[SimilarityOptions],
 ) -> list[Similarity] | list[Similarity | Failure]:
     """Ranks texts by the cosine of their vectors with that of a query.
 
+    Where no prompt is given, the model's own prompts for queries and for documents are used, if it has them.
+
+    Example:
+        >>> found = mlxbert.similarity(mlxbert.load(), "A man eats.", ["He has lunch.", "It rains."], top_k=1)
+        >>> found[0].score, found[0].text
+
     Args:
         model: Any model; see `embed`.
-        query: The text that the others are compared with. A prompt is put before it and before the others.
+        query: The text that the others are compared with.
         texts: The others, any number.
         top_k: Keep only the most similar, in memory too; `None` keeps all.
         usage: Counts tokens, padding, and truncated texts, including the query.
         on_error: `raise`, or `return` a Failure for each text that cannot be used, after all others.
-        **options: See `EmbedOptions`. Cosines do not depend on `normalize`.
+        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`.
 
     Returns:
         The most similar text first; equally similar ones in the order of the input.
@@ -67,12 +90,13 @@ def similarity(
 
     check_on_error(on_error)
     check_top_k(top_k)
+    check_model(model, query, texts)
     if not isinstance(query, str):
-        raise InputError(f"expected a text as query, found {type(query).__name__}")
-    options["normalize"] = True
-    task = EmbedTask(model, usage=usage, **options)
+        hint = "the query comes before the texts" if isinstance(texts, str) else None
+        raise InputError(f"expected a text as query, found {type(query).__name__}", hint=hint)
+    asking, task = embed_tasks(model, options, usage)
     check_texts(texts)
-    (asked,) = task.compute([task.prepare(query)])
+    (asked,) = asking.compute([asking.prepare(query)])
     failures: list[Failure] = []
     best: list[tuple[float, int, str, bool]] = []
     for index, found in enumerate(task.run(texts, on_error)):
@@ -91,3 +115,24 @@ def similarity(
         for rank, (score, place, text, truncated) in enumerate(best, 1)
     ]
     return cast(list[Similarity | Failure], ranked) + failures
+
+
+def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> tuple[EmbedTask, EmbedTask]:
+    """The tasks that make vectors of length 1: of queries, and of the texts that they are compared with.
+
+    Raises:
+        ArgumentError: An option has an invalid value, or two contradict each other.
+    """
+    check_model(model)
+    given: dict[str, Any] = dict(options)
+    of_query, of_texts = ((given.pop(f"{side}prompt", None), given.pop(f"{side}prompt_name", None)) for side in _SIDES)
+    own = model.embedder.config.prompts
+    second = choose_prompt(model, *(of_texts if of_texts != _NONE else (None, own_prompt(own, "document"))))
+    if of_query != _NONE:
+        first = choose_prompt(model, *of_query, prefix="query_")
+    elif of_texts != _NONE:
+        first = second
+    else:
+        first = choose_prompt(model, None, own_prompt(own, "query"))
+    given["normalize"] = True
+    return EmbedTask(model, usage=usage, prompt=first, **given), EmbedTask(model, usage=usage, prompt=second, **given)

@@ -16,6 +16,7 @@ from mlxbert.nn.heads import TokenClassifier, probabilities
 from mlxbert.results import Entity, Tagged
 from mlxbert.tasks import entities
 from mlxbert.tasks.task import Job, Task, check_finite, task_function
+from mlxbert.text.batch import Usage
 from mlxbert.text.stitch import best_windows
 from mlxbert.text.words import Span, split_words
 
@@ -61,8 +62,15 @@ class TagTask(Task[Item, TagJob, "Scores", Tagged]):
     name = "tag"
     overflows = ("window", "truncate", "error")
 
-    def __init__(self, model: Model, aggregation: str | None, overflow: str, batch_tokens: int | None) -> None:
-        super().__init__(model, overflow, batch_tokens)
+    def __init__(
+        self,
+        model: Model,
+        aggregation: str | None,
+        overflow: str,
+        batch_tokens: int | None,
+        usage: Usage | None = None,
+    ) -> None:
+        super().__init__(model, overflow, batch_tokens, usage)
         if aggregation not in (None, *entities.AGGREGATIONS):
             expected = ", ".join(entities.AGGREGATIONS)
             raise ArgumentError(f"aggregation is {aggregation!r:.60}, expected None or one of {expected}")
@@ -124,9 +132,19 @@ class TagTask(Task[Item, TagJob, "Scores", Tagged]):
 
 @task_function("texts")
 def tag(
-    model: Model, *, aggregation: str | None = None, overflow: str = "window", batch_tokens: int | None = None
+    model: Model,
+    *,
+    aggregation: str | None = None,
+    overflow: str = "window",
+    batch_tokens: int | None = None,
+    usage: Usage | None = None,
 ) -> TagTask:
     """Finds entities in texts, or tags their words, with a token classifier.
+
+    Example:
+        >>> model = mlxbert.load("dslim/bert-base-NER", task="tag")
+        >>> result = mlxbert.tag(model, "Angela Merkel was born in Hamburg.")
+        >>> [(entity.label, entity.text) for entity in result.entities]
 
     Args:
         model: A model with a token classifier.
@@ -140,6 +158,7 @@ def tag(
         overflow: A text too long for the model: `window` covers it with overlapping windows and takes each token's
             scores from the window where it is furthest from the edge, `truncate` drops its end, `error` refuses it.
         batch_tokens: Tokens per batch, padding included.
+        usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
 
     Returns:
@@ -149,7 +168,7 @@ def tag(
         InputError: Neither a text nor words, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return TagTask(model, aggregation, overflow, batch_tokens)
+    return TagTask(model, aggregation, overflow, batch_tokens, usage)
 
 
 def _joined(item: Item) -> tuple[str, list[Span] | None]:

@@ -14,6 +14,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError, check_whole
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure
+from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error, run, run_batches
 from mlxbert.text.batch import WINDOW, Usage, check_batch_tokens
 from mlxbert.text.encoding import Encoding
@@ -60,8 +61,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     window = WINDOW
 
     def __init__(self, model: Model, overflow: str, batch_tokens: int | None, usage: Usage | None = None) -> None:
-        if not isinstance(model, Model):
-            raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
+        check_model(model)
         model.require(self.name)
         if overflow not in self.overflows:
             raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(self.overflows)}")
@@ -171,10 +171,11 @@ def task_function(
             bound = shown.bind(*args, **kwargs)
             items, on_error = bound.arguments.pop(inputs), bound.arguments.pop("on_error", "raise")
             check_on_error(on_error)
+            check_model(bound.arguments.get(model.name), items)
             task = make(*bound.args, **bound.kwargs)
             if task.is_item(items):
                 return task.compute([task.prepare(items)])[0]
-            return task.run(items, on_error)
+            return task.run(check_inputs(items, inputs, "one or an iterable of them"), on_error)
 
         function.__signature__, function.task = shown, make  # type: ignore[attr-defined]
         return function

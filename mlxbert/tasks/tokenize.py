@@ -1,34 +1,67 @@
 """Texts as the model sees them."""
 
 from collections.abc import Iterable, Iterator
+from typing import overload
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.model import Model
 from mlxbert.results import Failure, Token, Tokens
-from mlxbert.tasks.runner import run
+from mlxbert.tasks.arguments import check_inputs, check_model
+from mlxbert.tasks.runner import check_on_error, run
 from mlxbert.text.tokenizer import Tokenizer
 
 OVERFLOWS = ("error", "truncate")
 
 
+@overload
+def tokenize(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
+    model: Model | Tokenizer, texts: str, *, pair: str | None = None, overflow: str = "error", on_error: str = "raise"
+) -> Tokens: ...
+@overload
 def tokenize(
-    tokenizer: Tokenizer,
+    model: Model | Tokenizer,
     texts: Iterable[str | InputError],
     *,
     pair: str | None = None,
     overflow: str = "error",
     on_error: str = "raise",
-) -> Iterator[Tokens | Failure]:
+) -> Iterator[Tokens | Failure]: ...
+def tokenize(
+    model: Model | Tokenizer,
+    texts: str | Iterable[str | InputError],
+    *,
+    pair: str | None = None,
+    overflow: str = "error",
+    on_error: str = "raise",
+) -> Tokens | Iterator[Tokens | Failure]:
     """Splits texts into tokens and adds the special tokens.
 
+    Example:
+        >>> model = mlxbert.load()
+        >>> result = mlxbert.tokenize(model, "Hello, playwrights!")
+        >>> [token.token for token in result.tokens]
+        >>> model.tokenizer.decode([token.id for token in result.tokens])
+
     Args:
-        tokenizer: The tokenizer of a model.
-        texts: Any number of texts.
+        model: A model, or the tokenizer of one.
+        texts: One text, or any number of texts.
         pair: A second text for each, in segment 1.
         overflow: A text too long for the model: `error` refuses it, `truncate` drops its end.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+
+    Returns:
+        One result for one text; for several an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: Not a text, or too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
     """
+    if not isinstance(model, Tokenizer):
+        check_model(model, texts)
+    tokenizer = model if isinstance(model, Tokenizer) else model.tokenizer
     if overflow not in OVERFLOWS:
         raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(OVERFLOWS)}")
+    check_on_error(on_error)
 
     def prepare(text: str) -> Tokens:
         encoding = tokenizer.encode(text, pair, overflow=overflow)
@@ -39,4 +72,6 @@ def tokenize(
         )
         return Tokens(text, tuple(tokens), encoding.truncated)
 
-    return run(texts, prepare, lambda done: done, on_error)
+    if isinstance(texts, str):
+        return prepare(texts)
+    return run(check_inputs(texts, "texts", "one or an iterable of them"), prepare, lambda done: done, on_error)

@@ -18,7 +18,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.results import Classification, Regression
 from mlxbert.tasks.classify import HEAD, THRESHOLD, Item, is_item, ranked
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
-from mlxbert.text.batch import WINDOW
+from mlxbert.text.batch import WINDOW, Usage
 
 HYPOTHESIS = "This example is {}."  # that of transformers
 SLOT = "{}"  # stands for the label
@@ -50,8 +50,9 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
         top_k: int | None,
         overflow: str,
         batch_tokens: int | None,
+        usage: Usage | None = None,
     ) -> None:
-        super().__init__(model, overflow, batch_tokens)
+        super().__init__(model, overflow, batch_tokens, usage)
         check_top_k(top_k)
         self.labels, self.multi, self.top_k = check_labels(labels), multi, top_k
         template = check_hypothesis(HYPOTHESIS if hypothesis is None else hypothesis)

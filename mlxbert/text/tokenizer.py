@@ -5,7 +5,7 @@ complete input.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import Encoding as Library
@@ -123,6 +123,32 @@ class Tokenizer:
         """A token as readable text: " Paris" for "ĠParis", "Paris" for "▁Paris"; "##ing" is unchanged."""
         with guarded("the vocabulary"):
             text: str = self._tokenizer.decode([number], skip_special_tokens=False)
+        return text
+
+    def decode(self, ids: int | Iterable[int], *, skip_special_tokens: bool = False) -> str:
+        """Token ids as a text, as the vocabulary's own decoder joins them: lower-cased words stay so.
+
+        Args:
+            ids: One id or several: a list, an array, `Encoding.ids`.
+            skip_special_tokens: Whether to leave out special tokens such as `[CLS]`; as in transformers, they stay by
+                default.
+
+        Raises:
+            ArgumentError: One is no id of the vocabulary.
+        """
+        listed = getattr(ids, "tolist", lambda: ids)()  # an array of NumPy or MLX
+        numbers = [listed] if isinstance(listed, int) else listed
+        if isinstance(numbers, str) or not isinstance(numbers, Iterable):
+            raise ArgumentError(f"ids is {ids!r:.60}, expected token ids: whole numbers")
+        numbers = list(numbers)
+        for number in numbers:
+            known = type(number) is int and 0 <= number < self._rows
+            if not known or self._tokenizer.id_to_token(number) is None:
+                raise ArgumentError(f"token id is {number!r:.60}, the vocabulary has {self.vocab_size} tokens, from 0")
+        special = {self.token_id(token) for role, token in self.special.items() if role != "unk"}
+        kept = [number for number in numbers if not (skip_special_tokens and number in special)]
+        with guarded("the vocabulary"):
+            text: str = self._tokenizer.decode(kept, skip_special_tokens=skip_special_tokens)
         return text
 
     def filled(self, left: str, number: int, right: str) -> str:

@@ -34,6 +34,9 @@ def evaluate(
 
     Columns that are not named are those of the training data, where the data have them, and are guessed otherwise.
 
+    Example:
+        >>> mlxbert.evaluate("classify", mlxbert.load("my-classifier"), data="test.csv").metrics
+
     Args:
         task: The name of a task of `finetune`.
         model: A model with the task's head.

@@ -67,6 +67,10 @@ def finetune(
 
     Interrupted, it keeps its state in `DIR.partial/`, and the same call resumes there. Iterating does the work.
 
+    Example:
+        >>> for event in mlxbert.finetune("classify", train="questions.csv", output="my-classifier", epochs=3):
+        ...     print(event)
+
     Args:
         task: `classify`, `multilabel`, `regress`, `tag`, `answer`, or an `Objective` of one's own.
         train: Training data: a file, several files, a folder of texts per label, or an iterable of records such as

@@ -19,7 +19,9 @@ QUICK = (".npy", ".parquet")  # whose many parts are put together in the fast te
 MANY = 2 * PART + 100
 OPTIONS = {
     "dimensions": None,
+    "kind": None,
     "normalize": None,
+    "output_dtype": "float32",
     "overflow": "truncate",
     "pooling": None,
     "prompt": None,
@@ -42,7 +44,7 @@ def read(path: Path) -> dict[str, Any]:
     """What a file holds, by columns."""
     if path.suffix == ".npy":
         found = np.load(path)
-        assert found.dtype == np.dtype("<f4") and found.flags.c_contiguous
+        assert found.dtype in (np.dtype("<f4"), np.int8) and found.flags.c_contiguous
         return {"embeddings": found}
     if path.suffix == ".jsonl":
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
@@ -52,7 +54,7 @@ def read(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
-        kinds = {"F32": "<f4", "U8": "u1", "I32": "<i4"}
+        kinds = {"F32": "<f4", "I8": "i1", "U8": "u1", "I32": "<i4"}
         columns = {"metadata": header.pop("__metadata__")}
         for name, tensor in header.items():
             start, end = (8 + length + offset for offset in tensor["data_offsets"])
@@ -64,9 +66,9 @@ def read(path: Path) -> dict[str, Any]:
     table = pq.read_table(path)
     assert table.column_names == ["text", "embedding", "tokens", "truncated", "error"]
     vectors = table["embedding"].combine_chunks()
-    assert (str(vectors.type.value_type), vectors.type.list_size) == ("float", 24)
+    dtype = {"float": np.float32, "int8": np.int8}[str(vectors.type.value_type)]
     columns = {name: table[name].to_pylist() for name in ("text", "tokens", "truncated", "error")}
-    embeddings = np.array(vectors.flatten(), np.float32).reshape(-1, 24)
+    embeddings = np.array(vectors.flatten(), dtype).reshape(-1, vectors.type.list_size)
     metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
     return columns | {"embeddings": embeddings, "metadata": metadata}
 
@@ -127,6 +129,26 @@ def test_options_decide_the_width_and_are_written_down(
     assert np.array_equal(found["embeddings"], mlxbert.embed(unit, ["the cat", "a dog"], **given))  # type: ignore[arg-type]
     if "metadata" in found:
         assert json.loads(found["metadata"]["options"]) == OPTIONS | given
+
+
+@ENDINGS
+@pytest.mark.parametrize("dtype", ["int8", "binary"])
+def test_vectors_in_fewer_bits_are_those_of_the_library(
+    dtype: str, ending: str, embed: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path
+) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow")
+    (tmp_path / "in.jsonl").write_text('{"text": "the cat"}\n{"n": 1}\n{"text": "a dog"}\n')
+    path = tmp_path / f"x{ending}"
+    outcome = embed("-i", str(tmp_path / "in.jsonl"), "--output-dtype", dtype, "--output", str(path))
+    outcome.fails(1, "1 of 3 inputs failed", *(["row of 0"] if ending in (".npy", ".safetensors") else []))
+    expected = mlxbert.embed(unit, ["the cat", "a dog"], output_dtype=dtype)
+    if ending == ".jsonl":
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [lines[0]["embedding"], lines[2]["embedding"]] == expected.tolist() and "error" in lines[1]
+        return
+    found = read(path)["embeddings"]
+    assert found.dtype == np.int8 and (found[[0, 2]] == expected).all() and (found[1] == 0).all()
 
 
 def test_arguments_can_be_written_to_a_new_folder(

@@ -24,15 +24,37 @@ def similarity(unit_folder: Path) -> Callable[..., Outcome]:
 def test_lines_are_those_of_the_library_the_nearest_first(
     similarity: Callable[..., Outcome], unit: mlxbert.Model
 ) -> None:
-    outcome = similarity(QUERY, *TEXTS)
+    outcome = similarity(QUERY, *TEXTS, "--prompt", "")
     assert (outcome.status, outcome.err) == (0, "")
-    assert outcome.lines == [found.to_dict() for found in mlxbert.similarity(unit, QUERY, TEXTS)]
+    assert outcome.lines == [found.to_dict() for found in mlxbert.similarity(unit, QUERY, TEXTS, prompt="")]
     assert [list(line) for line in outcome.lines] == [["query", "rank", "index", "score", "text"]] * len(TEXTS)
     assert [line["rank"] for line in outcome.lines] == [1, 2, 3, 4, 5]
     scores = [line["score"] for line in outcome.lines]
     assert scores == sorted(scores, reverse=True) and -1 <= scores[-1] < scores[0] <= 1
     assert outcome.lines[0] | {"score": 1} == {"query": QUERY, "rank": 1, "index": 2, "score": 1, "text": QUERY}
     assert [TEXTS[line["index"]] for line in outcome.lines] == [line["text"] for line in outcome.lines]
+
+
+def test_the_prompts_of_the_model_are_used_and_named(similarity: Callable[..., Outcome], unit: mlxbert.Model) -> None:
+    outcome = similarity(QUERY, "a dog")
+    query, text = mlxbert.embed(unit, QUERY, prompt="man is : "), mlxbert.embed(unit, "a dog", prompt="in ")
+    assert abs(outcome.lines[0]["score"] - float(query @ text)) < 1e-5
+    assert "query" in outcome.err and "passage" in outcome.err and "--prompt" in outcome.err
+    named = similarity(QUERY, "a dog", "--query-prompt-name", "query", "--prompt-name", "passage")
+    assert (named.out, named.err) == (outcome.out, "")
+    similarity(QUERY, "a dog", "--query-prompt-name", "doc").fails(2, "--query-prompt-name", "'doc'", "'query'")
+
+
+def test_pairs_are_rows_of_two_texts(similarity: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text(f"a,b\n{QUERY},a dog\n{QUERY},{QUERY}\n")
+    outcome = similarity("--pairs", "--input", str(tmp_path / "in.csv"), "--quiet")
+    pairs = [(QUERY, "a dog"), (QUERY, QUERY)]
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.lines == [found.to_dict() for found in mlxbert.similarity_pairs(unit, pairs)]
+    assert [list(line) for line in outcome.lines] == [["a", "b", "score"]] * 2
+    assert similarity("--pairs", QUERY, "a dog").lines == outcome.lines[:1]
+    similarity("--pairs", QUERY, "a dog", "cat").fails(2, "3 texts", "two")
+    similarity("--pairs", QUERY, "a dog", "--top-k", "1").fails(2, "--top-k", "--pairs")
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 99])
@@ -80,10 +102,11 @@ def test_the_first_text_of_a_file_is_compared_with_the_others(
 
 def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> None:
     said = "note: 1 of 3 inputs were too long for the model and were truncated; see --overflow\n"
-    assert similarity(QUERY, "a dog", "cat " * 40).err == said
+    none = ["--prompt", ""]
+    assert similarity(QUERY, "a dog", "cat " * 40, *none).err == said
     assert similarity(QUERY, "a dog", "cat " * 40, "--quiet").err == ""
-    assert similarity("cat " * 40, "a dog", "a cat").err == said  # the first text is one of them
-    assert similarity(QUERY, QUERY, "cat " * 40, "--top-k", "1").err == said  # shown or not
+    assert similarity("cat " * 40, "a dog", "a cat", *none).err == said  # the first text is one of them
+    assert similarity(QUERY, QUERY, "cat " * 40, "--top-k", "1", *none).err == said  # shown or not
 
 
 def test_a_pooling_that_nobody_named_is_said_to_be_assumed(tiny_folder: Path) -> None:
@@ -140,13 +163,13 @@ def test_a_bad_first_text_is_the_error(similarity: Callable[..., Outcome], tmp_p
     outcome = similarity("--input", str(tmp_path / "in.jsonl"))
     outcome.fails(1, "in.jsonl", "input", "0", "field", "'text'")
     assert outcome.out == ""
-    long = similarity("cat " * 40, "a dog", "--overflow", "error")
+    long = similarity("cat " * 40, "a dog", "--overflow", "error", "--prompt", "")
     long.fails(1, "text", "42 tokens", "32")
     assert long.out == ""
 
 
 def test_a_terminal_shows_a_ranking_with_bars(unit_folder: Path) -> None:
-    given = ["similarity", QUERY, *TEXTS, "--model", str(unit_folder)]
+    given = ["similarity", QUERY, *TEXTS, "--model", str(unit_folder), "--prompt", ""]
     lines = call(*given).lines
     outcome, shown = terminal(*given, on=["stdout"])
     assert (outcome.status, outcome.err) == (0, "")

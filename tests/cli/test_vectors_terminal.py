@@ -169,7 +169,7 @@ def test_brackets_and_lines_of_a_text_are_shown_as_they_are(embed: list[str]) ->
 
 @pytest.mark.parametrize("width", ["40", "10", "1"])
 def test_a_narrow_terminal_is_no_error(width: str, embed: list[str]) -> None:
-    for arguments in ([*embed, *TEXTS], ["similarity", *embed[1:], *TEXTS]):
+    for arguments in ([*embed, *TEXTS], ["similarity", *embed[1:], "--prompt", "", *TEXTS]):
         outcome, shown = terminal(*arguments, COLUMNS=width)
         assert (outcome.status, outcome.err) == (0, "")
         assert max(map(len, plain(shown))) <= int(width)

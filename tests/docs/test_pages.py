@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,15 @@ import typer.main
 
 import mlxbert
 from mlxbert.cli.app import app
+from mlxbert.cli.output.parts import PART
+from mlxbert.cli.views.vectors import MOST_COMPARED
 from mlxbert.nn.heads import HEADS
+from mlxbert.nn.pooling import POOLINGS
+from mlxbert.tasks.answer import MAX_LENGTH, MAX_WORDS, STRIDE
+from mlxbert.tasks.precision import OUTPUT_DTYPES
+from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.families.registry import FAMILIES
+from mlxbert.weights.source import builtin_folder
 from tests.docs.pages import DOCS, README, ROOT, blocks, installs, rows
 
 MAIN = (
@@ -59,6 +67,42 @@ def test_every_option_that_is_named_exists(page: str) -> None:
     for _, block in blocks(page):
         text = text.replace(block, "") if installs(block) else text
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= known | {"--help"} | OF_MLX_LAUNCH
+
+
+def _shown(page: str) -> Iterator[list[str]]:
+    """The commands of a page that are not run as they stand: in blocks without a language, and within the text."""
+    text = re.sub(r"^```\w+\n.*?^```$", "", DOCS[page], flags=re.DOTALL | re.MULTILINE)
+    plain = "".join(re.findall(r"^```\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE))
+    for line in re.findall(r"^mlxbert .*$", plain, re.MULTILINE) + re.findall(r"`(mlxbert [^`\n]*)`", text):
+        words = shlex.split(re.split(r"[|>]|&&", line)[0])[1:]
+        if "--help" not in words and not any(word.startswith("--install") for word in words):
+            yield words
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_commands_that_are_only_shown_could_be_run(page: str) -> None:
+    """Their options are those of their command, with values that it takes."""
+    for words in _shown(page):
+        name = next((" ".join(words[:count]) for count in (2, 1) if " ".join(words[:count]) in COMMANDS), None)
+        if name is None:  # a group of commands, or a task that stands for all: `mlxbert finetune TASK`
+            assert words[0] in {command.split()[0] for command in COMMANDS}, words
+            continue
+        given = words[len(name.split()) :]
+        if any(word.startswith("-") for word in given):  # a name alone needs no arguments
+            COMMANDS[name].make_context(name, given)
+
+
+def test_numbers_of_the_pages_are_those_of_the_source() -> None:
+    size = sum(path.stat().st_size for path in builtin_folder().iterdir())
+    assert round(size / 1e6) == 23 and "23 MB" in DOCS["docs/models.md"]
+    assert "six formats" in README and len(rows("docs/formats.md", "in")) == 6
+    assert {cells[0].strip("`") for cells in rows("docs/embeddings.md", "pooling")} == set(POOLINGS)
+    assert {cells[0].strip("`") for cells in rows("docs/embeddings.md", "dtype")} == set(OUTPUT_DTYPES)
+    assert f"up to {MOST_COMPARED} texts" in DOCS["docs/embeddings.md"]
+    page = DOCS["docs/command-line.md"]
+    assert f"parts of {PART} results" in page and f"longer than {MAX_LENGTH} tokens" in page
+    assert f"`--stride` tokens ({STRIDE})" in page and f"`--max-words N` ({MAX_WORDS})" in page
+    assert "1,024 on a CPU and 16,384 on a GPU" in page and default_batch_tokens() in (1024, 16384)
 
 
 def test_every_public_function_is_in_the_table_of_functions() -> None:

@@ -24,9 +24,12 @@ def test_scores_are_the_cosines_of_the_vectors(
     name: str, options: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
     model = request.getfixturevalue(name)
-    query, vectors = mlxbert.embed(model, QUERY, **options), mlxbert.embed(model, TEXTS, **options)
+    query, vectors = (
+        mlxbert.embed(model, QUERY, prompt="", **options),
+        mlxbert.embed(model, TEXTS, prompt="", **options),
+    )
     cosines = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
-    found = _found(model, **options)
+    found = _found(model, prompt="", **options)
     for result in found:
         assert abs(result.score - cosines[result.index]) < 1e-5
         assert (result.query, result.text) == (QUERY, TEXTS[result.index])

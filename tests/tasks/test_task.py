@@ -12,6 +12,7 @@ import pytest
 import mlxbert
 from mlxbert.device import mx
 from mlxbert.nn.encoder import Batch
+from mlxbert.tasks.embed import EmbedOptions
 from mlxbert.tasks.next_sentence import Pair
 from mlxbert.tasks.task import Job, Task, evaluation_mode, task_function
 from mlxbert.text.batch import WINDOW, Usage
@@ -126,14 +127,20 @@ def test_an_iterator_left_unfinished_leaves_the_network_in_training_mode(tiny: m
 
 
 FUNCTIONS: dict[str, tuple[Any, list[str]]] = {
-    "fill_mask": (mlxbert.fill_mask, ["model", "texts", "top_k", "targets", "overflow", "batch_tokens", "on_error"]),
-    "next_sentence": (mlxbert.next_sentence, ["model", "pairs", "overflow", "batch_tokens", "on_error"]),
+    "fill_mask": (
+        mlxbert.fill_mask,
+        ["model", "texts", "top_k", "targets", "overflow", "batch_tokens", "usage", "on_error"],
+    ),
+    "next_sentence": (mlxbert.next_sentence, ["model", "pairs", "overflow", "batch_tokens", "usage", "on_error"]),
     "classify": (
         mlxbert.classify,
-        ["model", "texts", "labels", "hypothesis", "multi", "top_k", "overflow", "batch_tokens", "on_error"],
+        ["model", "texts", "labels", "hypothesis", "multi", "top_k", "overflow", "batch_tokens", "usage", "on_error"],
     ),
-    "replaced": (mlxbert.replaced, ["model", "texts", "overflow", "batch_tokens", "on_error"]),
-    "embed_stream": (mlxbert.embed_stream, ["model", "texts", "usage", "group", "on_error", "options"]),
+    "replaced": (mlxbert.replaced, ["model", "texts", "overflow", "batch_tokens", "usage", "on_error"]),
+    "embed_stream": (
+        mlxbert.embed_stream,
+        ["model", "texts", "kind", "output_dtype", "usage", "group", "on_error", *EmbedOptions.__annotations__],
+    ),
 }
 
 

@@ -1,0 +1,148 @@
+"""Cosines of pairs of texts, and of every query with every text. N queries, M texts."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, Unpack, overload
+
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.model import Model
+from mlxbert.results import Failure, PairSimilarity
+from mlxbert.tasks.arguments import check_inputs, check_model, spelled_out
+from mlxbert.tasks.embed import DEFAULTS, EmbedOptions, check_texts, choose_prompt, stacked
+from mlxbert.tasks.runner import check_on_error, run
+from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
+from mlxbert.tasks.task import Job
+from mlxbert.text.batch import Usage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Pair = tuple[str, str]
+PairJob = tuple[Job[str], Job[str]]
+
+
+@overload
+def similarity_pairs(
+    model: Model, pairs: Pair, *, usage: Usage | None = None, **options: Unpack[SimilarityOptions]
+) -> PairSimilarity: ...
+@overload
+def similarity_pairs(
+    model: Model,
+    pairs: Iterable[Pair | InputError],
+    *,
+    usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise",
+    **options: Unpack[SimilarityOptions],
+) -> Iterator[PairSimilarity]: ...
+@overload
+def similarity_pairs(
+    model: Model,
+    pairs: Iterable[Pair | InputError],
+    *,
+    usage: Usage | None = None,
+    on_error: str,
+    **options: Unpack[SimilarityOptions],
+) -> Iterator[PairSimilarity | Failure]: ...
+@spelled_out(EmbedOptions, SimilarityOptions, defaults=DEFAULTS)
+def similarity_pairs(
+    model: Model,
+    pairs: Pair | Iterable[Pair | InputError],
+    *,
+    usage: Usage | None = None,
+    on_error: str = "raise",
+    **options: Unpack[SimilarityOptions],
+) -> PairSimilarity | Iterator[PairSimilarity | Failure]:
+    """Computes the cosine of the two texts of each pair; the first text is the query, see `similarity`.
+
+    Example:
+        >>> pairs = [("A man eats.", "He has lunch."), ("A man eats.", "It rains.")]
+        >>> [result.score for result in mlxbert.similarity_pairs(mlxbert.load(), pairs)]
+
+    Args:
+        model: Any model; see `embed`.
+        pairs: One pair, a tuple of two texts; or any number of pairs.
+        usage: Counts tokens, padding, and truncated texts, two for each pair.
+        on_error: `raise`, or `return` a Failure in place of a pair that cannot be used.
+        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`.
+
+    Returns:
+        One result for one pair; for several an iterator in their order, in constant memory.
+
+    Raises:
+        ArgumentError: An argument has an invalid value.
+        InputError: Not a pair of texts, or too long with `overflow="error"`.
+    """
+    import numpy as np
+
+    check_on_error(on_error)
+    check_model(model, pairs)
+    first, second = embed_tasks(model, options, usage)
+
+    def prepare(pair: Pair) -> PairJob:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InputError(f"expected a pair of texts, found {pair!r:.60}", hint="one pair is a tuple: (a, b)")
+        return first.prepare(pair[0]), second.prepare(pair[1])
+
+    def compute(jobs: Sequence[PairJob]) -> list[PairSimilarity]:
+        found = zip(first.compute([a for a, _ in jobs]), second.compute([b for _, b in jobs]), strict=True)
+        return [
+            PairSimilarity(
+                a.text,
+                b.text,
+                float(np.clip(np.dot(a.embedding, b.embedding), -1, 1)),
+                a.truncated or b.truncated,
+            )
+            for a, b in found
+        ]
+
+    if isinstance(pairs, tuple) and len(pairs) == 2 and all(isinstance(text, str) for text in pairs):
+        return compute([prepare((str(pairs[0]), str(pairs[1])))])[0]
+    return run(check_inputs(pairs, "pairs", "one or an iterable of them"), prepare, compute, on_error)
+
+
+@spelled_out(EmbedOptions, SimilarityOptions, defaults=DEFAULTS)
+def similarity_matrix(
+    model: Model,
+    queries: Sequence[str],
+    texts: Sequence[str] | None = None,
+    *,
+    usage: Usage | None = None,
+    on_error: str = "raise",
+    **options: Unpack[SimilarityOptions],
+) -> "NDArray[np.float32]":
+    """Computes the cosine of every query with every text.
+
+    Example:
+        >>> model = mlxbert.load()
+        >>> cosines = mlxbert.similarity_matrix(model, ["A man eats.", "It rains."], ["He has lunch."])  # (2, 1)
+        >>> cosines = mlxbert.similarity_matrix(model, ["A man eats.", "It rains."])  # (2, 2)
+
+    Args:
+        model: Any model; see `embed`.
+        queries: N texts.
+        texts: M texts to compare them with; `None` for the queries themselves, which are then no queries: all of them
+            get the same prompt, that of `embed`.
+        usage: Counts tokens, padding and truncated texts.
+        on_error: `raise`; or `return` NaN for all cosines of a text that cannot be used. The log says why.
+        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`.
+
+    Returns:
+        float32 (N, M), from -1 to 1.
+
+    Raises:
+        ArgumentError: An argument has an invalid value.
+        InputError: A text cannot be used.
+    """
+    import numpy as np
+
+    check_on_error(on_error)
+    check_model(model, queries, texts)
+    asked = list(check_texts(queries, "queries"))
+    if texts is None and any(options.get(key) is not None for key in ("query_prompt", "query_prompt_name")):
+        raise ArgumentError("there is a prompt of queries and there are no texts, expected texts= to compare them with")
+    if texts is None and options.get("prompt") is None and options.get("prompt_name") is None:
+        options["prompt"] = choose_prompt(model, None, None)
+    first, second = embed_tasks(model, options, usage)
+    rows = stacked(first, asked, on_error)
+    columns = rows if texts is None else stacked(second, list(check_texts(texts)), on_error)
+    return np.clip(rows @ columns.T, -1, 1)

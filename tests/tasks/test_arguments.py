@@ -1,0 +1,113 @@
+"""What functions are given by mistake, what `help` shows of them, and what is counted of many inputs."""
+
+import ast
+import inspect
+import re
+from collections import UserDict
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.nn.pooling import POOLINGS
+from mlxbert.tasks.embed import EmbedOptions
+from mlxbert.tasks.similarity import SimilarityOptions
+
+PUBLIC = {name: getattr(mlxbert, name) for name in mlxbert.__all__ if inspect.isfunction(getattr(mlxbert, name))}
+OF_TEXTS = ("embed", "embed_stream", "fill_mask", "next_sentence", "tokenize", "similarity_pairs", "similarity_matrix")
+
+
+class DataFrame:
+    """As much of a table of pandas as matters: it iterates over the names of its columns."""
+
+    columns = ("text", "label")
+
+    def __iter__(self) -> Any:
+        return iter(self.columns)
+
+    def __repr__(self) -> str:
+        return "  text  label\n0    a  good\n1    b   bad"
+
+
+@pytest.mark.parametrize("name", OF_TEXTS)
+def test_what_would_give_no_texts_is_refused_in_a_line(name: str, tiny: mlxbert.Model) -> None:
+    function = PUBLIC[name]
+    for given, hint in ((DataFrame(), "column"), ({"a": "b"}, "values()"), (UserDict(a="b"), "values()")):
+        with pytest.raises(mlxbert.ArgumentError) as caught:
+            function(tiny, given)
+        assert "\n" not in caught.value.message and hint in (caught.value.hint or "")
+    with pytest.raises(mlxbert.ArgumentError) as caught:
+        function(tiny, {"a", "b"})
+    assert "order" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("name", [*OF_TEXTS, "similarity"])
+def test_swapped_arguments_are_named(name: str, tiny: mlxbert.Model) -> None:
+    with pytest.raises(mlxbert.ArgumentError) as caught:
+        PUBLIC[name](["a text"], tiny, *([["b"]] if name == "similarity" else []))
+    assert "model is ['a text']" in caught.value.message and "first argument" in (caught.value.hint or "")
+    with pytest.raises(mlxbert.ArgumentError) as caught:
+        PUBLIC[name]("some/name", ["a text"], *([["b"]] if name == "similarity" else []))
+    assert "mlxbert.load('some/name')" in (caught.value.hint or "")
+
+
+def test_a_query_behind_its_texts_is_told(tiny: mlxbert.Model) -> None:
+    swapped: Any = mlxbert.similarity
+    with pytest.raises(mlxbert.InputError) as caught:
+        swapped(tiny, ["a", "b"], "query")
+    assert caught.value.hint and "before" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_help_shows_parameters_with_their_meaning_and_an_example(name: str) -> None:
+    parameters = inspect.signature(PUBLIC[name]).parameters
+    told = PUBLIC[name].__doc__
+    open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    assert open_ended == (name in ("finetune", "evaluate"))  # whose options depend on the task
+    shown = set(re.findall(r"^        (?:\*\*)?(\w+): ", told, re.MULTILINE))
+    assert parameters.keys() <= shown, parameters.keys() - shown
+    code = "\n".join(re.findall(r"^        (?:>>>|\.\.\.) (.*)$", told, re.MULTILINE))
+    calls = [one for one in ast.walk(ast.parse(code)) if isinstance(one, ast.Call)]
+    names = [call.func.attr for call in calls if isinstance(call.func, ast.Attribute)]
+    assert name in names
+    for call in calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in PUBLIC:
+            keywords = {keyword.arg or "": None for keyword in call.keywords}
+            inspect.signature(PUBLIC[call.func.attr]).bind(*call.args, **keywords)
+
+
+def test_shared_options_are_spelled_out_with_their_defaults() -> None:
+    for name in ("embed", "embed_stream"):
+        shown = inspect.signature(PUBLIC[name]).parameters
+        assert shown["overflow"].default == "truncate" and shown["pooling"].default is None
+        assert EmbedOptions.__annotations__.keys() <= shown.keys()
+    assert SimilarityOptions.__annotations__.keys() <= inspect.signature(mlxbert.similarity).parameters.keys()
+    assert all(f"`{pooling}`" in (mlxbert.embed.__doc__ or "") for pooling in POOLINGS)
+
+
+def test_usage_and_failures_go_wherever_many_inputs_go(tiny: mlxbert.Model) -> None:
+    calls: dict[str, list[Any]] = {
+        "fill_mask": ["the [MASK]", 5],
+        "next_sentence": [("the cat", "a dog"), 5],
+        "embed": ["the cat", 5],
+        "embed_stream": ["the cat", 5],
+        "similarity_pairs": [("the cat", "a dog"), 5],
+    }
+    for name, items in calls.items():
+        usage = mlxbert.Usage()
+        found = list(PUBLIC[name](tiny, items, usage=usage, on_error="return"))
+        assert len(found) == 2 and usage.texts == (2 if name == "similarity_pairs" else 1) and usage.tokens, name
+    for name in ("classify", "tag", "answer", "replaced"):
+        assert {"usage", "on_error"} <= inspect.signature(PUBLIC[name]).parameters.keys()
+
+
+def test_a_text_that_cannot_be_embedded_is_a_row_of_nan_and_logged(
+    tiny: mlxbert.Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts: list[Any] = ["the cat", None, "a dog"]
+    vectors = mlxbert.embed(tiny, texts, on_error="return")
+    assert np.isnan(vectors).all(axis=1).tolist() == [False, True, False]
+    assert "input 1: expected a text, found NoneType" in caplog.text
+    with pytest.raises(mlxbert.InputError):
+        mlxbert.embed(tiny, texts)
