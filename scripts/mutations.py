@@ -45,6 +45,14 @@ _CHECKPOINT, _TOKENIZER = "tests/weights/test_checkpoint.py", "tests/text/test_t
 _DROPOUT = "tests/nn/test_dropout.py::test_every_family_has_its_own_places_and_rates"
 
 MUTATIONS = (
+    # Downloads.
+    Mutation(
+        "an ETag may be a path",
+        "weights/hub/guard.py",
+        '"[0-9A-Za-z+=_-]{1,128}"',
+        '"[0-9A-Za-z+=_/.-]{1,128}"',
+        "tests/weights/hub/test_hostile.py::test_an_etag_is_a_hash",
+    ),
     # Zero-shot classification.
     Mutation(
         "contradiction counts as entailment",
