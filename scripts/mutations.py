@@ -258,8 +258,8 @@ MUTATIONS = (
     Mutation(
         "offsets end one character early",
         "mlxbert/text/tokenizer.py",
-        "Pieces(ids, raw.offsets,",
-        "Pieces(ids, [(start, end - 1) for start, end in raw.offsets],",
+        "Pieces(raw.ids, raw.offsets,",
+        "Pieces(raw.ids, [(start, end - 1) for start, end in raw.offsets],",
         f"{_TOKENIZER}::test_offsets_count_code_points",
     ),
     Mutation(
