@@ -70,6 +70,7 @@ INSIDE = {
             "launched",
             "options",
             "views",
+            "places",
             "inputs",
             "training",
             "spans",
