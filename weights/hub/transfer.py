@@ -63,7 +63,7 @@ def fetch_file(hub: Any, name: str, commit: str, file: str, count: Callable[[int
         why = f"the hub returned the commit {found.commit_hash}, expected {commit}"
     if why is not None:
         raise HubError(
-            f"{name}: {file}: {why}; nothing was written", hint="check HF_ENDPOINT, the proxy and the firewall"
+            f"{name}: {file}: {why}; the file was not written", hint="check HF_ENDPOINT, the proxy and the firewall"
         )
     blob = repository / "blobs" / found.etag
     for folder in (blob.parent, path.parent):
