@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, overload
 
 from mlxbert.cli.options import InputOptions, PairInputOptions
+from mlxbert.cli.places import Places
 from mlxbert.cli.views import console
 from mlxbert.data.lines import read_text
 from mlxbert.data.records import Format, find_format, open_source, read_records
@@ -37,7 +38,7 @@ class Source(Generic[T_co]):
         read_as: How it is read: its format and the names of fields or columns.
         records: Its records, in order; those that cannot be used as errors.
         size: Bytes of the file, `None` if that is not known.
-        done: Bytes read so far.
+        done: Bytes of the first records, of as many as have results; the number never falls.
         on_error: What a bad record does: `return` (it fails in its place), or `raise` if it is the only one.
         strict: Whether the first failure ends the run.
     """
@@ -47,7 +48,7 @@ class Source(Generic[T_co]):
     read_as: tuple[str, ...]
     records: Iterator[T_co | InputError]
     size: int | None
-    done: Callable[[], int]
+    done: Callable[[int], int]
     on_error: str
     strict: bool
 
@@ -151,7 +152,7 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str 
     records = iter(arguments if single else [tuple(arguments)])
     alone = not single or len(arguments) == 1
     on_error = "raise" if alone else "return"
-    return Source(ARGUMENTS, None, (ARGUMENTS,), records, None, lambda: 0, on_error, options.strict)
+    return Source(ARGUMENTS, None, (ARGUMENTS,), records, None, lambda count: 0, on_error, options.strict)
 
 
 def _is_input_file(argument: str) -> bool:
@@ -174,9 +175,10 @@ def _from_file(source: str | BinaryIO, options: InputOptions, names: str | Pair)
         found = read_records(source, names, format=format, name=None if isinstance(source, str) else "stdin")
     except MlxbertError as problem:
         raise _in_options(problem, choose) from None
-    records = _translated(iter(found), choose)
+    places = Places(lambda: found.done)
+    records = places.following(_translated(iter(found), choose))
     read_as = (found.format.value, *found.names)
-    return Source(found.name, found.path, read_as, records, found.size, lambda: found.done, "return", options.strict)
+    return Source(found.name, found.path, read_as, records, found.size, places.after, "return", options.strict)
 
 
 def _option(name: str) -> str:

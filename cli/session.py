@@ -184,12 +184,14 @@ def stream(
     with sink as out:
         if not isinstance(out, Screen):
             done = out.done if group is None else group.broadcast(out.done)
+            if done:
+                console.say("note", f"resumed: {done:,} results of an earlier run are there")
             skipped = sum(1 for _ in itertools.islice(source.records, done))
-        with progress.records(source.size, shown=shown, before=(source.done(), skipped)) as update:
+        with progress.records(source.size, shown=shown, before=(source.done(skipped), skipped)) as update:
             for result in _numbered(results, skipped, strict=source.strict):
                 count += 1
                 out.write(result)
-                update(source.done(), skipped + count)
+                update(source.done(skipped + count), skipped + count)
         if isinstance(out, Screen):
             out.finish()
     if usage is not None and count and from_file:

@@ -9,14 +9,16 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz_mutate import change_json, change_message, flips
 from fuzz_readers import Reader, on
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Library
 
-from mlxbert.text.tokenizer import load_tokenizer
+from mlxbert.errors import InputError
+from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.tokenizers.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED
 from tests.helpers import tiny
 from tests.helpers import vocabularies as words
 
-_ROWS = 300_000  # word embeddings of the model that the tokenizer is loaded for
+_ROWS = 400  # word embeddings of the model that the tokenizer is loaded for: a few more than a vocabulary here has
 _TEXTS = ("the cat sat on the mat, a is of [MASK]!", "caf\u00e9 \u6771\u4eac  \u00bd\tA\u0301\ufb01 <mask>\0", "", " ")
 
 
@@ -24,13 +26,23 @@ def use_tokenizer(folder: Path) -> None:
     """Loads a tokenizer and encodes texts."""
     tokenizer = load_tokenizer(folder, tiny.tiny_config(vocab_size=_ROWS))
     for text in _TEXTS:
-        tokenizer.encode(text, overflow="truncate")
-        tokenizer.encode(text, _TEXTS[0][:9], overflow="truncate")
+        for pair in (None, _TEXTS[0][:9]):
+            _encode(tokenizer, text, pair)
     for number in tokenizer.pieces(_TEXTS[0]):
         tokenizer.shown(number)
         tokenizer.filled("a", number, "b")
     tokenizer.word_id("cat")
     tokenizer.adapted(lower_case=True).pieces(_TEXTS[1])
+
+
+def _encode(tokenizer: Tokenizer, text: str, pair: str | None) -> None:
+    """Encodes a text twice; every id must be one that MLX can look up, and both times the same."""
+    try:
+        found = [tokenizer.encode(text, pair, overflow="truncate").ids for _ in range(2)]
+    except InputError:  # a bad record
+        return
+    assert found[0] and max(found[0]) < _ROWS, f"{text!r:.20} has the ids {found[0]!r:.60}"
+    assert found[0] == found[1], f"{text!r:.20} has other ids the second time"
 
 
 def _charsmap() -> bytes:
@@ -58,8 +70,8 @@ def _pieces(folder: Path) -> list[Path]:
     ]
 
 
-def _word_pieces() -> Tokenizer:
-    tokenizer = Tokenizer(models.WordPiece({word: number for number, word in enumerate(tiny.VOCAB)}, unk_token="[UNK]"))
+def _word_pieces() -> Library:
+    tokenizer = Library(models.WordPiece({word: number for number, word in enumerate(tiny.VOCAB)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -69,9 +81,9 @@ def _word_pieces() -> Tokenizer:
     return tokenizer
 
 
-def _unigram() -> Tokenizer:
+def _unigram() -> Library:
     entries = [(text, score) for text, score, _ in _ENTRIES]
-    tokenizer = Tokenizer(models.Unigram([*entries, ("<mask>", 0.0), ("<pad>", 0.0)], unk_id=0, byte_fallback=False))
+    tokenizer = Library(models.Unigram([*entries, ("<mask>", 0.0), ("<pad>", 0.0)], unk_id=0, byte_fallback=False))
     steps = [normalizers.Precompiled(_charsmap()), normalizers.Replace(Regex(" {2,}"), " "), normalizers.NFKC()]
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -83,10 +95,10 @@ def _unigram() -> Tokenizer:
     return tokenizer
 
 
-def _byte_pairs() -> Tokenizer:
+def _byte_pairs() -> Library:
     vocab = {token: number for number, token in enumerate(words.BYTE_TOKENS)}
     merges = [(merge.split()[0], merge.split()[1]) for merge in words.BYTE_MERGES]
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, dropout=None))
+    tokenizer = Library(models.BPE(vocab=vocab, merges=merges, dropout=None))
     split = pre_tokenizers.Split(Regex(r"'s| ?\p{L}+|\s+(?!\S)|\s+"), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(use_regex=False)])
     tokenizer.decoder = decoders.ByteLevel()
@@ -95,15 +107,56 @@ def _byte_pairs() -> Tokenizer:
     return tokenizer
 
 
+def _bare() -> Library:
+    """A tokenizer that adds no special tokens: a text may have no token at all."""
+    tokenizer = _byte_pairs()
+    tokenizer.post_processor = processors.ByteLevel()
+    return tokenizer
+
+
 def _whole(folder: Path) -> list[Path]:
-    made = {"BertTokenizer": _word_pieces(), "XLMRobertaTokenizer": _unigram(), "RobertaTokenizer": _byte_pairs()}
+    made = {"bert": _word_pieces(), "xlm": _unigram(), "roberta": _byte_pairs(), "bare": _bare()}
+    classes = {"bert": "BertTokenizer", "xlm": "XLMRobertaTokenizer"}
     found = []
     for name, tokenizer in made.items():
-        settings = json.dumps({"tokenizer_class": name})
+        settings = json.dumps({"tokenizer_class": classes.get(name, "RobertaTokenizer")})
         found.append(
             words.put(folder / name, {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": settings})
         )
     return found
+
+
+_IDS = (60, 399, 400, 5000, 2**24, 2**32 - 1)
+_REMOVERS = (".", "\\S", "[a-z]", "\\s|a")
+
+
+def _change_meaning(rng: Random, data: bytes) -> bytes:
+    """Changes one thing of a tokenizer.json that stays valid: an id, what is removed, dropout, what is added."""
+    saved = json.loads(data)
+    vocab = saved["model"]["vocab"]
+    match rng.randrange(6):
+        case 0 if isinstance(vocab, dict):
+            vocab[rng.choice([*vocab])] = rng.choice(_IDS)
+        case 1:
+            rng.choice(saved["added_tokens"])["id"] = rng.choice(_IDS)
+        case 2:
+            saved["normalizer"] = {"type": "Replace", "pattern": {"Regex": rng.choice(_REMOVERS)}, "content": ""}
+        case 3 if saved["model"]["type"] == "BPE":
+            saved["model"]["dropout"] = rng.choice((0.1, 0.5, 1.0))
+        case 4:
+            saved["pre_tokenizer"] = {
+                "type": "Split",
+                "pattern": {"Regex": "."},
+                "behavior": "Removed",
+                "invert": False,
+            }
+        case _:
+            saved["post_processor"] = None
+    return json.dumps(saved).encode()
+
+
+def _change_tokenizer(rng: Random, data: bytes) -> bytes:
+    return _change_meaning(rng, data) if rng.random() < 0.3 else change_json(rng, data)
 
 
 def _words(folder: Path) -> list[Path]:
@@ -139,6 +192,6 @@ def _change_text(rng: Random, data: bytes) -> bytes:
 
 TOKENIZERS = {
     "SentencePiece": Reader(_pieces, on(".model", change_message), use_tokenizer),
-    "tokenizer.json": Reader(_whole, on("tokenizer.json", change_json), use_tokenizer),
+    "tokenizer.json": Reader(_whole, on("tokenizer.json", _change_tokenizer), use_tokenizer),
     "vocab.txt": Reader(_words, on("", _change_text), use_tokenizer),
 }

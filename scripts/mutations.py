@@ -60,6 +60,14 @@ MUTATIONS = (
         ".astype(np.int16))",
         "tests/tasks/test_pairs.py::test_vectors_in_fewer_bits_are_what_the_formulas_say",
     ),
+    # Downloads.
+    Mutation(
+        "an ETag may be a path",
+        "weights/hub/guard.py",
+        '"[0-9A-Za-z+=_-]{1,128}"',
+        '"[0-9A-Za-z+=_/.-]{1,128}"',
+        "tests/weights/hub/test_hostile.py::test_an_etag_is_a_hash",
+    ),
     # Zero-shot classification.
     Mutation(
         "contradiction counts as entailment",
@@ -265,8 +273,8 @@ MUTATIONS = (
     Mutation(
         "offsets end one character early",
         "mlxbert/text/tokenizer.py",
-        "Pieces(ids, raw.offsets,",
-        "Pieces(ids, [(start, end - 1) for start, end in raw.offsets],",
+        "Pieces(raw.ids, raw.offsets,",
+        "Pieces(raw.ids, [(start, end - 1) for start, end in raw.offsets],",
         f"{_TOKENIZER}::test_offsets_count_code_points",
     ),
     Mutation(

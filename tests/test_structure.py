@@ -78,6 +78,7 @@ INSIDE = {
             "launched",
             "options",
             "views",
+            "places",
             "inputs",
             "training",
             "spans",

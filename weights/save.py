@@ -118,10 +118,10 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
     problem = build.first_problem(checkpoint, checkpoint.parts)
     if problem is not None:
         raise problem
-    if quantization is not None and checkpoint.storage is not None:
+    if quantization is not None and isinstance(checkpoint.storage, Quantization):
         raise CheckpointError(
             f"{checkpoint.folder}: the weights are stored in {checkpoint.storage.name}, expected floats to quantize",
-            hint="quantize the original model",
+            hint="quantize the model that they were made of",
         )
     build.check_tied(checkpoint)
 
@@ -373,7 +373,7 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
 
 
 def parse_size(text: str) -> int:
-    """`400MB`, `5GB`, `1GiB` or a number of bytes.
+    """`400MB`, `5GB`, `1GiB` or a number of bytes, of at least a megabyte.
 
     Raises:
         ArgumentError: The text is not such a size, or the size is 0.
@@ -382,4 +382,6 @@ def parse_size(text: str) -> int:
     size = int(Decimal(found[1]) * _UNITS[(found[2] or "").upper()]) if found else 0
     if size < 1:
         raise ArgumentError(f"max_shard_size is {text!r:.60}, expected a size such as 400MB, 5GB or 1GiB")
+    if found and not found[2] and size < _UNITS["MB"]:  # hundreds of files, which nobody means
+        raise ArgumentError(f"max_shard_size is {text!r:.60}, a number of bytes", hint=f"{found[1]}MB?")
     return size

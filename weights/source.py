@@ -2,7 +2,9 @@
 
 import difflib
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 _Fetch = Callable[[str, str | None], Path]  # (name, revision) → folder with the files from the hub
 BUILTIN = "builtin"
+_MAIN = "main"
 BUILTIN_QUALITY = {  # by task; its README has more
     "fill-mask": "its first word is right for 36 % of the masked words of Wikipedia paragraphs",
     "embed": "Spearman 81.9 on the test pairs of STS-B",
@@ -25,6 +28,36 @@ BUILTIN_QUALITY = {  # by task; its README has more
 }
 _FOLDER = Path(__file__).parent / "builtin"
 _LOG = logging.getLogger("mlxbert")
+# A page or a file of a model on the hub, as it is copied from a browser: its name, its revision.
+_ADDRESS = re.compile(
+    r"(?:https?://[^/]+/|hf://|(?:www\.)?(?:huggingface|hf)\.co/)(?!(?:datasets|spaces|docs|papers|blog)/)"
+    r"([\w.-]+(?:/(?!(?:tree|blob|resolve)/)[\w.-]+)?)"
+    r"(?:/(?:tree|blob|resolve)/([^/?#]+))?(?:[/?#].*)?"
+)
+_ORGANIZATIONS = {  # of well-known models, by what their names begin with
+    "all-": "sentence-transformers",
+    "multi-qa-": "sentence-transformers",
+    "paraphrase-": "sentence-transformers",
+    "msmarco-": "sentence-transformers",
+    "ms-marco-": "cross-encoder",
+    "bge-": "BAAI",
+    "e5-": "intfloat",
+    "multilingual-e5-": "intfloat",
+    "nomic-embed-": "nomic-ai",
+    "snowflake-arctic-embed-": "Snowflake",
+    "gte-modernbert-": "Alibaba-NLP",
+    "gte-": "thenlper",
+    "bert-": "google-bert",
+    "roberta-": "FacebookAI",
+    "xlm-roberta-": "FacebookAI",
+    "distilbert-": "distilbert",
+    "albert-": "albert",
+    "electra-": "google",
+    "modernbert-": "answerdotai",
+    "deberta-": "microsoft",
+    "mdeberta-": "microsoft",
+    "mpnet-": "microsoft",
+}
 
 
 def builtin_folder() -> Path:
@@ -121,18 +154,25 @@ def find_cached(name: str, revision: str | None = None) -> Path:
 def _find(source: str, revision: str | None, offline: bool, fetch: _Fetch) -> Path:
     folder = local_folder(source)
     if folder is None:
-        try:
+        with whole_name(source, revision):
             return _hub_folder(source, revision, offline, fetch)
-        except HubError as problem:
-            if "/" not in source and revision is None:  # more often the name of a folder
-                raise _no_folder(source, problem) from None
-            raise
     if revision is not None:
         raise ArgumentError(
             f"revision is {revision!r}, but {source} is a local model; only hub models have revisions",
             hint="omit the revision",
         )
     return folder
+
+
+@contextmanager
+def whole_name(source: str, revision: str | None) -> Iterator[None]:
+    """Errors of the hub about a name without an organization say what it may be: a folder, or a longer name."""
+    try:
+        yield
+    except HubError as problem:
+        if "/" not in source and revision is None:
+            raise _no_folder(source, problem) from None
+        raise
 
 
 def _no_folder(source: str, problem: HubError) -> HubError:
@@ -142,8 +182,20 @@ def _no_folder(source: str, problem: HubError) -> HubError:
     except OSError:
         folders = []
     similar = difflib.get_close_matches(source, folders, n=1)
-    hint = f"there is a folder {similar[0]}" if similar else problem.hint
+    whole = _whole_name(source)
+    hint = problem.hint
+    if similar:
+        hint = f"there is a folder {similar[0]}"
+    elif whole is not None:
+        hint = f"names on the hub begin with an organization: {whole}"
     return type(problem)(f"{problem.message}; there is no folder of that name either", hint=hint)
+
+
+def _whole_name(name: str) -> str | None:
+    """The name of a model with its organization: of one in the cache, or of a well-known one; `None` of others."""
+    cached = (known for known in cache.cached_names() if known.partition("/")[2].lower() == name.lower())
+    known = (one for begin, one in _ORGANIZATIONS.items() if name.lower().startswith(begin))
+    return next(cached, None) or next((f"{one}/{name}" for one in known), None)
 
 
 def local_folder(source: str) -> Path | None:
@@ -169,6 +221,10 @@ def local_folder(source: str) -> Path | None:
         raise CheckpointError(f"{source}: is a file, expected a model folder", hint="use the folder that contains it")
     if cache.is_hub_name(source):
         return None
+    if (address := _ADDRESS.fullmatch(source)) is not None and cache.is_hub_name(address[1]):
+        name, revision = address.groups()
+        at = "" if revision in (None, _MAIN) else f" with revision={revision!r}"
+        raise CheckpointError(f"{source}: is an address, expected a name", hint=f"the name is {name}{at}")
     raise CheckpointError(
         f"{source}: no such folder",
         hint=f"use the folder of a checkpoint, a name on the Hugging Face hub (ORG/NAME), "

@@ -49,7 +49,7 @@ def convert(
     """
     from mlxbert.folders.convert import convert as write
 
-    with progress.download(source) as fetched, progress.download(str(folder), "writing") as written:
+    with progress.download(source) as fetched, progress.transfer(f"writing {folder}") as written:
         found = write(
             source,
             folder,

@@ -41,11 +41,12 @@ def models_download(talk: TalkOptions, name: Name, revision: Revision = None) ->
     """
     from mlxbert.weights.hub import cache
     from mlxbert.weights.hub.download import download
+    from mlxbert.weights.source import whole_name
 
     _check_name(name)
     if cache.is_offline():
         raise HubError(f"{name}: mlxbert is offline", hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE")
-    with progress.download(name) as update:
+    with whole_name(name, revision), progress.download(name) as update:
         folder = download(name, revision, update)
     _put_path(folder)
 
@@ -55,10 +56,11 @@ def models_path(talk: TalkOptions, name: Name, revision: Revision = None) -> Non
 
     Example: mlxbert models path google-bert/bert-base-uncased
     """
-    from mlxbert.weights.source import find_cached
+    from mlxbert.weights.source import find_cached, whole_name
 
     _check_name(name)
-    _put_path(find_cached(name, revision))
+    with whole_name(name, revision):
+        _put_path(find_cached(name, revision))
 
 
 def models_remove(

@@ -10,31 +10,65 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 Update = Callable[[int, int], None]
+_LEAST, _MOST = 4, 40  # columns of a bar
+_BESIDE = 52  # columns of what stands beside it
 
 
 @contextmanager
-def download(name: str, doing: str = "downloading", before: Callable[[], None] = lambda: None) -> Iterator[Update]:
-    """A bar of bytes at a terminal, one line elsewhere; nothing until the first bytes arrive.
+def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[Update]:
+    """What is downloaded, and a bar of bytes at a terminal; nothing until the first bytes arrive.
+
+    An interrupt says what is kept.
 
     Args:
         name: The model.
-        doing: What is done with it.
-        before: Called before the bar appears.
+        before: Called before anything is printed.
 
     Yields:
         A function of (bytes done, bytes in all), to be called as they arrive.
+    """
+    kept = total = 0
+
+    def count(done: int, of: int) -> None:
+        nonlocal kept, total
+        kept, total = done, of
+        show(done, of)
+
+    with transfer(f"downloading {name}", before) as show:
+        try:
+            yield count
+        except KeyboardInterrupt:
+            if 0 < kept < total:
+                say = f"interrupted: {console.size(kept)} of {console.size(total)} are kept, the same command continues"
+                console.say("note", say)
+            raise
+
+
+@contextmanager
+def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[Update]:
+    """A line that says what is done with how many bytes, and a bar of them at a terminal; nothing until the first call.
+
+    Args:
+        what: What is done.
+        before: Called before anything is printed.
+
+    Yields:
+        A function of (bytes done, bytes in all).
     """
     with ExitStack() as drawn:
         update: Update | None = None
 
         def show(done: int, total: int) -> None:
             nonlocal update
-            if update is None:
+            if update is None and done < total:
                 before()
-                update = drawn.enter_context(_bytes(f"{doing} {name}", total))
-            update(done, total)
+                console.say("note", f"{what} ({console.size(total)})")  # a bar has no room for a name
+                update = drawn.enter_context(_bytes(total))
+            if update is not None:
+                update(done, total)
             if done >= total:
                 drawn.close()  # the bar goes as soon as everything is there
+                update = None
 
         yield show
 
@@ -62,16 +96,14 @@ def waiting(text: str) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def _bytes(what: str, total: int) -> Iterator[Update]:
+def _bytes(total: int) -> Iterator[Update]:
     if not console.may_draw():
-        console.say("note", f"{what} ({console.size(total)})")
         yield lambda done, total: None
         return
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+    from rich.progress import DownloadColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with _drawing(*columns) as drawn:
-        task = drawn.add_task(what, total=total)
+    with _drawing(DownloadColumn(), TransferSpeedColumn()) as drawn:
+        task = drawn.add_task("", total=total)
         yield lambda done, total: drawn.update(task, completed=done)
 
 
@@ -102,32 +134,33 @@ def _counts(what: str, total: int) -> Iterator[Update]:
     if not console.may_draw():
         yield lambda done, total: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import MofNCompleteColumn, TextColumn
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-    with _drawing(*columns) as drawn:
+    with _drawing(MofNCompleteColumn(), TextColumn("{task.description}", markup=False)) as drawn:
         task = drawn.add_task(what, total=total)
         yield lambda done, total: drawn.update(task, completed=done)
 
 
 @contextmanager
 def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)) -> Iterator[Update]:
-    """A bar at a terminal: how much of the input is read, results so far and their rate.
+    """A bar at a terminal: the share of the input whose results are there, how many these are, and their rate.
 
     Args:
-        total: Bytes to read; `None` if that is not known.
+        total: Bytes of the input; `None` if that is not known.
         shown: Whether the terminal is free for a bar: results go elsewhere.
         before: Bytes and results of an earlier run: the bar begins there, the rate counts the rest.
 
     Yields:
-        A function of (bytes read, results so far).
+        A function of (bytes of the input that have results, results so far).
     """
     if not shown or not console.may_draw():
         yield lambda done, results: None
         return
-    from rich.progress import BarColumn, TextColumn
+    from rich.progress import TextColumn
 
-    with _drawing(BarColumn(), TextColumn("{task.fields[results]} done, {task.fields[rate]:.0f}/s")) as drawn:
+    of = "" if total is None else f"of {console.size(total)}, "
+    shown_rate = f"{of}{{task.fields[results]:,}} done, {{task.fields[rate]:,.0f}}/s"
+    with _drawing(TextColumn(shown_rate, markup=False), percent=total is not None) as drawn:
         task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0)
 
         def update(done: int, results: int) -> None:
@@ -137,9 +170,15 @@ def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0))
         yield update
 
 
-def _drawing(*columns: "ProgressColumn") -> "Progress":
-    """The columns and the time left; stdout is left alone, rich would send what is written there to stderr, too."""
-    from rich.progress import Progress, TimeRemainingColumn
+def _drawing(*columns: "ProgressColumn", percent: bool = True) -> "Progress":
+    """A bar, the percentage, the columns and the time left, in one line of 50 columns or more.
 
-    shown = (*columns, TimeRemainingColumn())
-    return Progress(*shown, console=console.stderr(), transient=True, redirect_stdout=False)
+    stdout is left alone: rich would send what is written there to stderr, too.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    screen = console.stderr()
+    bar = BarColumn(bar_width=max(_LEAST, min(_MOST, screen.width - _BESIDE)))
+    share = (TextColumn("{task.percentage:>3.0f}%"),) if percent else ()
+    shown = (bar, *share, *columns, TimeRemainingColumn(compact=True))
+    return Progress(*shown, console=screen, transient=True, redirect_stdout=False)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mlxbert.errors import ArgumentError, HubError, MlxbertError
+from mlxbert.weights.hub.guard import guard_library
 
 HUB = "hub:"
 
@@ -31,6 +32,7 @@ def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
             f"{name}: data sets of the hub are read with the package datasets, which is not installed",
             hint='pip install "mlxbert[datasets]"',
         ) from None
+    guard_library()
     try:
         return datasets.load_dataset(repository, config or None, split=split or "train")
     except Exception as problem:  # its errors have no base class

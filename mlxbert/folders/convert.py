@@ -21,8 +21,8 @@ from mlxbert.folders.verify import verify
 from mlxbert.weights import save
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
-from mlxbert.weights.hub.cache import is_commit
 from mlxbert.weights.hub.files import CONFIG
+from mlxbert.weights.hub.guard import is_commit
 from mlxbert.weights.source import BUILTIN, find_folder, local_folder
 
 OnProgress = Callable[[int, int], None]

@@ -12,8 +12,8 @@ from mlxbert.weights.config_json import read_json
 from mlxbert.weights.folder import WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.files import open_weights
-from mlxbert.weights.hub.cache import is_commit
 from mlxbert.weights.hub.files import CONFIG, SMALL, VOCABULARY
+from mlxbert.weights.hub.guard import is_commit
 from mlxbert.weights.tokenizers.files import WHOLE, TokenizerFiles
 
 CARD, SETTINGS = "README.md", "tokenizer_config.json"

@@ -10,12 +10,15 @@ from mlxbert.files import sha256
 from mlxbert.weights.formats.names import TF_STATE, holds_weights
 
 _SMALL_FILES = (".json", ".txt", ".model")
+_HEAD = 2**18  # bytes: formats begin with a header or a small index
+_BLOCK, _BLOCKS = 2**12, 32  # bytes of each of the blocks of a file of weights that are read, and their number
 
 
 def hash_folder(folder: Path) -> str:
-    """A fingerprint of a model folder: names and content of its small files, names, sizes and times of its weights.
+    """A fingerprint of a model folder: names and content of its small files; size, time and samples of its weights.
 
-    Hashing gigabytes of weights would take longer than some runs. Subfolders count (sentence-transformers keeps the
+    Hashing gigabytes of weights would take longer than some runs. Their header and some blocks tell other weights of
+    the same size and time. Subfolders count (sentence-transformers keeps the
     pooling in one), unfinished output and hidden folders do not. Links are followed: a snapshot in the hub's cache
     consists of links.
     """
@@ -24,10 +27,22 @@ def hash_folder(folder: Path) -> str:
         state = path.stat()
         name = path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
         if holds_weights(path.name):
-            found.update(b"%s\0%d\0%d\n" % (name, state.st_size, state.st_mtime_ns))
+            found.update(b"%s\0%d\0%d\0" % (name, state.st_size, state.st_mtime_ns))
+            for block in _samples(path, state.st_size):
+                found.update(block)
         else:
             found.update(b"%s\0%s\n" % (name, sha256(path).encode()))
     return found.hexdigest()
+
+
+def _samples(path: Path, size: int) -> Iterator[bytes]:
+    """The beginning of a file, and blocks spread over the rest up to its end."""
+    with path.open("rb") as file:
+        yield file.read(_HEAD)
+        rest = size - _HEAD - _BLOCK
+        for number in range(_BLOCKS if rest > 0 else 1):
+            file.seek(_HEAD + max(rest, 0) * number // (_BLOCKS - 1))
+            yield file.read(_BLOCK)
 
 
 def _model_files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:

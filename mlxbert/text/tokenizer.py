@@ -14,7 +14,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble
 from mlxbert.weights.folder import ModelFolder, open_folder
-from mlxbert.weights.tokenizers.checks import guarded
+from mlxbert.weights.tokenizers.checks import guarded, largest_id
 from mlxbert.weights.tokenizers.files import TokenizerFiles, lower_cased, read_tokenizer
 
 _LONG = 256  # code points from which on a text is kept until the next: the questions about one follow each other
@@ -38,9 +38,11 @@ class Tokenizer:
         self._limit = config.max_length
         self.max_length = min(config.max_length, files.max_length or config.max_length)
         self.vocab_size: int = files.tokenizer.get_vocab_size()
-        if self.vocab_size > config.vocab_size:
+        largest = largest_id(files.tokenizer)  # MLX would silently read past the embeddings
+        if self.vocab_size > config.vocab_size or largest >= config.vocab_size:
+            gaps = "" if largest < self.vocab_size else f" with ids up to {largest}"
             raise TokenizerError(
-                f"the tokenizer has {self.vocab_size} tokens, the model {config.vocab_size} word embeddings: "
+                f"the tokenizer has {self.vocab_size} tokens{gaps}, the model {config.vocab_size} word embeddings: "
                 "the tokenizer is from another model"
             )
         self._single = self._template(pair=False)
@@ -194,7 +196,11 @@ class Tokenizer:
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
         with guarded(f"the vocabulary, used on {text!r:.60}"):
-            return self._tokenizer.encode(text, pair, add_special_tokens=special)
+            found = self._tokenizer.encode(text, pair, add_special_tokens=special)
+        largest = max(found.ids, default=0)
+        if largest >= self._rows:  # of a special token that only the post-processor knows
+            raise TokenizerError(f"token id {largest} in {text!r:.60}, the model has {self._rows} word embeddings")
+        return found
 
     def _split(self, text: str) -> Pieces:
         if not isinstance(text, str):
@@ -206,17 +212,16 @@ class Tokenizer:
             raw = self._encode(text)
         except TypeError:  # the library raises it for a string that cannot be encoded as UTF-8
             raise InputError("the text contains half of a surrogate pair, which is not a character") from None
-        ids: list[int] = raw.ids
-        # A vocabulary with gaps can have ids beyond its size, and MLX would silently read past the embeddings.
-        if max(ids, default=0) >= self._rows:
-            raise TokenizerError(f"token id {max(ids)} in {text!r:.60}, the model has {self._rows} word embeddings")
-        found = Pieces(ids, raw.offsets, raw.word_ids)
+        found = Pieces(raw.ids, raw.offsets, raw.word_ids)
         if len(text) >= _LONG:
             self._last = text, found
         return found
 
     def _assemble(self, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:
-        return assemble(self._single if len(texts) == 1 else self._pair, texts, truncated=truncated)
+        found = assemble(self._single if len(texts) == 1 else self._pair, texts, truncated=truncated)
+        if not found.ids:
+            raise InputError("the text has no token: this tokenizer adds no special tokens and drops what is in it")
+        return found
 
     def _room(self, texts: int) -> int:
         return self.max_length - (len(self._single) - 1 if texts == 1 else len(self._pair) - 2)

@@ -318,10 +318,17 @@ def test_every_size_that_is_one_is_taken(size: str, a: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("size", "count"), [("7", 7), ("1KB", 1000), ("1KiB", 1024), ("1.5 mb", 1_500_000), ("5GB", 5 * 10**9)]
+    ("size", "count"),
+    [("7B", 7), ("2000000", 2_000_000), ("1KB", 1000), ("1KiB", 1024), ("1.5 mb", 1_500_000), ("5GB", 5 * 10**9)],
 )
 def test_sizes_are_those_of_their_units(size: str, count: int) -> None:
     assert parse_size(size) == count
+
+
+def test_a_size_without_its_unit_is_asked_for(a: Path, tmp_path: Path) -> None:
+    for size in ("10", "999999", "1.5"):
+        call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size).fails(2, repr(size), f"hint: {size}MB?")
+    assert names(tmp_path) == ["a"]
 
 
 def test_a_source_that_is_none_is_refused(a: Path, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_long_work_shows_a_bar_with_its_rate_on_stderr(show: Terminal, tiny: str
     arguments = ["tokenize", "--input", str(tmp_path / "in.txt"), "--model", tiny]
     outcome, shown = show(*arguments, "--output", str(tmp_path / "out.jsonl"), on=["stderr"])
     assert outcome.status == 0
-    assert re.search(r"\d+ done, \d+/s", shown)
+    assert re.search(r"100% +of 2\.4 kB, 300 done, [\d,]+/s", shown)
     _, quiet = show(*arguments, "--output", str(tmp_path / "quiet.jsonl"), "--quiet", on=["stderr"])
     assert quiet == ""
 

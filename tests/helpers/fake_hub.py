@@ -36,6 +36,8 @@ class Repository:
         status: The status of every response, if not 200.
         redirected: Whether requests for files are redirected to another address, as the hub does for large files.
         whole: Whether a request for a part of a file gets the whole file.
+        lies: What the hub says instead of the truth: values of headers of a file, by header, or `sha` and `size` of the
+            listing.
     """
 
     commits: dict[str, Files] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class Repository:
     status: int | None = None
     redirected: bool = False
     whole: bool = False
+    lies: dict[str, Any] = field(default_factory=dict)
 
     def commit(self, files: Mapping[str, bytes], *references: str) -> str:
         """Adds a commit and points references to it."""
@@ -137,15 +140,17 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "tree":
             self._json([{"type": "file", "path": file, "size": size, "oid": "0"} for file, size in sizes.items()])
         else:
-            listed = [{"rfilename": file, "size": size} for file, size in sizes.items()]
-            self._json({"id": name, "sha": commit, "siblings": listed, "private": False})
+            size = repository.lies.get("size")
+            listed = [{"rfilename": file, "size": size or real} for file, real in sizes.items()]
+            sha = repository.lies.get("sha", commit)
+            self._json({"id": name, "sha": sha, "siblings": listed, "private": False})
 
     def _file(self, repository: Repository, commit: str, file: str) -> None:
         if repository.gated:
             return self._refuse(403, "GatedRepo")
         data = repository.commits[commit].get(file)
         if data is None:
-            return self._refuse(404, "EntryNotFound", {"X-Repo-Commit": commit})
+            return self._refuse(404, "EntryNotFound", {"X-Repo-Commit": commit} | repository.lies)
         if repository.redirected and self.command == "GET" and "?" not in self.path:
             return self._refuse(302, None, {"Location": f"{self.hub.url}{self.path}?elsewhere"})
         byte_range = None if repository.whole else self.headers["range"]
@@ -153,9 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
         start, end = int(first), min(int(last or len(data)) + bool(last), len(data))
         broken = repository.dropped.pop(file, None) if self.command == "GET" else None  # before the client goes on
         self.send_response(206 if byte_range else 200)
-        self.send_header("X-Repo-Commit", commit)
-        self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
-        self.send_header("X-Linked-Size", str(len(data)))
+        told = {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Linked-Size": str(len(data))}
+        for header, value in (told | repository.lies).items():
+            self.send_header(header, str(value))
         self.send_header("Accept-Ranges", "bytes")
         if byte_range:
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
@@ -211,7 +216,7 @@ def serve() -> Iterator[FakeHub]:
 
 
 @contextmanager
-def _client_settings(home: str, endpoint: str, offline: str) -> Iterator[None]:
+def client_settings(home: str, endpoint: str, offline: str) -> Iterator[None]:
     """Points huggingface_hub, which reads the environment when it is imported, to another cache and hub."""
     from huggingface_hub import close_session, constants
 
@@ -233,12 +238,12 @@ def _client_settings(home: str, endpoint: str, offline: str) -> Iterator[None]:
 def call_with_hub(*arguments: str, **variables: str) -> Outcome:
     """Runs the program in this process, with the cache and the hub that the variables name."""
     offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
-    with _client_settings(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
+    with client_settings(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
         return call(*arguments, **variables)  # type: ignore[arg-type]
 
 
 def terminal_with_hub(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
     """The same with some of the streams on a terminal."""
     offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
-    with _client_settings(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
+    with client_settings(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
         return terminal(*arguments, on=on, **variables)

@@ -1,14 +1,17 @@
 """Vectors that would be wrong without a word: each of these mistakes is refused, or makes no difference."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import mlxbert
 from mlxbert.device import mx
+from tests.helpers.program import VOCABULARY, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st, write_json
 
 D = 24
@@ -131,3 +134,16 @@ def test_a_cut_text_is_counted(unit: mlxbert.Model) -> None:
     usage = mlxbert.Usage()
     mlxbert.similarity(unit, "the cat " * 40, ["a", "b", "the dog " * 40], top_k=1, usage=usage)
     assert (usage.texts, usage.truncated) == (4, 2)
+
+
+def test_a_text_without_a_token_fails_in_its_place(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "model")
+    (folder / "vocab.txt").unlink()
+    bare = Tokenizer(models.WordPiece({word: number for number, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    bare.pre_tokenizer, bare.post_processor = pre_tokenizers.BertPreTokenizer(), processors.ByteLevel()
+    write_json(folder / "tokenizer.json", json.loads(bare.to_str()))
+    model = mlxbert.load(folder)
+    found = [*mlxbert.embed_stream(model, ["the cat", "", " "], on_error="return")]
+    assert [isinstance(result, mlxbert.Failure) for result in found] == [False, True, True]
+    with pytest.raises(mlxbert.InputError, match="no token"):
+        mlxbert.next_sentence(model, ("", ""))

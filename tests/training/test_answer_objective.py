@@ -116,6 +116,12 @@ def test_predictions_become_what_the_task_answers(folder: Path) -> None:
     objective, model = bound(folder, stride=8, max_words=3)
     found = [question(str(one["context"]), one["answers"][0]["text"] if one["answers"] else "") for one in records(12)]
     examples = [window for record in found for window in objective.examples(record)]
+    told: list[tuple[int, int]] = []
+    predict(
+        model.network, objective, examples, batch_tokens=32, on_progress=lambda done, total: told.append((done, total))
+    )
+    assert told[0] == (0, len(examples)) and told[-1] == (len(examples),) * 2
+    assert len(told) > 2 and told == sorted(told)  # with every batch
     predictions = predict(model.network, objective, examples)
     _, best = objective._best(examples, predictions)
     given = mlxbert.answer(model, [(one.text, one.pair) for one in found], stride=8, max_words=3, no_answer_threshold=1)

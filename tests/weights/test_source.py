@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.errors import HubError
+from mlxbert.errors import CheckpointError, HubError
 from mlxbert.weights.source import find_folder
 
 
@@ -23,3 +23,44 @@ def test_a_name_that_is_no_folder_and_no_model_suggests_a_folder(
     with pytest.raises(HubError) as caught:
         find_folder("org/my-model", offline=True)
     assert "folder" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
+        ("bge-small-en-v1.5", "BAAI/bge-small-en-v1.5"),
+        ("own-model", "someone/Own-Model"),  # in the cache
+        ("nobody-knows", None),
+    ],
+)
+def test_a_name_without_its_organization_is_answered_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, whole: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache" / "models--someone--Own-Model").mkdir(parents=True)
+    with pytest.raises(HubError) as caught:
+        find_folder(name, offline=True)
+    assert caught.value.hint and (whole is None or caught.value.hint.endswith(f" {whole}"))
+    assert (whole is None) == ("organization" not in caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("https://huggingface.co/google-bert/bert-base-uncased", "google-bert/bert-base-uncased"),
+        ("https://huggingface.co/google-bert/bert-base-uncased/", "google-bert/bert-base-uncased"),
+        ("https://huggingface.co/org/name/tree/main", "org/name"),
+        ("https://huggingface.co/org/name/blob/v2/config.json", "org/name with revision='v2'"),
+        ("huggingface.co/org/name?library=transformers", "org/name"),
+        ("https://hf.co/bert-base-uncased/tree/main", "bert-base-uncased"),
+        ("hf://org/name", "org/name"),
+        ("https://huggingface.co/datasets/org/name", None),
+        ("folder/org/name", None),
+    ],
+)
+def test_an_address_of_the_hub_is_answered_with_the_name(address: str, said: str | None) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        find_folder(address, offline=True)
+    assert caught.value.hint and caught.value.hint.endswith(f"the name is {said}") == (said is not None)

@@ -2,33 +2,30 @@
 
 Importing it takes half as long as a whole `mlxbert fill-mask`, and a cached model does not need it. The layout:
 `models--ORG--NAME/refs/REVISION` holds a commit hash, `snapshots/COMMIT` the files of the commit, and
-`trees/COMMIT.json` the list of all its files on the hub (huggingface_hub 2 and newer write it when they download a
-whole snapshot).
+`trees/COMMIT.json` the list of all its files on the hub (huggingface_hub 2 and newer write it, too, when they download
+a whole snapshot).
 """
 
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError, ConfigError, HubError
+from mlxbert.files import atomic_write
 from mlxbert.weights.config_json import google_config
 from mlxbert.weights.hub import files
+from mlxbert.weights.hub.guard import is_commit
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _NAME = re.compile(r"(\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)  # as in huggingface_hub's validate_repo_id
 _TREE_FORMAT = 1
 _PREFIX = "models--"
 _DEFAULT_REVISION = "main"
 _TRUE = ("1", "on", "yes", "true")
-
-
-def is_commit(revision: str) -> bool:
-    """Whether a revision is a full commit hash, which always refers to the same commit."""
-    return _COMMIT.fullmatch(revision) is not None
 
 
 def is_hub_name(source: str) -> bool:
@@ -177,6 +174,31 @@ def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
     commit = revision if is_commit(revision) else _read_ref(repository / "refs" / revision)
     folder = repository / "snapshots" / (commit or "")
     return Snapshot(name, commit, folder) if commit and folder.is_dir() else None
+
+
+def record(name: str, revision: str | None, commit: str, sizes: Mapping[str, int]) -> None:
+    """Records a commit whose needed files are all in the cache: what refers to it, and all its files on the hub.
+
+    Args:
+        name: The name of the model.
+        revision: The branch, tag or commit that was asked for; the main branch if `None`.
+        commit: The commit hash.
+        sizes: The size of every file of the commit, in bytes.
+    """
+    repository = repository_folder(name)
+    revision = _DEFAULT_REVISION if revision is None else revision
+    if Snapshot(name, commit, repository / "snapshots" / commit).listing() is None:
+        listed = {file: {"size": size, "blob_id": ""} for file, size in sorted(sizes.items())}
+        _write(repository / "trees" / f"{commit}.json", json.dumps({"format_version": _TREE_FORMAT, "files": listed}))
+    reference = repository / "refs" / revision
+    if not is_commit(revision) and _read_ref(reference) != commit:
+        _write(reference, commit)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError), atomic_write(path) as file:  # another process has just written the same
+        file.write(text.encode())
 
 
 def references(name: str) -> dict[str, str]:

@@ -1,10 +1,9 @@
-"""Downloading models from the Hugging Face hub into the shared cache, and removing them, with huggingface_hub.
+"""Downloading models from the Hugging Face hub into the shared cache, and removing them.
 
 Only the files that a model needs are fetched, one after another in the caller's thread, so that an interrupt takes
-effect at once: the thread pool of `snapshot_download` would first finish the files in progress.
+effect at once: the thread pool of huggingface_hub's `snapshot_download` would first finish the files in progress.
 """
 
-import glob
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -17,8 +16,9 @@ from mlxbert.errors import HubError, MlxbertError
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.errors import explain
 from mlxbert.weights.hub.files import leaves_folder, needed_files, parse_json
+from mlxbert.weights.hub.guard import is_commit, is_size
+from mlxbert.weights.hub.transfer import TIMEOUT, fetch_file
 
-TIMEOUT = 10.0  # seconds; the timeout of huggingface_hub for other requests
 _LOG = logging.getLogger("mlxbert")
 
 OnProgress = Callable[[int, int], None]
@@ -53,25 +53,6 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             log.setLevel(level)
 
 
-def _counter(count: Callable[[int], None]) -> type:
-    """A progress bar class that draws nothing and counts bytes; it ignores the second bar of each file."""
-    from huggingface_hub.utils.tqdm import tqdm
-
-    class Counter(tqdm):
-        monitor_interval = 0  # no monitor thread
-
-        def __init__(self, *args: Any, **options: Any) -> None:
-            self._counted = options.get("unit") == "B" and not str(options.get("name")).endswith(".transfer")
-            super().__init__(*args, **options | {"disable": True})
-            self.update(options.get("initial") or 0)
-
-        def update(self, n: float | None = 1) -> None:
-            if self._counted:
-                count(int(n or 0))
-
-    return Counter
-
-
 class _Progress:
     """The total progress over several files, reported to a callback."""
 
@@ -84,21 +65,26 @@ class _Progress:
         self.listen(self.done, self.total)
 
 
-def _files(name: str, info: Any) -> dict[str, int]:
+def _files(name: str, revision: str | None, info: Any) -> dict[str, int]:
     """The files of a commit and their sizes, from the hub's listing.
 
     Raises:
-        HubError: The response has no valid commit hash, or lists a file outside the folder of the repository.
+        HubError: The response has no valid commit hash or that of another commit, lists a file outside the folder of
+            the repository, or a size that no file has.
     """
-    if not isinstance(info.sha, str) or not cache.is_commit(info.sha):
+    if not is_commit(info.sha):
         raise HubError(f"{name}: the hub returned the commit {info.sha!r:.60}, expected 40 hexadecimal digits")
-    sizes = {str(file.rfilename): int(file.size or 0) for file in info.siblings or ()}
-    for file in sizes:
-        if leaves_folder(file):
+    if is_commit(revision) and info.sha != revision:
+        raise HubError(f"{name}: the hub returned the commit {info.sha}, expected {revision}")
+    sizes = {file.rfilename: 0 if file.size is None else file.size for file in info.siblings or ()}
+    for file, size in sizes.items():
+        if not isinstance(file, str) or leaves_folder(file):
             raise HubError(
-                f"{name}: the repository lists a file {file!r}, which is outside its folder; nothing was written",
+                f"{name}: the repository lists a file {file!r:.60}, which is outside its folder; nothing was written",
                 hint="do not trust this repository",
             )
+        if not is_size(size):
+            raise HubError(f"{name}: the hub lists {file!r:.60} with the size {size!r:.60}, expected a number of bytes")
     return sizes
 
 
@@ -121,7 +107,7 @@ class Commit:
             revision: Branch, tag or commit; the main branch if `None`.
         """
         info = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=TIMEOUT)
-        self.sizes = _files(name, info)
+        self.sizes = _files(name, revision, info)
         self.hash: str = info.sha
         self.folder = cache.repository_folder(name) / "snapshots" / self.hash
         self._hub, self._name = hub, name
@@ -131,9 +117,8 @@ class Commit:
         """Whether a file is in the cache."""
         return (self.folder / file).is_file()
 
-    def _fetch(self, file: str, count: Callable[[int], None] = lambda count: None) -> Path:
-        options = {"revision": self.hash, "cache_dir": cache.cache_folder(), "tqdm_class": _counter(count)}
-        return Path(self._hub.hf_hub_download(self._name, file, **options))
+    def _fetch(self, file: str) -> Path:
+        return fetch_file(self._hub, self._name, self.hash, file)
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None) -> None:
         """Downloads files that are not in the cache yet."""
@@ -141,7 +126,7 @@ class Commit:
         if missing:
             progress = _Progress(sum(self.sizes[file] for file in missing), on_progress)
             for file in missing:
-                self._fetch(file, progress.add)
+                fetch_file(self._hub, self._name, self.hash, file, progress.add)
             progress.add(progress.total)
 
 
@@ -166,18 +151,8 @@ def download(name: str, revision: str | None = None, on_progress: OnProgress | N
     with library(name, revision) as hub:
         commit = Commit(hub, name, revision)
         commit.fetch(commit.needed, on_progress)
-        # All files are there: this call records the commit of the revision, and the list of files in the commit.
-        folder = Path(
-            hub.snapshot_download(
-                name,
-                revision=revision,
-                cache_dir=cache.cache_folder(),
-                allow_patterns=[glob.escape(file) for file in commit.needed],
-                tqdm_class=_counter(lambda count: None),
-            )
-        )
-    # A branch may have moved in the meantime; a commit cannot move.
-    return folder if folder.name == commit.hash else download(name, folder.name, on_progress)
+        cache.record(name, revision, commit.hash, commit.sizes)
+        return commit.folder
 
 
 class Removal:

@@ -13,7 +13,8 @@ from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.formats.names import holds_weights
 from mlxbert.weights.formats.safetensors import parse_header
 from mlxbert.weights.hub import cache
-from mlxbert.weights.hub.download import TIMEOUT, Commit, OnProgress, library
+from mlxbert.weights.hub.download import Commit, OnProgress, library
+from mlxbert.weights.hub.transfer import TIMEOUT
 
 _PARTIAL = 206  # the status of a response with the requested range
 
@@ -86,7 +87,12 @@ def _read_bytes(hub: Any, name: str, commit: Commit, file: str, first: int, coun
                 f"{response.status_code})",
                 hint=f"run `mlxbert models download {name}`, then inspect the model",
             )
-        data: bytes = response.read()
+        data = bytearray()
+        for piece in response.iter_raw():
+            data += piece
+            if len(data) > count:
+                break
     if len(data) != count:
-        raise HubError(f"{name}: requested {count} bytes of {file}, received {len(data)}", hint="try again")
-    return data
+        received = "more" if len(data) > count else len(data)
+        raise HubError(f"{name}: requested {count} bytes of {file}, received {received}", hint="try again")
+    return bytes(data)

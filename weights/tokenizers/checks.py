@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from mlxbert.errors import TokenizerError
 
@@ -114,12 +114,19 @@ def _check(path: Path, data: bytes) -> None:
             )
 
 
+def largest_id(tokenizer: Tokenizer) -> int:
+    """The largest id of a token, added ones included; -1 without tokens."""
+    if isinstance(tokenizer.model, models.Unigram):  # its ids are places in a list: no need to copy all its tokens
+        return max(tokenizer.get_vocab_size(with_added_tokens=False) - 1, *tokenizer.get_added_tokens_decoder(), -1)
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+
+
 def check_ids(tokenizer: Tokenizer) -> None:
     """Refuses a vocabulary that the library could not write.
 
     Raises:
         TokenizerError: A token id is too large.
     """
-    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+    largest = largest_id(tokenizer)
     if largest > MAX_ID:
         raise TokenizerError(f"a token has id {largest}, expected at most {MAX_ID}")

@@ -1,5 +1,6 @@
 """Reads the tokenizer of a model folder into a `tokenizers` object."""
 
+import logging
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from mlxbert.weights.tokenizers.settings import (
 )
 
 WHOLE = "tokenizer.json"
+_LOG = logging.getLogger("mlxbert")
 _UNLIMITED = 10**6  # transformers writes 1e30 for a tokenizer without a limit
 # Settings that override a tokenizer.json, and the attributes of the steps that they change.
 _BERT_SWITCHES = {
@@ -164,7 +166,19 @@ def _read_whole(path: Path) -> Tokenizer:
         raise TokenizerError(f"{path}: damaged: {problem}", hint="download it again") from None
     tokenizer.no_truncation()  # truncation and padding saved by training runs; here the caller decides both
     tokenizer.no_padding()
+    _no_dropout(path, tokenizer)
     return tokenizer
+
+
+def _no_dropout(path: Path, tokenizer: Tokenizer) -> None:
+    """Switches off the dropout of merges, with which some vocabularies were trained: each run would be another."""
+    model = tokenizer.model
+    if isinstance(model, models.BPE) and model.dropout:
+        _LOG.warning(
+            "%s: dropout %.3g of merges is switched off, so that a text always has the same tokens", path, model.dropout
+        )
+        model.dropout = None
+        tokenizer.model = model
 
 
 def _apply_switches(folder: Path, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
@@ -229,7 +243,7 @@ def _spelling(tokenizer: Tokenizer) -> Spelling:
     if tokenizer.normalizer is not None:
         text = tokenizer.normalizer.normalize_str(text)
     if tokenizer.pre_tokenizer is not None:
-        text = tokenizer.pre_tokenizer.pre_tokenize_str(text)[-1][0]
+        text = "".join(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)[-1:])
     mark = text[-2:-1]
     return Spelling("" if mark in string.whitespace or mark == "a" else mark, "")
 

@@ -18,7 +18,9 @@ from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.quantized import Quantization, quantizable
+from mlxbert.weights.save import plan
 from tests.folders.test_round_trip import check_manifest
 from tests.helpers.families import FAMILIES
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors
@@ -174,6 +176,15 @@ def test_what_is_quantized_can_be_expanded_again_and_not_quantized_twice(b: Path
     half = mlxbert.convert(b, tmp_path / "half", dtype="float16")
     check_manifest(half)
     assert {array.dtype for array in tensors_in(tmp_path / "half").values()} == {mx.float16}
+
+
+def test_rows_of_8_bits_can_be_quantized(a: Path, tmp_path: Path) -> None:
+    """The built-in model is stored so; there is no other file of it."""
+    tensors = int8_rows.pack(tensors_in(a))
+    (a / "model.safetensors").unlink()
+    mx.save_safetensors(str(a / "model.safetensors"), tensors, {int8_rows.STORAGE_KEY: int8_rows.STORAGE})
+    planned = plan(open_checkpoint(a), None, Quantization(4, 64))
+    assert any(tensor.quantization for tensor in planned)
 
 
 @pytest.mark.usefixtures("measurement")

@@ -1,13 +1,16 @@
 """A name of the hub becomes a folder: what is asked of the hub, what is fetched, and what is said when it fails."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -17,7 +20,7 @@ from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.files import leaves_folder, needed_files
 from mlxbert.weights.source import find_folder
 from mlxbert.weights.tokenizers.classes import CLASSES
-from tests.helpers.fake_hub import FakeHub, Files, Repository, call_with_hub, files_of, serve
+from tests.helpers.fake_hub import FakeHub, Files, Repository, call_with_hub, client_settings, files_of, serve
 from tests.helpers.program import (
     WITHOUT_PRIVILEGES,
     Outcome,
@@ -70,6 +73,12 @@ class Machine:
         if prelude:
             return process(*arguments, prelude=prelude, **{**self.variables, **variables})  # type: ignore[arg-type]
         return call_with_hub(*arguments, **{**self.variables, **variables})
+
+    @contextmanager
+    def client(self) -> Iterator[None]:
+        """Makes this process a program of the machine."""
+        with mock.patch.dict(os.environ, self.variables), client_settings(str(self.home), self.hub.url, ""):
+            yield
 
     def run_anew(self, *arguments: str) -> Outcome:
         """Runs the program in a process that has not asked the hub before: huggingface_hub lists a commit once."""
@@ -284,6 +293,24 @@ def test_an_interrupted_download_ends_at_once_and_is_mended_by_the_next(machine:
     machine.hub.forget()
     assert machine.run(*FILL).status == 0
     assert machine.hub.fetched() == {"model.safetensors"}
+
+
+def test_an_interrupted_file_goes_on_where_it_stopped(machine: Machine, files: Files) -> None:
+    from huggingface_hub import constants
+
+    data = files["model.safetensors"]
+
+    def interrupt(done: int, total: int) -> None:
+        if done > len(data) // 2:
+            raise KeyboardInterrupt
+
+    with mock.patch.object(constants, "DOWNLOAD_CHUNK_SIZE", 1000), machine.client(), pytest.raises(KeyboardInterrupt):
+        find_folder(NAME, on_progress=interrupt)
+    machine.hub.forget()
+    assert machine.run(*FILL).status == 0
+    ((file, start, end),) = machine.hub.served
+    assert (file, end) == ("model.safetensors", len(data)) and start > len(data) // 3
+    assert (machine.snapshot / file).read_bytes() == data
 
 
 def test_shards_are_fetched_with_their_index(machine: Machine, tiny: Path, tmp_path: Path) -> None:

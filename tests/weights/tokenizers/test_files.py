@@ -1,7 +1,7 @@
 """Vocabulary files: vocab.txt and tokenizer.json say the same, settings beside them count, damaged ones are refused."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from mlxbert.errors import TokenizerError
+from mlxbert.errors import InputError, TokenizerError
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.files import read_tokenizer
 from tests.helpers import tiny
@@ -197,14 +197,59 @@ def test_the_longest_input_is_what_model_and_tokenizer_both_take(
     assert opened(write(tmp_path, VOCAB, {"model_max_length": written})).max_length == longest
 
 
-def test_a_token_beyond_the_word_embeddings_is_refused_when_it_is_used(tmp_path: Path) -> None:
-    saved = json.loads(library().to_str())
-    saved["model"]["vocab"]["cat"] = 200
-    (tmp_path / "tokenizer.json").write_text(json.dumps(saved), encoding="utf-8")
-    found = opened(tmp_path, rows=100)
-    assert found.encode("the dog").ids[0] == 2
-    with pytest.raises(TokenizerError, match=r"token id 200 .* 100 word embeddings"):
-        found.encode("the cat")
+@pytest.mark.parametrize("number", [len(VOCAB), 5000, 2**32 - 1])
+def test_an_id_beyond_the_word_embeddings_is_refused_with_the_model(tmp_path: Path, number: int) -> None:
+    for place in ("vocab", "post_processor"):
+        saved = json.loads(library().to_str())
+        if place == "vocab":
+            saved["model"]["vocab"]["cat"] = number
+        else:
+            saved["post_processor"] = {"type": "BertProcessing", "sep": ["[SEP]", number], "cls": ["[CLS]", 2]}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(saved), encoding="utf-8")
+        with pytest.raises(TokenizerError, match=rf"{number}.* {len(VOCAB)} word embeddings"):
+            opened(tmp_path, rows=len(VOCAB))
+
+
+def bare(folder: Path, **parts: Any) -> Path:
+    """A folder with a tokenizer without special tokens."""
+    saved = json.loads(library().to_str()) | {"added_tokens": []} | parts
+    saved["post_processor"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    (folder / "tokenizer.json").write_text(json.dumps(saved), encoding="utf-8")
+    return folder
+
+
+def test_a_text_without_a_token_is_a_bad_record(tmp_path: Path) -> None:
+    found = opened(bare(tmp_path))
+    assert found.encode("the cat").ids == [VOCAB.index("the"), VOCAB.index("cat")]
+    ways: list[Callable[[], object]] = [
+        lambda: found.encode(""),
+        lambda: found.encode(" ", ""),
+        lambda: found.windows("", stride=0),
+        lambda: found.windows("", "", stride=0),
+        lambda: found.around("", 4),
+        lambda: found.encode_each("", [""]),
+    ]
+    for way in ways:
+        with pytest.raises(InputError, match="no token"):
+            way()
+
+
+def test_a_normalizer_that_leaves_nothing_is_read(tmp_path: Path) -> None:
+    """Word markers are looked for in a text of which nothing is left."""
+    nothing = {"type": "Replace", "pattern": {"Regex": "[ a]"}, "content": ""}
+    metaspace = {"type": "Metaspace", "replacement": "_", "prepend_scheme": "never", "split": True}
+    model = {"type": "BPE", "vocab": {token: number for number, token in enumerate(VOCAB)}, "merges": []}
+    saved = bare(tmp_path, normalizer=nothing, pre_tokenizer=metaspace, model=model | {"unk_token": "[UNK]"})
+    assert read_tokenizer(saved).spelling.word_start == ""
+
+
+def test_dropout_of_merges_is_switched_off_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    vocab = {token: number for number, token in enumerate(("<unk>", *"abcd", "ab", "cd", "abcd"))}
+    merges = [["a", "b"], ["c", "d"], ["ab", "cd"]]
+    model = {"type": "BPE", "dropout": 0.9, "unk_token": "<unk>", "vocab": vocab, "merges": merges}
+    found = read_tokenizer(bare(tmp_path, model=model, normalizer=None, pre_tokenizer=None))
+    assert {tuple(found.tokenizer.encode("abcd").tokens) for _ in range(50)} == {("abcd",)}
+    assert "dropout 0.9" in caplog.text
 
 
 def test_line_ends_of_windows_are_no_part_of_the_tokens(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""Bars: they fit the terminal, count what is done and not what was read ahead, and say what an interrupt keeps."""
+
+import io
+import re
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from mlxbert.cli.inputs import open_input
+from mlxbert.cli.options import InputOptions
+from mlxbert.cli.views import progress
+from tests.helpers.program import _TerminalStream
+
+NAME = "google-bert/bert-base-uncased"  # of the README
+CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Screen:
+    """stderr as a terminal of some width."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+        self._bytes = io.BytesIO()
+        stream = _TerminalStream(self._bytes, encoding="utf-8", newline="", write_through=True)
+        monkeypatch.setattr(sys, "stderr", stream)
+        for name, value in (("COLUMNS", str(columns)), ("TERM", "xterm-256color"), ("NO_COLOR", "1")):
+            monkeypatch.setenv(name, value)
+
+    @property
+    def lines(self) -> list[str]:
+        """Everything that was drawn, without colours and movements."""
+        return [line.rstrip() for line in re.split(r"[\r\n]+", CODES.sub("", self._bytes.getvalue().decode()))]
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_a_download_has_its_name_its_share_and_its_time_at_any_width(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    screen = Screen(monkeypatch, columns)
+    with progress.download(NAME) as update:
+        update(0, 440_473_133)
+        update(220_236_566, 440_473_133)
+        drawn_while_running = list(screen.lines)
+    with progress.download(NAME) as update:
+        update(220_236_566, 440_473_133)
+    assert all(len(line) <= columns for line in screen.lines)
+    assert NAME in " ".join(drawn_while_running) and "440.5 MB" in " ".join(drawn_while_running)
+    assert any(re.search(r" 50% +220\.2/440\.5 MB", line) for line in screen.lines)
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_a_bar_of_results_fits_and_shows_share_and_total(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    screen = Screen(monkeypatch, columns)
+    with progress.records(12_100_000, shown=True, before=(0, 12_345)) as update:
+        update(6_050_000, 12_345)
+    assert all(len(line) <= columns for line in screen.lines)
+    assert any(re.search(r" 50% of 12\.1 MB, 12,345 done, 0/s", line) for line in screen.lines)
+
+
+def test_an_interrupted_download_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, 80)
+    for done in (0, 300, 1000):  # nothing has come, a part, everything
+        with pytest.raises(KeyboardInterrupt), progress.download(NAME) as update:
+            update(0, 1000)
+            update(done, 1000)
+            raise KeyboardInterrupt
+    (said,) = [line for line in screen.lines if "interrupted" in line]
+    assert "300 bytes of 1.0 kB" in said
+
+
+def test_what_is_read_ahead_is_not_done(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("four\n" * 1000)
+    with mock.patch("sys.stdin", None):
+        source = open_input((), InputOptions(input=str(tmp_path / "in.txt")), "text")
+    for _ in range(700):
+        next(source.records)
+    assert [source.done(count) for count in (0, 1, 100, 700)] == [0, 5, 500, 3500]

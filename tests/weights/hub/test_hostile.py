@@ -1,0 +1,117 @@
+"""A hub that lies: nothing that it says becomes a path outside of the cache."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mlxbert.weights.hub.guard import guard_library, problem_of
+from tests.helpers.fake_hub import FakeHub, Files, call_with_hub, client_settings, files_of, serve
+from tests.helpers.program import Outcome, tiny_model
+
+NAME = "org/tiny"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return files_of(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture(params=[pytest.param(None, marks=pytest.mark.slow, id="served")])
+def hub(files: Files) -> Iterator[FakeHub]:
+    with serve() as hub:
+        hub.add(NAME, files)
+        yield hub
+
+
+def download(hub: FakeHub, home: Path) -> Outcome:
+    variables = {"HF_HOME": str(home), "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
+    return call_with_hub("models", "download", NAME, HF_HUB_DISABLE_XET="1", HF_TOKEN="", **variables)
+
+
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {"ETag": '"../../../../evil.pth"'},
+        {"ETag": "{outside}/evil.pth"},
+        {"X-Linked-ETag": '"../../../../evil.pth"'},
+        {"ETag": ".."},
+        {"ETag": ""},
+        {"ETag": "a" * 300},
+        {"X-Repo-Commit": "../../../../evil"},
+        {"X-Repo-Commit": "0" * 40},  # a commit, and not the one that was asked for
+        {"X-Linked-Size": "-5"},
+        {"sha": "../../../evil"},
+        {"sha": None},
+        {"size": -7},
+        {"size": "many"},
+        {"size": 1e300},
+    ],
+)
+def test_what_a_hub_says_is_checked_before_it_is_a_path(hub: FakeHub, tmp_path: Path, lies: dict[str, Any]) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    hub.repositories[NAME].lies = {
+        key: value.replace("{outside}", str(outside)) if isinstance(value, str) else value
+        for key, value in lies.items()
+    }
+    download(hub, tmp_path / "home").fails(1, NAME)
+    found = [path for path in tmp_path.rglob("*") if "evil" in path.name]
+    assert not found and not list(outside.iterdir())
+    assert not list(tmp_path.rglob("snapshots/*/*"))
+
+
+def test_an_etag_does_not_link_a_file_of_this_machine(hub: FakeHub, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("mine")
+    hub.repositories[NAME].lies = {"ETag": f'"{secret}"'}
+    download(hub, tmp_path / "home").fails(1, NAME)
+    assert not [path for path in (tmp_path / "home").rglob("*") if path.is_file() and path.read_bytes() == b"mine"]
+
+
+def test_a_commit_of_a_missing_file_is_checked_too(hub: FakeHub, tmp_path: Path) -> None:
+    """huggingface_hub would make an empty file in a folder named by that header."""
+    repository = hub.repositories[NAME]
+    repository.listed, repository.lies = ("tokenizer.json",), {"X-Repo-Commit": f"{tmp_path}/evil"}
+    download(hub, tmp_path / "home").fails(1, NAME)
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    "etag", ["../x", "/x", "a/b", "a\\b", "..", ".", "", "C:x", "a\0", "a.lock", None, "a" * 129, "a\n"]
+)
+def test_an_etag_is_a_hash(etag: str | None) -> None:
+    found = SimpleNamespace(commit_hash="0" * 40, etag=etag, size=5)
+    assert problem_of(found)
+    for good in ("0" * 40, "a" * 64, "d41d8cd98f00b204e9800998ecf8427e-12", "CJ+_4w=="):
+        assert problem_of(SimpleNamespace(commit_hash="0" * 40, etag=good, size=None)) is None
+
+
+@pytest.mark.parametrize("lie", ["ETag", "X-Repo-Commit", "missing"])
+def test_other_packages_that_download_are_guarded(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    import huggingface_hub
+    from huggingface_hub import HfApi, errors, file_download
+
+    for place, name in ((file_download, "get_hf_file_metadata"), (HfApi, "dataset_info")):
+        monkeypatch.setattr(place, name, getattr(place, name))  # so that all is as before after the test
+    guard_library()
+    repository = hub.repositories[NAME]
+    repository.lies = {"X-Repo-Commit" if lie == "missing" else lie: f"{tmp_path}/evil"}
+    with client_settings(str(tmp_path / "home"), hub.url, ""), pytest.raises(errors.LocalEntryNotFoundError):
+        huggingface_hub.hf_hub_download(NAME, "none" if lie == "missing" else "config.json", cache_dir=tmp_path / "hub")
+    assert not list(tmp_path.rglob("evil*"))
+
+
+def test_so_is_the_commit_of_a_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import HfApi, errors, file_download
+
+    monkeypatch.setattr(file_download, "get_hf_file_metadata", file_download.get_hf_file_metadata)
+    monkeypatch.setattr(HfApi, "dataset_info", lambda self, name: SimpleNamespace(sha=name))
+    guard_library()
+    assert HfApi().dataset_info("0" * 40).sha == "0" * 40
+    with pytest.raises(errors.FileMetadataError, match="evil"):
+        HfApi().dataset_info("../evil")
