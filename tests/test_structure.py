@@ -77,6 +77,7 @@ INSIDE = {
             "output",
             "session",
             "commands",
+            "program",
             "app",
         ),
     ),

@@ -43,7 +43,9 @@ def convert(
     revision: Revision = None,
     offline: Offline = False,
 ) -> None:
-    """Write a model as a folder that transformers and sentence-transformers open, or quantized for MLX.
+    """Write a model for transformers, or quantized for MLX.
+
+    sentence-transformers opens the folder, too, if the model is one for vectors.
 
     Example: mlxbert convert ./bert-from-2019 ./bert --dtype float16
     """

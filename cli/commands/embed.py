@@ -29,16 +29,16 @@ def embed(
         bool | None,
         typer.Option(
             "--normalize/--no-normalize",
-            help="Scale vectors to length 1, or not.",
+            help="Scale vectors to length 1.",
             rich_help_panel="Vectors",
-            show_default="as the model does",
+            show_default="as the model",
         ),
     ] = None,
 ) -> None:
-    """Turn texts into vectors: the cosine of two vectors says how similar the texts are in meaning.
+    """Turn texts into vectors: their cosine says how similar texts are in meaning.
 
-    Pooling, normalizing and prompts are the model's own unless options say otherwise. --output takes .npy, .jsonl,
-    .safetensors and .parquet; after an interruption the same command resumes.
+    Options that are left out are the model's own. --output takes .npy, .jsonl, .safetensors and .parquet; after an
+    interruption the same command resumes.
 
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip

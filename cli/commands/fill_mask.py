@@ -17,7 +17,9 @@ def fill_mask(
     source: InputOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts that contain [MASK].")] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Words per mask; by default 5, or all targets.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Words per mask; by default 5, or all targets.")
+    ] = None,
     targets: Annotated[str | None, typer.Option(metavar="A,B", help="Choose among these words only.")] = None,
     overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
 ) -> None:

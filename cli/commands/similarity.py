@@ -22,7 +22,7 @@ def similarity(
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A text, and others.")] = None,
     top_k: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N most similar.")] = None,
 ) -> None:
-    """Rank texts by how similar they are to the first one: by the cosine of their vectors, from -1 to 1.
+    """Rank texts by how similar they are to the first: the cosine of their vectors.
 
     The others may come from a file or a pipe; without A on the command line, its first text is A. The index in the
     output counts the others, from 0. A prompt precedes each text.

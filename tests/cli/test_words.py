@@ -1,0 +1,102 @@
+"""What the program says: its help on a terminal, and wrong usage with value, expectation and the nearest right word."""
+
+import re
+from typing import Any
+
+import pytest
+import typer
+
+from mlxbert.cli.app import app
+from mlxbert.cli.views.help import draw
+from tests.helpers.program import COMMANDS, call
+
+PANELS = ["Zero-shot", "Vectors", "Data", "Training", "Saving", "Input", "Model", "Output"]
+PROGRAM = typer.main.get_command(app)
+GROUPS = [[], ["models"], ["finetune"], ["evaluate"]]
+
+
+def help_of(words: list[str], *, whole: bool) -> list[str]:
+    """The lines of a help, on a terminal of 80 columns."""
+    command: Any = PROGRAM
+    for word in words:
+        command = command.commands[word]
+    return [line.plain for line in draw(" ".join(["mlxbert", *words]), command, whole=whole)]
+
+
+def options(lines: list[str]) -> set[str]:
+    """The options that stand in lines."""
+    return set(re.findall(r"(?<!\S)--[a-z[][a-z\]-]*", " ".join(lines)))
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_help_is_not_wider_than_the_terminal_and_has_no_types_of_python(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in (*COMMANDS, *GROUPS):
+        for line in (*help_of(words, whole=True), *help_of(words, whole=False)):
+            assert len(line) <= columns or " " not in line.strip(), words  # names of models stay whole
+            assert not re.search("<[a-z]", line), words
+
+
+def test_help_fits_on_a_terminal_of_24_lines_and_names_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (*COMMANDS, *GROUPS):
+        short = help_of(words, whole=False)
+        assert len(short) < 24, words
+        assert options(short) >= options(help_of(words, whole=True)), words
+
+
+def test_panels_come_in_the_same_order_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in COMMANDS:
+        for whole in (True, False):
+            headings = [line.partition(" -")[0].strip() for line in help_of(words, whole=whole)]
+            found = [heading for heading in headings if heading in PANELS]
+            assert found == [panel for panel in PANELS if panel in found], words
+
+
+def test_the_default_of_batch_tokens_is_shown() -> None:
+    shown = " ".join(" ".join(help_of(["embed"], whole=True)).split())
+    assert re.search(r"--batch-tokens N [^(]*\(default: 1024", shown)
+
+
+def test_help_of_a_command_is_asked_for_in_two_ways() -> None:
+    assert call("help").out.split() == call("--help").out.split()
+    assert call("help", "finetune", "tag").out.startswith("Usage: mlxbert finetune tag ")
+
+
+@pytest.mark.parametrize(("arguments", "pieces"), [
+    (["fill-mask", "x", "--device", "cuda"], ["--device is 'cuda', expected auto, gpu or cpu"]),
+    (["fill-mask", "x", "--top-k", "x"], ["--top-k is 'x'", "whole number of at least 1"]),
+    (["fill-mask", "x", "--top-k", "0"], ["--top-k is '0'", "whole number of at least 1"]),
+    (["verify", "a", "b", "--tolerance", "x"], ["--tolerance is 'x'", "a number of at least 0"]),
+    (["tag", "x", "--aggregation", "avrage"], ["'avrage'", "average?"]),
+    (["fill-mask", "x", "--model"], ["--model has no value", "NAME"]),
+    (["fill-mask", "x", "--json=1"], ["--json"]),
+    (["fill-mask", "x", "--devce", "cpu"], ["--devce", "--device?"]),
+    (["embed", "x", "--no-normalise"], ["--no-normalise", "did you mean --no-normalize"]),
+    (["fill-mask", "-5 degrees [MASK]"], ["'-5 degrees [MASK]'", "fill-mask -- '-5 degrees [MASK]'"]),
+    (["fil-mask"], ["'fil-mask'", "fill-mask?"]),
+    (["train"], ["'train'", "finetune?"]),
+    (["rm"], ["'rm'", "models remove?"]),
+    (["models", "remov"], ["'remov'", "models remove?"]),
+    (["help", "embd"], ["'embd'", "embed?"]),
+    (["help", "embed", "x"], ["'x'"]),
+    (["inspect", "a", "b c"], ["[MODEL]", "'b c'", "quote"]),
+    (["finetune", "classify"], ["--train FILE is missing", "mlxbert finetune classify --train"]),
+    (["convert", "builtin"], ["DIR is missing", "for example: mlxbert convert"]),
+], ids=lambda value: " ".join(value))  # fmt: skip
+def test_wrong_usage_is_told_with_value_expectation_and_the_nearest_word(
+    arguments: list[str], pieces: list[str]
+) -> None:
+    outcome = call(*arguments)
+    outcome.fails(2, *pieces)
+    for foreign in ("Value error", "Input should be", "Invalid value", "No such", "Got unexpected", "one of '"):
+        assert foreign not in outcome.err
+
+
+def test_other_names_of_commands_work() -> None:
+    assert call("-V").out == call("--version").out
+    assert call("models", "rm", "builtin").err == call("models", "remove", "builtin").err
+    assert call("models", "ls").out == call("models", "list").out
