@@ -39,8 +39,8 @@ def draw(path: str, command: Any, *, whole: bool) -> Iterator["Text"]:
     panels = dict(sorted(_panels(command).items(), key=lambda panel: _PANELS.index(panel[0])))
     width = min(console.stdout().width, _WIDEST)
     shown = _lines(path, command, panels, panels, width)
-    explained = list(panels)
-    while not whole and len(shown) > HEIGHT and explained[1:]:
+    explained, last = list(panels), "Commands" if "Commands" in panels else ""
+    while not whole and len(shown) > HEIGHT and explained and explained[-1] != last:
         explained.pop()
         shown = _lines(path, command, panels, explained, width)
     yield from shown

@@ -113,7 +113,7 @@ def test_next_sentence_draws_its_answer() -> None:
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
-        (["inspect", "builtin"], ["parameters", "total", "max_position_embeddings", "hidden_act", "becomes"]),
+        (["inspect", "builtin", "--all"], ["parameters", "total", "max_position_embeddings", "hidden_act", "becomes"]),
         (["models", "list"], ["builtin", "tasks", "fill-mask, next-sentence"]),
         (["doctor"], ["mlxbert doctor", "gflops", "package mlx"]),
     ],

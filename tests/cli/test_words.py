@@ -1,6 +1,7 @@
 """What the program says: its help on a terminal, and wrong usage with value, expectation and the nearest right word."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ import typer
 
 from mlxbert.cli.app import app
 from mlxbert.cli.views.help import draw
-from tests.helpers.program import COMMANDS, call
+from tests.cli.test_terminal import plain
+from tests.helpers.program import COMMANDS, call, change_weights, terminal, tiny_model
 
 PANELS = ["Zero-shot", "Vectors", "Data", "Training", "Saving", "Input", "Model", "Output"]
 PROGRAM = typer.main.get_command(app)
@@ -100,3 +102,29 @@ def test_other_names_of_commands_work() -> None:
     assert call("-V").out == call("--version").out
     assert call("models", "rm", "builtin").err == call("models", "remove", "builtin").err
     assert call("models", "ls").out == call("models", "list").out
+
+
+@pytest.mark.parametrize(("arguments", "pieces"), [
+    (["classify", "x"], ["no classification head, which classify needs", "finetune classify", "one can be used for"]),
+    (["tag", "x"], ["no tagging head", "dslim/bert-base-NER has one", "finetune tag"]),
+    (["answer", "x", "--context", "y"], ["no question-answering head", "deepset/roberta-base-squad2 has one"]),
+    (["replaced", "x"], ["head for replaced tokens", "google/electra-small-discriminator has one"]),
+], ids=lambda value: value[0])  # fmt: skip
+def test_a_missing_head_is_named_as_users_call_it_with_a_model_that_has_it(
+    arguments: list[str], pieces: list[str]
+) -> None:
+    outcome = call(*arguments)
+    outcome.fails(1, *pieces)
+    assert not re.search(r"[a-z]_[a-z]", outcome.err.partition("error")[2])  # no names of the network
+
+
+def test_inspect_has_a_short_form_of_ten_lines(tmp_path: Path) -> None:
+    outcome, shown = terminal("inspect", "builtin", COLUMNS="80")
+    lines = plain(shown)[:-1]
+    assert outcome.status == 0 and len(lines) <= 10 and max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[1:-1]] == ["is", "size", "can", "cannot", "input", "vectors", "wrong"]
+    assert lines[-2].split() == ["wrong", "nothing"]
+    assert len(plain(terminal("inspect", "builtin", "--all", COLUMNS="80")[1])) > 60
+    model = tiny_model(tmp_path / "model")
+    change_weights(model, lambda arrays: arrays.pop("cls.predictions.transform.dense.bias"))
+    assert re.search(r"wrong +masked_lm cannot be loaded: .*dense\.bias", terminal("inspect", str(model))[1])
