@@ -20,7 +20,13 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain dicts and lists, as the command line prints it; whether it was cut is counted there."""
-        return {name: value for name, value in asdict(self).items() if name != "truncated"}
+        return _without_counted(asdict(self))
+
+
+def _without_counted(values: dict[str, Any]) -> dict[str, Any]:
+    """The values without those that the command line counts, and without a number of unknown tokens that is 0."""
+    left_out = {"truncated", "only_unknown"} | ({"unknown_tokens"} if not values.get("unknown_tokens") else set())
+    return {name: value for name, value in values.items() if name not in left_out}
 
 
 @dataclass(frozen=True)
@@ -73,11 +79,15 @@ class FillMask(Result):
 
     Attributes:
         truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+        unknown_tokens: How many tokens of the text are not in the vocabulary.
+        only_unknown: Whether that is all of them, masks left out.
     """
 
     text: str
     masks: tuple[Mask, ...]
     truncated: bool = False
+    unknown_tokens: int = 0
+    only_unknown: bool = False
 
 
 @dataclass(frozen=True)
@@ -247,17 +257,22 @@ class Embedding(Result):
         embedding: float32 (D,).
         tokens: How many tokens the model took, special tokens included.
         truncated: Whether the text was cut to fit into the model.
+        unknown_tokens: How many tokens of the text are not in the vocabulary.
+        only_unknown: Whether that is all of them.
     """
 
     text: str
     embedding: "NDArray[np.float32]"
     tokens: int
     truncated: bool = False
+    unknown_tokens: int = 0
+    only_unknown: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The result with the shortest decimal numbers that are these float32 values."""
         numbers = [float(number) for number in self.embedding.astype("U16")]
-        return {"text": self.text, "embedding": numbers, "tokens": self.tokens, "truncated": self.truncated}
+        found = {"text": self.text, "embedding": numbers, "tokens": self.tokens, "truncated": self.truncated}
+        return found | ({"unknown_tokens": self.unknown_tokens} if self.unknown_tokens else {})
 
 
 @dataclass(frozen=True)
@@ -269,6 +284,7 @@ class Similarity(Result):
         index: Place of the text in the input, from 0.
         score: Cosine of the two vectors, -1 to 1.
         truncated: Whether the text was cut to fit into the model.
+        unknown_tokens: How many tokens of the text are not in the vocabulary.
     """
 
     query: str
@@ -277,6 +293,7 @@ class Similarity(Result):
     score: float
     text: str
     truncated: bool = False
+    unknown_tokens: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,20 @@
 """`mlxbert similarity`."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
-from mlxbert.cli.inputs import Source, open_input
+from mlxbert.cli.inputs import ARGUMENTS, Source, open_input
 from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, VectorOptions
+from mlxbert.cli.views import console, progress
 from mlxbert.cli.views import vectors as view
 from mlxbert.errors import ArgumentError, InputError
+
+MOST = 20  # texts of a file that a terminal shows where nothing else is asked for
 
 
 def similarity(
@@ -25,7 +28,7 @@ def similarity(
     """Rank texts by how similar they are to the first: the cosine of their vectors.
 
     The others may come from a file or a pipe; without A on the command line, its first text is A. The index in the
-    output counts the others, from 0. A prompt precedes each text.
+    output counts the others, from 0. A prompt precedes each text. At a terminal, the 20 nearest of a file are shown.
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """
@@ -37,15 +40,28 @@ def similarity(
 
     note_assumed_pooling(loaded, vector.pooling)
     query, others = (texts[0], opened.records) if texts and alone else _split(opened)
-    usage = Usage()
-    given = vector.given() | {"top_k": top_k, "batch_tokens": model.batch_tokens, "usage": usage}
-    found = task(loaded, query, others, on_error="raise" if opened.strict else "return", **given)
+    usage, from_file = Usage(), opened.name != ARGUMENTS
+    screen = session.Screen(view.draw_similarity, out, gap=False, left_out=["query"] if from_file else ())
+    most = MOST if top_k is None and from_file and screen.drawn else top_k
+    given = vector.given() | {"top_k": most, "batch_tokens": model.batch_tokens, "usage": usage}
+    with progress.records(opened.size, shown=from_file) as update:
+        read = _read(others, lambda: update(opened.done(), usage.texts))
+        found = task(loaded, query, read, on_error="raise" if opened.strict else "return", **given)
     if not found:
         raise InputError(f"{opened.name}: there is no text to compare with")
-    screen = session.Screen(view.draw_similarity, out, gap=False)
     for result in found:
         screen.write(result)
-    session.report(usage.texts + screen.failed, usage.truncated, screen.failed, "each says why after the others")
+    if most != top_k and usage.texts - 1 > MOST:
+        console.say("note", f"the {MOST} most similar of {usage.texts - 1:,} texts; --top-k N shows more")
+    failures = "each says why after the others"
+    session.report(usage.texts + screen.failed, usage.truncated, usage.only_unknown, screen.failed, failures)
+
+
+def _read(records: Iterator[str | InputError], update: Callable[[], None]) -> Iterator[str | InputError]:
+    """The records; progress is shown before each."""
+    for record in records:
+        update()
+        yield record
 
 
 def _open(texts: Sequence[str], source: InputOptions, *, alone: bool) -> Source[str]:

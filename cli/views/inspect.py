@@ -68,13 +68,16 @@ def _first(names: Iterable[object]) -> str:
 def _problems(found: "Inspection") -> Iterator[str]:
     """What keeps a part of the model from being used."""
     from mlxbert.folders.inspection import NoEmbedding
+    from mlxbert.nn.heads import titles
 
     tokenizer = found.tokenizer
     if tokenizer.vocab_size > tokenizer.word_embeddings:
         yield f"the tokenizer belongs to another model: the model has {tokenizer.word_embeddings:,} word embeddings"
     if isinstance(found.embedding, NoEmbedding):
         yield f"no vectors: {found.embedding.problem}"
-    yield from (f"{part} cannot be loaded: {facts.problem}" for part, facts in found.parts.items() if facts.problem)
+    for part, facts in found.parts.items():
+        if facts.problem:
+            yield f"the {titles([part])} cannot be loaded: {facts.problem}"
 
 
 def inspection(found: "Inspection", *, whole: bool) -> Iterator["RenderableType"]:

@@ -49,7 +49,8 @@ def _embedding(result: Embedding) -> Iterator["RenderableType"]:
     from rich.text import Text
 
     size, norm = len(result.embedding), float(np.linalg.norm(result.embedding))
-    tokens = f"{result.tokens} tokens{', truncated' if result.truncated else ''}"
+    unknown = f", {result.unknown_tokens} unknown" if result.unknown_tokens else ""
+    tokens = f"{console.counted(result.tokens, 'token')}{unknown}{', truncated' if result.truncated else ''}"
     width = console.stdout().width
     yield Text.assemble(
         (_label(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"

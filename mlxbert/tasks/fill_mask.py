@@ -84,7 +84,9 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             start, end = start + len(span) - len(span.lstrip()), end - len(span) + len(span.rstrip())
             start, end = restore(start), restore(end)
             masks[number].append(MaskedPlace(encodings[number].positions[token], start, end, token))
-        return MaskJob(item, encodings, self.overflow == "truncate" and encodings[0].truncated, masks)
+        unknown, only = tokenizer.unknown(encodings)
+        cut = self.overflow == "truncate" and encodings[0].truncated
+        return MaskJob(item, encodings, cut, masks, unknown=unknown, only_unknown=only)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
         """For each row, for each of its masks: the best words."""
@@ -119,7 +121,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             for places, best in zip(job.masks, outputs, strict=True)
             for mask, words in zip(places, best, strict=True)
         )
-        return FillMask(job.item, tuple(masks), job.truncated)
+        return FillMask(job.item, tuple(masks), job.truncated, job.unknown, job.only_unknown)
 
     def _mask(self, text: str, mask: MaskedPlace, words: Words) -> Mask:
         tokenizer, left, right = self.model.tokenizer, text[: mask.start], text[mask.end :]
