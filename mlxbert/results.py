@@ -54,13 +54,14 @@ class Fill:
         token: The token as it reads: "paris", "##s" for an ending, " Paris" where the vocabulary has the space, too.
         token_id: Its row in the vocabulary.
         score: Its probability over the whole vocabulary, 0 to 1.
-        text: The given text with this mask filled; other masks stay.
+        text: The given text with this mask filled; other masks stay. `None` where it is left out: on demand, and from
+            the 50th mask of a text on, as each would repeat the whole text.
     """
 
     token: str
     token_id: int
     score: float
-    text: str
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,11 @@ class FillMask(Result):
     truncated: bool = False
     unknown_tokens: int = 0
     only_unknown: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result, its fills without a text that is left out."""
+        masks = [asdict(mask) | {"fills": [_without_none(asdict(fill)) for fill in mask.fills]} for mask in self.masks]
+        return _without_counted({"text": self.text, "masks": masks, "unknown_tokens": self.unknown_tokens})
 
 
 @dataclass(frozen=True)

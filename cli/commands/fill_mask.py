@@ -21,12 +21,14 @@ def fill_mask(
         int | None, typer.Option(min=1, metavar="N", help="Words per mask; by default 5, or all targets.")
     ] = None,
     targets: Annotated[str | None, typer.Option(metavar="A,B", help="Choose among these words only.")] = None,
+    text: Annotated[bool, typer.Option("--text/--no-text", help="Repeat the filled text with each word.")] = True,
     overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
 ) -> None:
     """Find words that fit in place of [MASK].
 
     Several masks are filled independently: the others stay masked. In a text too long for the model, each mask is seen
-    through a window around it. Scores are probabilities over the whole vocabulary.
+    through a window around it. Scores are probabilities over the whole vocabulary. From the 50th mask of a text on,
+    words come without the filled text.
 
     Example: mlxbert fill-mask "Tokyo is the largest city in [MASK]." --top-k 3
     """
@@ -36,7 +38,7 @@ def fill_mask(
     from mlxbert.tasks.fill_mask import fill_mask as task
 
     words = None if targets is None else _split(targets)
-    given: dict[str, Any] = {"top_k": top_k, "targets": words, "overflow": overflow.value}
+    given: dict[str, Any] = {"top_k": top_k, "targets": words, "text": text, "overflow": overflow.value}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
     session.stream(opened, results, view.draw, out, task=session.Task("fill-mask", loaded, model, given))

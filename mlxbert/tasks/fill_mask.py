@@ -17,6 +17,7 @@ from mlxbert.text.tokenizer import Tokenizer
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 DEFAULT_TOP_K = 5
+MOST_WITH_TEXT = 49  # masks of a text whose fills repeat the text: with 2,000 that would be 28 MB
 
 # (token id, probability) of the best words for one mask, the best first.
 Words = list[tuple[int, float]]
@@ -45,9 +46,18 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
     overflows = ("window", "truncate", "error")
 
     def __init__(
-        self, model: Model, top_k: int | None, targets: Sequence[str] | None, overflow: str, batch_tokens: int | None
+        self,
+        model: Model,
+        top_k: int | None,
+        targets: Sequence[str] | None,
+        text: bool,
+        overflow: str,
+        batch_tokens: int | None,
     ) -> None:
         super().__init__(model, overflow, batch_tokens)
+        if not isinstance(text, bool):
+            raise ArgumentError(f"text is {text!r:.60}, expected True or False")
+        self.with_text = text
         chosen = None if targets is None else target_ids(model.tokenizer, targets)
         most = model.tokenizer.vocab_size if chosen is None else len(chosen)
         check_top_k(top_k)
@@ -116,17 +126,21 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     def result(self, job: MaskJob, outputs: Sequence[list[Words]]) -> FillMask:
         """The text's masks with their words."""
-        masks = (
-            self._mask(job.item, mask, words)
+        found = (
+            (mask, words)
             for places, best in zip(job.masks, outputs, strict=True)
             for mask, words in zip(places, best, strict=True)
         )
+        masks = (
+            self._mask(job.item, mask, words, with_text=self.with_text and number < MOST_WITH_TEXT)
+            for number, (mask, words) in enumerate(found)
+        )
         return FillMask(job.item, tuple(masks), job.truncated, job.unknown, job.only_unknown)
 
-    def _mask(self, text: str, mask: MaskedPlace, words: Words) -> Mask:
+    def _mask(self, text: str, mask: MaskedPlace, words: Words, *, with_text: bool) -> Mask:
         tokenizer, left, right = self.model.tokenizer, text[: mask.start], text[mask.end :]
         fills = (
-            Fill(tokenizer.shown(number), number, score, tokenizer.filled(left, number, right))
+            Fill(tokenizer.shown(number), number, score, tokenizer.filled(left, number, right) if with_text else None)
             for number, score in words
         )
         return Mask(mask.position, mask.start, mask.end, tuple(fills))
@@ -138,6 +152,7 @@ def fill_mask(
     *,
     top_k: int | None = None,
     targets: Sequence[str] | None = None,
+    text: bool = True,
     overflow: str = "window",
     batch_tokens: int | None = None,
 ) -> FillMaskTask:
@@ -149,6 +164,7 @@ def fill_mask(
             Several masks of a text are filled independently, each while the others stay masked.
         top_k: The number of words per mask; by default 5, or all targets if there are any.
         targets: Only these words compete. Their scores stay probabilities over the whole vocabulary.
+        text: Whether each fill has the text with that mask filled; from the 50th mask of a text on it is left out.
         overflow: A text too long for the model: `window` gives each mask as much text as fits on both sides,
             `truncate` drops the end of the text, `error` refuses it.
         batch_tokens: Tokens per batch, padding included.
@@ -161,7 +177,7 @@ def fill_mask(
         InputError: A text without a mask, or too long with `overflow="error"`.
         ArgumentError: `top_k`, `targets` or another argument has an invalid value.
     """
-    return FillMaskTask(model, top_k, targets, overflow, batch_tokens)
+    return FillMaskTask(model, top_k, targets, text, overflow, batch_tokens)
 
 
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:

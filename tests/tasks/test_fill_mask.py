@@ -252,3 +252,16 @@ def test_results_become_the_json_of_the_contract(tiny: mlxbert.Model) -> None:
     assert list(found["masks"][0]) == ["position", "start", "end", "fills"]
     assert list(found["masks"][0]["fills"][0]) == ["token", "token_id", "score", "text"]
     assert CONFIG["vocab_size"] > found["masks"][0]["fills"][0]["token_id"] >= 0
+
+
+def test_fills_repeat_the_text_up_to_the_50th_mask_or_not_at_all(tiny: mlxbert.Model) -> None:
+    text = " ".join(["[MASK]"] * 60)
+    masks = mlxbert.fill_mask(tiny, text, top_k=1).masks
+    assert [mask.fills[0].text is None for mask in masks] == [False] * 49 + [True] * 11
+    without = mlxbert.fill_mask(tiny, text, top_k=1, text=False)
+    assert [(fill.token_id, fill.score, fill.text) for mask in without.masks for fill in mask.fills] == [
+        (fill.token_id, fill.score, None) for mask in masks for fill in mask.fills
+    ]
+    assert all("text" not in fill for mask in without.to_dict()["masks"] for fill in mask["fills"])
+    with pytest.raises(mlxbert.ArgumentError, match="text is 'no'"):
+        mlxbert.fill_mask(tiny, text, text="no")  # type: ignore[call-overload]
