@@ -1,5 +1,7 @@
 """`mlxbert fill-mask`."""
 
+import shlex
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +35,7 @@ def fill_mask(
     Example: mlxbert fill-mask "Tokyo is the largest city in [MASK]." --top-k 3
     """
     check_output(out.output, out.overwrite, source=source.input)
+    _check_quotes(texts or ())
     opened = open_input(texts or (), source, "text")
     loaded = session.load("fill-mask", model)
     from mlxbert.tasks.fill_mask import fill_mask as task
@@ -42,6 +45,16 @@ def fill_mask(
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
     session.stream(opened, results, view.draw, out, task=session.Task("fill-mask", loaded, model, given))
+
+
+def _check_quotes(texts: Sequence[str]) -> None:
+    """Refuses the words of a sentence that was not quoted."""
+    without = [text for text in texts if "mask" not in text.lower()]
+    if without and len(texts) > 1 and not any(" " in text for text in texts):
+        raise ArgumentError(
+            f"{len(without)} of {len(texts)} texts have no [MASK], and each is a single word: are quotes missing?",
+            hint=f"mlxbert fill-mask {shlex.quote(' '.join(texts))}",
+        )
 
 
 def _split(targets: str) -> list[str]:

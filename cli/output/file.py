@@ -239,7 +239,8 @@ class FileOutput:
         if self.manifest["input"] is None or done == failed:
             shutil.rmtree(self.partial, ignore_errors=True)
             return
-        hint = f"{done} results are kept in {self.partial}: the same command resumes there"
+        kept = console.counted(done, "result is", "results are")
+        hint = f"{kept} kept in {self.partial}: the same command resumes there"
         if isinstance(problem, MlxbertError) and problem.hint is None:
             problem.hint = hint
         else:
@@ -253,7 +254,8 @@ class FileOutput:
         if self._results:
             self._flush()
         if self.done and self.failed == self.done and not self.format.holds_errors:
-            raise MlxbertError(f"all {self.done} inputs failed: {self.path} is not written")
+            failed = "the only input" if self.done == 1 else f"all {self.done:,} inputs"
+            raise MlxbertError(f"{failed} failed: {self.path} is not written")
         whole = self.partial / _WHOLE
         with _writing(self.partial), atomic_write(whole) as file:
             self.format.assemble(file, self._parts, self.done)

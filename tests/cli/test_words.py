@@ -1,13 +1,17 @@
 """What the program says: its help on a terminal, and wrong usage with value, expectation and the nearest right word."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+from mlxbert import device
 from mlxbert.cli.app import app
+from mlxbert.cli.commands import doctor
+from mlxbert.cli.views import console
 from mlxbert.cli.views.help import draw
 from tests.cli.test_terminal import plain
 from tests.helpers.program import COMMANDS, call, change_weights, terminal, tiny_model
@@ -129,3 +133,49 @@ def test_inspect_has_a_short_form_of_ten_lines(tmp_path: Path) -> None:
     change_weights(model, lambda arrays: arrays.pop("cls.predictions.transform.dense.bias"))
     wrong = " ".join(plain(terminal("inspect", str(model))[1])).partition("wrong")[2]
     assert "masked-word head cannot be loaded" in wrong and "dense.bias" in wrong
+
+
+def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "measure_gflops", lambda: 200.0)
+    monkeypatch.setattr(sys, "platform", "linux")
+    versions = {"mlx": "1", "mlx-cpu": "2", "mlx-cuda-13": "3"}
+    monkeypatch.setattr(doctor, "_version", lambda name: {"mlx-cpu": "2"}.get(name))
+    fast = {"device": "cpu", "blas": "openblas", "blas_path": "x.so", "blas_hint": None, "gpu_found": False}
+    for changes, advice in (
+        ({}, ""),
+        ({"blas": "reference", "blas_hint": "install OpenBLAS"}, "install OpenBLAS"),
+        ({"blas": "reference"}, "MLXBERT_BLAS=off"),
+        ({"blas": "reference", "blas_hint": "install OpenBLAS", "device": "gpu"}, ""),
+    ):
+        monkeypatch.setattr(device, "describe", lambda changes=changes: fast | changes)
+        outcome = call("doctor", "--device", "cpu")
+        assert outcome.lines[0]["problems"] == ([outcome.err.removeprefix("hint: ").strip()] if advice else [])
+        assert (advice or "all is well: 200.0 GFLOP/s") in outcome.err
+        assert outcome.lines[0]["wheel"] == "mlx-cpu 2"
+    assert "5.0 GFLOP/s" in str(doctor._slow_blas(fast, 5.0))
+    assert doctor._wheel(versions, gpu=True) == "mlx-cuda-13 3"
+    assert doctor._wheel(versions, gpu=False) == "mlx-cpu 2"
+    call("doctor", "--device", "tpu").fails(2, "--device is 'tpu', expected auto, gpu or cpu")
+
+
+def test_words_of_a_text_without_quotes_are_noticed(tiny_folder: Path) -> None:
+    outcome = call("fill-mask", "Paris", "is", "the", "[MASK]", ".")
+    outcome.fails(2, "4 of 5 texts", "quotes", "mlxbert fill-mask 'Paris is the [MASK] .'")
+    assert "quotes" in call("tokenize", *["he", "has", "lunch", "today"], "-m", str(tiny_folder)).err
+    for texts in (["cat", "dog"], ["the cat", "dog", "paris", "tokyo"]):
+        assert "quotes" not in call("tokenize", *texts, "-m", str(tiny_folder)).err
+
+
+def test_one_thing_is_not_called_several(tiny_folder: Path, tmp_path: Path) -> None:
+    assert [console.counted(number, "text") for number in (0, 1, 2000)] == ["0 texts", "1 text", "2,000 texts"]
+    (tmp_path / "in.txt").write_text("cat\n")
+    outcome = call("embed", "--input", str(tmp_path / "in.txt"), "-m", str(tiny_folder))
+    assert "note: 1 text, " in outcome.err
+    call("fill-mask", "cat", "--json", "-m", str(tiny_folder), "-o", str(tmp_path / "o.jsonl")).fails(1)
+
+
+def test_messages_wrap_between_words_and_count_wide_characters_twice() -> None:
+    assert console.wrapped("one two  three", 8) == ["one two", "three"]
+    assert console.wrapped("\u6771\u4eac \u6771\u4eac a", 8) == ["\u6771\u4eac", "\u6771\u4eac a"]
+    assert console.wrapped("x " + "long" * 5, 8) == ["x", "long" * 5]
+    assert console.wrapped("", 8) == []
