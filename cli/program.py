@@ -103,7 +103,7 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
         usage = view.usage(context.command)
         quote = "quote a text that has spaces; " if " " in extra[1] else ""
         return (
-            f"{path} takes {usage or 'no arguments'}, and not {extra[1]!r:.60} in addition",
+            f"{path} takes {usage or 'no arguments'}, found also {extra[1]!r:.60}",
             f"{quote}{help_of} explains",
         )
     if problem.message.startswith("No such command"):
@@ -162,7 +162,7 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
     text = next((word for word in typed if word.startswith(name) and not _OPTION.fullmatch(word)), None)
     if text is not None:
         after = f"mlxbert {' '.join(path.split()[1:])} -- {shlex.quote(text)}"
-        return f"{text!r:.60} begins with a hyphen, like an option", f"texts follow -- then: {after}"
+        return f"{text!r:.60} begins with a hyphen, like an option", f"put -- before such texts: {after}"
     near = nearest(name, [option for option in known if option.startswith("--")]) if name.startswith("--") else []
     return (
         f"{path} has no option {name}",

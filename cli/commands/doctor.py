@@ -17,7 +17,7 @@ from mlxbert.cli.views import doctor as view
 
 _WHEELS = ("mlx-metal", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13")
 _PACKAGES = ("mlx", *_WHEELS, "numpy", "tokenizers", "rich", "typer")
-_SLOW = 15.0  # GFLOP/s: a core with a fast BLAS has 30 and more, the reference BLAS at most 8
+_SLOW = 10.0  # GFLOP/s: a core with a fast BLAS has 30 and more, the reference BLAS at most 8
 
 
 def doctor(

@@ -47,14 +47,15 @@ def draw(path: str, command: Any, *, whole: bool) -> Iterator["Text"]:
 
 
 def _panels(command: Any) -> dict[str, list[_Row]]:
-    """The rows of each panel; those without a panel are the command's own."""
+    """The rows of each panel; those without a panel are the command's own, and what is required stands there."""
     found: dict[str, list[_Row]] = {}
     for name, child in getattr(command, "commands", {}).items():
         if not child.hidden:
             found.setdefault("Commands", []).append(_Row(name, "", _first(child), ""))
     for parameter in command.params:
         if not parameter.hidden:
-            found.setdefault(parameter.rich_help_panel or "", []).append(_row(parameter))
+            panel = "" if parameter.required else parameter.rich_help_panel or ""
+            found.setdefault(panel, []).append(_row(parameter))
     return found
 
 
@@ -93,6 +94,7 @@ def _more(parameter: Any) -> str:
     default = parameter.show_default
     if not isinstance(default, str):
         default = getattr(parameter.default, "value", parameter.default) if default else None
+        default = "yes" if default is True else default
     named = "" if default is None or default is False or default == () else f"default: {default}"
     needed = "required" if parameter.required and parameter.param_type_name == "option" else ""
     variable = f"or ${parameter.envvar}" if parameter.envvar else ""
@@ -117,8 +119,9 @@ def _lines(
     for panel, rows in panels.items():
         if panel in explained:
             found += [Text(panel, "bold")] if panel else []
-            beside = max(len(row.name) for row in rows) + 4 if panel == "Commands" else _NAMES
-            found += [line for row in rows for line in _explained(row, width, beside if width >= _WIDE else 6)]
+            beside = _NAMES if width >= _WIDE else 6
+            beside = max(len(row.name) for row in rows) + 4 if panel == "Commands" else beside
+            found += [line for row in rows for line in _explained(row, width, beside)]
     for panel, rows in panels.items():
         if panel not in explained:
             found += _listed(panel, rows, width)

@@ -116,7 +116,7 @@ def draw_similarity(result: Similarity) -> Iterator["RenderableType"]:
     line = Text.assemble(
         (f"{result.rank:>3}  ", "dim"),
         f"{result.score:6.3f}  ",
-        (console.bar(max(result.score, 0.0)), "green"),
+        (console.bar(max(result.score, 0.0), min(console.BAR_WIDTH, width // 4)), "green"),
         f"  {_label(result.text, width)}",
     )
     line.truncate(width, overflow="ellipsis")  # by columns: a wide character takes two
