@@ -61,7 +61,7 @@ def test_wrong_usage(model: str) -> None:
     call("tag", "the").fails(1, "tagging head, which tag needs", "hint: ", "mlxbert finetune tag")
     call("tag", "the " * 60, "--overflow", "error", "--model", model).fails(1, "at most 32")
     cut = call("tag", "the " * 60, "--overflow", "truncate", "--model", model)
-    assert cut.status == 0 and "1 of 1 inputs were too long" in cut.err
+    assert cut.status == 0 and "1 of 1 input was too long" in cut.err
 
 
 @TERMINALS
