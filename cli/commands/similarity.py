@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,11 @@ from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, Vecto
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views import vectors as view
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.results import Failure, Similarity
+
+if TYPE_CHECKING:
+    from mlxbert.model import Model
+    from mlxbert.text.batch import Usage
 
 MOST = 20  # texts of a file that a terminal shows where nothing else is asked for
 
@@ -35,26 +41,35 @@ def similarity(
     alone = len(texts or ()) == 1  # the others come from --input or a pipe
     opened = _open(() if alone else texts or (), source, alone=alone)
     loaded = session.load("embed", model)
-    from mlxbert.tasks.similarity import similarity as task
-    from mlxbert.text.batch import Usage
-
     note_assumed_pooling(loaded, vector.pooling)
     query, others = (texts[0], opened.records) if texts and alone else _split(opened)
-    usage, from_file = Usage(), opened.name != ARGUMENTS
+    from_file = opened.name != ARGUMENTS
     screen = session.Screen(view.draw_similarity, out, gap=False, left_out=["query"] if from_file else ())
     most = MOST if top_k is None and from_file and screen.drawn else top_k
-    given = vector.given() | {"top_k": most, "batch_tokens": model.batch_tokens, "usage": usage}
-    with progress.records(opened.size, shown=from_file) as update:
-        read = _read(others, lambda: update(opened.done(), usage.texts))
-        found = task(loaded, query, read, on_error="raise" if opened.strict else "return", **given)
-    if not found:
-        raise InputError(f"{opened.name}: there is no text to compare with")
+    given = vector.given() | {"top_k": most, "batch_tokens": model.batch_tokens}
+    found, usage = _ranked(loaded, query, replace(opened, records=others), given)
     for result in found:
         screen.write(result)
     if most != top_k and usage.texts - 1 > MOST:
         console.say("note", f"the {MOST} most similar of {usage.texts - 1:,} texts; --top-k N shows more")
     failures = "each says why after the others"
     session.report(usage.texts + screen.failed, usage.truncated, usage.only_unknown, screen.failed, failures)
+
+
+def _ranked(
+    model: "Model", query: str, source: Source[str], given: dict[str, Any]
+) -> tuple[Sequence[Similarity | Failure], "Usage"]:
+    """The texts of a source in their order, and what was computed; a bar is shown for a file."""
+    from mlxbert.tasks.similarity import similarity as task
+    from mlxbert.text.batch import Usage
+
+    usage = Usage()
+    with progress.records(source.size, shown=source.name != ARGUMENTS) as update:
+        read = _read(source.records, lambda: update(source.done(), usage.texts))
+        found = task(model, query, read, usage=usage, on_error="raise" if source.strict else "return", **given)
+    if not found:
+        raise InputError(f"{source.name}: there is no text to compare with")
+    return found, usage
 
 
 def _read(records: Iterator[str | InputError], update: Callable[[], None]) -> Iterator[str | InputError]:
