@@ -41,15 +41,17 @@ from mlxbert.cli.commands.tag import tag
 from mlxbert.cli.commands.tokenize import tokenize
 from mlxbert.cli.commands.verify import verify
 from mlxbert.cli.options import flatten
+from mlxbert.cli.program import Command, Group, explain, explain_command
 from mlxbert.cli.session import set_up_notes
 from mlxbert.cli.views import console
 from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.errors import ArgumentError, MlxbertError
 
-_ABOUT = "BERT encoders on Apple's MLX: embeddings, fill-mask, fine-tuning on your own texts, and a look inside."
+_ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look inside."
 
 app = typer.Typer(
     name="mlxbert",
+    cls=Group,
     help=_ABOUT,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -72,12 +74,24 @@ _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
 
 _USING = (fill_mask, embed, similarity, classify, tag, answer, next_sentence, replaced, tokenize)
 for command in (*_USING, inspect, convert, verify, doctor):
-    app.command(command.__name__.replace("_", "-"))(flatten(command, set_up_notes))
+    app.command(command.__name__.replace("_", "-"), cls=Command)(flatten(command, set_up_notes))
 for name, (about, commands) in _GROUPS.items():
-    group = typer.Typer(help=about, no_args_is_help=True)
+    group = typer.Typer(help=about, cls=Group, no_args_is_help=True)
     app.add_typer(group, name=name)
     for grouped in commands:
-        group.command(grouped.__name__.removeprefix(f"{name}_"))(flatten(grouped, set_up_notes))
+        group.command(grouped.__name__.removeprefix(f"{name}_"), cls=Command)(flatten(grouped, set_up_notes))
+
+
+@app.command("help", cls=Command)
+def explained(
+    context: typer.Context,
+    words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="The command.")] = None,
+) -> None:
+    """Explain a command and all its options.
+
+    Example: mlxbert help embed
+    """
+    explain_command(context, words or ())
 
 
 def _version(wanted: bool) -> None:
@@ -89,7 +103,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """The options of the program itself."""
@@ -104,16 +118,16 @@ def _run(arguments: list[str] | None) -> int:
     console.set_quiet(False)
     typed = sys.argv[1:] if arguments is None else arguments
     try:
-        status = app(arguments, standalone_mode=False)
+        status = app(arguments, prog_name="mlxbert", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except typer.TyperException as problem:
         if problem.format_message():  # empty if typer has shown the help instead
-            message = problem.format_message().replace(": Value error, ", ": ", 1)  # typer says how it found out
+            message, hint = explain(problem, typed)
             console.say("error", _taskless(typed) or message)
-            if typed[:1] == ["train"]:
-                console.say("hint", "mlxbert finetune trains a model")
+            if hint and not _taskless(typed):
+                console.say("hint", hint)
         return 2
     except MlxbertError as problem:
         console.say("error", _name_option(problem.message) if isinstance(problem, ArgumentError) else problem.message)

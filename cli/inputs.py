@@ -17,6 +17,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 STDIN = "-"
 ARGUMENTS = "arguments"  # the name of an input that is not a file
 Pair = tuple[str, str]
+_SENTENCE = 4  # words that are rather a text without quotes than texts
 T_co = TypeVar("T_co", covariant=True)
 # The options that name what is read, and the formats that they go with.
 _TABLES = (Format.csv, Format.tsv, Format.parquet)
@@ -149,6 +150,8 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str 
     for argument in filter(_is_input_file, arguments):
         console.say("hint", f"{argument} is taken as a text; --input {argument} reads the file")
     single = isinstance(names, str)
+    if single and len(arguments) >= _SENTENCE and not any(" " in argument for argument in arguments):
+        console.say("hint", f"these are {len(arguments)} texts of one word each; for a single text, put it in quotes")
     records = iter(arguments if single else [tuple(arguments)])
     alone = not single or len(arguments) == 1
     on_error = "raise" if alone else "return"

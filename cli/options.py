@@ -139,7 +139,13 @@ class ModelOptions(ComputingOptions):
 
     batch_tokens: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Tokens per batch, padding included.", rich_help_panel="Model"),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Tokens per batch, padding included.",
+            rich_help_panel="Model",
+            show_default="1024, on a GPU 16384",
+        ),
     ] = None
 
 

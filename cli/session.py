@@ -3,7 +3,7 @@
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,6 +101,7 @@ class Screen:
         options: The output options.
         last: What follows the last result at a terminal.
         gap: Whether an empty line separates results at a terminal.
+        left_out: What lines of JSON leave out, as it is the same in all.
     """
 
     def __init__(
@@ -110,18 +111,26 @@ class Screen:
         *,
         last: Callable[[], Iterable["RenderableType"]] = tuple,
         gap: bool = True,
+        left_out: Container[str] = (),
     ) -> None:
-        self._draw, self._last, self._gap = draw, last, gap
+        self._draw, self._last, self._gap, self._left_out = draw, last, gap, left_out
         self._console = console.stdout() if console.at_terminal() and not options.json else None
         self._first = True
-        self.failed = self.truncated = 0
+        self.failed = self.truncated = self.only_unknown = 0
+
+    @property
+    def drawn(self) -> bool:
+        """Whether results are drawn, not printed as JSON."""
+        return self._console is not None
 
     def write(self, result: Any) -> None:
         """Shows one result or failure."""
         self.failed += isinstance(result, Failure)
         self.truncated += getattr(result, "truncated", False)
+        self.only_unknown += getattr(result, "only_unknown", False)
         if self._console is None:
-            json_lines.put_line(json_lines.to_json(result.to_dict()))
+            line = {name: value for name, value in result.to_dict().items() if name not in self._left_out}
+            json_lines.put_line(json_lines.to_json(line))
         elif isinstance(result, Failure):
             console.say("error", f"input {result.index}: {result.error.message}")
         else:
@@ -196,7 +205,7 @@ def stream(
             out.finish()
     if usage is not None and count and from_file:
         _summarize(usage, count, skipped, time.perf_counter() - start)
-    report(skipped + count, out.truncated, out.failed, task.format.failures)
+    report(skipped + count, out.truncated, out.only_unknown, out.failed, task.format.failures)
 
 
 def _file(
@@ -228,19 +237,21 @@ def _numbered(results: Iterable[Any], before: int, *, strict: bool) -> Iterator[
 
 def _summarize(usage: "Usage", count: int, skipped: int, seconds: float) -> None:
     earlier = f" after {skipped:,} of an earlier run" if skipped else ""
+    texts, tokens = console.counted(count, "text"), console.counted(usage.tokens, "token")
     console.say(
         "note",
-        f"{count:,} texts{earlier}, {usage.tokens:,} tokens in {seconds:.1f} s: {count / seconds:,.1f} texts/s, "
+        f"{texts}{earlier}, {tokens} in {seconds:.1f} s: {count / seconds:,.1f} texts/s, "
         f"{usage.tokens / seconds:,.0f} tokens/s, {usage.padding:.1%} padding",
     )
 
 
-def report(count: int, truncated: int, failed: int, failures: str) -> None:
+def report(count: int, truncated: int, only_unknown: int, failed: int, failures: str) -> None:
     """Prints notes on a finished run.
 
     Args:
         count: How many results there are in all.
         truncated: How many of them are of inputs that were truncated.
+        only_unknown: How many of them are of texts in which the vocabulary knows nothing.
         failed: How many of them are failures.
         failures: Where failures are described.
 
@@ -251,7 +262,19 @@ def report(count: int, truncated: int, failed: int, failures: str) -> None:
         console.say("note", "the input is empty")
     if truncated:
         console.say(
-            "note", f"{truncated:,} of {count:,} inputs were too long for the model and were truncated; see --overflow"
+            "note",
+            f"{truncated:,} of {console.counted(count, 'input')} {_was(truncated)} too long for the model and "
+            f"{_was(truncated)} truncated; see --overflow",
+        )
+    if only_unknown:
+        console.say(
+            "note",
+            f"{only_unknown:,} of {console.counted(count, 'text')} {'consists' if only_unknown == 1 else 'consist'} of "
+            "unknown tokens only: to the model they all look the same; `mlxbert tokenize` shows them",
         )
     if failed:
-        raise MlxbertError(f"{failed} of {count} inputs failed; {failures}")
+        raise MlxbertError(f"{failed:,} of {console.counted(count, 'input')} failed; {failures}")
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"

@@ -132,7 +132,8 @@ def describe() -> dict[str, object]:
     info = mx.device_info()
     return {
         "device": "gpu" if on_gpu() else "cpu",
-        "chip": info.get("device_name", platform.processor()),
+        "gpu_found": mx.is_available(mx.gpu),
+        "chip": info.get("device_name") or platform.processor(),
         "dtype": dtype_name(choose_dtype()),
         "cores": os.cpu_count(),
         "memory_gib": None if (memory := available_memory()) is None else round(memory / _GIB, 1),

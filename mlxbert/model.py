@@ -15,7 +15,7 @@ from mlxbert.device import dtype_name, mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadError
 from mlxbert.labels import Labels
 from mlxbert.nn.embedder import Embedder
-from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, task_parts
+from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, task_parts, titles
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.build import build_network, first_problem, new_network
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
@@ -106,11 +106,10 @@ class Model:
 def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...]) -> None:
     missing = missing_parts(task, config.heads, parts)
     if missing:
-        holds = f"it holds: {', '.join(parts) or 'the encoder alone'}"
-        head = HEADS.get(TASKS[task] or "")
+        can = [name for name in TASKS if not missing_parts(name, config.heads, parts)]
         raise CheckpointError(
-            f"{source}: {task} needs {' and '.join(missing)}, which this checkpoint does not hold",
-            hint=f"{holds}; {head.hint}" if head is not None and head.hint else holds,
+            f"{source}: this checkpoint has no {titles(missing)}, which {task} needs",
+            hint=f"{HEADS[TASKS[task] or ''].hint}; this one can be used for {', '.join(can)}",
         )
 
 

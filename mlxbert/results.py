@@ -20,7 +20,13 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain dicts and lists, as the command line prints it; whether it was cut is counted there."""
-        return {name: value for name, value in asdict(self).items() if name != "truncated"}
+        return _without_counted(asdict(self))
+
+
+def _without_counted(values: dict[str, Any]) -> dict[str, Any]:
+    """The values without those that the command line counts, and without a number of unknown tokens that is 0."""
+    left_out = {"truncated", "only_unknown"} | ({"unknown_tokens"} if not values.get("unknown_tokens") else set())
+    return {name: value for name, value in values.items() if name not in left_out}
 
 
 @dataclass(frozen=True)
@@ -48,13 +54,14 @@ class Fill:
         token: The token as it reads: "paris", "##s" for an ending, " Paris" where the vocabulary has the space, too.
         token_id: Its row in the vocabulary.
         score: Its probability over the whole vocabulary, 0 to 1.
-        text: The given text with this mask filled; other masks stay.
+        text: The given text with this mask filled; other masks stay. `None` where it is left out: on demand, and from
+            the 50th mask of a text on, as each would repeat the whole text.
     """
 
     token: str
     token_id: int
     score: float
-    text: str
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,11 +80,20 @@ class FillMask(Result):
 
     Attributes:
         truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+        unknown_tokens: How many tokens of the text are not in the vocabulary.
+        only_unknown: Whether that is all of them, masks left out.
     """
 
     text: str
     masks: tuple[Mask, ...]
     truncated: bool = False
+    unknown_tokens: int = 0
+    only_unknown: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result, its fills without a text that is left out."""
+        masks = [asdict(mask) | {"fills": [_without_none(asdict(fill)) for fill in mask.fills]} for mask in self.masks]
+        return _without_counted({"text": self.text, "masks": masks, "unknown_tokens": self.unknown_tokens})
 
 
 @dataclass(frozen=True)
@@ -247,18 +263,23 @@ class Embedding(Result):
         embedding: float32 (D,), or int8 where `embed_stream` was asked for another `output_dtype`.
         tokens: How many tokens the model took, special tokens included.
         truncated: Whether the text was cut to fit into the model.
+        unknown_tokens: How many tokens of the text are not in the vocabulary.
+        only_unknown: Whether that is all of them.
     """
 
     text: str
     embedding: "NDArray[np.float32]"
     tokens: int
     truncated: bool = False
+    unknown_tokens: int = 0
+    only_unknown: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The result with the shortest decimal numbers that are these float32 values."""
         whole = self.embedding.dtype.kind == "i"
         numbers = self.embedding.tolist() if whole else [float(number) for number in self.embedding.astype("U16")]
-        return {"text": self.text, "embedding": numbers, "tokens": self.tokens, "truncated": self.truncated}
+        found = {"text": self.text, "embedding": numbers, "tokens": self.tokens, "truncated": self.truncated}
+        return found | ({"unknown_tokens": self.unknown_tokens} if self.unknown_tokens else {})
 
 
 @dataclass(frozen=True)
@@ -270,6 +291,7 @@ class Similarity(Result):
         index: Place of the text in the input, from 0.
         score: Cosine of the two vectors, -1 to 1.
         truncated: Whether the text was cut to fit into the model.
+        unknown_tokens: How many tokens of the text are not in the vocabulary.
     """
 
     query: str
@@ -278,6 +300,7 @@ class Similarity(Result):
     score: float
     text: str
     truncated: bool = False
+    unknown_tokens: int = 0
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,7 @@ INSIDE = {
             "output",
             "session",
             "commands",
+            "program",
             "app",
         ),
     ),

@@ -17,32 +17,30 @@ def answer(
     out: FileOptions,
     questions: Annotated[list[str] | None, typer.Argument(metavar="QUESTION…", help="Questions.")] = None,
     context: Annotated[str | None, typer.Option(metavar="TEXT", help="The text to answer from.")] = None,
-    context_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A file with the text, of any length; - is stdin.")
-    ] = None,
+    context_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the text; - is stdin.")] = None,
     top_k: Annotated[int, typer.Option(min=1, metavar="N", help="Spans per question.")] = 1,
     max_words: Annotated[int, typer.Option(min=1, metavar="N", help="Words of an answer, at most.")] = 30,
     max_length: Annotated[
         int | None,
-        typer.Option(min=8, metavar="N", help="Tokens of a window.", show_default="384, or what the model takes"),
+        typer.Option(min=8, metavar="N", help="Tokens of a window.", show_default="384, or the model's"),
     ] = None,
     stride: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Tokens that windows of a long text have in common.", show_default="128"),
+        typer.Option(min=0, metavar="N", help="Tokens that windows have in common.", show_default="128"),
     ] = None,
     no_answer_threshold: Annotated[
         float | None,
         typer.Option(
             metavar="X",
-            help='Share of "no answer" above which none is given; 1 always gives an answer.',
-            show_default="the model's, or 0.5",
+            help='Share of "no answer" above which none is given.',
+            show_default="the model's, or 0.5; 1 always answers",
         ),
     ] = None,
-    overflow: Annotated[Window, typer.Option(help="What to do with a text longer than a window.")] = Window.window,
+    overflow: Annotated[Window, typer.Option(help="A text longer than a window.")] = Window.window,
 ) -> None:
-    """Answer questions with a part of a text, or say that the text has no answer.
+    """Answer questions from a text with a part of it, or with none.
 
-    In a file, questions and texts are the fields or columns question and context. Offsets are code points of the text.
+    In a file, questions and texts are the fields or columns question and context.
 
     Example: mlxbert answer "When was it built?" --context-file history.txt --model deepset/roberta-base-squad2
     """

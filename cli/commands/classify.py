@@ -83,9 +83,8 @@ def classify(
 ) -> None:
     """Classify texts, or pairs of texts, with a fine-tuned model; or texts with any --labels.
 
-    The model decides what is printed: the probability of each label, of which one or, in a multilabel model, several
-    are chosen; or a number. With --labels it says how likely each of them is, without training: the model has to be one
-    of natural language inference (NLI), which judges whether the text implies the hypothesis that a label makes.
+    The model decides what is printed: labels with their probabilities, or a number. --labels needs no training, but a
+    model of natural language inference (NLI), which judges whether the text implies the hypothesis that a label makes.
 
     Example: mlxbert classify "I loved it." --model distilbert/distilbert-base-uncased-finetuned-sst-2-english
     """

@@ -11,7 +11,7 @@ from mlxbert.cli.options import Offline, OutputOptions, Revision
 from mlxbert.cli.views import convert as views
 from mlxbert.cli.views import progress
 
-_SOURCE = "Hub name, 'builtin', or folder of a checkpoint: safetensors, torch .bin, TensorFlow 1, .npz or ONNX."
+_SOURCE = "Hub name, 'builtin', or checkpoint: safetensors, torch .bin, TensorFlow 1, .npz or ONNX."
 
 
 class StoredDType(StrEnum):
@@ -25,7 +25,7 @@ class StoredDType(StrEnum):
 def convert(
     out: OutputOptions,
     source: Annotated[str, typer.Argument(metavar="SRC", help=_SOURCE)],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write: a new folder, or an empty one.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What to write: a new folder, or an empty one.")],
     dtype: Annotated[
         StoredDType | None,
         typer.Option(metavar="DTYPE", help="float32, float16 or bfloat16; by default weights keep theirs."),
@@ -36,14 +36,14 @@ def convert(
     group_size: Annotated[
         int | None, typer.Option(metavar="32|64|128", help="Numbers that share a scale when quantized; by default 64.")
     ] = None,
-    max_shard_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="The maximum size of one file of weights.")
-    ] = "5GB",
+    max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Maximum size of a file.")] = "5GB",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier conversion.")] = False,
     revision: Revision = None,
     offline: Offline = False,
 ) -> None:
-    """Write a model as a folder that transformers and sentence-transformers open, or quantized for MLX.
+    """Write a model for transformers, or quantized for MLX.
+
+    sentence-transformers opens the folder, too, if the model is one for vectors.
 
     Example: mlxbert convert ./bert-from-2019 ./bert --dtype float16
     """

@@ -1,46 +1,85 @@
 """`mlxbert doctor`."""
 
 import importlib.metadata
+import os
 import platform
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
 
 from mlxbert import __version__
 from mlxbert.cli import session
-from mlxbert.cli.options import OutputOptions
+from mlxbert.cli.options import Device, OutputOptions
 from mlxbert.cli.views import console
 from mlxbert.cli.views import doctor as view
 
-_PACKAGES = ("mlx", "mlx-metal", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13", "numpy", "tokenizers", "rich", "typer")
+_WHEELS = ("mlx-metal", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13")
+_PACKAGES = ("mlx", *_WHEELS, "numpy", "tokenizers", "rich", "typer")
+_SLOW = 10.0  # GFLOP/s: a core with a fast BLAS has 30 and more, the reference BLAS at most 8
 
 
-def doctor(out: OutputOptions) -> None:
+def doctor(
+    out: OutputOptions,
+    device: Annotated[Device, typer.Option(help="The device to look at; auto takes the GPU if there is one.")] = (
+        Device.auto
+    ),
+) -> None:
     """Show what mlxbert runs on: chip, device, dtype, BLAS and its measured speed, versions, and what to fix.
 
     Example: mlxbert doctor
     """
-    report = _report()
+    report = _report(device.value)
     session.show_object(report, lambda: view.draw(report), out)
     for problem in report["problems"]:
         console.say("hint", problem)
+    if not report["problems"]:
+        console.say("note", f"all is well: {report['gflops']:,} GFLOP/s on the {report['device']}")
 
 
-def _report() -> dict[str, Any]:
+def _report(name: str) -> dict[str, Any]:
     from mlxbert import device
 
-    device.use()
+    device.use(name)
     versions = {name: version for name in _PACKAGES if (version := _version(name))}
     found = device.describe()
+    gflops = round(device.measure_gflops(), 1)
+    system = os.uname()
     return {
         "mlxbert": __version__,
         "python": platform.python_version(),
-        "platform": platform.platform(),
-        **{name: value for name, value in found.items() if name != "blas_hint"},
-        "gflops": round(device.measure_gflops(), 1),
+        "platform": f"{system.sysname} {system.release} {system.machine}",
+        "wheel": _wheel(versions, gpu=bool(found["gpu_found"])),
+        **{name: value for name, value in found.items() if name not in ("blas_hint", "gpu_found")},
+        "gflops": gflops,
         "python_path": sys.executable,
         "packages": versions,
-        "problems": [hint for hint in (found["blas_hint"], _two_backends(versions)) if hint],
+        "problems": [hint for hint in (_slow_blas(found, gflops), _two_backends(versions)) if hint],
     }
+
+
+def _wheel(versions: dict[str, str], *, gpu: bool) -> str | None:
+    """The wheel whose library MLX runs: of two in the same place, the one that finds a GPU or does not."""
+    installed = [name for name in _WHEELS if name in versions]
+    fitting = [name for name in installed if gpu == (name != "mlx-cpu")] or installed
+    return f"{fitting[-1]} {versions[fitting[-1]]}" if fitting else None
+
+
+def _slow_blas(found: Mapping[str, object], gflops: float) -> str | None:
+    """Advice where matrix products on a CPU are slow."""
+    if found["device"] != "cpu" or not sys.platform.startswith("linux"):
+        return None
+    if found["blas_hint"]:
+        return str(found["blas_hint"])
+    if found["blas"] == "reference":
+        return "MLXBERT_BLAS=off selects the reference BLAS, many times slower than this machine allows: unset it"
+    if gflops < _SLOW:
+        return (
+            f"matrix products run at {gflops:,} GFLOP/s, expected 30 and more per core: {found['blas_path']} is slow, "
+            "or other programs keep the machine busy"
+        )
+    return None
 
 
 def _version(package: str) -> str | None:

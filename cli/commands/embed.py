@@ -29,9 +29,9 @@ def embed(
         bool | None,
         typer.Option(
             "--normalize/--no-normalize",
-            help="Scale vectors to length 1, or not.",
+            help="Scale vectors to length 1.",
             rich_help_panel="Vectors",
-            show_default="as the model does",
+            show_default="as the model",
         ),
     ] = None,
     kind: Annotated[
@@ -43,10 +43,10 @@ def embed(
         typer.Option(help="Dtype of the vectors; binary is one bit per dimension.", rich_help_panel="Vectors"),
     ] = OutputDType.float32,
 ) -> None:
-    """Turn texts into vectors: the cosine of two vectors says how similar the texts are in meaning.
+    """Turn texts into vectors: their cosine says how similar texts are in meaning.
 
-    Pooling, normalizing and prompts are the model's own unless options say otherwise. --output takes .npy, .jsonl,
-    .safetensors and .parquet; after an interruption the same command resumes.
+    Options that are left out are the model's own. --output takes .npy, .jsonl, .safetensors and .parquet; after an
+    interruption the same command resumes.
 
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip

@@ -1,5 +1,7 @@
 """`mlxbert fill-mask`."""
 
+import shlex
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -17,27 +19,42 @@ def fill_mask(
     source: InputOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts that contain [MASK].")] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Words per mask; by default 5, or all targets.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Words per mask; by default 5, or all targets.")
+    ] = None,
     targets: Annotated[str | None, typer.Option(metavar="A,B", help="Choose among these words only.")] = None,
+    text: Annotated[bool, typer.Option("--text/--no-text", help="Repeat the filled text with each word.")] = True,
     overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
 ) -> None:
     """Find words that fit in place of [MASK].
 
     Several masks are filled independently: the others stay masked. In a text too long for the model, each mask is seen
-    through a window around it. Scores are probabilities over the whole vocabulary.
+    through a window around it. Scores are probabilities over the whole vocabulary. From the 50th mask of a text on,
+    words come without the filled text.
 
     Example: mlxbert fill-mask "Tokyo is the largest city in [MASK]." --top-k 3
     """
     check_output(out.output, out.overwrite, source=source.input)
+    _check_quotes(texts or ())
     opened = open_input(texts or (), source, "text")
     loaded = session.load("fill-mask", model)
     from mlxbert.tasks.fill_mask import fill_mask as task
 
     words = None if targets is None else _split(targets)
-    given: dict[str, Any] = {"top_k": top_k, "targets": words, "overflow": overflow.value}
+    given: dict[str, Any] = {"top_k": top_k, "targets": words, "text": text, "overflow": overflow.value}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
     session.stream(opened, results, view.draw, out, task=session.Task("fill-mask", loaded, model, given))
+
+
+def _check_quotes(texts: Sequence[str]) -> None:
+    """Refuses the words of a sentence that was not quoted."""
+    without = [text for text in texts if "mask" not in text.lower()]
+    if without and len(texts) > 1 and not any(" " in text for text in texts):
+        raise ArgumentError(
+            f"{len(without)} of {len(texts)} texts have no [MASK], and each is a single word: are quotes missing?",
+            hint=f"mlxbert fill-mask {shlex.quote(' '.join(texts))}",
+        )
 
 
 def _split(targets: str) -> list[str]:

@@ -18,11 +18,14 @@ def inspect(
     ] = "builtin",
     revision: Revision = None,
     offline: Offline = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the configuration, all parts, and what each tensor becomes.")
+    ] = False,
     tensors: Annotated[
-        bool, typer.Option("--tensors", help="Every tensor, instead of one line for all layers.")
+        bool, typer.Option("--tensors", help="As --all, with every tensor instead of one line for all layers.")
     ] = False,
 ) -> None:
-    """Describe a model without running it: its kind, size, tokenizer, vectors, tasks, and what each tensor becomes.
+    """Describe a model without running it: what it is, its size, what it can do, and what is wrong.
 
     Of the weights only the headers are read. Safetensors of a model of the hub that are not in the cache are not
     downloaded.
@@ -33,4 +36,8 @@ def inspect(
 
     with progress.download(model) as update:
         found = look(model, revision=revision, offline=offline, on_progress=update)
-    session.show_object(found.to_dict(), lambda: views.inspection(found, whole=tensors), out)
+    session.show_object(
+        found.to_dict(),
+        lambda: views.inspection(found, whole=tensors) if everything or tensors else views.short(found, model),
+        out,
+    )

@@ -8,6 +8,7 @@ from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, NoWindow
 from mlxbert.cli.output.file import check_output
+from mlxbert.cli.views import console
 from mlxbert.cli.views import next_sentence as view
 from mlxbert.errors import ArgumentError
 
@@ -28,7 +29,9 @@ def next_sentence(
     Example: mlxbert next-sentence "The man went to the store." "He bought a gallon of milk."
     """
     if texts and len(texts) != 2:
-        raise ArgumentError(f"there are {len(texts)} texts, expected two: A and B", hint="quote each text")
+        raise ArgumentError(
+            f"found {console.counted(len(texts), 'text')}, expected two: A and B", hint="quote each text"
+        )
     check_output(out.output, out.overwrite, source=source.input)
     opened = open_input(texts or (), source, ("a", "b"))
     loaded = session.load("next-sentence", model)

@@ -1,21 +1,26 @@
 """`mlxbert similarity`."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
-from mlxbert.cli.inputs import Source, open_input
+from mlxbert.cli.inputs import ARGUMENTS, Source, open_input
 from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, OutputOptions, VectorOptions
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, progress
 from mlxbert.cli.views import vectors as view
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.results import Failure, Similarity
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
+    from mlxbert.text.batch import Usage
+
+MOST = 20  # texts of a file that a terminal shows where nothing else is asked for
 
 
 def similarity(
@@ -34,10 +39,11 @@ def similarity(
         typer.Option(metavar="NAME", help="One of the model's own prompts, for A only.", rich_help_panel="Vectors"),
     ] = None,
 ) -> None:
-    """Rank texts by how similar they are to the first one: by the cosine of their vectors, from -1 to 1.
+    """Rank texts by how similar they are to the first: the cosine of their vectors.
 
     The others may come from a file or a pipe; without A on the command line, its first text is A. The index in the
-    output counts the others, from 0. Where the model has prompts of its own for queries and documents, A is the query.
+    output counts the others, from 0. At a terminal, the 20 nearest of a file are shown. Where
+    the model has prompts of its own for queries and documents, A is the query.
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """
@@ -47,20 +53,42 @@ def similarity(
     alone = len(texts or ()) == 1  # the others come from --input or a pipe
     opened = _open(() if alone else texts or (), source, alone=alone)
     loaded = session.load("embed", model)
+    _note_vectors(loaded, given)
+    query, others = (texts[0], opened.records) if texts and alone else _split(opened)
+    from_file = opened.name != ARGUMENTS
+    screen = session.Screen(view.draw_similarity, out, gap=False, left_out=["query"] if from_file else ())
+    most = MOST if top_k is None and from_file and screen.drawn else top_k
+    given |= {"top_k": most, "batch_tokens": model.batch_tokens}
+    found, usage = _ranked(loaded, query, replace(opened, records=others), given)
+    for result in found:
+        screen.write(result)
+    if most != top_k and usage.texts - 1 > MOST:
+        console.say("note", f"the {MOST} most similar of {usage.texts - 1:,} texts; --top-k N shows more")
+    failures = "each says why after the others"
+    session.report(usage.texts + screen.failed, usage.truncated, usage.only_unknown, screen.failed, failures)
+
+
+def _ranked(
+    model: "Model", query: str, source: Source[str], given: dict[str, Any]
+) -> tuple[Sequence[Similarity | Failure], "Usage"]:
+    """The texts of a source in their order, and what was computed; a bar is shown for a file."""
     from mlxbert.tasks.similarity import similarity as task
     from mlxbert.text.batch import Usage
 
-    _note_vectors(loaded, given)
-    query, others = (texts[0], opened.records) if texts and alone else _split(opened)
     usage = Usage()
-    given |= {"top_k": top_k, "batch_tokens": model.batch_tokens, "usage": usage}
-    found = task(loaded, query, others, on_error="raise" if opened.strict else "return", **given)
+    with progress.records(source.size, shown=source.name != ARGUMENTS) as update:
+        read = _read(source.records, lambda: update(source.done(), usage.texts))
+        found = task(model, query, read, usage=usage, on_error="raise" if source.strict else "return", **given)
     if not found:
-        raise InputError(f"{opened.name}: there is no text to compare with")
-    screen = session.Screen(view.draw_similarity, out, gap=False)
-    for result in found:
-        screen.write(result)
-    session.report(usage.texts + screen.failed, usage.truncated, screen.failed, "each says why after the others")
+        raise InputError(f"{source.name}: there is no text to compare with")
+    return found, usage
+
+
+def _read(records: Iterator[str | InputError], update: Callable[[], None]) -> Iterator[str | InputError]:
+    """The records; progress is shown before each."""
+    for record in records:
+        update()
+        yield record
 
 
 def _pairs(

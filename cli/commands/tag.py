@@ -24,7 +24,7 @@ def tag(
     ] = None,
     overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
 ) -> None:
-    """Find entities in texts, or tag their words, with a fine-tuned model.
+    """Find entities in texts, or tag words, with a fine-tuned model.
 
     The model decides what is found: names of persons and places, or the part of speech of every word. A text of any
     length is seen through overlapping windows.

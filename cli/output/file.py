@@ -93,12 +93,13 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
 class Dropped:
     """Where the results go in a process that is not the first: nowhere. Attributes as of `FileOutput`."""
 
-    done = failed = truncated = 0
+    done = failed = truncated = only_unknown = 0
 
     def write(self, result: Any) -> None:
         """Drops a result."""
         self.failed += isinstance(result, Failure)
         self.truncated += getattr(result, "truncated", False)
+        self.only_unknown += getattr(result, "only_unknown", False)
 
 
 class FileOutput:
@@ -108,6 +109,7 @@ class FileOutput:
         done: How many results finished parts hold: as many records of the input are skipped.
         failed: How many of them are failures.
         truncated: How many of them are of inputs that were truncated.
+        only_unknown: How many of them are of texts in which the vocabulary knows nothing.
         tokens: How many tokens the model read for them, where results count tokens.
     """
 
@@ -120,7 +122,7 @@ class FileOutput:
         self.overwrite = overwrite
         self.partial = self.path.with_name(self.path.name + ".partial")
         self.manifest = manifest | {"version": __version__}
-        self.done = self.failed = self.truncated = self.tokens = 0
+        self.done = self.failed = self.truncated = self.only_unknown = self.tokens = 0
         self._parts = Parts(self.partial, self.format.part_ending)
         self._results: list[Any] = []
         self._printed = 0
@@ -166,7 +168,7 @@ class FileOutput:
             for path in self.partial.glob(pattern):
                 path.unlink(missing_ok=True)
         if useless:
-            self._parts.count = self.done = self.failed = self.truncated = self.tokens = 0
+            self._parts.count = self.done = self.failed = self.truncated = self.only_unknown = self.tokens = 0
             with atomic_write(stored) as file:
                 file.write(wanted.encode())
 
@@ -194,6 +196,7 @@ class FileOutput:
             "results": len(self._results),
             "failed": sum(isinstance(result, Failure) for result in self._results),
             "cut": sum(getattr(result, "truncated", False) for result in self._results),
+            "unknown": sum(getattr(result, "only_unknown", False) for result in self._results),
             "tokens": sum(map(_tokens, self._results)),
         }
         with _writing(self.partial):
@@ -210,6 +213,7 @@ class FileOutput:
         self.done += counts["results"]
         self.failed += counts["failed"]
         self.truncated += counts["cut"]
+        self.only_unknown += counts["unknown"]
         self.tokens += counts["tokens"]
 
     def __exit__(
@@ -235,7 +239,8 @@ class FileOutput:
         if self.manifest["input"] is None or done == failed:
             shutil.rmtree(self.partial, ignore_errors=True)
             return
-        hint = f"{done} results are kept in {self.partial}: the same command resumes there"
+        kept = console.counted(done, "result is", "results are")
+        hint = f"{kept} kept in {self.partial}: the same command resumes there"
         if isinstance(problem, MlxbertError) and problem.hint is None:
             problem.hint = hint
         else:
@@ -249,7 +254,8 @@ class FileOutput:
         if self._results:
             self._flush()
         if self.done and self.failed == self.done and not self.format.holds_errors:
-            raise MlxbertError(f"all {self.done} inputs failed: {self.path} is not written")
+            failed = "the only input" if self.done == 1 else f"all {self.done:,} inputs"
+            raise MlxbertError(f"{failed} failed: {self.path} is not written")
         whole = self.partial / _WHOLE
         with _writing(self.partial), atomic_write(whole) as file:
             self.format.assemble(file, self._parts, self.done)

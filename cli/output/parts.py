@@ -7,7 +7,7 @@ from pathlib import Path
 
 # Results; a multiple of the window of inputs that are batched together: a resumed run makes the same batches.
 PART = 512
-_COUNTED = ("results", "failed", "cut", "tokens", "bytes")
+_COUNTED = ("results", "failed", "cut", "unknown", "tokens", "bytes")
 
 
 class Parts:

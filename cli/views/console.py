@@ -5,8 +5,8 @@ visible, so that no text can steer the terminal.
 """
 
 import os
+import re
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -87,13 +87,40 @@ def say(kind: str, text: str, command: str = "") -> None:
         whole = f"{kind}: {shown}"
         if command and cell_len(whole) + cell_len(command) < screen.width:
             whole, command = f"{whole} {command}", ""
-        # Words that are too long for a line, such as paths, stay whole.
-        lines = textwrap.wrap(whole, screen.width, break_long_words=False, break_on_hyphens=False)
-        message = Text("\n".join([*lines, *([command] if command else [])]))
+        message = Text("\n".join([*wrapped(whole, screen.width), *([command] if command else [])]))
         message.stylize(style, 0, len(kind) + 1)
         screen.print(message, soft_wrap=True)
     else:
         print(f"{kind}: {shown}{' ' if command else ''}{command}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The lines of a text, wrapped between words; words that are too long for a line, such as paths, stay whole.
+
+    Args:
+        text: One paragraph.
+        width: Columns of a line; a wide character takes two.
+    """
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    for gap, word in re.findall("( *)([^ ]+)", text):
+        if lines and cell_len(lines[-1]) + len(gap) + cell_len(word) <= width:
+            lines[-1] += gap + word
+        else:
+            lines.append(word)
+    return lines
+
+
+def counted(number: int, what: str, several: str = "") -> str:
+    """A number of things: `1 text`, `2,000 texts`.
+
+    Args:
+        number: How many.
+        what: The name of one.
+        several: The name of several, if that is not the name of one with an s.
+    """
+    return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
 def visible(text: str) -> str:

@@ -30,8 +30,8 @@ def conversion(found: "Conversion") -> Iterator["RenderableType"]:
     rows += [("changed", sentence) for sentence in found.changed or ("nothing",)]
     training = [name for name in found.left_out if TRAINING.fullmatch(name)]
     others = [name for name in found.left_out if not TRAINING.fullmatch(name)]
-    rows += [("left out", _counted("tensors", others))] if others else []
-    rows += [("left out", _counted("of an optimizer", training))] if training else []
+    rows += [("left out", _named(console.counted(len(others), "tensor"), others))] if others else []
+    rows += [("left out", _named(f"{len(training):,} of an optimizer", training))] if training else []
     yield from console.facts(str(found.folder), rows)
     apart = found.difference
     if not apart.agree:
@@ -42,7 +42,7 @@ def conversion(found: "Conversion") -> Iterator["RenderableType"]:
     yield from measured(apart, " against the source")
 
 
-def _counted(what: str, names: list[str]) -> str:
-    """How many names there are, and the first ones."""
+def _named(what: str, names: list[str]) -> str:
+    """What they are, and the first names."""
     more = ", …" if len(names) > _SHOWN else ""
-    return f"{len(names):,} {what}: {', '.join(names[:_SHOWN])}{more}"
+    return f"{what}: {', '.join(names[:_SHOWN])}{more}"

@@ -33,10 +33,11 @@ def _fills(result: FillMask, mask: Mask) -> "Table":
         table.add_column(no_wrap=no_wrap)
     for fill in mask.fills:
         token = fill.token.strip()
-        end = len(fill.text) - len(result.text[mask.end :])
+        filled = result.text[: mask.start] + token + result.text[mask.end :] if fill.text is None else fill.text
+        end = len(filled) - len(result.text[mask.end :])
         start = end - len(token.removeprefix("##"))
-        left, right = _excerpt(fill.text, start, end)
-        word = console.visible(fill.text[start:end])
+        left, right = _excerpt(filled, start, end)
+        word = console.visible(filled[start:end])
         table.add_row(
             Text(console.visible(token), style="bold"),
             Text(console.bar(fill.score), style="green"),

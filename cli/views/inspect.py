@@ -15,7 +15,69 @@ if TYPE_CHECKING:
 
 _Rows = Iterator[tuple[str, object]]
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)|(?<=layer_)\d+(?=/)")  # TensorFlow's names have slashes
+_MOST_NAMES = 6  # in the short form
 _COLUMNS = 30  # of a line, for dtype, shape and the space between columns
+
+
+def short(found: "Inspection", name: str) -> Iterator["RenderableType"]:
+    """What a model is, its size, what it can do, what it takes and gives, and what is wrong with it: ten lines.
+
+    Args:
+        found: The inspection.
+        name: How the user calls the model.
+    """
+    from rich.text import Text
+
+    yield from console.facts(name, _short_rows(found))
+    yield Text("--all shows the configuration, all parts and what each tensor becomes", style="dim")
+
+
+def _short_rows(found: "Inspection") -> _Rows:
+    from mlxbert.folders.inspection import NoEmbedding
+
+    config, weights, tokenizer, embedding = found.config, found.weights, found.tokenizer, found.embedding
+    named = f" ({_first(found.architectures)})" if found.architectures else ""
+    layers = console.counted(len(config.layer_schedule), "layer")
+    yield "is", f"{found.family}{named}: {layers} of {config.hidden_size} values"
+    here = "" if weights.here else ", on the hub, not downloaded"
+    yield "size", f"{found.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}"
+    yield "can", _shown(found.tasks)
+    if found.lacking:
+        yield "cannot", _shown(tuple(found.lacking))
+    vectors = None if isinstance(embedding, NoEmbedding) else embedding.max_length
+    limit = "" if vectors in (None, found.max_length) else f", for vectors {vectors}"
+    lower = ", lower-cased" if tokenizer.lower_case else ""
+    yield "input", f"up to {found.max_length} tokens{limit}; {tokenizer.kind} of {tokenizer.vocab_size:,}{lower}"
+    if not isinstance(embedding, NoEmbedding):
+        unit = "of length 1" if embedding.unit else "of any length"
+        yield "vectors", f"{embedding.size} values {unit}, {'+'.join(embedding.poolings)} pooling"
+    if found.labels:
+        yield "labels", _first(tuple(found.labels.values()) if isinstance(found.labels, Mapping) else found.labels)
+    if found.unused:
+        yield "not used", f"{console.counted(len(found.unused), 'tensor')}, for example {found.unused[0].name}"
+    yield "wrong", "; ".join(_problems(found)) or "nothing"
+
+
+def _first(names: Iterable[object]) -> str:
+    """The first names, and how many more there are."""
+    shown = [str(name) for name in names]
+    more = f" and {len(shown) - _MOST_NAMES} more" if len(shown) > _MOST_NAMES else ""
+    return ", ".join(shown[:_MOST_NAMES]) + more
+
+
+def _problems(found: "Inspection") -> Iterator[str]:
+    """What keeps a part of the model from being used."""
+    from mlxbert.folders.inspection import NoEmbedding
+    from mlxbert.nn.heads import titles
+
+    tokenizer = found.tokenizer
+    if tokenizer.vocab_size > tokenizer.word_embeddings:
+        yield f"the tokenizer belongs to another model: the model has {tokenizer.word_embeddings:,} word embeddings"
+    if isinstance(found.embedding, NoEmbedding):
+        yield f"no vectors: {found.embedding.problem}"
+    for part, facts in found.parts.items():
+        if facts.problem:
+            yield f"the {titles([part])} cannot be loaded: {facts.problem}"
 
 
 def inspection(found: "Inspection", *, whole: bool) -> Iterator["RenderableType"]:
@@ -46,7 +108,7 @@ def _summary(found: "Inspection") -> _Rows:
     from mlxbert.folders.inspection import NoEmbedding
 
     weights, embedding = found.weights, found.embedding
-    files = f"{len(weights.files)} file{'s' if len(weights.files) > 1 else ''}"
+    files = console.counted(len(weights.files), "file")
     yield "because", found.because
     yield "architectures", _shown(found.architectures)
     yield "can", _shown(found.tasks)
@@ -113,7 +175,7 @@ def _vector_rows(embedding: "EmbeddingFacts | NoEmbedding") -> _Rows:
 def _part_rows(parts: Iterable[tuple[str, "PartFacts"]]) -> _Rows:
     for part, facts in parts:
         problem = f"; cannot be loaded: {facts.problem}" if facts.problem else ""
-        yield part, f"{facts.in_file} → {facts.in_network}, {facts.tensors} tensors{problem}"
+        yield part, f"{facts.in_file} → {facts.in_network}, {console.counted(facts.tensors, 'tensor')}{problem}"
 
 
 def _unused_rows(found: "Inspection") -> _Rows:

@@ -49,7 +49,8 @@ def _embedding(result: Embedding) -> Iterator["RenderableType"]:
     from rich.text import Text
 
     size, norm = len(result.embedding), float(np.linalg.norm(result.embedding.astype(np.float32)))
-    tokens = f"{result.tokens} tokens{', truncated' if result.truncated else ''}"
+    unknown = f", {result.unknown_tokens} unknown" if result.unknown_tokens else ""
+    tokens = f"{console.counted(result.tokens, 'token')}{unknown}{', truncated' if result.truncated else ''}"
     width = console.stdout().width
     yield Text.assemble(
         (_label(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
@@ -123,7 +124,7 @@ def draw_similarity(result: Similarity) -> Iterator["RenderableType"]:
     line = Text.assemble(
         (f"{result.rank:>3}  ", "dim"),
         f"{result.score:6.3f}  ",
-        (console.bar(max(result.score, 0.0)), "green"),
+        (console.bar(max(result.score, 0.0), min(console.BAR_WIDTH, width // 4)), "green"),
         f"  {_label(result.text, width)}",
     )
     line.truncate(width, overflow="ellipsis")  # by columns: a wide character takes two

@@ -21,7 +21,7 @@ from mlxbert.folders.inspection import (
 from mlxbert.folders.results import Table, frozen, table
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
-from mlxbert.nn.heads import TASKS, missing_parts, task_parts
+from mlxbert.nn.heads import TASKS, missing_parts, task_parts, titles
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.files import open_weights
@@ -177,7 +177,7 @@ def _lacking(
                 "embeddings: they do not belong together"
             )
         elif absent:
-            found[task] = f"needs {' and '.join(absent)}, which the weights do not hold"
+            found[task] = f"the weights have no {titles(absent)}"
         elif any(problems):
             found[task] = "; ".join(filter(None, problems))
     return table(found)

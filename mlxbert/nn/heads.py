@@ -151,7 +151,7 @@ class HeadSpec:
     """Everything that is specific to a head.
 
     Attributes:
-        name: Its name, in the network and in errors.
+        name: Its name in the network.
         module: Builds its layers.
         scope: What it scores: the whole `text`, each `token`, the ends of a `span`, or each word of the `vocabulary`.
         class_name: The suffix of the transformers classes that have it.
@@ -159,7 +159,8 @@ class HeadSpec:
         labelled: Whether its outputs are the classes that `config.json` names.
         facts: The fields of `HeadConfig` that it depends on.
         task: The task of the command line that needs it, if there is one.
-        hint: Where to find a model that has it.
+        title: What users call it.
+        hint: A model that has it, and how to make one.
     """
 
     name: str
@@ -170,7 +171,8 @@ class HeadSpec:
     labelled: bool = False
     facts: tuple[str, ...] = ()
     task: str | None = None
-    hint: str | None = None
+    title: str = ""
+    hint: str = ""
 
 
 def _always(facts: HeadConfig) -> bool:
@@ -184,37 +186,51 @@ HEADS: dict[str, HeadSpec] = {
             *("masked_lm", MaskedLM, "vocabulary", "ForMaskedLM"),
             facts=("masked_lm", "masked_lm_bias"),
             task="fill-mask",
+            title="masked-word head",
+            hint="google-bert/bert-base-uncased has one",
         ),
         HeadSpec(
-            *("next_sentence", SentenceOrder, "text", "ForNextSentencePrediction"), pooler=_always, task="next-sentence"
+            *("next_sentence", SentenceOrder, "text", "ForNextSentencePrediction"),
+            pooler=_always,
+            task="next-sentence",
+            title="next-sentence head",
+            hint="google-bert/bert-base-uncased has one",
         ),
-        HeadSpec("sentence_order", SentenceOrder, "text", "ForPreTraining", pooler=_always),
+        HeadSpec(
+            *("sentence_order", SentenceOrder, "text", "ForPreTraining"), pooler=_always, title="sentence-order head"
+        ),
         HeadSpec(
             *("sequence_classifier", SequenceClassifier, "text", "ForSequenceClassification"),
             pooler=lambda facts: facts.classifier is None,
             labelled=True,
             facts=("labels", "classifier", "classifier_pooling"),
             task="classify",
-            hint="fine-tune one: mlxbert finetune classify --train FILE --output FOLDER; labels without training need "
-            "an NLI model, for example FacebookAI/roberta-large-mnli",
+            title="classification head",
+            hint="distilbert/distilbert-base-uncased-finetuned-sst-2-english has one; for your own labels: "
+            "mlxbert finetune classify --train FILE --output FOLDER, or without training --labels A,B "
+            "--model FacebookAI/roberta-large-mnli",
         ),
         HeadSpec(
             *("token_classifier", TokenClassifier, "token", "ForTokenClassification"),
             labelled=True,
             facts=("labels", "token"),
             task="tag",
-            hint="fine-tune one: mlxbert finetune tag --train FILE --output FOLDER",
+            title="tagging head",
+            hint="dslim/bert-base-NER has one; for your own tags: mlxbert finetune tag --train FILE --output FOLDER",
         ),
         HeadSpec(
             *("question_answering", QuestionAnswering, "span", "ForQuestionAnswering"),
             facts=("token",),
             task="answer",
-            hint="fine-tune one: mlxbert finetune answer --train FILE --output FOLDER",
+            title="question-answering head",
+            hint="deepset/roberta-base-squad2 has one; for your own data: mlxbert finetune answer --train FILE "
+            "--output FOLDER",
         ),
         HeadSpec(
             *("discriminator", Discriminator, "token", "ForPreTraining"),
             task="replaced",
-            hint="ELECTRA discriminators have one, for example google/electra-small-discriminator",
+            title="head for replaced tokens",
+            hint="google/electra-small-discriminator has one",
         ),
     )
 }
@@ -237,6 +253,11 @@ def missing_parts(task: str, facts: HeadConfig, parts: Container[str]) -> list[s
 def head_parts(head: str, facts: HeadConfig) -> tuple[str, ...]:
     """The optional parts of a model that a head needs, itself included."""
     return ("pooler", head) if HEADS[head].pooler(facts) else (head,)
+
+
+def titles(parts: Sequence[str]) -> str:
+    """What users call parts of a model: `pooler and next-sentence head`."""
+    return " and ".join(HEADS[part].title if part in HEADS else part for part in parts)
 
 
 def class_names(prefix: str, heads: Sequence[str]) -> list[str]:

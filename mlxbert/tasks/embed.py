@@ -111,12 +111,16 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         """Tokenizes a text, with the prompt before it."""
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {type(item).__name__}")
+        before = self.prompt_length if self.prompt else 0
         if self.overflow == "window":
-            return Job(item, self.tokenizer.windows(item, stride=0, prompt=self.prompt), False)
+            windows = self.tokenizer.windows(item, stride=0, prompt=self.prompt)
+            unknown, only = self.tokenizer.unknown(windows, before)
+            return Job(item, windows, False, unknown=unknown, only_unknown=only)
         encoding = self.tokenizer.encode(self.prompt + item, overflow=self.overflow)
         if self.prompt and len(encoding) <= self.prompt_length:
             raise InputError(f"the prompt and {item!r:.60} are fewer tokens together than the prompt alone")
-        return Job(item, [encoding], encoding.truncated)
+        unknown, only = self.tokenizer.unknown([encoding], before)
+        return Job(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
     def outputs(self, jobs: Sequence[Job[str]]) -> list[Sequence["Vector"]]:
         """The vectors of the encodings of each job."""
@@ -149,7 +153,8 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         """The vector of a text, or the mean of those of its windows."""
         vector = outputs[0] if len(outputs) == 1 else self._mean(outputs, job.encodings)
         stored = cast("Vector", as_dtype(vector, self.output_dtype))
-        return Embedding(job.item, stored, sum(map(len, job.encodings)), job.truncated)
+        tokens = sum(map(len, job.encodings))
+        return Embedding(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)
 
     def _mean(self, vectors: Sequence["Vector"], windows: Sequence[Encoding]) -> "Vector":
         """The mean of windows' vectors, weighted by tokens of the text; of length 1 if they are."""

@@ -18,6 +18,7 @@ from mlxbert.text.tokenizer import Tokenizer
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 DEFAULT_TOP_K = 5
+MOST_WITH_TEXT = 49  # masks of a text whose fills repeat the text: with 2,000 that would be 28 MB
 
 # (token id, probability) of the best words for one mask, the best first.
 Words = list[tuple[int, float]]
@@ -50,11 +51,15 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         model: Model,
         top_k: int | None,
         targets: Sequence[str] | None,
+        text: bool,
         overflow: str,
         batch_tokens: int | None,
         usage: Usage | None = None,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
+        if not isinstance(text, bool):
+            raise ArgumentError(f"text is {text!r:.60}, expected True or False")
+        self.with_text = text
         chosen = None if targets is None else target_ids(model.tokenizer, targets)
         most = model.tokenizer.vocab_size if chosen is None else len(chosen)
         check_top_k(top_k)
@@ -91,7 +96,9 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             start, end = start + len(span) - len(span.lstrip()), end - len(span) + len(span.rstrip())
             start, end = restore(start), restore(end)
             masks[number].append(MaskedPlace(encodings[number].positions[token], start, end, token))
-        return MaskJob(item, encodings, self.overflow == "truncate" and encodings[0].truncated, masks)
+        unknown, only = tokenizer.unknown(encodings)
+        cut = self.overflow == "truncate" and encodings[0].truncated
+        return MaskJob(item, encodings, cut, masks, unknown=unknown, only_unknown=only)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
         """For each row, for each of its masks: the best words."""
@@ -121,17 +128,21 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     def result(self, job: MaskJob, outputs: Sequence[list[Words]]) -> FillMask:
         """The text's masks with their words."""
-        masks = (
-            self._mask(job.item, mask, words)
+        found = (
+            (mask, words)
             for places, best in zip(job.masks, outputs, strict=True)
             for mask, words in zip(places, best, strict=True)
         )
-        return FillMask(job.item, tuple(masks), job.truncated)
+        masks = (
+            self._mask(job.item, mask, words, with_text=self.with_text and number < MOST_WITH_TEXT)
+            for number, (mask, words) in enumerate(found)
+        )
+        return FillMask(job.item, tuple(masks), job.truncated, job.unknown, job.only_unknown)
 
-    def _mask(self, text: str, mask: MaskedPlace, words: Words) -> Mask:
+    def _mask(self, text: str, mask: MaskedPlace, words: Words, *, with_text: bool) -> Mask:
         tokenizer, left, right = self.model.tokenizer, text[: mask.start], text[mask.end :]
         fills = (
-            Fill(tokenizer.shown(number), number, score, tokenizer.filled(left, number, right))
+            Fill(tokenizer.shown(number), number, score, tokenizer.filled(left, number, right) if with_text else None)
             for number, score in words
         )
         return Mask(mask.position, mask.start, mask.end, tuple(fills))
@@ -143,6 +154,7 @@ def fill_mask(
     *,
     top_k: int | None = None,
     targets: Sequence[str] | None = None,
+    text: bool = True,
     overflow: str = "window",
     batch_tokens: int | None = None,
     usage: Usage | None = None,
@@ -159,6 +171,7 @@ def fill_mask(
             Several masks of a text are filled independently, each while the others stay masked.
         top_k: The number of words per mask; by default 5, or all targets if there are any.
         targets: Only these words compete. Their scores stay probabilities over the whole vocabulary.
+        text: Whether each fill has the text with that mask filled; from the 50th mask of a text on it is left out.
         overflow: A text too long for the model: `window` gives each mask as much text as fits on both sides,
             `truncate` drops the end of the text, `error` refuses it.
         batch_tokens: Tokens per batch, padding included.
@@ -172,7 +185,7 @@ def fill_mask(
         InputError: A text without a mask, or too long with `overflow="error"`.
         ArgumentError: `top_k`, `targets` or another argument has an invalid value.
     """
-    return FillMaskTask(model, top_k, targets, overflow, batch_tokens, usage)
+    return FillMaskTask(model, top_k, targets, text, overflow, batch_tokens, usage)
 
 
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:

@@ -29,6 +29,29 @@ class SimilarityOptions(EmbedOptions, total=False):
     query_prompt_name: str | None
 
 
+# Score, place before which none is (negative: the first one is the greatest), text, whether truncated, unknown tokens.
+_Entry = tuple[float, int, str, bool, int]
+
+
+class _Scores:
+    """The scores of the texts that are kept: equal texts get the same, though batches round differently."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, int]] = {}  # with how many texts have it
+
+    def take(self, text: str, score: float) -> float:
+        """The score of a text that is kept: that of an equal one, if there is one."""
+        known, count = self._known.get(text, (score, 0))
+        self._known[text] = known, count + 1
+        return known
+
+    def drop(self, text: str) -> None:
+        """Forgets a text that is no longer kept."""
+        known, count = self._known.pop(text)
+        if count > 1:
+            self._known[text] = known, count - 1
+
+
 @overload
 def similarity(
     model: Model,
@@ -80,7 +103,7 @@ def similarity(
         **options: See `SimilarityOptions`. Cosines do not depend on `normalize`.
 
     Returns:
-        The most similar text first; equally similar ones in the order of the input.
+        The most similar text first; equally similar ones in the order of the input. Equal texts have equal scores.
 
     Raises:
         ArgumentError: An argument has an invalid value.
@@ -98,21 +121,23 @@ def similarity(
     check_texts(texts)
     (asked,) = asking.compute([asking.prepare(query)])
     failures: list[Failure] = []
-    best: list[tuple[float, int, str, bool]] = []
+    best: list[_Entry] = []
+    scores = _Scores()
     for index, found in enumerate(task.run(texts, on_error)):
         if isinstance(found, Failure):
             failures.append(found)
             continue
-        score = float(np.clip(np.dot(asked.embedding, found.embedding), -1, 1))
-        entry = (score, -index, found.text, found.truncated)  # not the vector: there may be many
+        score = scores.take(found.text, float(np.clip(np.dot(asked.embedding, found.embedding), -1, 1)))
+        # Not the vector: there may be many.
+        entry = (score, -index, found.text, found.truncated, found.unknown_tokens)
         if top_k is None or len(best) < top_k:
             heapq.heappush(best, entry)
         else:
-            heapq.heappushpop(best, entry)
+            scores.drop(heapq.heappushpop(best, entry)[2])
     best.sort(reverse=True)
     ranked = [
-        Similarity(query, rank, -place, score, text, truncated)
-        for rank, (score, place, text, truncated) in enumerate(best, 1)
+        Similarity(query, rank, -place, score, text, truncated, unknown)
+        for rank, (score, place, text, truncated, unknown) in enumerate(best, 1)
     ]
     return cast(list[Similarity | Failure], ranked) + failures
 

@@ -5,7 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
@@ -34,11 +34,15 @@ class Job(Generic[Item]):
         item: The item as it was given.
         encodings: The inputs of the model: one, or the windows that cover the item.
         truncated: Whether the encodings leave out a part of the item.
+        unknown: How many tokens of the text are not in the vocabulary, where the task counts them.
+        only_unknown: Whether that is all of them.
     """
 
     item: Item
     encodings: Sequence[Encoding]
     truncated: bool
+    unknown: int = field(default=0, kw_only=True)
+    only_unknown: bool = field(default=False, kw_only=True)
 
 
 class Task(ABC, Generic[Item, AnyJob, Output, Result]):
@@ -110,6 +114,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         if self.usage is not None:
             self.usage.texts += len(jobs)
             self.usage.truncated += sum(job.truncated for job in jobs)
+            self.usage.only_unknown += sum(job.only_unknown for job in jobs)
         return [self.result(job, found) for job, found in zip(jobs, outputs, strict=True)]
 
     def outputs(self, jobs: Sequence[AnyJob]) -> list[Sequence[Output]]:

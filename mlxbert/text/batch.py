@@ -37,6 +37,7 @@ class Usage:
         batches: Forward passes.
         texts: Texts with a result.
         truncated: How many of these texts were truncated to fit the model.
+        only_unknown: How many of these texts consist of tokens that are not in the vocabulary.
     """
 
     inputs: int = 0
@@ -45,6 +46,7 @@ class Usage:
     batches: int = 0
     texts: int = 0
     truncated: int = 0
+    only_unknown: int = 0
 
     @property
     def padding(self) -> float:

@@ -190,6 +190,26 @@ class Tokenizer:
                 return pieces[0]
         return exact
 
+    def unknown(self, encodings: Sequence[Encoding], before: int = 0) -> tuple[int, bool]:
+        """How many tokens of a text are not in the vocabulary, and whether that is all of them but masks.
+
+        Args:
+            encodings: The inputs that cover the text.
+            before: How many tokens at the beginning of each input are not of the text.
+        """
+        number = self.token_id(self.special["unk"]) if "unk" in self.special else None
+        if number is None or not any(number in encoding.ids for encoding in encodings):
+            return 0, False
+        found = {  # by position: windows overlap
+            encoding.positions[place]: encoding.ids[place]
+            for encoding in encodings
+            for place in range(before, len(encoding))
+            if encoding.sequence_ids[place] is not None
+        }
+        mask = self.token_id(self.mask_token) if self.mask_token else None
+        count = sum(one == number for one in found.values())
+        return count, all(one in (number, mask) for one in found.values())
+
     def pieces(self, text: str) -> list[int]:
         """The token ids of a text, without special tokens."""
         return self._split(text).ids

@@ -159,8 +159,10 @@ def test_a_model_without_the_head_of_a_task_says_so(tmp_path: Path) -> None:
 
     model = tiny_model(tmp_path / "model")
     change_weights(model, behead)
-    call("fill-mask", TEXT, "--model", str(model)).fails(1, "fill-mask needs masked_lm", "hint: ")
-    call("next-sentence", "the", "cat", "--model", str(model)).fails(1, "next_sentence")
+    call("fill-mask", TEXT, "--model", str(model)).fails(
+        1, "masked-word head, which fill-mask needs", "hint: google-bert/bert-base-uncased has one"
+    )
+    call("next-sentence", "the", "cat", "--model", str(model)).fails(1, "next-sentence head")
 
 
 @pytest.mark.parametrize("text", ["the cat", "", "the [mask]", "[ MASK ]"])

@@ -162,7 +162,7 @@ def test_bad_records_keep_their_places(model: str, tmp_path: Path) -> None:
 
 def test_a_long_text_is_counted_covered_or_refused(model: str) -> None:
     cut = call("classify", LONG, "the cat", "--model", model)
-    assert cut.status == 0 and "1 of 2 inputs were too long" in cut.err
+    assert cut.status == 0 and "1 of 2 inputs was too long" in cut.err
     covered = call("classify", LONG, "--overflow", "window", "--model", model)
     assert covered.err == "" and covered.lines[0]["labels"] != cut.lines[0]["labels"]
     call("classify", LONG, "--overflow", "error", "--model", model).fails(1, "58 tokens", "at most 32")
@@ -170,7 +170,9 @@ def test_a_long_text_is_counted_covered_or_refused(model: str) -> None:
 
 
 def test_a_model_without_a_classifier_is_refused_with_what_makes_one() -> None:
-    call("classify", "the cat").fails(1, "classify needs sequence_classifier", "hint: ", "mlxbert finetune classify")
+    call("classify", "the cat").fails(
+        1, "classification head, which classify needs", "hint: ", "mlxbert finetune classify"
+    )
 
 
 def test_half_precision_runs(folders: Path) -> None:

@@ -208,7 +208,7 @@ def test_tokenize_refuses_a_text_too_long_or_cuts_it(tiny: str) -> None:
     call("tokenize", "w1 " * 30, "--model", tiny).fails(1, "32 tokens", "at most 24")
     cut = call("tokenize", "w1 " * 30, "--model", tiny, "--overflow", "truncate")
     assert len(cut.lines[0]["tokens"]) == 24
-    assert "1 of 1 inputs" in cut.err
+    assert "1 of 1 input was" in cut.err
 
 
 def test_inspect_accounts_for_every_tensor_and_parameter(tiny: str) -> None:

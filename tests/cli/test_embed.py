@@ -178,7 +178,7 @@ def test_cut_vectors_of_a_model_of_unit_vectors_are_noted(embed: Callable[..., O
 
 
 def test_how_many_texts_were_cut_is_said(embed: Callable[..., Outcome]) -> None:
-    assert notes(embed(*TEXTS)) == ["1 of 5 inputs were too long for the model and were truncated; see --overflow"]
+    assert notes(embed(*TEXTS)) == ["1 of 5 inputs was too long for the model and was truncated; see --overflow"]
     assert notes(embed(*TEXTS, "--overflow", "window")) == []
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import mlxbert
+from mlxbert.tasks.similarity import _Scores
 from tests.cli.test_terminal import STEERING, plain, raw_controls
-from tests.helpers.program import Outcome, call, terminal
+from tests.helpers.program import Outcome, call, terminal, tiny_model
 
 QUERY = "the cat sat on the mat"
 TEXTS = ["a dog", "paris , tokyo !", QUERY, "", "he bought milk in the largest store"]
@@ -19,6 +20,12 @@ TEXTS = ["a dog", "paris , tokyo !", QUERY, "", "he bought milk in the largest s
 def similarity(unit_folder: Path) -> Callable[..., Outcome]:
     given = ("similarity", "--model", str(unit_folder), "--dtype", "float32")
     return lambda *arguments, **named: call(*given, *arguments, **named)
+
+
+def without_query(outcome: Outcome) -> str:
+    """The lines of texts from a file, which leave out what they are compared with."""
+    lines = [{name: value for name, value in line.items() if name != "query"} for line in outcome.lines]
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def test_lines_are_those_of_the_library_the_nearest_first(
@@ -90,7 +97,7 @@ def test_an_option_does_what_it_does_in_the_library(
 def test_the_first_text_of_a_file_is_compared_with_the_others(
     similarity: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    expected = similarity(QUERY, *TEXTS).out
+    expected = without_query(similarity(QUERY, *TEXTS))
     lines = "".join(f"{text}\n" for text in [QUERY, *TEXTS])
     (tmp_path / "in.txt").write_text(lines)
     (tmp_path / "in.csv").write_text("body\n" + "".join(f'"{text}"\n' for text in [QUERY, *TEXTS]))
@@ -101,7 +108,7 @@ def test_the_first_text_of_a_file_is_compared_with_the_others(
 
 
 def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> None:
-    said = "note: 1 of 3 inputs were too long for the model and were truncated; see --overflow\n"
+    said = "note: 1 of 3 inputs was too long for the model and was truncated; see --overflow\n"
     none = ["--prompt", ""]
     assert similarity(QUERY, "a dog", "cat " * 40, *none).err == said
     assert similarity(QUERY, "a dog", "cat " * 40, "--quiet").err == ""
@@ -148,7 +155,7 @@ def test_one_text_is_compared_with_those_of_a_file_or_a_pipe(
     similarity: Callable[..., Outcome], unit_folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "in.txt").write_text("a dog\ncat\n")
-    expected = similarity(QUERY, "a dog", "cat").out
+    expected = without_query(similarity(QUERY, "a dog", "cat"))
     assert similarity(QUERY, "--input", str(tmp_path / "in.txt")).out == expected
     piped = call("similarity", QUERY, "--model", str(unit_folder), stdin=b"a dog\ncat\n")
     assert (piped.status, [line["text"] for line in piped.lines]) == (
@@ -191,3 +198,56 @@ def test_texts_do_not_steer_the_terminal(unit_folder: Path) -> None:
         assert raw_controls(shown) == set()
         assert len(plain(shown)) == 5  # a line for each, and what is behind the last newline
         assert "[bol" in shown and "東" in shown
+
+
+def test_a_file_shows_its_first_20_at_a_terminal_and_a_bar(unit_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"cat {'w ' * (number % 9)}\n" for number in range(40)))
+    given = ["similarity", QUERY, "--input", str(tmp_path / "in.txt"), "-m", str(unit_folder)]
+    outcome, shown = terminal(*given)
+    assert len(plain(shown)[:-1]) == 20 and "40 texts" in outcome.err and "--top-k" in outcome.err
+    outcome, shown = terminal(*given, "--top-k", "30")
+    assert len(plain(shown)[:-1]) == 30 and "--top-k" not in outcome.err
+    assert len(call(*given).lines) == 40
+    assert re.search(r"\d+ done", terminal(*given, on=["stderr"])[1])
+    assert "done" not in terminal(*given, "--quiet", on=["stderr"])[1]
+
+
+def test_equal_texts_have_equal_scores_and_ties_keep_the_order_of_the_input(unit: mlxbert.Model) -> None:
+    texts = [text for number in range(40) for text in ("a dog", f"cat {'w ' * (number % 7)}", QUERY)]
+    for top_k in (None, 50):
+        found = mlxbert.similarity(unit, QUERY, texts, top_k=top_k, batch_tokens=40)
+        for text in set(texts):
+            ranked = [one for one in found if one.text == text]
+            assert len({one.score for one in ranked}) <= 1
+            assert [one.index for one in ranked] == sorted(one.index for one in ranked)
+
+
+def test_scores_of_equal_texts_are_equal_where_batches_round_differently() -> None:
+    scores = _Scores()
+    assert [scores.take("a", 0.5), scores.take("b", 0.4), scores.take("a", 0.5000001)] == [0.5, 0.4, 0.5]
+    scores.drop("a")
+    assert scores.take("a", 0.6) == 0.5
+    for _ in range(2):
+        scores.drop("a")
+    assert scores.take("a", 0.7) == 0.7
+
+
+def test_texts_of_unknown_tokens_alone_are_counted(similarity: Callable[..., Outcome], unit_folder: Path) -> None:
+    outcome = similarity(QUERY, "\u518d \u89c1", "a dog \u518d", "a dog")
+    assert "1 of 4 texts" in outcome.err and "unknown" in outcome.err
+    assert sorted((line["text"], line.get("unknown_tokens", 0)) for line in outcome.lines) == [
+        ("a dog", 0), ("a dog \u518d", 1), ("\u518d \u89c1", 2),
+    ]  # fmt: skip
+    assert "unknown" in similarity("\u4f60\u597d", "a dog").err
+    embedded = call("embed", "\u518d \u89c1", "a dog", "-m", str(unit_folder), "--prompt", "a man : ")
+    assert "1 of 2 texts" in embedded.err
+    assert [line.get("unknown_tokens") for line in embedded.lines] == [2, None]
+
+
+def test_a_mask_among_unknown_tokens_is_counted(unit_folder: Path, tmp_path: Path) -> None:
+    tiny = str(tiny_model(tmp_path / "tiny"))
+    outcome = call("fill-mask", "\u518d [MASK] \u89c1", "the [MASK] \u518d", "[MASK]", "-m", tiny)
+    assert "1 of 3 texts" in outcome.err
+    assert [line.get("unknown_tokens") for line in outcome.lines] == [2, 1, None]
+    again = call("fill-mask", "\u518d [MASK]", "-m", tiny, "--output", str(tmp_path / "out.jsonl"))
+    assert "1 of 1 text" in again.err and json.loads((tmp_path / "out.jsonl").read_text())["unknown_tokens"] == 1

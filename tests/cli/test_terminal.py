@@ -113,7 +113,7 @@ def test_next_sentence_draws_its_answer() -> None:
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
-        (["inspect", "builtin"], ["parameters", "total", "max_position_embeddings", "hidden_act", "becomes"]),
+        (["inspect", "builtin", "--all"], ["parameters", "total", "max_position_embeddings", "hidden_act", "becomes"]),
         (["models", "list"], ["builtin", "tasks", "fill-mask, next-sentence"]),
         (["doctor"], ["mlxbert doctor", "gflops", "package mlx"]),
     ],
@@ -205,3 +205,10 @@ def test_messages_are_wrapped_between_words_and_long_paths_stay_whole(variables:
     lines = plain(shown)
     assert len(lines) > 2 and max(map(len, lines)) <= 40
     assert "needs the name of the task first: mlxbert finetune" in " ".join(lines)
+
+
+def test_words_without_the_filled_text_are_drawn_in_it_all_the_same(tiny: str) -> None:
+    given = ["fill-mask", "the [MASK] on", "--targets", "sat", "--model", tiny]
+    assert plain(terminal(*given, "--no-text")[1]) == plain(terminal(*given)[1])
+    fills = call(*given, "--no-text").lines[0]["masks"][0]["fills"]
+    assert [list(fill) for fill in fills] == [["token", "token_id", "score"]]

@@ -84,7 +84,7 @@ def test_a_file_of_texts_counts_those_that_are_truncated(model: str, tmp_path: P
     (tmp_path / "in.txt").write_text(f"the cat\n{LONG}\n\n", encoding="utf-8")
     arguments = ["classify", "--input", str(tmp_path / "in.txt"), "--labels", "milk,tokyo", "--model", model]
     outcome = call(*arguments)
-    assert outcome.status == 0 and "1 of 3 inputs were too long" in outcome.err
+    assert outcome.status == 0 and "1 of 3 inputs was too long" in outcome.err
     assert [line["text"] for line in outcome.lines] == ["the cat", LONG, ""]
     written = tmp_path / "out.jsonl"
     assert call(*arguments, "--output", str(written)).status == 0

@@ -31,7 +31,7 @@ def inspected(folder: Path) -> dict[str, Any]:
 
 def drawn(folder: Path | str, *options: str, columns: int = 100, show: Terminal = terminal) -> str:
     """What a terminal shows, without what steers it and without spaces at the ends of lines."""
-    outcome, shown = show("inspect", str(folder), *options, COLUMNS=str(columns))
+    outcome, shown = show("inspect", str(folder), "--all", *options, COLUMNS=str(columns))
     assert outcome.status == 0
     return "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", shown).split("\n"))
 
@@ -131,12 +131,12 @@ def test_an_encoder_alone_has_no_beginning_in_common(model: Path) -> None:
     assert found["parts"]["encoder"]["in_file"] == "embeddings, encoder"
     assert found["tasks"] == ["embed"]
     assert found["lacking"] == {
-        "fill-mask": "needs masked_lm, which the weights do not hold",
-        "next-sentence": "needs pooler and next_sentence, which the weights do not hold",
-        "classify": "needs pooler and sequence_classifier, which the weights do not hold",
-        "tag": "needs token_classifier, which the weights do not hold",
-        "answer": "needs question_answering, which the weights do not hold",
-        "replaced": "needs discriminator, which the weights do not hold",
+        "fill-mask": "the weights have no masked-word head",
+        "next-sentence": "the weights have no pooler and next-sentence head",
+        "classify": "the weights have no pooler and classification head",
+        "tag": "the weights have no tagging head",
+        "answer": "the weights have no question-answering head",
+        "replaced": "the weights have no head for replaced tokens",
     }
 
 

@@ -27,7 +27,7 @@ PROGRAM = "from mlxbert.cli import main; main()"
 COMMANDS = (
     *(["fill-mask"], ["embed"], ["similarity"], ["classify"], ["tag"], ["answer"], ["next-sentence"], ["replaced"]),
     ["tokenize"],
-    *(["inspect"], ["convert"], ["verify"], ["doctor"]),
+    *(["inspect"], ["convert"], ["verify"], ["doctor"], ["help"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),
     *([group, task] for group in ("finetune", "evaluate") for task in ("classify", "multilabel", "regress", "answer")),
 )

@@ -41,7 +41,7 @@ def test_several_masks_are_filled_each_while_the_others_stay(tiny: mlxbert.Model
     assert [(mask.start, mask.end) for mask in result.masks] == [(0, 6), (11, 17), (21, 27)]
     assert [mask.position for mask in result.masks] == [1, 3, 5]
     for mask in result.masks:
-        assert mask.fills[0].text.count("[MASK]") == 2
+        assert str(mask.fills[0].text).count("[MASK]") == 2
 
 
 def test_only_masked_places_go_through_the_vocabulary(tiny: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,9 +171,9 @@ def test_both_spellings_of_the_mask_are_understood(tmp_path: Path) -> None:
 
 def test_a_checkpoint_without_the_head_is_refused(tmp_path: Path) -> None:
     folder = save(tmp_path / "m", tensors_of(random_network(tiny_config(), heads=("next_sentence",))))
-    with pytest.raises(mlxbert.CheckpointError, match="fill-mask needs masked_lm"):
+    with pytest.raises(mlxbert.CheckpointError, match="masked-word head, which fill-mask needs"):
         mlxbert.load(str(folder), task="fill-mask")
-    with pytest.raises(mlxbert.CheckpointError, match="fill-mask needs masked_lm"):
+    with pytest.raises(mlxbert.CheckpointError, match="masked-word head, which fill-mask needs"):
         mlxbert.fill_mask(mlxbert.load(str(folder)), "[MASK]")
 
 
@@ -252,3 +252,16 @@ def test_results_become_the_json_of_the_contract(tiny: mlxbert.Model) -> None:
     assert list(found["masks"][0]) == ["position", "start", "end", "fills"]
     assert list(found["masks"][0]["fills"][0]) == ["token", "token_id", "score", "text"]
     assert CONFIG["vocab_size"] > found["masks"][0]["fills"][0]["token_id"] >= 0
+
+
+def test_fills_repeat_the_text_up_to_the_50th_mask_or_not_at_all(tiny: mlxbert.Model) -> None:
+    text = " ".join(["[MASK]"] * 60)
+    masks = mlxbert.fill_mask(tiny, text, top_k=1).masks
+    assert [mask.fills[0].text is None for mask in masks] == [False] * 49 + [True] * 11
+    without = mlxbert.fill_mask(tiny, text, top_k=1, text=False)
+    assert [(fill.token_id, fill.score, fill.text) for mask in without.masks for fill in mask.fills] == [
+        (fill.token_id, fill.score, None) for mask in masks for fill in mask.fills
+    ]
+    assert all("text" not in fill for mask in without.to_dict()["masks"] for fill in mask["fills"])
+    with pytest.raises(mlxbert.ArgumentError, match="text is 'no'"):
+        mlxbert.fill_mask(tiny, text, text="no")  # type: ignore[call-overload]

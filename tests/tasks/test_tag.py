@@ -234,7 +234,7 @@ def test_what_is_neither_a_text_nor_words(table: mlxbert.Model) -> None:
 
 
 def test_a_model_without_the_head_is_refused_with_what_makes_one() -> None:
-    with pytest.raises(CheckpointError, match="tag needs token_classifier") as caught:
+    with pytest.raises(CheckpointError, match="tagging head, which tag needs") as caught:
         mlxbert.load("builtin", task="tag")
     assert "mlxbert finetune tag" in str(caught.value.hint)
 

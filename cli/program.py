@@ -1,0 +1,182 @@
+"""The commands of the program as typer runs them: their help, other names of commands, and wrong usage in our words."""
+
+import difflib
+import re
+import shlex
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from mlxbert.cli.views import console
+from mlxbert.cli.views import help as view
+
+# Names by which other programs call a command.
+_ALSO = {"rm": "remove", "ls": "list"}
+_MEANT = {
+    "train": "finetune",
+    "ner": "tag",
+    "encode": "embed",
+    "qa": "answer",
+    "test": "evaluate",
+    "unmask": "fill-mask",
+}
+_OPTION = re.compile(r"-\w|--[a-z][\w-]*(=.*)?", re.DOTALL)
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
+
+
+class Command(TyperCommand):
+    """A command whose help is drawn by us."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Prints the help."""
+        show_help(ctx.command_path, self, whole=False)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads options and arguments; what is wrong with them is told with the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as problem:
+            problem.ctx = getattr(problem, "ctx", None) or ctx  # type: ignore[attr-defined]
+            raise
+
+
+class Group(TyperGroup):
+    """A group of commands, some with other names, whose help is drawn by us."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Prints the help."""
+        show_help(ctx.command_path, self, whole=False)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name."""
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, _ALSO.get(cmd_name, cmd_name))
+
+
+def show_help(path: str, command: Any, *, whole: bool) -> None:
+    """Prints the help of a command."""
+    screen = console.stdout()
+    for line in view.draw(path, command, whole=whole):
+        screen.print(line, soft_wrap=True)
+
+
+def explain_command(context: typer.Context, words: Sequence[str]) -> None:
+    """Prints all help of the command that is named, as `mlxbert help` does.
+
+    Raises:
+        typer.TyperException: There is no such command.
+    """
+    here: Any = context.find_root()
+    command: Any = here.command
+    for place, word in enumerate(words):
+        if not isinstance(command, Group):
+            here.fail(f"Got unexpected extra argument(s) ({' '.join(words[place:])})")
+        name, command, _ = command.resolve_command(here, [word])
+        here = type(here)(command, info_name=name, parent=here)
+    show_help(here.command_path, command, whole=isinstance(command, Command))
+
+
+def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
+    """An error and a hint for wrong usage that typer found.
+
+    Args:
+        problem: The exception; empty ones have shown the help.
+        typed: The arguments of the program.
+    """
+    context: Any = getattr(problem, "ctx", None)
+    path = context.command_path if context else "mlxbert"
+    help_of = " ".join(["mlxbert help", *path.split()[1:]])
+    match type(problem).__name__:
+        case "NoSuchOption":
+            return _no_such_option(problem, path, typed, help_of)
+        case "MissingParameter":
+            return _missing(problem.param, help_of, context)
+        case "BadParameter" if problem.param is not None:
+            return _bad_value(problem), None
+        case "BadOptionUsage" if "not take a value" in problem.message:
+            return f"{problem.option_name} is a switch, and takes no value", None
+        case "BadOptionUsage":
+            option = next(one for one in context.command.params if problem.option_name in one.opts)
+            return f"{problem.option_name} has no value, expected {expected(option)}", None
+    if extra := _EXTRA.fullmatch(problem.message):
+        usage = view.usage(context.command)
+        quote = "quote a text that has spaces; " if " " in extra[1] else ""
+        return (
+            f"{path} takes {usage or 'no arguments'}, found also {extra[1]!r:.60}",
+            f"{quote}{help_of} explains",
+        )
+    if problem.message.startswith("No such command"):
+        return _no_such_command(problem.message.split("'")[1], context, path)
+    if problem.message == "Missing command.":
+        return f"{path} needs a command: {', '.join(context.command.commands)}", f"{help_of} explains them"
+    return problem.format_message(), None
+
+
+def expected(parameter: Any) -> str:
+    """What an option or an argument takes, in words."""
+    choices, described = view.choices_of(parameter), parameter.type_descriptor
+    if choices:
+        return _either(choices)
+    least, most = described.parameter_info.min, described.parameter_info.max
+    kind = {int: "a whole number", float: "a number"}.get(described.annotation)
+    if kind is None:
+        return view.metavar_of(parameter)
+    if least is not None and most is not None:
+        return f"{kind} from {least} to {most}"
+    return f"{kind} of at least {least}" if least is not None else kind
+
+
+def nearest(word: str, known: Collection[str]) -> list[str]:
+    """The known words that a word may be a misspelling of, the nearest first; at most two."""
+    return difflib.get_close_matches(word, known, n=2, cutoff=0.6)
+
+
+def _either(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _bad_value(problem: Any) -> str:
+    errors: list[Any] = getattr(problem.__cause__, "errors", list)()
+    value = errors[0]["input"] if errors else None
+    name = view.metavar_of(problem.param) if problem.param.param_type_name == "argument" else problem.param.opts[0]
+    if value is None:
+        return f"{name}: {problem.message}"
+    near = nearest(str(value), view.choices_of(problem.param))
+    return f"{name} is {value!r:.60}, expected {expected(problem.param)}" + (
+        f"; did you mean {near[0]}?" if near else ""
+    )
+
+
+def _missing(parameter: Any, help_of: str, context: Any) -> tuple[str, str]:
+    option = [] if parameter.param_type_name == "argument" else [parameter.opts[0]]
+    name = " ".join([*option, view.metavar_of(parameter)])
+    what = f": {parameter.help[:1].lower()}{parameter.help[1:].rstrip('.')}" if parameter.help else ""
+    example = (context.command.help or "").partition("Example: ")[2] if context else ""
+    return f"{name} is missing{what}", f"for example: {example}" if example else f"{help_of} explains"
+
+
+def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str) -> tuple[str, str]:
+    name = problem.option_name
+    known = [option for one in problem.ctx.command.params for option in (*one.opts, *one.secondary_opts)]
+    text = next((word for word in typed if word.startswith(name) and not _OPTION.fullmatch(word)), None)
+    if text is not None:
+        after = f"mlxbert {' '.join(path.split()[1:])} -- {shlex.quote(text)}"
+        return f"{text!r:.60} begins with a hyphen, like an option", f"put -- before such texts: {after}"
+    near = nearest(name, [option for option in known if option.startswith("--")]) if name.startswith("--") else []
+    return (
+        f"{path} has no option {name}",
+        f"did you mean {_either(near)}?" if near else f"{help_of} explains all options",
+    )
+
+
+def _no_such_command(name: str, context: Any, path: str) -> tuple[str, str]:
+    known = list(context.command.commands)
+    near = [_MEANT[name]] if _MEANT.get(name) in known else nearest(name, known)
+    usual, groups = _ALSO.get(name, name), context.command.commands.items()
+    below = [f"{group} {usual}" for group, child in groups if usual in getattr(child, "commands", ())]
+    found = [f"{path} {one}" for one in (near or below)]
+    return (
+        f"{path} has no command {name!r:.60}",
+        f"did you mean {_either(found)}?" if found else f"{path} --help lists the commands",
+    )

@@ -1,0 +1,181 @@
+"""What the program says: its help on a terminal, and wrong usage with value, expectation and the nearest right word."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from mlxbert import device
+from mlxbert.cli.app import app
+from mlxbert.cli.commands import doctor
+from mlxbert.cli.views import console
+from mlxbert.cli.views.help import draw
+from tests.cli.test_terminal import plain
+from tests.helpers.program import COMMANDS, call, change_weights, terminal, tiny_model
+
+PANELS = ["Zero-shot", "Vectors", "Data", "Training", "Saving", "Input", "Model", "Output"]
+PROGRAM = typer.main.get_command(app)
+GROUPS = [[], ["models"], ["finetune"], ["evaluate"]]
+
+
+def help_of(words: list[str], *, whole: bool) -> list[str]:
+    """The lines of a help, on a terminal of 80 columns."""
+    command: Any = PROGRAM
+    for word in words:
+        command = command.commands[word]
+    return [line.plain for line in draw(" ".join(["mlxbert", *words]), command, whole=whole)]
+
+
+def options(lines: list[str]) -> set[str]:
+    """The options that stand in lines."""
+    return set(re.findall(r"(?<!\S)--[a-z[][a-z\]-]*", " ".join(lines)))
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_help_is_not_wider_than_the_terminal_and_has_no_types_of_python(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in (*COMMANDS, *GROUPS):
+        for line in (*help_of(words, whole=True), *help_of(words, whole=False)):
+            assert len(line) <= columns or " " not in line.strip(), words  # names of models stay whole
+            assert not re.search("<[a-z]", line), words
+
+
+def test_help_fits_on_a_terminal_of_24_lines_and_names_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (*COMMANDS, *GROUPS):
+        short = help_of(words, whole=False)
+        assert len(short) < 24, words
+        assert options(short) >= options(help_of(words, whole=True)), words
+
+
+def test_panels_come_in_the_same_order_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in COMMANDS:
+        for whole in (True, False):
+            headings = [line.partition(" -")[0].strip() for line in help_of(words, whole=whole)]
+            found = [heading for heading in headings if heading in PANELS]
+            assert found == [panel for panel in PANELS if panel in found], words
+
+
+def test_the_default_of_batch_tokens_is_shown() -> None:
+    shown = " ".join(" ".join(help_of(["embed"], whole=True)).split())
+    assert re.search(r"--batch-tokens N [^(]*\(default: 1024", shown)
+
+
+def test_help_of_a_command_is_asked_for_in_two_ways() -> None:
+    assert call("help").out.split() == call("--help").out.split()
+    assert call("help", "finetune", "tag").out.startswith("Usage: mlxbert finetune tag ")
+
+
+@pytest.mark.parametrize(("arguments", "pieces"), [
+    (["fill-mask", "x", "--device", "cuda"], ["--device is 'cuda', expected auto, gpu or cpu"]),
+    (["fill-mask", "x", "--top-k", "x"], ["--top-k is 'x'", "whole number of at least 1"]),
+    (["fill-mask", "x", "--top-k", "0"], ["--top-k is '0'", "whole number of at least 1"]),
+    (["verify", "a", "b", "--tolerance", "x"], ["--tolerance is 'x'", "a number of at least 0"]),
+    (["tag", "x", "--aggregation", "avrage"], ["'avrage'", "average?"]),
+    (["fill-mask", "x", "--model"], ["--model has no value", "NAME"]),
+    (["fill-mask", "x", "--json=1"], ["--json"]),
+    (["fill-mask", "x", "--devce", "cpu"], ["--devce", "--device?"]),
+    (["embed", "x", "--no-normalise"], ["--no-normalise", "did you mean --no-normalize"]),
+    (["fill-mask", "-5 degrees [MASK]"], ["'-5 degrees [MASK]'", "fill-mask -- '-5 degrees [MASK]'"]),
+    (["fil-mask"], ["'fil-mask'", "fill-mask?"]),
+    (["train"], ["'train'", "finetune?"]),
+    (["rm"], ["'rm'", "models remove?"]),
+    (["models", "remov"], ["'remov'", "models remove?"]),
+    (["help", "embd"], ["'embd'", "embed?"]),
+    (["help", "embed", "x"], ["'x'"]),
+    (["inspect", "a", "b c"], ["[MODEL]", "'b c'", "quote"]),
+    (["finetune", "classify"], ["--train FILE is missing", "mlxbert finetune classify --train"]),
+    (["convert", "builtin"], ["DIR is missing", "for example: mlxbert convert"]),
+], ids=lambda value: " ".join(value))  # fmt: skip
+def test_wrong_usage_is_told_with_value_expectation_and_the_nearest_word(
+    arguments: list[str], pieces: list[str]
+) -> None:
+    outcome = call(*arguments)
+    outcome.fails(2, *pieces)
+    for foreign in ("Value error", "Input should be", "Invalid value", "No such", "Got unexpected", "one of '"):
+        assert foreign not in outcome.err
+
+
+def test_other_names_of_commands_work() -> None:
+    assert call("-V").out == call("--version").out
+    assert call("models", "rm", "builtin").err == call("models", "remove", "builtin").err
+    assert call("models", "ls").out == call("models", "list").out
+
+
+@pytest.mark.parametrize(("arguments", "pieces"), [
+    (["classify", "x"], ["no classification head, which classify needs", "finetune classify", "one can be used for"]),
+    (["tag", "x"], ["no tagging head", "dslim/bert-base-NER has one", "finetune tag"]),
+    (["answer", "x", "--context", "y"], ["no question-answering head", "deepset/roberta-base-squad2 has one"]),
+    (["replaced", "x"], ["head for replaced tokens", "google/electra-small-discriminator has one"]),
+], ids=lambda value: value[0])  # fmt: skip
+def test_a_missing_head_is_named_as_users_call_it_with_a_model_that_has_it(
+    arguments: list[str], pieces: list[str]
+) -> None:
+    outcome = call(*arguments)
+    outcome.fails(1, *pieces)
+    assert not re.search(r"[a-z]_[a-z]", outcome.err.partition("error")[2])  # no names of the network
+
+
+def test_inspect_has_a_short_form_of_ten_lines(tmp_path: Path) -> None:
+    outcome, shown = terminal("inspect", "builtin", COLUMNS="80")
+    lines = plain(shown)[:-1]
+    assert outcome.status == 0 and len(lines) <= 10 and max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[1:-1]] == ["is", "size", "can", "cannot", "input", "vectors", "wrong"]
+    assert lines[-2].split() == ["wrong", "nothing"]
+    assert len(plain(terminal("inspect", "builtin", "--all", COLUMNS="80")[1])) > 60
+    model = tiny_model(tmp_path / "model")
+    change_weights(model, lambda arrays: arrays.pop("cls.predictions.transform.dense.bias"))
+    wrong = " ".join(plain(terminal("inspect", str(model))[1])).partition("wrong")[2]
+    assert "masked-word head cannot be loaded" in wrong and "dense.bias" in wrong
+
+
+def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "measure_gflops", lambda: 200.0)
+    monkeypatch.setattr(sys, "platform", "linux")
+    versions = {"mlx": "1", "mlx-cpu": "2", "mlx-cuda-13": "3"}
+    monkeypatch.setattr(doctor, "_version", lambda name: {"mlx-cpu": "2"}.get(name))
+    fast = {"device": "cpu", "blas": "openblas", "blas_path": "x.so", "blas_hint": None, "gpu_found": False}
+    for changes, advice in (
+        ({}, ""),
+        ({"blas": "reference", "blas_hint": "install OpenBLAS"}, "install OpenBLAS"),
+        ({"blas": "reference"}, "MLXBERT_BLAS=off"),
+        ({"blas": "reference", "blas_hint": "install OpenBLAS", "device": "gpu"}, ""),
+    ):
+        monkeypatch.setattr(device, "describe", lambda changes=changes: fast | changes)
+        outcome = call("doctor", "--device", "cpu")
+        assert outcome.lines[0]["problems"] == ([outcome.err.removeprefix("hint: ").strip()] if advice else [])
+        assert (advice or "all is well: 200.0 GFLOP/s") in outcome.err
+        assert outcome.lines[0]["wheel"] == "mlx-cpu 2"
+    assert "5.0 GFLOP/s" in str(doctor._slow_blas(fast, 5.0))
+    assert doctor._wheel(versions, gpu=True) == "mlx-cuda-13 3"
+    assert doctor._wheel(versions, gpu=False) == "mlx-cpu 2"
+    call("doctor", "--device", "tpu").fails(2, "--device is 'tpu', expected auto, gpu or cpu")
+
+
+def test_words_of_a_text_without_quotes_are_noticed(tiny_folder: Path) -> None:
+    outcome = call("fill-mask", "Paris", "is", "the", "[MASK]", ".")
+    outcome.fails(2, "4 of 5 texts", "quotes", "mlxbert fill-mask 'Paris is the [MASK] .'")
+    assert "quotes" in call("tokenize", *["he", "has", "lunch", "today"], "-m", str(tiny_folder)).err
+    for texts in (["cat", "dog"], ["the cat", "dog", "paris", "tokyo"]):
+        assert "quotes" not in call("tokenize", *texts, "-m", str(tiny_folder)).err
+
+
+def test_one_thing_is_not_called_several(tiny_folder: Path, tmp_path: Path) -> None:
+    assert [console.counted(number, "text") for number in (0, 1, 2000)] == ["0 texts", "1 text", "2,000 texts"]
+    (tmp_path / "in.txt").write_text("cat\n")
+    outcome = call("embed", "--input", str(tmp_path / "in.txt"), "-m", str(tiny_folder))
+    assert "note: 1 text, " in outcome.err
+    call("fill-mask", "cat", "--json", "-m", str(tiny_folder), "-o", str(tmp_path / "o.jsonl")).fails(1)
+
+
+def test_messages_wrap_between_words_and_count_wide_characters_twice() -> None:
+    assert console.wrapped("one two  three", 8) == ["one two", "three"]
+    assert console.wrapped("\u6771\u4eac \u6771\u4eac a", 8) == ["\u6771\u4eac", "\u6771\u4eac a"]
+    assert console.wrapped("x " + "long" * 5, 8) == ["x", "long" * 5]
+    assert console.wrapped("", 8) == []
