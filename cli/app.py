@@ -40,7 +40,7 @@ from mlxbert.cli.commands.similarity import similarity
 from mlxbert.cli.commands.tag import tag
 from mlxbert.cli.commands.tokenize import tokenize
 from mlxbert.cli.commands.verify import verify
-from mlxbert.cli.options import flatten
+from mlxbert.cli.options import Command, flatten
 from mlxbert.cli.session import set_up_notes
 from mlxbert.cli.views import console
 from mlxbert.cli.views.json_lines import OutputClosedError
@@ -72,12 +72,12 @@ _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
 
 _USING = (fill_mask, embed, similarity, classify, tag, answer, next_sentence, replaced, tokenize)
 for command in (*_USING, inspect, convert, verify, doctor):
-    app.command(command.__name__.replace("_", "-"))(flatten(command, set_up_notes))
+    app.command(command.__name__.replace("_", "-"), cls=Command)(flatten(command, set_up_notes))
 for name, (about, commands) in _GROUPS.items():
     group = typer.Typer(help=about, no_args_is_help=True)
     app.add_typer(group, name=name)
     for grouped in commands:
-        group.command(grouped.__name__.removeprefix(f"{name}_"))(flatten(grouped, set_up_notes))
+        group.command(grouped.__name__.removeprefix(f"{name}_"), cls=Command)(flatten(grouped, set_up_notes))
 
 
 def _version(wanted: bool) -> None:

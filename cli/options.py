@@ -10,6 +10,7 @@ import inspect
 import re
 import shlex
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
+
+from mlxbert.errors import ArgumentError
 
 
 class DType(StrEnum):
@@ -164,15 +168,20 @@ class InputOptions:
     """Where inputs come from if they are not arguments."""
 
     input: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--input", "-i", metavar="FILE", help="Read inputs from a file; - is stdin.", rich_help_panel="Input"
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="Read inputs from a file; - is stdin. May be repeated.",
+            rich_help_panel="Input",
         ),
     ] = None
     format: Annotated[
         TextFormat | None,
         typer.Option(
-            help="Format of the input; by default taken from its ending, txt for stdin.", rich_help_panel="Input"
+            help="Format of the input; by default taken from its ending, of stdin from its first line.",
+            rich_help_panel="Input",
         ),
     ] = None
     field: Annotated[str | None, typer.Option(metavar="NAME", help="Field of a .jsonl.", rich_help_panel="Input")] = (
@@ -182,6 +191,14 @@ class InputOptions:
         str | None,
         typer.Option(metavar="NAME", help="Column of a .csv, .tsv or .parquet.", rich_help_panel="Input"),
     ] = None
+    no_header: Annotated[
+        bool,
+        typer.Option(
+            "--no-header",
+            help="The first row of a .csv or .tsv is data; columns are called 1, 2, …",
+            rich_help_panel="Input",
+        ),
+    ] = False
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad record.", rich_help_panel="Input")] = (
         False
     )
@@ -233,6 +250,29 @@ class FileOptions(OutputOptions):
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing output file.", rich_help_panel="Output")
     ] = False
+
+
+class Command(typer.core.TyperCommand):
+    """A command that refuses an option given twice, of which typer would use only the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the arguments.
+
+        Raises:
+            ArgumentError: An option that takes one value, or that has an opposite, is there twice.
+        """
+        given = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
+        rest = super().parse_args(ctx, args)
+        for option, count in Counter(given).items():
+            if not isinstance(option, typer.core.TyperOption) or option.multiple:
+                continue
+            if count > 1 and (option.secondary_opts or not option.is_flag):
+                listed = "," in (option.metavar or "")
+                raise ArgumentError(
+                    f"{option.opts[0]} is given {count} times, expected once",
+                    hint=f"commas separate several values: {option.opts[0]} {option.metavar}" if listed else None,
+                )
+        return rest
 
 
 def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]) -> Callable[..., None]:

@@ -115,10 +115,13 @@ class Screen:
         self._console = console.stdout() if console.at_terminal() and not options.json else None
         self._first = True
         self.failed = self.truncated = 0
+        self.hint: str | None = None  # of the first failure that has one
 
     def write(self, result: Any) -> None:
         """Shows one result or failure."""
-        self.failed += isinstance(result, Failure)
+        if isinstance(result, Failure):
+            self.failed += 1
+            self.hint = self.hint or result.error.hint
         self.truncated += getattr(result, "truncated", False)
         if self._console is None:
             json_lines.put_line(json_lines.to_json(result.to_dict()))
@@ -186,7 +189,7 @@ def stream(
             done = out.done if group is None else group.broadcast(out.done)
             skipped = sum(1 for _ in itertools.islice(source.records, done))
         with progress.records(source.size, shown=shown, before=(source.done(), skipped)) as update:
-            for result in _numbered(results, skipped, strict=source.strict):
+            for result in _numbered(source, results, skipped):
                 count += 1
                 out.write(result)
                 update(source.done(), skipped + count)
@@ -194,17 +197,18 @@ def stream(
             out.finish()
     if usage is not None and count and from_file:
         _summarize(usage, count, skipped, time.perf_counter() - start)
-    report(skipped + count, out.truncated, out.failed, task.format.failures)
+    report(skipped + count, out.truncated, out.failed, task.format.failures, out.hint)
 
 
 def _file(
     source: Source[Any], options: FileOptions, task: Task, group: "Group | None"
 ) -> AbstractContextManager[FileOutput | Dropped]:
     assert options.output is not None
-    if source.path is None and source.name != ARGUMENTS:
+    if not source.paths and source.name != ARGUMENTS:
         console.say("note", f"input is {source.name}: this run cannot be resumed if it is interrupted")
+    hashes = [sha256(path) for path in source.paths]
     manifest = task.manifest() | {
-        "input": None if source.path is None else sha256(source.path),
+        "input": hashes if len(hashes) > 1 else next(iter(hashes), None),
         "read_as": list(source.read_as),
     }
     if group is not None and group.size > 1:
@@ -214,12 +218,12 @@ def _file(
     return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.format)
 
 
-def _numbered(results: Iterable[Any], before: int, *, strict: bool) -> Iterator[Any]:
-    """Results whose failures count from the start of the input; with `strict` the first of them is raised."""
+def _numbered(source: Source[Any], results: Iterable[Any], before: int) -> Iterator[Any]:
+    """Results whose failures count from the start of the input; with `--strict` the first of them is raised."""
     for result in results:
         if isinstance(result, Failure):
-            result = Failure(before + result.index, result.error)
-            if strict:
+            result = source.located(Failure(before + result.index, result.error))
+            if source.strict:
                 raise InputError(f"input {result.index}: {result.error.message}", hint=result.error.hint)
         yield result
 
@@ -233,7 +237,7 @@ def _summarize(usage: "Usage", count: int, skipped: int, seconds: float) -> None
     )
 
 
-def report(count: int, truncated: int, failed: int, failures: str) -> None:
+def report(count: int, truncated: int, failed: int, failures: str, hint: str | None) -> None:
     """Prints notes on a finished run.
 
     Args:
@@ -241,6 +245,7 @@ def report(count: int, truncated: int, failed: int, failures: str) -> None:
         truncated: How many of them are of inputs that were truncated.
         failed: How many of them are failures.
         failures: Where failures are described.
+        hint: What to do about the first of them.
 
     Raises:
         MlxbertError: Some failed.
@@ -252,4 +257,4 @@ def report(count: int, truncated: int, failed: int, failures: str) -> None:
             "note", f"{truncated:,} of {count:,} inputs were too long for the model and were truncated; see --overflow"
         )
     if failed:
-        raise MlxbertError(f"{failed} of {count} inputs failed; {failures}")
+        raise MlxbertError(f"{failed} of {count} inputs failed; {failures}", hint=hint)

@@ -42,6 +42,7 @@ INSIDE = {
     ),
     "mlxbert.data": (
         *(
+            "live",
             "lines",
             "parquet",
             "parse",

@@ -44,7 +44,7 @@ def embed(
     """  # fmt: skip
     check_output(out.output, out.overwrite, VECTORS, source.input, shared=True)
     opened = open_input(texts or (), source, "text")
-    launched.check_stdin([] if opened.path or opened.name == ARGUMENTS else [STDIN])
+    launched.check_stdin([] if opened.paths or opened.name == ARGUMENTS else [STDIN])
     loaded = session.load("embed", model)
     from mlxbert.distributed import join
     from mlxbert.tasks.embed import embed_stream

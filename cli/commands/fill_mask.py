@@ -28,7 +28,7 @@ def fill_mask(
 
     Example: mlxbert fill-mask "Tokyo is the largest city in [MASK]." --top-k 3
     """
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")
     loaded = session.load("fill-mask", model)
     from mlxbert.tasks.fill_mask import fill_mask as task

@@ -24,7 +24,7 @@ def replaced(
 
     Example: mlxbert replaced "The chef ate the meal." --model google/electra-small-discriminator
     """
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")
     loaded = session.load("replaced", model)
     from mlxbert.tasks.replaced import replaced as task

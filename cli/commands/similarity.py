@@ -12,6 +12,7 @@ from mlxbert.cli.inputs import Source, open_input
 from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, VectorOptions
 from mlxbert.cli.views import vectors as view
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.results import Failure
 
 
 def similarity(
@@ -37,6 +38,7 @@ def similarity(
 
     note_assumed_pooling(loaded, vector.pooling)
     query, others = (texts[0], opened.records) if texts and alone else _split(opened)
+    before = 0 if alone else 1
     usage = Usage()
     given = vector.given() | {"top_k": top_k, "batch_tokens": model.batch_tokens, "usage": usage}
     found = task(loaded, query, others, on_error="raise" if opened.strict else "return", **given)
@@ -44,8 +46,9 @@ def similarity(
         raise InputError(f"{opened.name}: there is no text to compare with")
     screen = session.Screen(view.draw_similarity, out, gap=False)
     for result in found:
-        screen.write(result)
-    session.report(usage.texts + screen.failed, usage.truncated, screen.failed, "each says why after the others")
+        screen.write(opened.located(result, before) if isinstance(result, Failure) else result)
+    count, why = usage.texts + screen.failed, "each says why after the others"
+    session.report(count, usage.truncated, screen.failed, why, screen.hint)
 
 
 def _open(texts: Sequence[str], source: InputOptions, *, alone: bool) -> Source[str]:

@@ -31,7 +31,7 @@ def tag(
 
     Example: mlxbert tag "Angela Merkel visited Paris." --model dslim/bert-base-NER
     """
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")
     loaded = session.load("tag", model)
     from mlxbert.tasks import entities

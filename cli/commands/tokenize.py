@@ -24,7 +24,7 @@ def tokenize(
 
     Example: mlxbert tokenize "Hello, playwrights!" --pair "Goodbye."
     """
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")
     from mlxbert.model import load_tokenizer_of
     from mlxbert.tasks.tokenize import tokenize as task

@@ -1,8 +1,8 @@
 """Records from files: one text each, or several values, streamed whatever the size of the file.
 
 `.txt`, `.jsonl`, `.csv` and `.tsv` files are UTF-8, and may be compressed with gzip (`.txt.gz` …); `.parquet` files
-need pyarrow. A record that cannot be used becomes an `InputError` in its place. Blank lines of .jsonl files and empty
-rows of .csv and .tsv files are not records.
+need pyarrow. A record that cannot be used becomes an `InputError` in its place, also where a line is not UTF-8 or holds
+a zero byte. Blank lines of .jsonl files and empty rows of .csv and .tsv files are not records.
 """
 
 import os
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, overload
 
 from mlxbert.data.lines import Lines, is_compressed
+from mlxbert.data.live import Live, as_it_comes
 from mlxbert.data.parquet import ParquetRows
 from mlxbert.data.parse import json_type, read_objects, read_table, separator_hint
 from mlxbert.errors import ArgumentError, InputError
@@ -57,10 +58,10 @@ class Records(Generic[T_co]):
     format: Format
     names: tuple[str, ...]
     size: int | None
-    _records: Iterator[T_co | InputError]
+    _records: Live[T_co | InputError]
     _done: Callable[[], int]
 
-    def __iter__(self) -> Iterator[T_co | InputError]:
+    def __iter__(self) -> Live[T_co | InputError]:
         return self._records
 
     @property
@@ -71,7 +72,12 @@ class Records(Generic[T_co]):
 
 @overload
 def read_records(
-    source: str | Path | BinaryIO, names: str = "text", *, format: Format | str | None = None, name: str | None = None
+    source: str | Path | BinaryIO,
+    names: str = "text",
+    *,
+    format: Format | str | None = None,
+    name: str | None = None,
+    header: bool = True,
 ) -> Records[str]: ...
 
 
@@ -82,6 +88,7 @@ def read_records(
     *,
     format: Format | str | None = None,
     name: str | None = None,
+    header: bool = True,
 ) -> Records[tuple[str, str]]: ...
 
 
@@ -92,6 +99,7 @@ def read_records(
     *,
     format: Format | str | None = None,
     name: str | None = None,
+    header: bool = True,
 ) -> Records[tuple[str, ...]]: ...
 
 
@@ -101,6 +109,7 @@ def read_records(
     *,
     format: Format | str | None = None,
     name: str | None = None,
+    header: bool = True,
 ) -> Records[Any]:
     """Opens a file of records.
 
@@ -110,10 +119,11 @@ def read_records(
             tuples. A .txt has no names: each line is a record.
         format: How the file stores records; by default its ending says so.
         name: What errors call the file; by default its path.
+        header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
 
     Raises:
         ArgumentError: The format is not known, or cannot hold several values.
-        InputError: The file cannot be opened. Iterating raises it, too: text that is not UTF-8, a missing column.
+        InputError: The file cannot be opened. Iterating raises it, too: a missing column, damaged compression.
         MlxbertError: A .parquet file, and pyarrow is not installed.
     """
     given = (names,) if isinstance(names, str) else tuple(names)
@@ -136,21 +146,25 @@ def read_records(
             f"{called}: a .{found.value} file has sentences of words, expected texts",
             hint="use .txt, .jsonl or a table",
         )
+    if not header and found not in (Format.csv, Format.tsv):
+        raise ArgumentError(f"{called}: a table without a header is .csv or .tsv, the input is {found.value}")
     file, path = open_source(source)
     size = size_of(file)
     reader: Lines | ParquetRows
     try:
-        reader = ParquetRows(called, file, given, size) if found is Format.parquet else Lines(called, file)
+        lines = found is not Format.parquet
+        reader = Lines(called, file, lenient=True) if lines else ParquetRows(called, file, given, size)
     except BaseException:
         if file is not source:
             file.close()
         raise
-    records = _records(reader, given, found)
+    records = _records(reader, given, found, header)
     if isinstance(names, str):
         records = (record if isinstance(record, InputError) else record[0] for record in records)
     if file is not source:
         records = _closing(file, records)
-    return Records(called, path, found, given, size, records, lambda: reader.done)
+    live = Live(records, reader.ready) if isinstance(reader, Lines) else Live(records)
+    return Records(called, path, found, given, size, live, lambda: reader.done)
 
 
 def find_format(name: str) -> Format:
@@ -193,7 +207,9 @@ def open_source(source: str | Path | BinaryIO) -> tuple[BinaryIO, Path | None]:
         file = open(source, "rb")  # noqa: SIM115 - closed by whoever reads the records
     except (OSError, ValueError) as problem:
         raise InputError(f"{source}: cannot be read ({getattr(problem, 'strerror', problem)})") from None
-    return file, Path(source) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file, Path(source)
+    return as_it_comes(file, closes=True), None
 
 
 def size_of(file: BinaryIO) -> int | None:
@@ -209,14 +225,14 @@ def _closing(file: BinaryIO, records: Iterator[Any]) -> Iterator[Any]:
         yield from records
 
 
-def _records(reader: Lines | ParquetRows, names: _Values, format: Format) -> Iterator[Any]:
+def _records(reader: Lines | ParquetRows, names: _Values, format: Format, header: bool) -> Iterator[Any]:
     if isinstance(reader, ParquetRows):
         return iter(reader)
     if format is Format.txt:
-        return ((line,) for line in reader)
+        return (reader.problem() or (line,) for line in reader)
     if format is Format.jsonl:
         return (_texts(record, names) for _, record in read_objects(reader))
-    return _from_table(reader, names, format)
+    return _from_table(reader, names, format, header)
 
 
 def _texts(record: dict[str, Any] | InputError, names: _Values) -> _Values | InputError:
@@ -233,8 +249,8 @@ def _texts(record: dict[str, Any] | InputError, names: _Values) -> _Values | Inp
     return tuple(record[name] for name in names)
 
 
-def _from_table(lines: Lines, names: _Values, format: Format) -> Iterator[_Values | InputError]:
-    header, rows = read_table(lines, format)
+def _from_table(lines: Lines, names: _Values, format: Format, named: bool) -> Iterator[_Values | InputError]:
+    header, rows = read_table(lines, format, header=named)
     places = [_find_column(lines.name, header, name) for name in names]
     for _, row in rows:
         yield row if isinstance(row, InputError) else tuple(row[place] for place in places)
@@ -242,9 +258,9 @@ def _from_table(lines: Lines, names: _Values, format: Format) -> Iterator[_Value
 
 def _find_column(source: str, header: list[str], name: str) -> int:
     if header.count(name) != 1:
-        found = "twice" if name in header else "not"
+        found = "two columns" if name in header else "no column"
         raise InputError(
-            f"{source}: column {name!r} is {found} in the header: {', '.join(header)}",
+            f"{source}: {found} {name!r}, the file has: {', '.join(header)}",
             hint=separator_hint(header) or "choose the column with names=",
         )
     return header.index(name)

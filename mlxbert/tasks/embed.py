@@ -1,6 +1,6 @@
 """Texts to vectors."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from mlxbert.distributed import Group, Turns
@@ -96,11 +96,15 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
             raise InputError(f"the prompt and {item!r:.60} are fewer tokens together than the prompt alone")
         return Job(item, [encoding], encoding.truncated)
 
-    def outputs(self, jobs: Sequence[Job[str]]) -> list[Sequence["Vector"]]:
-        """The vectors of the encodings of each job."""
+    def outputs(self, jobs: Sequence[Job[str]]) -> Iterator[Sequence["Vector"]]:
+        """The vectors of the encodings of each job; of several processes, when all have computed theirs."""
         found = super().outputs(jobs)
+        if self._turns.group.size == 1:
+            yield from found
+            return
         rows = iter(self._turns.exchanged([row for some in found for row in some]))
-        return [[next(rows) for _ in some] for some in found]
+        for job in jobs:
+            yield [next(rows) for _ in job.encodings]
 
     def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector"]:
         """One vector (W,) per row, where it is this process's turn."""
