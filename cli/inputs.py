@@ -3,13 +3,14 @@
 import hashlib
 import json
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, overload
 
-from mlxbert.cli.options import InputOptions, PairInputOptions
+from mlxbert.cli.options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.views import console
 from mlxbert.data.lines import read_text
 from mlxbert.data.live import Live, as_it_comes, first_line
@@ -30,6 +31,7 @@ _NAMING = {
     "text_column": (Format.jsonl, *_TABLES),
     "pair_column": (Format.jsonl, *_TABLES),
     "no_header": (Format.csv, Format.tsv),
+    "keep": (Format.jsonl, *_TABLES),
 }
 
 
@@ -46,6 +48,7 @@ class Source(Generic[T_co]):
         done: Bytes read so far.
         on_error: What a bad record does: `return` (it fails in its place), or `raise` if it is the only one.
         strict: Whether the first failure ends the run.
+        kept: What results get of each record that is read, in order; to be taken out.
         begun: Of several files, those that are read or being read: the number of the first record, and the name.
     """
 
@@ -57,6 +60,7 @@ class Source(Generic[T_co]):
     done: Callable[[], int]
     on_error: str
     strict: bool
+    kept: deque[dict[str, Any]] = field(default_factory=deque)
     begun: list[tuple[int, str]] = field(default_factory=list)
 
     def paired(self, pair: str, *read_as: str) -> "Source[tuple[T_co, str]]":
@@ -199,8 +203,11 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
             raise ArgumentError(f"{_option(name)} goes with {expected}, the input is {met}")
     opened: list[Records[Any]] = []
     streams: list[Live[Any]] = []
+    kept: deque[dict[str, Any]] = deque()
+    keep = options.keep and [*dict.fromkeys(options.keep)] if isinstance(options, RecordOptions) else ()
     for source, format in zip(sources, formats, strict=True):
-        found, stream = _open(source, format, {key: given[key] for key in given if format in _NAMING[key]}, names)
+        fitting = {key: given[key] for key in given if format in _NAMING[key] and key != "keep"}
+        found, stream = _open(source, format, fitting, names, keep if format in _NAMING["keep"] else (), kept)
         opened.append(found)
         streams.append(stream)
     begun: list[tuple[int, str]] = []
@@ -209,12 +216,13 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
     return Source(
         name=", ".join(one.name for one in opened),
         paths=paths if len(paths) == len(opened) else (),
-        read_as=tuple(word for one in opened for word in (one.format.value, *one.names)),
+        read_as=(*(word for one in opened for word in (one.format.value, *one.names)), *(keep or ())),
         records=_joined([one.name for one in opened], streams, begun) if len(streams) > 1 else streams[0],
         size=sum(sizes) if len(sizes) == len(opened) else None,
         done=lambda: sum(one.done for one in opened),
         on_error="return",
         strict=options.strict,
+        kept=kept,
         begun=begun,
     )
 
@@ -226,18 +234,29 @@ def _stdin() -> BinaryIO:
 
 
 def _open(
-    source: str | BinaryIO, format: Format, given: dict[str, Any], names: str | Pair
+    source: str | BinaryIO,
+    format: Format,
+    given: dict[str, Any],
+    names: str | Pair,
+    keep: Sequence[str] | None,
+    kept: deque[dict[str, Any]],
 ) -> tuple[Records[Any], Live[Any]]:
     """A file, with the options that go with its format; its records, whose errors name options."""
     header = not given.pop("no_header", False)
     chosen, choose = _names(given, names, format)
     try:
         name = None if isinstance(source, str) else "stdin"
-        found: Records[Any] = read_records(source, chosen, format=format, name=name, header=header)
+        found: Records[Any] = read_records(source, chosen, format=format, name=name, header=header, keep=keep)
     except MlxbertError as problem:
         raise _in_options(problem, choose) from None
     records = iter(found)
-    return found, Live(_translated(records, choose), records.ready)
+
+    def translated() -> Iterator[Any]:
+        for record in _translated(records, choose):
+            kept.append(found.kept.popleft() if found.kept else {})
+            yield record
+
+    return found, Live(translated(), records.ready)
 
 
 def _joined(names: Sequence[str], streams: Sequence[Live[Any]], begun: list[tuple[int, str]]) -> Live[Any]:
@@ -299,7 +318,7 @@ def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pa
         return find_format(source)
     if "column" in given or "no_header" in given:
         return Format.csv
-    if given or isinstance(names, tuple):
+    if given.keys() - {"keep"} or isinstance(names, tuple):
         return Format.jsonl
     if not _is_object(first_line(source)):
         return Format.txt

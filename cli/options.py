@@ -205,7 +205,22 @@ class InputOptions:
 
 
 @dataclass(frozen=True)
-class PairInputOptions(InputOptions):
+class RecordOptions(InputOptions):
+    """Where inputs come from whose results are written one by one."""
+
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Copy a column or field into the results. May be repeated.",
+            rich_help_panel="Input",
+            show_default="id, if there is one",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PairInputOptions(RecordOptions):
     """Where texts or pairs of texts come from if they are not arguments."""
 
     text_column: Annotated[

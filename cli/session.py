@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.inputs import ARGUMENTS, Source
@@ -117,14 +118,14 @@ class Screen:
         self.failed = self.truncated = 0
         self.hint: str | None = None  # of the first failure that has one
 
-    def write(self, result: Any) -> None:
-        """Shows one result or failure."""
+    def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Shows one result or failure; JSON lines also have what is kept of its record."""
         if isinstance(result, Failure):
             self.failed += 1
             self.hint = self.hint or result.error.hint
         self.truncated += getattr(result, "truncated", False)
         if self._console is None:
-            json_lines.put_line(json_lines.to_json(result.to_dict()))
+            json_lines.put_line(json_lines.to_line(result, kept))
         elif isinstance(result, Failure):
             console.say("error", f"input {result.index}: {result.error.message}")
         else:
@@ -188,10 +189,11 @@ def stream(
         if not isinstance(out, Screen):
             done = out.done if group is None else group.broadcast(out.done)
             skipped = sum(1 for _ in itertools.islice(source.records, done))
+            source.kept.clear()
         with progress.records(source.size, shown=shown, before=(source.done(), skipped)) as update:
             for result in _numbered(source, results, skipped):
                 count += 1
-                out.write(result)
+                out.write(result, source.kept.popleft() if source.kept else {})
                 update(source.done(), skipped + count)
         if isinstance(out, Screen):
             out.finish()

@@ -1,13 +1,14 @@
 """`mlxbert embed`."""
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mlxbert.cli import launched, session
 from mlxbert.cli.inputs import ARGUMENTS, STDIN, open_input
-from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, VectorOptions
+from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, VectorOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import VECTORS, choose
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def embed(
     model: ModelOptions,
-    source: InputOptions,
+    source: RecordOptions,
     vector: VectorOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
@@ -52,21 +53,21 @@ def embed(
 
     group = join()
     usage, given = Usage(), vector.given() | {"normalize": normalize}
-    task = session.Task("embed", loaded, model, given, _format(loaded, out.output, given))
+    task = session.Task("embed", loaded, model, given, _format(loaded, out.output, given, source.keep))
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}
     view = vectors.Embeddings(compare=opened.name == ARGUMENTS)
     results = embed_stream(loaded, opened.records, group=group, **how)
     session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
 
 
-def _format(model: "Model", path: "Path | None", given: dict[str, Any]) -> OutputFormat:
+def _format(model: "Model", path: "Path | None", given: dict[str, Any], keep: Sequence[str] | None) -> OutputFormat:
     """The format of the output, which knows the width of the vectors; prints notes on defaults that may surprise."""
     embedder = model.embedder.variant(**{name: given[name] for name in ("pooling", "normalize", "dimensions")})
     note_assumed_pooling(model, given["pooling"])
     if given["normalize"] is None and model.embedder.unit and not embedder.unit:
         console.say("note", "shortened vectors no longer have length 1; --normalize scales them")
     about = {"model": model.source, "options": json.dumps(given, sort_keys=True)}
-    return choose(path, VECTORS, width=embedder.size, metadata=about)
+    return choose(path, VECTORS, width=embedder.size, metadata=about, keep=keep)
 
 
 def note_assumed_pooling(model: "Model", pooling: str | None) -> None:

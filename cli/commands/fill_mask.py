@@ -6,7 +6,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
+from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import fill_mask as view
 from mlxbert.errors import ArgumentError
@@ -14,7 +14,7 @@ from mlxbert.errors import ArgumentError
 
 def fill_mask(
     model: ModelOptions,
-    source: InputOptions,
+    source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts that contain [MASK].")] = None,
     top_k: Annotated[int | None, typer.Option(min=1, help="Words per mask; by default 5, or all targets.")] = None,

@@ -6,14 +6,14 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
+from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import tokens as view
 
 
 def replaced(
     model: ModelOptions,
-    source: InputOptions,
+    source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,

@@ -25,16 +25,20 @@ class OutputFormat(ABC):
         ending: Of the file.
         part_ending: Of its parts.
         holds_errors: Whether the file says why an input failed; otherwise stderr does.
+        keeps: Whether it has a place for what is kept of the records.
         failures: Where failures are described, or what they look like.
     """
 
     ending: str
     part_ending: str
     holds_errors = True
+    keeps = True
     failures = "each says why in its place in the output"
 
-    def __init__(self, width: int | None = None, metadata: Mapping[str, str] | None = None) -> None:
-        self._width = width
+    def __init__(
+        self, width: int | None = None, metadata: Mapping[str, str] | None = None, keep: Sequence[str] = ()
+    ) -> None:
+        self._width, self.keep = width, keep
         self.metadata = {"format": "mlxbert embeddings", **(metadata or {})}
 
     @property
@@ -52,8 +56,8 @@ class OutputFormat(ABC):
         """
 
     @abstractmethod
-    def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
-        """Writes one or more results, some of them failures."""
+    def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
+        """Writes one or more results, some of them failures, and what is kept of their records."""
 
     @abstractmethod
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:

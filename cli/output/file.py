@@ -10,10 +10,10 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import IO, Any
 
 from mlxbert import __version__
@@ -100,7 +100,7 @@ class Dropped:
     done = failed = truncated = 0
     hint = None
 
-    def write(self, result: Any) -> None:
+    def write(self, result: Any, kept: Mapping[str, Any]) -> None:
         """Drops a result."""
         self.failed += isinstance(result, Failure)
         self.truncated += getattr(result, "truncated", False)
@@ -129,6 +129,7 @@ class FileOutput:
         self.done = self.failed = self.truncated = self.tokens = 0
         self._parts = Parts(self.partial, self.format.part_ending)
         self._results: list[Any] = []
+        self._kept: list[Mapping[str, Any]] = []
         self.hint: str | None = None
         self._printed = 0
         self._lock: IO[bytes] | None = None
@@ -181,14 +182,15 @@ class FileOutput:
             with atomic_write(stored) as file:
                 file.write(wanted.encode())
 
-    def write(self, result: Any) -> None:
-        """Takes one result; writes a part to disk when it is full."""
+    def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Takes one result, and what is kept of its record; writes a part to disk when it is full."""
         if isinstance(result, Failure):
             if self.format.holds_errors:
                 self.hint = self.hint or result.error.hint
             else:
                 self._print_failure(result)
         self._results.append(result)
+        self._kept.append(kept)
         if len(self._results) == PART:
             self._flush()
 
@@ -212,13 +214,13 @@ class FileOutput:
         }
         with _writing(self.partial):
             with atomic_write(part) as file:
-                self.format.write_part(file, self._results)
+                self.format.write_part(file, self._results, self._kept)
                 counts["bytes"] = file.tell()
             with atomic_write(part.with_suffix(".json")) as file:
                 file.write(json.dumps(counts).encode())
         self._parts.count += 1
         self._count(counts)
-        self._results = []
+        self._results, self._kept = [], []
 
     def _count(self, counts: dict[str, int]) -> None:
         self.done += counts["results"]

@@ -3,11 +3,26 @@
 import json
 import re
 import sys
+from collections.abc import Mapping
+from typing import Any
 
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import ArgumentError, MlxbertError
 
 # Control characters beyond ASCII's (JSON escapes those), and halves of surrogate pairs, which are not UTF-8.
 _UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff]")
+
+
+def to_line(result: Any, kept: Mapping[str, Any]) -> str:
+    """The line of a result, which begins with what is kept of its record.
+
+    Raises:
+        ArgumentError: The result has a field of the same name.
+    """
+    own = result.to_dict()
+    for name in kept:
+        if name in own:
+            raise ArgumentError(f"--keep {name}: results have a field of this name; theirs are {', '.join(own)}")
+    return to_json({**kept, **own})
 
 
 class OutputClosedError(Exception):

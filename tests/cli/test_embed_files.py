@@ -129,10 +129,8 @@ def test_options_decide_the_width_and_are_written_down(
         assert json.loads(found["metadata"]["options"]) == OPTIONS | given
 
 
-def test_arguments_can_be_written_to_a_new_folder(
-    embed: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path
-) -> None:
-    path = tmp_path / "new" / "folder" / "X.NPY"
+def test_arguments_can_be_written_to_a_file(embed: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path) -> None:
+    path = tmp_path / "X.NPY"
     assert embed("the cat", "--output", str(path)).status == 0
     assert np.array_equal(np.load(path), mlxbert.embed(unit, ["the cat"]))
     assert [entry.name for entry in path.parent.iterdir()] == ["X.NPY"]

@@ -162,6 +162,28 @@ def test_an_option_and_its_opposite_contradict_each_other() -> None:
     call("embed", "the", "--normalize", "--no-normalize").fails(2, "--normalize", "2 times")
 
 
+def test_results_carry_columns_of_the_input(read: Reader) -> None:
+    content = b"id,text,n\n7,the,x\n8\n9,cat,y\n"
+    assert [line.get("id") for line in read("in.csv", content).lines] == ["7", None, "9"]
+    kept = read("in.csv", content, "--keep", "n", "--keep", "n")
+    assert [next(iter(line)) for line in kept.lines] == ["n", "index", "n"] and kept.lines[2]["n"] == "y"
+    target = read.folder / "out.jsonl"
+    read("in.csv", content, "--keep", "n", "--output", str(target))
+    assert target.read_text() == kept.out
+    read("in.csv", content, "--keep", "text").fails(2, "--keep text", "tokens")
+    read("in.txt", b"the\n", "--keep", "id").fails(2, "--keep goes with")
+    call("tokenize", "the", "--keep", "id", "--model", read.model).fails(2, "--keep")
+
+
+def test_a_table_of_vectors_carries_columns(tiny: str, tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "in.jsonl").write_bytes(b'{"text": "the", "n": 1}\n{"text": "cat", "n": "x"}\n{"text": "dog"}\n')
+    arguments = ["embed", "--model", tiny, "--input", str(tmp_path / "in.jsonl"), "--keep", "n", "--output"]
+    assert call(*arguments, str(tmp_path / "x.parquet")).status == 0
+    assert pq.read_table(tmp_path / "x.parquet")["n"].to_pylist() == ["1", "x", None]
+    call(*arguments, str(tmp_path / "x.npy")).fails(2, "--keep", ".parquet")
+
+
 def test_arguments_win_over_stdin(tiny: str) -> None:
     assert [line["text"] for line in call("tokenize", "the", "--model", tiny, stdin=b"cat\n").lines] == ["the"]
 

@@ -1,5 +1,6 @@
 """Records from Python: .parquet, .gz, files and paths; the text formats are tested through the command line as well."""
 
+import datetime
 import gzip
 import io
 import os
@@ -278,3 +279,30 @@ def test_columns_of_a_table_without_a_header_are_numbered(tmp_path: Path) -> Non
     assert caught.value.hint and "names=" in caught.value.hint
     with pytest.raises(ArgumentError, match="jsonl"):
         read_records(write(tmp_path / "in.jsonl", b"{}"), header=False)
+
+
+def test_other_columns_are_kept_for_each_record(tmp_path: Path) -> None:
+    csv = write(tmp_path / "in.csv", b"id,text,n\n1,the,x\n2\n3,cat,y\n")
+    jsonl = write(tmp_path / "in.jsonl", b'{"id": [1, NaN], "text": "the"}\n{"n": 2}\n{"text": "cat"}\n')
+    for path, keep, wanted in (
+        (csv, None, [{"id": "1"}, {}, {"id": "3"}]),
+        (csv, ["n", "id"], [{"n": "x", "id": "1"}, {}, {"n": "y", "id": "3"}]),
+        (jsonl, None, [{"id": "[1, nan]"}, {}, {}]),
+        (jsonl, ["n"], [{"n": None}, {"n": 2}, {"n": None}]),
+        (csv, (), []),
+    ):
+        records = read_records(path, keep=keep)
+        assert [isinstance(record, InputError) for record in records] == [False, True, False]
+        assert [*records.kept] == wanted
+    with pytest.raises(InputError, match="no column 'm'") as caught:
+        list(read_records(csv, keep=["m"]))
+    assert caught.value.hint is None
+
+
+def test_columns_of_any_type_are_kept_of_a_parquet(tmp_path: Path) -> None:
+    columns = {"id": [1, 2], "text": ["the", "cat"], "day": [datetime.date(2026, 1, 2), None]}
+    path = write_table(tmp_path / "in.parquet", columns)
+    for keep, wanted in ((None, [{"id": 1}, {"id": 2}]), (["day"], [{"day": "2026-01-02"}, {"day": None}])):
+        records = read_records(path, keep=keep)
+        assert list(records) == ["the", "cat"]
+        assert [*records.kept] == wanted
