@@ -44,6 +44,7 @@ def embed(
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip
     check_output(out.output, out.overwrite, VECTORS, source.input, shared=True)
+    launched.check_stdin([] if texts else source.input or [STDIN])  # before its first line is waited for
     opened = open_input(texts or (), source, "text")
     launched.check_stdin([] if opened.paths or opened.name == ARGUMENTS else [STDIN])
     loaded = session.load("embed", model)

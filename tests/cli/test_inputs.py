@@ -130,6 +130,11 @@ def test_json_lines_are_known_by_the_first_line_of_stdin(tiny: str) -> None:
     ]
 
 
+def test_several_processes_do_not_wait_for_stdin(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.cli.inputs.first_line", None)
+    call("embed", "--model", tiny, stdin=b"the\n", MLX_RANK="0").fails(2, "stdin", "hint: ")
+
+
 def test_several_inputs_are_read_one_after_the_other(tiny: str, tmp_path: Path) -> None:
     contents = {"a.csv": b"n,text\n1,the\n", "b.txt": b"cat\n\xe9\n", "c.jsonl": b'{"text": "dog"}\n{"body": "mat"}\n'}
     arguments = ["tokenize", "--model", tiny]
