@@ -1,31 +1,39 @@
-"""Where inputs come from: arguments, a file, or stdin; one record at a time, whatever the size."""
+"""Where inputs come from: arguments, files, or stdin; one record at a time, whatever the size."""
 
 import hashlib
+import json
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, overload
 
-from mlxbert.cli.options import InputOptions, PairInputOptions
+from mlxbert.cli.options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.places import Places
 from mlxbert.cli.views import console
 from mlxbert.data.lines import read_text
-from mlxbert.data.records import Format, find_format, open_source, read_records
+from mlxbert.data.live import Live, as_it_comes, first_line
+from mlxbert.data.records import Format, Records, find_format, open_source, read_records
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.results import Failure
 
 STDIN = "-"
 ARGUMENTS = "arguments"  # the name of an input that is not a file
 Pair = tuple[str, str]
 _SENTENCE = 4  # words that are rather a text without quotes than texts
 T_co = TypeVar("T_co", covariant=True)
-# The options that name what is read, and the formats that they go with.
+_BOM = b"\xef\xbb\xbf"
+# The options that say what is read, and the formats that they go with.
 _TABLES = (Format.csv, Format.tsv, Format.parquet)
 _NAMING = {
     "field": (Format.jsonl,),
     "column": _TABLES,
     "text_column": (Format.jsonl, *_TABLES),
     "pair_column": (Format.jsonl, *_TABLES),
+    "no_header": (Format.csv, Format.tsv),
+    "keep": (Format.jsonl, *_TABLES),
 }
 
 
@@ -35,23 +43,41 @@ class Source(Generic[T_co]):
 
     Attributes:
         name: What errors call it.
-        path: The file, if it can be read again.
-        read_as: How it is read: its format and the names of fields or columns.
+        paths: The files, if all of them can be read again.
+        read_as: How it is read: for each file its format and the names of fields or columns.
         records: Its records, in order; those that cannot be used as errors.
-        size: Bytes of the file, `None` if that is not known.
+        size: Bytes of the files, `None` if that is not known.
         done: Bytes of the first records, of as many as have results; the number never falls.
         on_error: What a bad record does: `return` (it fails in its place), or `raise` if it is the only one.
         strict: Whether the first failure ends the run.
+        kept: What results get of each record that is read, in order; to be taken out.
+        begun: Of several files, those that are read or being read: the number of the first record, and the name.
     """
 
     name: str
-    path: Path | None
+    paths: tuple[Path, ...]
     read_as: tuple[str, ...]
-    records: Iterator[T_co | InputError]
+    records: Live[T_co | InputError]
     size: int | None
     done: Callable[[int], int]
     on_error: str
     strict: bool
+    kept: deque[dict[str, Any]] = field(default_factory=deque)
+    begun: list[tuple[int, str]] = field(default_factory=list)
+
+    def paired(self, pair: str, *read_as: str) -> "Source[tuple[T_co, str]]":
+        """The same with a second text for each record."""
+        pairs: Iterator[Any] = (record if isinstance(record, InputError) else (record, pair) for record in self.records)
+        read: Source[Any] = replace(self, records=Live(pairs, self.records.ready), read_as=(*self.read_as, *read_as))
+        return read
+
+    def located(self, failure: Failure, before: int = 0) -> Failure:
+        """The failure with the name of its file, if there are several; its index leaves out some records before."""
+        place = failure.index + before
+        name = next((name for start, name in reversed(self.begun) if start <= place), None)
+        if name is None:
+            return failure
+        return Failure(failure.index, InputError(f"{name}: {failure.error.message}", hint=failure.error.hint))
 
 
 @overload
@@ -69,21 +95,21 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pai
         arguments: Values given on the command line; they take precedence. With two names they are one record.
         options: The input options.
         names: What a record consists of: fields of a JSON line, columns of a table. A single one can be renamed with
-            `--field`, `--column` or `--text-column`, and becomes a pair with `--pair-column`.
+            `--field`, `--column` or `--text-column`, and becomes a pair with `--pair-column`; a pair is renamed with
+            `--text-column` and `--pair-column`.
 
     Raises:
         ArgumentError: There is no input, or options contradict each other.
-        InputError: The file cannot be opened.
+        InputError: A file cannot be opened.
     """
     if arguments:
         return _from_arguments(arguments, options, names)
-    if options.input not in (None, STDIN):
-        return _from_file(options.input, options, names)
-    if options.input is None and (sys.stdin is None or sys.stdin.isatty()):
+    if not options.input and (sys.stdin is None or sys.stdin.isatty()):
         raise ArgumentError("there is no input", hint="give a text, --input FILE, or pipe texts in")
-    if sys.stdin is None:
-        raise InputError("stdin is closed")
-    return _from_file(sys.stdin.buffer, options, names)
+    inputs = options.input or [STDIN]
+    if inputs.count(STDIN) > 1:
+        raise ArgumentError("--input - is given twice; stdin can be read only once")
+    return _from_files(inputs, options, names)
 
 
 def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> Source[str | Pair]:
@@ -96,14 +122,11 @@ def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | 
     if pair is not None and options.pair_column is not None:
         raise ArgumentError("there are both --pair and --pair-column", hint="give one of them")
     opened: Source[Any] = open_input(arguments, options, "text")
-    if pair is None:
-        return opened
-    paired = (record if isinstance(record, InputError) else (record, pair) for record in opened.records)
-    return replace(opened, records=paired)
+    return opened if pair is None else opened.paired(pair)
 
 
 def open_questions(
-    arguments: Sequence[str], options: InputOptions, context: str | None, context_file: str | None
+    arguments: Sequence[str], options: PairInputOptions, context: str | None, context_file: str | None
 ) -> Source[Pair]:
     """Questions, each with its context: one for all of them, or that of its own record.
 
@@ -113,7 +136,9 @@ def open_questions(
     """
     if context is not None and context_file is not None:
         raise ArgumentError("there are both --context and --context-file", hint="give one of them")
-    if context_file == STDIN and not arguments and options.input in (None, STDIN):
+    if (context is not None or context_file is not None) and options.pair_column is not None:
+        raise ArgumentError("there are both a context and --pair-column, which names the column of contexts")
+    if context_file == STDIN and not arguments and STDIN in (options.input or [STDIN]):
         raise ArgumentError("--context-file is stdin, and there is no question", hint="give the question: answer TEXT")
     text = context if context_file is None else _read_context(context_file)
     if text is None and arguments:
@@ -122,10 +147,8 @@ def open_questions(
         )
     if text is None:
         return open_input((), options, ("question", "context"))
-    opened: Source[Any] = open_input(arguments, options, "question")
-    paired = (record if isinstance(record, InputError) else (record, text) for record in opened.records)
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-    return replace(opened, records=paired, read_as=(*opened.read_as, f"context {digest}"))
+    return open_input(arguments, options, "question").paired(text, f"context {digest}")
 
 
 def _read_context(source: str) -> str:
@@ -142,20 +165,21 @@ def _read_context(source: str) -> str:
 
 
 def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> Source[Any]:
+    files = [argument for argument in arguments if _is_input_file(argument)]
     if options.input is not None:
-        raise ArgumentError("there are both arguments and --input", hint="give one of them")
-    for name in ("format", *_NAMING):
-        if getattr(options, name, None) is not None:
+        hint = f"--input takes one file; repeat it: --input {' --input '.join(files)}" if files else "give one of them"
+        raise ArgumentError("there are both arguments and --input", hint=hint)
+    for name in ("format", *_given(options)):
+        if getattr(options, name) is not None:
             raise ArgumentError(f"there are arguments and {_option(name)}, which goes with --input")
-    for argument in filter(_is_input_file, arguments):
-        console.say("hint", f"{argument} is taken as a text; --input {argument} reads the file")
+    for file in files:
+        console.say("hint", f"{file} is taken as a text; --input {file} reads the file")
     single = isinstance(names, str)
     if single and len(arguments) >= _SENTENCE and not any(" " in argument for argument in arguments):
         console.say("hint", f"these are {len(arguments)} texts of one word each; for a single text, put it in quotes")
-    records = iter(arguments if single else [tuple(arguments)])
-    alone = not single or len(arguments) == 1
-    on_error = "raise" if alone else "return"
-    return Source(ARGUMENTS, None, (ARGUMENTS,), records, None, lambda count: 0, on_error, options.strict)
+    records: Live[Any] = Live(iter(arguments if single else [tuple(arguments)]))
+    on_error = "raise" if not single or len(arguments) == 1 else "return"
+    return Source(ARGUMENTS, (), (ARGUMENTS,), records, None, lambda count: 0, on_error, options.strict)
 
 
 def _is_input_file(argument: str) -> bool:
@@ -166,46 +190,120 @@ def _is_input_file(argument: str) -> bool:
         return False
 
 
-def _from_file(source: str | BinaryIO, options: InputOptions, names: str | Pair) -> Source[Any]:
-    given = {name: value for name in _NAMING if (value := getattr(options, name, None)) is not None}
-    format = Format(options.format) if options.format else _guess_format(source, given, names)
+def _given(options: InputOptions) -> dict[str, Any]:
+    """The options that say what is read, where they are given."""
+    values = {name: getattr(options, name, None) for name in _NAMING}
+    return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair) -> Source[Any]:
+    given = _given(options)
+    sources = [_stdin() if source == STDIN else source for source in inputs]
+    formats = [Format(options.format) if options.format else _guess_format(one, given, names) for one in sources]
     for name in given:
-        if format not in _NAMING[name]:
-            formats = ", ".join(f".{one.value}" for one in _NAMING[name])
-            raise ArgumentError(f"{_option(name)} goes with {formats}, the input is {format.value}")
-    names, choose = _names(given, names, format)
+        if not set(formats) & set(_NAMING[name]):
+            expected = ", ".join(f".{one.value}" for one in _NAMING[name])
+            met = ", ".join(dict.fromkeys(format.value for format in formats))
+            raise ArgumentError(f"{_option(name)} goes with {expected}, the input is {met}")
+    opened: list[Records[Any]] = []
+    streams: list[Live[Any]] = []
+    kept: deque[dict[str, Any]] = deque()
+    keep = options.keep and [*dict.fromkeys(options.keep)] if isinstance(options, RecordOptions) else ()
+    for source, format in zip(sources, formats, strict=True):
+        fitting = {key: given[key] for key in given if format in _NAMING[key] and key != "keep"}
+        found, stream = _open(source, format, fitting, names, keep if format in _NAMING["keep"] else (), kept)
+        opened.append(found)
+        streams.append(stream)
+    begun: list[tuple[int, str]] = []
+    records = _joined([one.name for one in opened], streams, begun) if len(streams) > 1 else streams[0]
+    places = Places(lambda: sum(one.done for one in opened))
+    paths = tuple(one.path for one in opened if one.path is not None)
+    sizes = [one.size for one in opened if one.size is not None]
+    return Source(
+        name=", ".join(one.name for one in opened),
+        paths=paths if len(paths) == len(opened) else (),
+        read_as=(*(word for one in opened for word in (one.format.value, *one.names)), *(keep or ())),
+        records=Live(places.following(records), records.ready),
+        size=sum(sizes) if len(sizes) == len(opened) else None,
+        done=places.after,
+        on_error="return",
+        strict=options.strict,
+        kept=kept,
+        begun=begun,
+    )
+
+
+def _stdin() -> BinaryIO:
+    if sys.stdin is None:
+        raise InputError("stdin is closed")
+    return as_it_comes(sys.stdin.buffer)
+
+
+def _open(
+    source: str | BinaryIO,
+    format: Format,
+    given: dict[str, Any],
+    names: str | Pair,
+    keep: Sequence[str] | None,
+    kept: deque[dict[str, Any]],
+) -> tuple[Records[Any], Live[Any]]:
+    """A file, with the options that go with its format; its records, whose errors name options."""
+    header = not given.pop("no_header", False)
+    chosen, choose = _names(given, names, format)
     try:
-        found = read_records(source, names, format=format, name=None if isinstance(source, str) else "stdin")
+        name = None if isinstance(source, str) else "stdin"
+        found: Records[Any] = read_records(source, chosen, format=format, name=name, header=header, keep=keep)
     except MlxbertError as problem:
         raise _in_options(problem, choose) from None
-    places = Places(lambda: found.done)
-    records = places.following(_translated(iter(found), choose))
-    read_as = (found.format.value, *found.names)
-    return Source(found.name, found.path, read_as, records, found.size, places.after, "return", options.strict)
+    records = iter(found)
+
+    def translated() -> Iterator[Any]:
+        for record in _translated(records, choose):
+            kept.append(found.kept.popleft() if found.kept else {})
+            yield record
+
+    return found, Live(translated(), records.ready)
+
+
+def _joined(names: Sequence[str], streams: Sequence[Live[Any]], begun: list[tuple[int, str]]) -> Live[Any]:
+    """The records of several files; notes in `begun` where each file begins."""
+
+    def records() -> Iterator[Any]:
+        number = 0
+        for name, stream in zip(names, streams, strict=True):
+            begun.append((number, name))
+            for record in stream:
+                yield record
+                number += 1
+
+    return Live(records(), lambda: streams[len(begun) - 1].ready())
 
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _names(given: dict[str, str], names: str | Pair, format: Format) -> tuple[str | Pair, str | None]:
-    """What records consist of if options say it, and the options that choose it; `None` where none can."""
-    if isinstance(names, tuple):
-        if given:
-            raise ArgumentError(f"this command reads {' and '.join(names)}, which cannot be renamed")
-        return names, None
+def _names(given: dict[str, str], names: str | Pair, format: Format) -> tuple[str | Pair, str]:
+    """What records consist of if options say it, and the options that choose it."""
     of_text = [name for name in given if name != "pair_column"]
     if len(of_text) > 1:
         raise ArgumentError(f"there are both {' and '.join(map(_option, of_text))}", hint="give one of them")
-    text = given[of_text[0]] if of_text else names
-    if "pair_column" in given:
-        return (text, given["pair_column"]), "--text-column and --pair-column"
+    both = "--text-column and --pair-column"
+    if isinstance(names, tuple) and of_text and of_text != ["text_column"]:
+        raise ArgumentError(
+            f"{_option(of_text[0])} names one column, this command reads two: {' and '.join(names)}",
+            hint=f"name them with {both}",
+        )
+    default, pair = names if isinstance(names, tuple) else (names, None)
+    text, pair = given[of_text[0]] if of_text else default, given.get("pair_column", pair)
+    if pair is not None:
+        return (text, pair), both
     if "text_column" in given:
         return text, "--text-column"
     return text, "--field" if format is Format.jsonl else "--column"
 
 
-def _translated(records: Iterator[Any], choose: str | None) -> Iterator[Any]:
+def _translated(records: Iterator[Any], choose: str) -> Iterator[Any]:
     """Records whose errors name options instead of arguments."""
     try:
         for record in records:
@@ -214,16 +312,27 @@ def _translated(records: Iterator[Any], choose: str | None) -> Iterator[Any]:
         raise _in_options(problem, choose) from None
 
 
-def _in_options(problem: MlxbertError, choose: str | None) -> MlxbertError:
-    """The error with a hint that names the option which chooses a field or a column, if the command has one."""
-    if problem.hint is not None and "names=" in problem.hint:
-        problem.hint = choose and problem.hint.replace("names=", choose)
+def _in_options(problem: MlxbertError, choose: str) -> MlxbertError:
+    """The error with a hint that names the options which choose a field or a column."""
+    if problem.hint is not None:
+        problem.hint = problem.hint.replace("names=", choose)
     return problem
 
 
-def _guess_format(source: str | BinaryIO, given: dict[str, str], names: str | Pair) -> Format:
+def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pair) -> Format:
     if isinstance(source, str):
         return find_format(source)
-    if "column" in given:
+    if "column" in given or "no_header" in given:
         return Format.csv
-    return Format.jsonl if given or isinstance(names, tuple) else Format.txt
+    if given.keys() - {"keep"} or isinstance(names, tuple):
+        return Format.jsonl
+    if not _is_object(first_line(source)):
+        return Format.txt
+    console.say("note", f"stdin holds JSON lines, {names!r} is read of each; --format txt takes them as texts")
+    return Format.jsonl
+
+
+def _is_object(line: bytes) -> bool:
+    with suppress(ValueError, RecursionError):
+        return isinstance(json.loads(line.removeprefix(_BOM)), dict)
+    return False

@@ -33,7 +33,7 @@ def check_stdin(sources: Sequence[str | None]) -> None:
         ArgumentError: A source is `-`, and a launcher started this process.
     """
     if "-" in sources and is_launched():
-        raise ArgumentError("data cannot come from stdin in a run of several processes", hint="write them to a file")
+        raise ArgumentError("stdin cannot be read in a run of several processes", hint="write the data to a file")
 
 
 def silenced(run: Callable[[], int]) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 
 class DType(StrEnum):
@@ -185,15 +186,20 @@ class InputOptions:
     """Where inputs come from if they are not arguments."""
 
     input: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--input", "-i", metavar="FILE", help="Read inputs from a file; - is stdin.", rich_help_panel="Input"
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="Read inputs from a file; - is stdin. May be repeated.",
+            rich_help_panel="Input",
         ),
     ] = None
     format: Annotated[
         TextFormat | None,
         typer.Option(
-            help="Format of the input; by default taken from its ending, txt for stdin.", rich_help_panel="Input"
+            help="Format of the input; by default taken from its ending, of stdin from its first line.",
+            rich_help_panel="Input",
         ),
     ] = None
     field: Annotated[str | None, typer.Option(metavar="NAME", help="Field of a .jsonl.", rich_help_panel="Input")] = (
@@ -203,13 +209,36 @@ class InputOptions:
         str | None,
         typer.Option(metavar="NAME", help="Column of a .csv, .tsv or .parquet.", rich_help_panel="Input"),
     ] = None
+    no_header: Annotated[
+        bool,
+        typer.Option(
+            "--no-header",
+            help="The first row of a .csv or .tsv is data; columns are called 1, 2, …",
+            rich_help_panel="Input",
+        ),
+    ] = False
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad record.", rich_help_panel="Input")] = (
         False
     )
 
 
 @dataclass(frozen=True)
-class PairInputOptions(InputOptions):
+class RecordOptions(InputOptions):
+    """Where inputs come from whose results are written one by one."""
+
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Copy a column or field into the results. May be repeated.",
+            rich_help_panel="Input",
+            show_default="id, if there is one",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PairInputOptions(RecordOptions):
     """Where texts or pairs of texts come from if they are not arguments."""
 
     text_column: Annotated[

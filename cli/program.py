@@ -3,14 +3,16 @@
 import difflib
 import re
 import shlex
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views import help as view
+from mlxbert.errors import ArgumentError
 
 # Names by which other programs call a command.
 _ALSO = {"rm": "remove", "ls": "list"}
@@ -34,12 +36,32 @@ class Command(TyperCommand):
         show_help(ctx.command_path, self, whole=False)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads options and arguments; what is wrong with them is told with the command."""
+        """Reads options and arguments; what is wrong with them is told with the command.
+
+        Raises:
+            ArgumentError: An option that takes one value, or that has an opposite, is there twice: typer would use
+                only the last.
+        """
         try:
-            return super().parse_args(ctx, args)
+            given = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
+            rest = super().parse_args(ctx, args)
         except typer.TyperException as problem:
             problem.ctx = getattr(problem, "ctx", None) or ctx  # type: ignore[attr-defined]
             raise
+        for option, count in Counter(given).items():
+            if isinstance(option, TyperOption) and count > 1 and not option.multiple:
+                _check_once(option, count)
+        return rest
+
+
+def _check_once(option: TyperOption, count: int) -> None:
+    if option.is_flag and not option.secondary_opts:
+        return
+    listed = "," in (option.metavar or "")
+    raise ArgumentError(
+        f"{option.opts[0]} is given {count} times, expected once",
+        hint=f"commas separate several values: {option.opts[0]} {option.metavar}" if listed else None,
+    )
 
 
 class Group(TyperGroup):

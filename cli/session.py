@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.inputs import ARGUMENTS, Source
@@ -117,20 +118,22 @@ class Screen:
         self._console = console.stdout() if console.at_terminal() and not options.json else None
         self._first = True
         self.failed = self.truncated = self.only_unknown = 0
+        self.hint: str | None = None  # of the first failure that has one
 
     @property
     def drawn(self) -> bool:
         """Whether results are drawn, not printed as JSON."""
         return self._console is not None
 
-    def write(self, result: Any) -> None:
-        """Shows one result or failure."""
-        self.failed += isinstance(result, Failure)
+    def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Shows one result or failure; JSON lines also have what is kept of its record."""
+        if isinstance(result, Failure):
+            self.failed += 1
+            self.hint = self.hint or result.error.hint
         self.truncated += getattr(result, "truncated", False)
         self.only_unknown += getattr(result, "only_unknown", False)
         if self._console is None:
-            line = {name: value for name, value in result.to_dict().items() if name not in self._left_out}
-            json_lines.put_line(json_lines.to_json(line))
+            json_lines.put_line(json_lines.to_line(result, kept, self._left_out))
         elif isinstance(result, Failure):
             console.say("error", f"input {result.index}: {result.error.message}")
         else:
@@ -196,26 +199,28 @@ def stream(
             if done:
                 console.say("note", f"resumed: {done:,} results of an earlier run are there")
             skipped = sum(1 for _ in itertools.islice(source.records, done))
+            source.kept.clear()
         with progress.records(source.size, shown=shown, before=(source.done(skipped), skipped)) as update:
-            for result in _numbered(results, skipped, strict=source.strict):
+            for result in _numbered(source, results, skipped):
                 count += 1
-                out.write(result)
+                out.write(result, source.kept.popleft() if source.kept else {})
                 update(source.done(skipped + count), skipped + count)
         if isinstance(out, Screen):
             out.finish()
     if usage is not None and count and from_file:
         _summarize(usage, count, skipped, time.perf_counter() - start)
-    report(skipped + count, out.truncated, out.only_unknown, out.failed, task.format.failures)
+    report(skipped + count, out.truncated, out.only_unknown, out.failed, task.format.failures, out.hint)
 
 
 def _file(
     source: Source[Any], options: FileOptions, task: Task, group: "Group | None"
 ) -> AbstractContextManager[FileOutput | Dropped]:
     assert options.output is not None
-    if source.path is None and source.name != ARGUMENTS:
+    if not source.paths and source.name != ARGUMENTS:
         console.say("note", f"input is {source.name}: this run cannot be resumed if it is interrupted")
+    hashes = [sha256(path) for path in source.paths]
     manifest = task.manifest() | {
-        "input": None if source.path is None else sha256(source.path),
+        "input": hashes if len(hashes) > 1 else next(iter(hashes), None),
         "read_as": list(source.read_as),
     }
     if group is not None and group.size > 1:
@@ -225,12 +230,12 @@ def _file(
     return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.format)
 
 
-def _numbered(results: Iterable[Any], before: int, *, strict: bool) -> Iterator[Any]:
-    """Results whose failures count from the start of the input; with `strict` the first of them is raised."""
+def _numbered(source: Source[Any], results: Iterable[Any], before: int) -> Iterator[Any]:
+    """Results whose failures count from the start of the input; with `--strict` the first of them is raised."""
     for result in results:
         if isinstance(result, Failure):
-            result = Failure(before + result.index, result.error)
-            if strict:
+            result = source.located(Failure(before + result.index, result.error))
+            if source.strict:
                 raise InputError(f"input {result.index}: {result.error.message}", hint=result.error.hint)
         yield result
 
@@ -245,7 +250,7 @@ def _summarize(usage: "Usage", count: int, skipped: int, seconds: float) -> None
     )
 
 
-def report(count: int, truncated: int, only_unknown: int, failed: int, failures: str) -> None:
+def report(count: int, truncated: int, only_unknown: int, failed: int, failures: str, hint: str | None) -> None:
     """Prints notes on a finished run.
 
     Args:
@@ -254,6 +259,7 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
         only_unknown: How many of them are of texts in which the vocabulary knows nothing.
         failed: How many of them are failures.
         failures: Where failures are described.
+        hint: What to do about the first of them.
 
     Raises:
         MlxbertError: Some failed.
@@ -273,7 +279,7 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
             "unknown tokens only: to the model they all look the same; `mlxbert tokenize` shows them",
         )
     if failed:
-        raise MlxbertError(f"{failed:,} of {console.counted(count, 'input')} failed; {failures}")
+        raise MlxbertError(f"{failed:,} of {console.counted(count, 'input')} failed; {failures}", hint=hint)
 
 
 def _was(count: int) -> str:

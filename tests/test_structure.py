@@ -50,6 +50,7 @@ INSIDE = {
     ),
     "mlxbert.data": (
         *(
+            "live",
             "lines",
             "parquet",
             "parse",

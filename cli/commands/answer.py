@@ -6,14 +6,14 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_questions
-from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
+from mlxbert.cli.options import FileOptions, ModelOptions, PairInputOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import answer as view
 
 
 def answer(
     model: ModelOptions,
-    source: InputOptions,
+    source: PairInputOptions,
     out: FileOptions,
     questions: Annotated[list[str] | None, typer.Argument(metavar="QUESTION…", help="Questions.")] = None,
     context: Annotated[str | None, typer.Option(metavar="TEXT", help="The text to answer from.")] = None,
@@ -40,11 +40,12 @@ def answer(
 ) -> None:
     """Answer questions from a text with a part of it, or with none.
 
-    In a file, questions and texts are the fields or columns question and context.
+    In a file, questions and texts are the fields or columns question and context, or those that --text-column and
+    --pair-column name.
 
     Example: mlxbert answer "When was it built?" --context-file history.txt --model deepset/roberta-base-squad2
     """
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     opened = open_questions(questions or (), source, context, context_file)
     loaded = session.load("answer", model)
     from mlxbert.tasks.answer import answer as task

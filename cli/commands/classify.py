@@ -88,7 +88,7 @@ def classify(
 
     Example: mlxbert classify "I loved it." --model distilbert/distilbert-base-uncased-finetuned-sst-2-english
     """
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     labels = zero_shot.given(pairs=pair is not None or source.pair_column is not None)
     opened = open_texts(texts or (), source, pair)
     loaded = session.load("classify", model)

@@ -1,13 +1,14 @@
 """`mlxbert embed`."""
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mlxbert.cli import launched, session
 from mlxbert.cli.inputs import ARGUMENTS, STDIN, open_input
-from mlxbert.cli.options import FileOptions, InputOptions, Kind, ModelOptions, OutputDType, VectorOptions
+from mlxbert.cli.options import FileOptions, Kind, ModelOptions, OutputDType, RecordOptions, VectorOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import VECTORS, choose
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def embed(
     model: ModelOptions,
-    source: InputOptions,
+    source: RecordOptions,
     vector: VectorOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
@@ -51,8 +52,9 @@ def embed(
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip
     check_output(out.output, out.overwrite, VECTORS, source.input, shared=True)
+    launched.check_stdin([] if texts else source.input or [STDIN])  # before its first line is waited for
     opened = open_input(texts or (), source, "text")
-    launched.check_stdin([] if opened.path or opened.name == ARGUMENTS else [STDIN])
+    launched.check_stdin([] if opened.paths or opened.name == ARGUMENTS else [STDIN])
     loaded = session.load("embed", model)
     from mlxbert.distributed import join
     from mlxbert.tasks.embed import embed_stream
@@ -61,14 +63,14 @@ def embed(
     group = join()
     usage, given = Usage(), vector.given() | {"normalize": normalize, "output_dtype": output_dtype.value}
     given |= {"kind": kind and kind.value}
-    task = session.Task("embed", loaded, model, given, _format(loaded, out.output, given))
+    task = session.Task("embed", loaded, model, given, _format(loaded, out.output, given, source.keep))
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}
     view = vectors.Embeddings(compare=opened.name == ARGUMENTS and output_dtype is not OutputDType.binary)
     results = embed_stream(loaded, opened.records, group=group, **how)
     session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
 
 
-def _format(model: "Model", path: "Path | None", given: dict[str, Any]) -> OutputFormat:
+def _format(model: "Model", path: "Path | None", given: dict[str, Any], keep: Sequence[str] | None) -> OutputFormat:
     """The format of the output, which knows the width of the vectors; prints notes on defaults that may surprise."""
     from mlxbert.tasks.precision import check_output_dtype, stored_width
 
@@ -79,7 +81,8 @@ def _format(model: "Model", path: "Path | None", given: dict[str, Any]) -> Outpu
     about = {"model": model.source, "options": json.dumps(given, sort_keys=True)}
     dtype = given["output_dtype"]
     check_output_dtype(dtype, embedder.size)
-    return choose(path, VECTORS, width=stored_width(dtype, embedder.size), metadata=about, whole=dtype != "float32")
+    size, whole = stored_width(dtype, embedder.size), dtype != "float32"
+    return choose(path, VECTORS, width=size, metadata=about, whole=whole, keep=keep)
 
 
 def note_assumed_pooling(model: "Model", pooling: str | None) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
+from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import fill_mask as view
 from mlxbert.errors import ArgumentError
@@ -16,7 +16,7 @@ from mlxbert.errors import ArgumentError
 
 def fill_mask(
     model: ModelOptions,
-    source: InputOptions,
+    source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts that contain [MASK].")] = None,
     top_k: Annotated[
@@ -34,7 +34,7 @@ def fill_mask(
 
     Example: mlxbert fill-mask "Tokyo is the largest city in [MASK]." --top-k 3
     """
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     _check_quotes(texts or ())
     opened = open_input(texts or (), source, "text")
     loaded = session.load("fill-mask", model)

@@ -6,7 +6,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, NoWindow
+from mlxbert.cli.options import FileOptions, ModelOptions, NoWindow, PairInputOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import console
 from mlxbert.cli.views import next_sentence as view
@@ -15,7 +15,7 @@ from mlxbert.errors import ArgumentError
 
 def next_sentence(
     model: ModelOptions,
-    source: InputOptions,
+    source: PairInputOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B", help="Two texts.")] = None,
     overflow: Annotated[
@@ -24,7 +24,8 @@ def next_sentence(
 ) -> None:
     """Tell whether text B follows text A.
 
-    In a file, the pairs are the fields or columns a and b. The score is the probability that B is the next sentence.
+    In a file, the pairs are the fields or columns a and b, or those that --text-column and --pair-column name. The
+    score is the probability that B is the next sentence.
 
     Example: mlxbert next-sentence "The man went to the store." "He bought a gallon of milk."
     """
@@ -32,7 +33,7 @@ def next_sentence(
         raise ArgumentError(
             f"found {console.counted(len(texts), 'text')}, expected two: A and B", hint="quote each text"
         )
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, ("a", "b"))
     loaded = session.load("next-sentence", model)
     from mlxbert.tasks.next_sentence import next_sentence as task

@@ -6,14 +6,14 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, Window
+from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import tokens as view
 
 
 def replaced(
     model: ModelOptions,
-    source: InputOptions,
+    source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
@@ -24,7 +24,7 @@ def replaced(
 
     Example: mlxbert replaced "The chef ate the meal." --model google/electra-small-discriminator
     """
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")
     loaded = session.load("replaced", model)
     from mlxbert.tasks.replaced import replaced as task

@@ -1,8 +1,7 @@
 """`mlxbert similarity`."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
 from mlxbert.cli.inputs import ARGUMENTS, Source, open_input
-from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, OutputOptions, VectorOptions
+from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, OutputOptions, PairInputOptions, VectorOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views import vectors as view
 from mlxbert.errors import ArgumentError, InputError
@@ -25,12 +24,12 @@ MOST = 20  # texts of a file that a terminal shows where nothing else is asked f
 
 def similarity(
     model: ModelOptions,
-    source: InputOptions,
+    source: PairInputOptions,
     vector: VectorOptions,
     out: OutputOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A text, and others.")] = None,
     top_k: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N most similar.")] = None,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Compare the two texts of each row: columns a and b.")] = False,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Compare the two texts of each row, columns a and b.")] = False,
     query_prompt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Text to put before A only.", rich_help_panel="Vectors")
     ] = None,
@@ -42,13 +41,13 @@ def similarity(
     """Rank texts by how similar they are to the first: the cosine of their vectors.
 
     The others may come from a file or a pipe; without A on the command line, its first text is A. The index in the
-    output counts the others, from 0. At a terminal, the 20 nearest of a file are shown. Where
-    the model has prompts of its own for queries and documents, A is the query.
+    output counts the others, from 0. At a terminal, the 20 nearest of a file are shown. Where the model has prompts of
+    its own for queries and documents, A is the query.
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """
     given = vector.given() | {"query_prompt": query_prompt, "query_prompt_name": query_prompt_name}
-    if pairs:
+    if pairs or source.pair_column is not None:
         return _pairs(model, source, given, out, texts or (), top_k)
     alone = len(texts or ()) == 1  # the others come from --input or a pipe
     opened = _open(() if alone else texts or (), source, alone=alone)
@@ -59,41 +58,40 @@ def similarity(
     screen = session.Screen(view.draw_similarity, out, gap=False, left_out=["query"] if from_file else ())
     most = MOST if top_k is None and from_file and screen.drawn else top_k
     given |= {"top_k": most, "batch_tokens": model.batch_tokens}
-    found, usage = _ranked(loaded, query, replace(opened, records=others), given)
+    found, usage = _ranked(loaded, query, others, opened, given)
+    before = 0 if alone else 1
     for result in found:
-        screen.write(result)
+        screen.write(opened.located(result, before) if isinstance(result, Failure) else result)
     if most != top_k and usage.texts - 1 > MOST:
         console.say("note", f"the {MOST} most similar of {usage.texts - 1:,} texts; --top-k N shows more")
-    failures = "each says why after the others"
-    session.report(usage.texts + screen.failed, usage.truncated, usage.only_unknown, screen.failed, failures)
+    count, why = usage.texts + screen.failed, "each says why after the others"
+    session.report(count, usage.truncated, usage.only_unknown, screen.failed, why, screen.hint)
 
 
 def _ranked(
-    model: "Model", query: str, source: Source[str], given: dict[str, Any]
+    model: "Model", query: str, others: Iterator[str | InputError], source: Source[str], given: dict[str, Any]
 ) -> tuple[Sequence[Similarity | Failure], "Usage"]:
-    """The texts of a source in their order, and what was computed; a bar is shown for a file."""
+    """The others in their order, and what was computed; a bar is shown for a file."""
     from mlxbert.tasks.similarity import similarity as task
     from mlxbert.text.batch import Usage
 
     usage = Usage()
     with progress.records(source.size, shown=source.name != ARGUMENTS) as update:
-        read = _read(source.records, lambda: update(source.done(), usage.texts))
-        found = task(model, query, read, usage=usage, on_error="raise" if source.strict else "return", **given)
+
+        def read() -> Iterator[str | InputError]:
+            for record in others:
+                update(source.done(usage.texts), usage.texts)
+                yield record
+
+        found = task(model, query, read(), usage=usage, on_error="raise" if source.strict else "return", **given)
     if not found:
         raise InputError(f"{source.name}: there is no text to compare with")
     return found, usage
 
 
-def _read(records: Iterator[str | InputError], update: Callable[[], None]) -> Iterator[str | InputError]:
-    """The records; progress is shown before each."""
-    for record in records:
-        update()
-        yield record
-
-
 def _pairs(
     model: ModelOptions,
-    source: InputOptions,
+    source: PairInputOptions,
     given: dict[str, Any],
     out: OutputOptions,
     texts: Sequence[str],

@@ -7,7 +7,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import Aggregation, FileOptions, InputOptions, ModelOptions, Window
+from mlxbert.cli.options import Aggregation, FileOptions, ModelOptions, RecordOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import tag as view
 from mlxbert.tagging import types_of
@@ -15,7 +15,7 @@ from mlxbert.tagging import types_of
 
 def tag(
     model: ModelOptions,
-    source: InputOptions,
+    source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     aggregation: Annotated[
@@ -31,7 +31,7 @@ def tag(
 
     Example: mlxbert tag "Angela Merkel visited Paris." --model dslim/bert-base-NER
     """
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")
     loaded = session.load("tag", model)
     from mlxbert.tasks import entities

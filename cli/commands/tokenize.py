@@ -6,7 +6,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, InputOptions, ModelName, NoWindow
+from mlxbert.cli.options import FileOptions, ModelName, NoWindow, RecordOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import progress
 from mlxbert.cli.views import tokens as view
@@ -14,7 +14,7 @@ from mlxbert.cli.views import tokens as view
 
 def tokenize(
     model: ModelName,
-    source: InputOptions,
+    source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     pair: Annotated[str | None, typer.Option(metavar="TEXT", help="A second text, in segment B.")] = None,
@@ -24,7 +24,7 @@ def tokenize(
 
     Example: mlxbert tokenize "Hello, playwrights!" --pair "Goodbye."
     """
-    check_output(out.output, out.overwrite, source=source.input)
+    check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")
     from mlxbert.model import load_tokenizer_of
     from mlxbert.tasks.tokenize import tokenize as task

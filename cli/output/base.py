@@ -24,6 +24,7 @@ class OutputFormat(ABC):
         ending: Of the file.
         part_ending: Of its parts.
         holds_errors: Whether the file says why an input failed; otherwise stderr does.
+        keeps: Whether it has a place for what is kept of the records.
         failures: Where failures are described, or what they look like.
         whole: Whether vectors are whole numbers, int8, in place of float32.
     """
@@ -31,12 +32,18 @@ class OutputFormat(ABC):
     ending: str
     part_ending: str
     holds_errors = True
+    keeps = True
     failures = "each says why in its place in the output"
 
     def __init__(
-        self, width: int | None = None, metadata: Mapping[str, str] | None = None, *, whole: bool = False
+        self,
+        width: int | None = None,
+        metadata: Mapping[str, str] | None = None,
+        keep: Sequence[str] = (),
+        *,
+        whole: bool = False,
     ) -> None:
-        self._width, self.whole = width, whole
+        self._width, self.keep, self.whole = width, keep, whole
         self.metadata = {"format": "mlxbert embeddings", **(metadata or {})}
 
     @property
@@ -59,8 +66,8 @@ class OutputFormat(ABC):
         """
 
     @abstractmethod
-    def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
-        """Writes one or more results, some of them failures."""
+    def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
+        """Writes one or more results, some of them failures, and what is kept of their records."""
 
     @abstractmethod
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:

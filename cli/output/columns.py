@@ -4,7 +4,7 @@ import errno
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,7 +18,7 @@ class _Columns(OutputFormat):
     """A part is its columns one after the other, without a header; its size says how many rows it has."""
 
     part_ending = ".columns"
-    holds_errors = False
+    holds_errors = keeps = False
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -59,7 +59,7 @@ class Npy(_Columns):
         """The vectors."""
         return (self.vector_bytes,)
 
-    def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
+    def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
         """The vectors, little-endian."""
         file.write(stack(results, self).tobytes())
 
@@ -86,7 +86,7 @@ class Safetensors(_Columns):
         """The vectors, the hashes, the tokens."""
         return (self.vector_bytes, _HASH, 4)
 
-    def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
+    def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
         """The three columns, little-endian."""
         import numpy as np
 

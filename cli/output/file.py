@@ -8,11 +8,12 @@ same command finds the parts and resumes after the last one. `X` itself appears 
 import json
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import IO, Any
 
 from mlxbert import __version__
@@ -44,7 +45,7 @@ def check_output(
     path: Path | None,
     overwrite: bool,
     allowed: Sequence[str] = JSON_LINES,
-    source: str | None = None,
+    sources: Sequence[str] | None = None,
     *,
     shared: bool = False,
 ) -> None:
@@ -54,7 +55,7 @@ def check_output(
         path: The file; `None` if results go to stdout.
         overwrite: Whether it may exist.
         allowed: The endings that the command supports.
-        source: The input, which must be another file.
+        sources: The input files, which must be others.
         shared: Whether several processes can share the work; the first one writes.
 
     Raises:
@@ -73,10 +74,13 @@ def check_output(
             raise ArgumentError(f"--output {path}: is a folder")
         if path.exists() and not path.is_file():
             raise ArgumentError(f"--output {path}: is not a regular file", hint="without --output results go to stdout")
-        if path.exists() and source is not None and Path(source).exists() and path.samefile(source):
+        if path.exists() and any(Path(source).exists() and path.samefile(source) for source in sources or ()):
             raise ArgumentError(f"--output {path}: is the input")
         _refuse_existing(path, overwrite)
-        folder = next(parent for parent in path.parents if parent.exists())  # missing folders will be made
+        folder = path.parent
+        if not folder.exists():
+            hint = f"make it with: mkdir -p {shlex.quote(str(folder))}"
+            raise ArgumentError(f"--output {path}: there is no folder {folder}", hint=hint)
         if not folder.is_dir():
             raise NotADirectoryError(0, f"{folder} is not a folder")
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -94,8 +98,9 @@ class Dropped:
     """Where the results go in a process that is not the first: nowhere. Attributes as of `FileOutput`."""
 
     done = failed = truncated = only_unknown = 0
+    hint = None
 
-    def write(self, result: Any) -> None:
+    def write(self, result: Any, kept: Mapping[str, Any]) -> None:
         """Drops a result."""
         self.failed += isinstance(result, Failure)
         self.truncated += getattr(result, "truncated", False)
@@ -111,6 +116,7 @@ class FileOutput:
         truncated: How many of them are of inputs that were truncated.
         only_unknown: How many of them are of texts in which the vocabulary knows nothing.
         tokens: How many tokens the model read for them, where results count tokens.
+        hint: What to do about the first failure of this run, where the file holds the reasons.
     """
 
     def __init__(
@@ -125,13 +131,15 @@ class FileOutput:
         self.done = self.failed = self.truncated = self.only_unknown = self.tokens = 0
         self._parts = Parts(self.partial, self.format.part_ending)
         self._results: list[Any] = []
+        self._kept: list[Mapping[str, Any]] = []
+        self.hint: str | None = None
         self._printed = 0
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> "FileOutput":
         try:
             with _writing(self.partial):
-                self.partial.mkdir(parents=True, exist_ok=True)
+                self.partial.mkdir(exist_ok=True)
                 self._refuse_foreign()
                 self._lock = acquire_lock(self.partial / "lock", "run", hint=_BUSY)
                 for counts in self._parts.find():
@@ -159,10 +167,14 @@ class FileOutput:
         # A run without a finished part left nothing to resume, and one without an input file cannot be resumed.
         useless = not found or not self._parts.count or '\n "input": null,' in found
         if not useless and found != wanted:
-            raise ArgumentError(
-                f"{self.partial}: holds the unfinished work of another run: {differences(found, self.manifest)}",
-                hint="finish that one with its own input, model and options, or remove the folder",
-            )
+            said = f"the unfinished work of another run: {differences(found, self.manifest)}"
+            if not self.overwrite:
+                raise ArgumentError(
+                    f"{self.partial}: holds {said}",
+                    hint="finish that one with its own input, model and options; --overwrite drops it and starts over",
+                )
+            console.say("note", f"{self.partial}: {said}; it is dropped")
+            useless = True
         # Remove what was being written when the run was killed, too.
         for pattern in ("part-*", "manifest.json", f"{_WHOLE}*") if useless else ("*.unfinished", _WHOLE):
             for path in self.partial.glob(pattern):
@@ -172,11 +184,15 @@ class FileOutput:
             with atomic_write(stored) as file:
                 file.write(wanted.encode())
 
-    def write(self, result: Any) -> None:
-        """Takes one result; writes a part to disk when it is full."""
-        if isinstance(result, Failure) and not self.format.holds_errors:
-            self._print_failure(result)
+    def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Takes one result, and what is kept of its record; writes a part to disk when it is full."""
+        if isinstance(result, Failure):
+            if self.format.holds_errors:
+                self.hint = self.hint or result.error.hint
+            else:
+                self._print_failure(result)
         self._results.append(result)
+        self._kept.append(kept)
         if len(self._results) == PART:
             self._flush()
 
@@ -201,13 +217,13 @@ class FileOutput:
         }
         with _writing(self.partial):
             with atomic_write(part) as file:
-                self.format.write_part(file, self._results)
+                self.format.write_part(file, self._results, self._kept)
                 counts["bytes"] = file.tell()
             with atomic_write(part.with_suffix(".json")) as file:
                 file.write(json.dumps(counts).encode())
         self._parts.count += 1
         self._count(counts)
-        self._results = []
+        self._results, self._kept = [], []
 
     def _count(self, counts: dict[str, int]) -> None:
         self.done += counts["results"]

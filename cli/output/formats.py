@@ -8,7 +8,7 @@ from typing import IO, Any
 from mlxbert.cli.output.base import CHUNK, OutputFormat
 from mlxbert.cli.output.columns import Npy, Safetensors
 from mlxbert.cli.output.parquet import Parquet
-from mlxbert.cli.views.json_lines import to_json
+from mlxbert.cli.views.json_lines import to_line
 from mlxbert.errors import ArgumentError
 
 JSON_LINES = (".jsonl",)  # the endings for results other than vectors
@@ -20,10 +20,10 @@ class JsonLines(OutputFormat):
 
     ending = part_ending = ".jsonl"
 
-    def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
+    def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
         """A line for each result."""
-        for result in results:
-            file.write(to_json(result.to_dict()).encode() + b"\n")
+        for result, values in zip(results, kept, strict=True):
+            file.write(to_line(result, values).encode() + b"\n")
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         """The parts, one after the other."""
@@ -55,6 +55,7 @@ def choose(
     width: int | None = None,
     metadata: Mapping[str, str] | None = None,
     whole: bool = False,
+    keep: Sequence[str] | None = None,
 ) -> OutputFormat:
     """The format that a file's ending names; without a file, JSON lines.
 
@@ -64,8 +65,12 @@ def choose(
         width: D, where results are vectors.
         metadata: Stored in the file if the format can: the model, the options.
         whole: Whether vectors are int8 in place of float32.
+        keep: Names of what is kept of each record.
 
     Raises:
-        ArgumentError: The ending is not one of those allowed.
+        ArgumentError: The ending is not one of those allowed, or the format has no place for what is kept.
     """
-    return JsonLines() if path is None else find(path, allowed)(width, metadata, whole=whole)
+    kind = JsonLines if path is None else find(path, allowed)
+    if keep and not kind.keeps:
+        raise ArgumentError(f"--output {path}: has no place for --keep, expected .jsonl or .parquet")
+    return kind(width, metadata, tuple(dict.fromkeys(keep or ())), whole=whole)

@@ -1,18 +1,19 @@
 """Vectors in a table: the .parquet output, which needs pyarrow."""
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from mlxbert.cli.output.base import OutputFormat, stack, utf8
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.results import Failure
 
 
 class Parquet(OutputFormat):
-    """`.parquet`: columns text, embedding, tokens, truncated, error.
+    """`.parquet`: columns text, embedding, tokens, truncated, error, and what is kept of each record, as strings.
 
     A failure has an error, an embedding of NaN (of 0 in int8), and null elsewhere. Its embedding cannot be null:
     pyarrow up to 23 neither writes nor reads null among lists of a fixed size ("Lists with non-zero length null
@@ -38,10 +39,14 @@ class Parquet(OutputFormat):
 
         vector = pa.list_(pa.int8() if self.whole else pa.float32(), self.width)
         types = {"text": pa.string(), "embedding": vector, "tokens": pa.int32(), "truncated": pa.bool_()}
-        fields = [pa.field(name, kind) for name, kind in (types | {"error": pa.string()}).items()]
+        types |= {"error": pa.string()}
+        if twice := types.keys() & set(self.keep):
+            raise ArgumentError(f"--keep {min(twice)}: the output has a column of this name")
+        types |= dict.fromkeys(self.keep, pa.string())
+        fields = [pa.field(name, kind) for name, kind in types.items()]
         return pa.schema(fields, {utf8(name): utf8(value) for name, value in sorted(self.metadata.items())})
 
-    def write_part(self, file: IO[bytes], results: Sequence[Any]) -> None:
+    def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
         """An Arrow file, which is fast to read back."""
         import pyarrow as pa
 
@@ -54,7 +59,8 @@ class Parquet(OutputFormat):
             tokens = [result and result.tokens for result in good]
             truncated = [result and result.truncated for result in good]
             errors = [utf8(one.error.message).decode() if isinstance(one, Failure) else None for one in results]
-            table = pa.table([texts, vectors, tokens, truncated, errors], schema=schema)
+            more = [[_as_text(values.get(name)) for values in kept] for name in self.keep]
+            table = pa.table([texts, vectors, tokens, truncated, errors, *more], schema=schema)
             with pa.ipc.new_file(file, schema) as writer:
                 writer.write_table(table)
 
@@ -69,6 +75,11 @@ class Parquet(OutputFormat):
                 with path.open("rb") as part, pa.ipc.open_file(part) as reader:
                     table = reader.read_all()
                     writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _as_text(value: Any) -> str | None:
+    """A kept value; what is no string as JSON."""
+    return value if value is None else utf8(value if isinstance(value, str) else json.dumps(value)).decode()
 
 
 @contextmanager

@@ -3,11 +3,31 @@
 import json
 import re
 import sys
+from collections.abc import Container, Mapping
+from typing import Any
 
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import ArgumentError, MlxbertError
 
 # Control characters beyond ASCII's (JSON escapes those), and halves of surrogate pairs, which are not UTF-8.
 _UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff]")
+
+
+def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) -> str:
+    """The line of a result, which begins with what is kept of its record.
+
+    Args:
+        result: A result or failure.
+        kept: What is kept of the record.
+        left_out: Fields of the result that are not written.
+
+    Raises:
+        ArgumentError: The result has a field of the same name.
+    """
+    own = {name: value for name, value in result.to_dict().items() if name not in left_out}
+    for name in kept:
+        if name in own:
+            raise ArgumentError(f"--keep {name}: results have a field of this name; theirs are {', '.join(own)}")
+    return to_json({**kept, **own})
 
 
 class OutputClosedError(Exception):

@@ -43,7 +43,7 @@ class LabelFolder:
         for label, path in self._files:
             try:
                 with path.open("rb") as file:
-                    lines = Lines(str(path), file, numbered=True)
+                    lines = Lines(str(path), file)
                     text = "\n".join(lines)
             except OSError as problem:
                 raise InputError(f"{path}: cannot be read ({problem.strerror})") from None

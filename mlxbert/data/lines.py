@@ -5,9 +5,17 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+from mlxbert.data.live import Pipe
 from mlxbert.errors import InputError
 
 _BOM = b"\xef\xbb\xbf"
+_TO_UTF8 = "convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8"
+# How files begin that are no UTF-8 text as a whole, and what to do about them.
+_OTHERS = {
+    b"\xff\xfe": ("UTF-16", _TO_UTF8),
+    b"\xfe\xff": ("UTF-16", _TO_UTF8),
+    b"\x1f\x8b": ("gzip", "give the file a name that ends with .gz, or unpack it with: gzip -dc"),
+}
 
 
 def is_compressed(name: str) -> bool:
@@ -21,14 +29,18 @@ class Lines:
     Args:
         name: What errors call the file. If it ends with `.gz`, the file is compressed with gzip.
         file: To be read.
-        numbered: Whether errors also say in which line, counted from 1.
+        lenient: Whether a line that is not UTF-8, or holds a zero byte, is kept for `problem` instead of raised.
     """
 
-    def __init__(self, name: str, file: BinaryIO, *, numbered: bool = False) -> None:
+    def __init__(self, name: str, file: BinaryIO, *, lenient: bool = False) -> None:
         self.name = name
-        self._line = 0 if numbered else None
+        self._line = 0
         self._offset = 0  # in the text
+        self._lenient = lenient
+        self._problem: InputError | None = None
         self._counted = _Counted(file) if is_compressed(name) else None
+        pipe = file if isinstance(file, Pipe) and self._counted is None else None
+        self.ready = pipe.ready if pipe is not None else lambda: True  # as of `Live`
         self._raw: Iterable[bytes] = file if self._counted is None else _decompressed(self._counted)
 
     @property
@@ -36,24 +48,36 @@ class Lines:
         """Bytes of the file read so far; of a compressed file, compressed ones."""
         return self._offset if self._counted is None else self._counted.done
 
+    def problem(self) -> InputError | None:
+        """What is wrong with the lines read since this was last asked: the record that they make cannot be used."""
+        problem, self._problem = self._problem, None
+        return problem
+
     def __iter__(self) -> Iterator[str]:
         try:
             for raw in self._raw:
-                start, self._offset = self._offset, self._offset + len(raw)
-                if self._line is not None:
-                    self._line += 1
+                start, self._offset, self._line = self._offset, self._offset + len(raw), self._line + 1
                 if start == 0:
+                    self._check_encoding(raw)
                     raw, start = raw.removeprefix(_BOM), start + len(_BOM) * raw.startswith(_BOM)
-                yield self._decode(raw, start)
+                yield self._decode(raw.removesuffix(b"\n").removesuffix(b"\r"), start)
         except OSError as problem:
             raise InputError(f"{self.name}: cannot be read ({problem.strerror or problem})") from None
 
-    @property
-    def _place(self) -> str:
-        return self.name if self._line is None else f"{self.name}, line {self._line}"
+    def _check_encoding(self, raw: bytes) -> None:
+        """Refuses a file of which no line could be used."""
+        for start, (kind, hint) in _OTHERS.items():
+            if raw.startswith(start):
+                raise InputError(f"{self.name}, line 1: begins as {kind} does, expected UTF-8 text", hint=hint)
 
     def _decode(self, raw: bytes, start: int) -> str:
-        return _decode(raw.removesuffix(b"\n").removesuffix(b"\r"), self._place, start)
+        try:
+            return _decode(raw, f"line {self._line}", start)
+        except InputError as problem:
+            if not self._lenient:
+                raise InputError(f"{self.name}, {problem.message}", hint=problem.hint) from None
+            self._problem = self._problem or problem
+            return raw.decode("utf-8", "surrogateescape")
 
 
 def read_text(name: str, file: BinaryIO) -> str:
@@ -78,7 +102,7 @@ def _decode(raw: bytes, place: str, start: int) -> str:
     if nul >= 0:
         raise InputError(
             f"{place}: a zero byte at offset {start + nul}: binary, or UTF-16; expected UTF-8 text",
-            hint="convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8",
+            hint=_TO_UTF8,
         )
     try:
         return raw.decode("utf-8")

@@ -18,13 +18,21 @@ class ParquetRows:
         columns: The names of the columns, in the order of the values, which must be strings. `None` reads all columns,
             of any types, as Python values; a null is `None`.
         size: Bytes of the file.
+        keep: More columns, of any types, whose values follow.
 
     Raises:
         MlxbertError: pyarrow is not installed.
         InputError: The file is a pipe or damaged, or a column is missing or of another type.
     """
 
-    def __init__(self, name: str, file: BinaryIO, columns: Sequence[str] | None, size: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        file: BinaryIO,
+        columns: Sequence[str] | None,
+        size: int | None,
+        keep: Sequence[str] | None = (),
+    ) -> None:
         try:
             import pyarrow.parquet as pq
         except ImportError:
@@ -36,24 +44,26 @@ class ParquetRows:
             raise InputError(
                 f"{name}: is a pipe, and a .parquet file cannot be read from one", hint="give the file itself"
             )
-        self.name, self._size, self._rows, self._strings = name, size or 0, 0, columns is not None
+        self.name, self._size, self._rows = name, size or 0, 0
+        self._texts = len(columns or ())  # columns that must be strings
         with _arrow_errors(name):
             # Buffered in advance, the columns of the whole file would be in memory.
             self._file = pq.ParquetFile(file, pre_buffer=False)
             schema = self._file.schema_arrow
-            self.columns = list(schema.names if columns is None else columns)
+            self.kept = list(keep if keep is not None else [name for name in schema.names if name == "id"])
+            self.columns = list(schema.names if columns is None else [*columns, *self.kept])
             self._check(schema)
 
     def _check(self, schema: Any) -> None:
-        for column in self.columns:
+        for number, column in enumerate(self.columns):
             count = schema.names.count(column)
             if count != 1:
                 raise InputError(
                     f"{self.name}: {'two columns' if count else 'no column'} {column!r}, the file has: "
                     f"{', '.join(schema.names)}",
-                    hint="choose the column with names=" if self._strings else None,
+                    hint="choose the column with names=" if number < self._texts else None,
                 )
-            if self._strings and not _is_text(schema.field(column).type):
+            if number < self._texts and not _is_text(schema.field(column).type):
                 raise InputError(
                     f"{self.name}: column {column!r} has the type {schema.field(column).type}, expected strings",
                     hint="choose the column with names=",
@@ -73,12 +83,12 @@ class ParquetRows:
                     yield self._check_row(row)
 
     def _check_row(self, row: tuple[Any, ...]) -> tuple[Any, ...] | InputError:
-        for column, value in zip(self.columns, row, strict=True):
+        for number, (column, value) in enumerate(zip(self.columns, row, strict=True)):
             if isinstance(value, UnicodeDecodeError):
                 return InputError(f"column {column!r}: byte 0x{value.object[value.start]:02x} is not UTF-8")
             if isinstance(value, Exception):
                 return InputError(f"column {column!r}: {value}")
-            if value is None and self._strings:
+            if value is None and number < self._texts:
                 return InputError(f"column {column!r} is null, expected a string")
         return row
 

@@ -1,6 +1,7 @@
 """What lines of text files say: JSON objects, and rows of tables, each with the line in which it begins."""
 
 import csv
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ def read_objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any] | InputErro
     """The object of each line that is not blank, or why there is none; lines are counted from 1."""
     for number, line in enumerate(lines, 1):
         if line.strip():
-            yield number, _object(line)
+            yield number, lines.problem() or _object(line)
 
 
 def _object(line: str) -> dict[str, Any] | InputError:
@@ -32,29 +33,41 @@ def json_type(value: object) -> str:
     return types.get(type(value), "an object")
 
 
-def read_table(lines: Lines, format: str) -> tuple[list[str], Iterator[tuple[int, list[str] | InputError]]]:
+def read_table(
+    lines: Lines, format: str, *, header: bool = True
+) -> tuple[list[str], Iterator[tuple[int, list[str] | InputError]]]:
     """The header of a `csv` or `tsv`, and the rows below it, each with the line in which it begins, counted from 1.
 
-    Every row has as many values as the header. Empty rows are left out.
+    Every row has as many values as the header. Empty rows are left out. Without a header, columns are called 1, 2, …
 
     Raises:
-        InputError: There is no header.
+        InputError: There is no header, or no row that says how many columns there are.
     """
     csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
     text = (line + "\n" for line in lines)  # quoted fields may contain newlines
     # Quotes are data in .tsv files (IANA text/tab-separated-values), and enclose fields in .csv files (RFC 4180).
     is_csv = format == "csv"
     rows = csv.reader(text, strict=True) if is_csv else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    called = "header" if header else "first row"
     try:
-        header = next(rows, None)
+        first = next((row for row in rows if row or header), None)
     except csv.Error as problem:
-        raise InputError(f"{lines.name}: the header is not valid {format} ({problem})") from None
-    if header is None:
-        raise InputError(f"{lines.name}: empty, expected a header line")
-    return header, _rows(rows, len(header), format)
+        raise InputError(f"{lines.name}: the {called} is not valid {format} ({problem})") from None
+    if first is None:
+        raise InputError(f"{lines.name}: empty, expected a {called}")
+    damage = lines.problem()
+    if header and damage is not None:
+        raise InputError(f"{lines.name}, {damage.message}", hint=damage.hint)
+    rest = _rows(rows, lines, len(first), format, called)
+    if header:
+        return first, rest
+    numbers = [str(number) for number in range(1, len(first) + 1)]
+    return numbers, itertools.chain([(1, first if damage is None else damage)], rest)
 
 
-def _rows(rows: Any, columns: int, format: str) -> Iterator[tuple[int, list[str] | InputError]]:
+def _rows(
+    rows: Any, lines: Lines, columns: int, format: str, first: str
+) -> Iterator[tuple[int, list[str] | InputError]]:
     while True:
         start = rows.line_num + 1
         try:
@@ -62,10 +75,12 @@ def _rows(rows: Any, columns: int, format: str) -> Iterator[tuple[int, list[str]
         except StopIteration:
             return
         except csv.Error as problem:
-            yield start, InputError(f"not a line of {format} ({problem})")
+            yield start, lines.problem() or InputError(f"not a line of {format} ({problem})")
             continue
-        if row and len(row) != columns:
-            yield start, InputError(f"{len(row)} columns, the header has {columns}")
+        if (damage := lines.problem()) is not None:
+            yield start, damage
+        elif row and len(row) != columns:
+            yield start, InputError(f"{len(row)} columns, the {first} has {columns}")
         elif row:
             yield start, row
 

@@ -1,19 +1,22 @@
 """Records from files: one text each, or several values, streamed whatever the size of the file.
 
 `.txt`, `.jsonl`, `.csv` and `.tsv` files are UTF-8, and may be compressed with gzip (`.txt.gz` …); `.parquet` files
-need pyarrow. A record that cannot be used becomes an `InputError` in its place. Blank lines of .jsonl files and empty
-rows of .csv and .tsv files are not records.
+need pyarrow. A record that cannot be used becomes an `InputError` in its place, also where a line is not UTF-8 or holds
+a zero byte. Blank lines of .jsonl files and empty rows of .csv and .tsv files are not records.
 """
 
+import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, overload
 
 from mlxbert.data.lines import Lines, is_compressed
+from mlxbert.data.live import Live, as_it_comes
 from mlxbert.data.parquet import ParquetRows
 from mlxbert.data.parse import json_type, read_objects, read_table, separator_hint
 from mlxbert.errors import ArgumentError, InputError
@@ -50,6 +53,8 @@ class Records(Generic[T_co]):
         format: How it stores records.
         names: The fields or columns that are read.
         size: Bytes of the file; `None` if that is not known.
+        kept: Where columns are kept, their values for each record read so far. They are to be taken out: they would
+            fill the memory.
     """
 
     name: str
@@ -57,10 +62,11 @@ class Records(Generic[T_co]):
     format: Format
     names: tuple[str, ...]
     size: int | None
-    _records: Iterator[T_co | InputError]
+    kept: deque[dict[str, Any]]
+    _records: Live[T_co | InputError]
     _done: Callable[[], int]
 
-    def __iter__(self) -> Iterator[T_co | InputError]:
+    def __iter__(self) -> Live[T_co | InputError]:
         return self._records
 
     @property
@@ -71,7 +77,13 @@ class Records(Generic[T_co]):
 
 @overload
 def read_records(
-    source: str | Path | BinaryIO, names: str = "text", *, format: Format | str | None = None, name: str | None = None
+    source: str | Path | BinaryIO,
+    names: str = "text",
+    *,
+    format: Format | str | None = None,
+    name: str | None = None,
+    header: bool = True,
+    keep: Sequence[str] | None = (),
 ) -> Records[str]: ...
 
 
@@ -82,6 +94,8 @@ def read_records(
     *,
     format: Format | str | None = None,
     name: str | None = None,
+    header: bool = True,
+    keep: Sequence[str] | None = (),
 ) -> Records[tuple[str, str]]: ...
 
 
@@ -92,6 +106,8 @@ def read_records(
     *,
     format: Format | str | None = None,
     name: str | None = None,
+    header: bool = True,
+    keep: Sequence[str] | None = (),
 ) -> Records[tuple[str, ...]]: ...
 
 
@@ -101,6 +117,8 @@ def read_records(
     *,
     format: Format | str | None = None,
     name: str | None = None,
+    header: bool = True,
+    keep: Sequence[str] | None = (),
 ) -> Records[Any]:
     """Opens a file of records.
 
@@ -110,10 +128,12 @@ def read_records(
             tuples. A .txt has no names: each line is a record.
         format: How the file stores records; by default its ending says so.
         name: What errors call the file; by default its path.
+        header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
+        keep: Other fields or columns, whose values go to `Records.kept`; `None` keeps `id` where there is one.
 
     Raises:
         ArgumentError: The format is not known, or cannot hold several values.
-        InputError: The file cannot be opened. Iterating raises it, too: text that is not UTF-8, a missing column.
+        InputError: The file cannot be opened. Iterating raises it, too: a missing column, damaged compression.
         MlxbertError: A .parquet file, and pyarrow is not installed.
     """
     given = (names,) if isinstance(names, str) else tuple(names)
@@ -136,21 +156,26 @@ def read_records(
             f"{called}: a .{found.value} file has sentences of words, expected texts",
             hint="use .txt, .jsonl or a table",
         )
+    if not header and found not in (Format.csv, Format.tsv):
+        raise ArgumentError(f"{called}: a table without a header is .csv or .tsv, the input is {found.value}")
     file, path = open_source(source)
     size = size_of(file)
     reader: Lines | ParquetRows
     try:
-        reader = ParquetRows(called, file, given, size) if found is Format.parquet else Lines(called, file)
+        lines = found is not Format.parquet
+        reader = Lines(called, file, lenient=True) if lines else ParquetRows(called, file, given, size, keep)
     except BaseException:
         if file is not source:
             file.close()
         raise
-    records = _records(reader, given, found)
+    kept: deque[dict[str, Any]] = deque()
+    records = _records(reader, given, found, header, _Keeper(keep, kept))
     if isinstance(names, str):
         records = (record if isinstance(record, InputError) else record[0] for record in records)
     if file is not source:
         records = _closing(file, records)
-    return Records(called, path, found, given, size, records, lambda: reader.done)
+    live = Live(records, reader.ready) if isinstance(reader, Lines) else Live(records)
+    return Records(called, path, found, given, size, kept, live, lambda: reader.done)
 
 
 def find_format(name: str) -> Format:
@@ -193,7 +218,9 @@ def open_source(source: str | Path | BinaryIO) -> tuple[BinaryIO, Path | None]:
         file = open(source, "rb")  # noqa: SIM115 - closed by whoever reads the records
     except (OSError, ValueError) as problem:
         raise InputError(f"{source}: cannot be read ({getattr(problem, 'strerror', problem)})") from None
-    return file, Path(source) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file, Path(source)
+    return as_it_comes(file, closes=True), None
 
 
 def size_of(file: BinaryIO) -> int | None:
@@ -209,14 +236,55 @@ def _closing(file: BinaryIO, records: Iterator[Any]) -> Iterator[Any]:
         yield from records
 
 
-def _records(reader: Lines | ParquetRows, names: _Values, format: Format) -> Iterator[Any]:
+class _Keeper:
+    """Puts the kept values of each record into a queue; none of a record that could not be read.
+
+    Args:
+        names: What is kept; `None` for `id` where there is one.
+        kept: The queue.
+    """
+
+    def __init__(self, names: Sequence[str] | None, kept: deque[dict[str, Any]]) -> None:
+        self.names, self.kept = names, kept
+
+    def known(self, columns: Sequence[str]) -> Sequence[str]:
+        """Those of the names that are columns, or have to be."""
+        return [name for name in columns if name == "id"][:1] if self.names is None else self.names
+
+    def put(self, record: Mapping[str, Any] | InputError) -> None:
+        """Keeps values of a record; a name that it does not have is null."""
+        if self.names is None or self.names:
+            found = {} if isinstance(record, InputError) else record
+            names = self.known([*found]) if found else ()
+            self.kept.append({name: _as_json(found.get(name)) for name in names})
+
+
+def _as_json(value: Any) -> Any:
+    """The value, or a string of what JSON cannot hold: times, infinity."""
+    if value is not None and not isinstance(value, str | int):
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            return str(value)
+    return value
+
+
+def _records(
+    reader: Lines | ParquetRows, names: _Values, format: Format, header: bool, keeper: _Keeper
+) -> Iterator[Any]:
     if isinstance(reader, ParquetRows):
-        return iter(reader)
+        return _from_rows(iter(reader), len(names), reader.kept, keeper)
     if format is Format.txt:
-        return ((line,) for line in reader)
+        return (reader.problem() or (line,) for line in reader)
     if format is Format.jsonl:
-        return (_texts(record, names) for _, record in read_objects(reader))
-    return _from_table(reader, names, format)
+        return _from_objects(reader, names, keeper)
+    return _from_table(reader, names, format, header, keeper)
+
+
+def _from_objects(lines: Lines, names: _Values, keeper: _Keeper) -> Iterator[_Values | InputError]:
+    for _, record in read_objects(lines):
+        keeper.put(record)
+        yield _texts(record, names)
 
 
 def _texts(record: dict[str, Any] | InputError, names: _Values) -> _Values | InputError:
@@ -233,18 +301,36 @@ def _texts(record: dict[str, Any] | InputError, names: _Values) -> _Values | Inp
     return tuple(record[name] for name in names)
 
 
-def _from_table(lines: Lines, names: _Values, format: Format) -> Iterator[_Values | InputError]:
-    header, rows = read_table(lines, format)
-    places = [_find_column(lines.name, header, name) for name in names]
-    for _, row in rows:
-        yield row if isinstance(row, InputError) else tuple(row[place] for place in places)
+def _from_table(
+    lines: Lines, names: _Values, format: Format, named: bool, keeper: _Keeper
+) -> Iterator[_Values | InputError]:
+    header, rows = read_table(lines, format, header=named)
+    kept = keeper.known(header)
+    choose = "choose the column with names="
+    places = [_find_column(lines.name, header, name, choose) for name in names]
+    places += [_find_column(lines.name, header, name, None) for name in kept]
+    found = (row if isinstance(row, InputError) else tuple(row[place] for place in places) for _, row in rows)
+    yield from _from_rows(found, len(names), kept, keeper)
 
 
-def _find_column(source: str, header: list[str], name: str) -> int:
+def _from_rows(
+    rows: Iterator[tuple[Any, ...] | InputError], texts: int, kept: Sequence[str], keeper: _Keeper
+) -> Iterator[_Values | InputError]:
+    """The texts of rows, which stand before the values to be kept."""
+    for row in rows:
+        if isinstance(row, InputError):
+            keeper.put(row)
+            yield row
+        else:
+            keeper.put(dict(zip(kept, row[texts:], strict=True)))
+            yield row[:texts]
+
+
+def _find_column(source: str, header: list[str], name: str, hint: str | None) -> int:
     if header.count(name) != 1:
-        found = "twice" if name in header else "not"
+        found = "two columns" if name in header else "no column"
         raise InputError(
-            f"{source}: column {name!r} is {found} in the header: {', '.join(header)}",
-            hint=separator_hint(header) or "choose the column with names=",
+            f"{source}: {found} {name!r}, the file has: {', '.join(header)}",
+            hint=separator_hint(header) or hint,
         )
     return header.index(name)

@@ -193,10 +193,10 @@ def _open_file(source: str | Path | BinaryIO, name: str, format: Format, stack: 
         reader = ParquetRows(name, file, None, size_of(file))
         rows = _from_parquet(reader)
     elif format is Format.squad:
-        reader = Lines(name, file, numbered=True)
+        reader = Lines(name, file)
         rows = (Row(values, place) for place, values in read_squad(reader))
     else:
-        reader = Lines(name, file, numbered=True)
+        reader = Lines(name, file)
         rows = _from_lines(reader, format)
     return _Opened(name, rows, lambda: sha256(path) if path else None, lambda: reader.done)
 

@@ -112,7 +112,7 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
             for row, number in enumerate(group)
         ]
 
-    return run_batches(encodings, compute, model.config, None)
+    return list(run_batches(encodings, compute, model.config, None))
 
 
 def _not_finite(arrays: Mapping[str, "Array"]) -> str:

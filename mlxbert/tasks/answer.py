@@ -110,7 +110,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
             raise InputError(f"expected a question and its context, found {item!r:.60}", hint="(question, context)")
         return item[0], item[1]
 
-    def outputs(self, jobs: Sequence[AnswerJob]) -> list[Sequence[Spans]]:
+    def outputs(self, jobs: Sequence[AnswerJob]) -> Iterator[Sequence[Spans]]:
         """The best spans of each job, block by block."""
         found = [Spans(self.top_k) for _ in jobs]
         waiting = [*zip(jobs, found, strict=True)]
@@ -120,7 +120,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
                 for window in windows:
                     spans.add(window.best, window.no_answer)
             waiting = [(more, spans) for job, spans in waiting if (more := job.following()) is not None]
-        return [[spans] for spans in found]
+        yield from ([spans] for spans in found)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[AnswerJob, int]]) -> list[Spans]:
         """For each row its best spans, with offsets within the block."""

@@ -1,7 +1,7 @@
 """Texts to vectors."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from mlxbert.distributed import Group, Turns
@@ -122,11 +122,15 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         unknown, only = self.tokenizer.unknown([encoding], before)
         return Job(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
-    def outputs(self, jobs: Sequence[Job[str]]) -> list[Sequence["Vector"]]:
-        """The vectors of the encodings of each job."""
+    def outputs(self, jobs: Sequence[Job[str]]) -> Iterator[Sequence["Vector"]]:
+        """The vectors of the encodings of each job; of several processes, when all have computed theirs."""
         found = super().outputs(jobs)
+        if self._turns.group.size == 1:
+            yield from found
+            return
         rows = iter(self._turns.exchanged([row for some in found for row in some]))
-        return [[next(rows) for _ in some] for some in found]
+        for job in jobs:
+            yield [next(rows) for _ in job.encodings]
 
     def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector"]:
         """One vector (W,) per row, where it is this process's turn."""

@@ -1,14 +1,19 @@
 """Many items and many batches: windows, order, failures, and the thread that prepares the next window."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeVar
 
 from mlxbert.config import EncoderConfig
+from mlxbert.data.live import Live
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure
-from mlxbert.text.batch import WINDOW, Usage, default_batch_tokens, make_batch, padded_length, plan, windows
+from mlxbert.text.batch import WINDOW, Usage, default_batch_tokens, make_batch, padded_length, plan
 from mlxbert.text.encoding import Encoding
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 Item = TypeVar("Item")
 Job = TypeVar("Job")
@@ -27,7 +32,7 @@ def check_on_error(on_error: str) -> None:
 def run(
     items: Iterable[Item | InputError],
     prepare: Callable[[Item], Job],
-    compute: Callable[[Sequence[Job]], Sequence[Result]],
+    compute: Callable[[Sequence[Job]], Iterable[Result]],
     on_error: str,
     window: int = WINDOW,
 ) -> Iterator[Result | Failure]:
@@ -37,7 +42,7 @@ def run(
         items: Any number of items. An InputError among them, from whoever reads the items, fails like an item that
             cannot be used: it keeps its place, so that batches do not depend on what could be read.
         prepare: Makes a job of an item; raises InputError if the item cannot be used.
-        compute: Returns one result per job.
+        compute: One result per job, in their order.
         on_error: `raise` (an error that says which item it is, if there are several), or `return` a Failure in place of
             the result.
         window: How many items are prepared and computed together.
@@ -49,12 +54,12 @@ def run(
 def _run(
     items: Iterable[Item | InputError],
     prepare: Callable[[Item], Job],
-    compute: Callable[[Sequence[Job]], Sequence[Result]],
+    compute: Callable[[Sequence[Job]], Iterable[Result]],
     on_error: str,
     size: int,
 ) -> Iterator[Result | Failure]:
     index = 0
-    for prepared in _ahead(items, prepare, size):
+    for prepared in filter(None, _ahead(items, prepare, size)):
         alone = index == 0 and len(prepared) == 1
         if on_error == "raise":  # no result after the first bad item is needed
             bad = next((place for place, job in enumerate(prepared) if isinstance(job, InputError)), len(prepared) - 1)
@@ -81,26 +86,43 @@ def _ahead(
     def prepare_all(window: list[Item | InputError]) -> list[Job | InputError]:
         return [_prepared(item, prepare) for item in window]
 
-    source = windows(items, size)
-    first = next(source, [])
-    if len(first) < size:  # there are no more: a thread would gain nothing
-        yield from filter(None, [prepare_all(first)])
-        return
-    from concurrent.futures import ThreadPoolExecutor
+    with ExitStack() as stack:
+        thread: Executor | None = None
+        waiting: list[Future[list[Job | InputError]]] = []
+        for window, more in windows(items, size):
+            if not more and not waiting:  # nothing to compute meanwhile: a thread would gain nothing
+                yield prepare_all(window)
+                continue
+            if thread is None:
+                from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(1, "mlxbert-tokenizing") as thread:
-        waiting = thread.submit(prepare_all, first)
-        while True:
-            try:
-                window = next(source, None)
-            except Exception:  # the source failed: earlier items are not lost
-                yield waiting.result()
-                raise
-            following = None if window is None else thread.submit(prepare_all, window)
-            yield waiting.result()
-            if following is None:
-                return
-            waiting = following
+                thread = stack.enter_context(ThreadPoolExecutor(1, "mlxbert-tokenizing"))
+            waiting.append(thread.submit(prepare_all, window))
+            while len(waiting) > more:
+                yield waiting.pop(0).result()
+        for last in waiting:
+            yield last.result()
+
+
+def windows(items: Iterable[Item], size: int) -> Iterator[tuple[list[Item], bool]]:
+    """Consecutive items, at most `size` at a time, and whether to read on before they are computed.
+
+    A window ends early where the source would have to be waited for, and before it fails.
+    """
+    ready = items.ready if isinstance(items, Live) else None
+    window: list[Item] = []
+    try:
+        for item in items:
+            window.append(item)
+            more = ready is None or ready()
+            if len(window) == size or not more:
+                yield window, more
+                window = []
+    except Exception:
+        yield window, False
+        raise
+    if window:
+        yield window, False
 
 
 def _prepared(item: Item | InputError, prepare: Callable[[Item], Job]) -> Job | InputError:
@@ -118,8 +140,8 @@ def run_batches(
     config: EncoderConfig,
     batch_tokens: int | None,
     usage: Usage | None = None,
-) -> list[Output]:
-    """Runs `compute` on batches of encodings and returns its outputs in the order of the encodings.
+) -> Iterator[Output]:
+    """Runs `compute` on batches of encodings; yields its outputs in the order of the encodings, each when it is known.
 
     Args:
         encodings: The inputs of the model.
@@ -129,10 +151,14 @@ def run_batches(
         usage: Counts what is computed.
     """
     outputs: dict[int, Output] = {}
+    following = 0
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
-    for group in plan(lengths, default_batch_tokens() if batch_tokens is None else batch_tokens):
+    groups = plan(lengths, default_batch_tokens() if batch_tokens is None else batch_tokens)
+    for group in sorted(groups, key=min):  # those with the first encodings come first
         batch = make_batch([encodings[number] for number in group], config)
         if usage is not None:
             usage.add([len(encodings[number]) for number in group], batch.input_ids.shape[1])
         outputs.update(zip(group, compute(batch, group), strict=True))
-    return [outputs[number] for number in range(len(encodings))]
+        while following in outputs:
+            yield outputs.pop(following)
+            following += 1

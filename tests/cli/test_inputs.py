@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from mlxbert.cli.options import to_options
-from mlxbert.text.batch import WINDOW
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal, tiny_model
 
 
@@ -117,6 +116,79 @@ def test_piped_texts_are_read_without_being_asked_for(tiny: str) -> None:
     assert piped.out == call("fill-mask", "--model", tiny, "--input", "-", stdin=b"the [MASK]\nw1 [MASK]\n").out
 
 
+def test_json_lines_are_known_by_the_first_line_of_stdin(tiny: str) -> None:
+    lines = b'\xef\xbb\xbf{"text": "the [MASK]"}\n{"text": "w1 [MASK]"}\n'
+    first = call("fill-mask", "--model", tiny, stdin=lines)
+    assert (first.status, first.err.splitlines()[0].partition(": ")[0]) == (0, "note")
+    second = call("tokenize", "--model", tiny, "--input", "-", stdin=first.out.encode())
+    for outcome in (first, second):
+        assert [line["text"] for line in outcome.lines] == ["the [MASK]", "w1 [MASK]"]
+    plain = call("tokenize", "--model", tiny, "--format", "txt", "--overflow", "truncate", "--quiet", stdin=lines[3:])
+    assert [line["text"] for line in plain.lines] == lines[3:].decode().splitlines()
+    assert [line["text"] for line in call("tokenize", "--model", tiny, stdin=b'["the"]\n{"text": 1}\n').lines] == [
+        *('["the"]', '{"text": 1}')
+    ]
+
+
+def test_several_processes_do_not_wait_for_stdin(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.cli.inputs.first_line", None)
+    call("embed", "--model", tiny, stdin=b"the\n", MLX_RANK="0").fails(2, "stdin", "hint: ")
+
+
+def test_several_inputs_are_read_one_after_the_other(tiny: str, tmp_path: Path) -> None:
+    contents = {"a.csv": b"n,text\n1,the\n", "b.txt": b"cat\n\xe9\n", "c.jsonl": b'{"text": "dog"}\n{"body": "mat"}\n'}
+    arguments = ["tokenize", "--model", tiny]
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        arguments += ["--input", str(tmp_path / name)]
+    outcome = call(*arguments, "-i", "-", stdin=b"sat\n")
+    outcome.fails(1, "2 of 6", "hint: ")
+    assert [line.get("text") for line in outcome.lines] == ["the", "cat", None, "dog", None, "sat"]
+    assert [line["index"] for line in outcome.lines if "index" in line] == [2, 4]
+    assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}: line 2: byte 0xe9")
+    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}: no field 'text'")
+    numbers = call(*arguments, "--column", "n")
+    assert [line.get("text") for line in numbers.lines] == ["1", "cat", None, "dog", None]
+    call(*arguments, "-i", "-", "-i", "-").fails(2, "given twice")
+    call(*arguments, str(tmp_path / "b.txt")).fails(2, "arguments and --input", "hint: ", "b.txt")
+    call(*arguments, "-i", str(tmp_path / "none.txt")).fails(1, "none.txt")
+    call("tokenize", "--field", "x", "-i", str(tmp_path / "b.txt"), "-i", str(tmp_path / "a.csv")).fails(2, "txt, csv")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--targets", "a", "--targets", "b"], ["-m", "x", "--model", "y"], ["--strict", "--top-k", "1", "--top-k", "1"]],
+)
+def test_an_option_that_takes_one_value_is_not_repeated(options: list[str]) -> None:
+    call("fill-mask", "the [MASK]", *options).fails(2, "2 times")
+
+
+def test_an_option_and_its_opposite_contradict_each_other() -> None:
+    call("embed", "the", "--normalize", "--no-normalize").fails(2, "--normalize", "2 times")
+
+
+def test_results_carry_columns_of_the_input(read: Reader) -> None:
+    content = b"id,text,n\n7,the,x\n8\n9,cat,y\n"
+    assert [line.get("id") for line in read("in.csv", content).lines] == ["7", None, "9"]
+    kept = read("in.csv", content, "--keep", "n", "--keep", "n")
+    assert [next(iter(line)) for line in kept.lines] == ["n", "index", "n"] and kept.lines[2]["n"] == "y"
+    target = read.folder / "out.jsonl"
+    read("in.csv", content, "--keep", "n", "--output", str(target))
+    assert target.read_text() == kept.out
+    read("in.csv", content, "--keep", "text").fails(2, "--keep text", "tokens")
+    read("in.txt", b"the\n", "--keep", "id").fails(2, "--keep goes with")
+    call("tokenize", "the", "--keep", "id", "--model", read.model).fails(2, "--keep")
+
+
+def test_a_table_of_vectors_carries_columns(tiny: str, tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "in.jsonl").write_bytes(b'{"text": "the", "n": 1}\n{"text": "cat", "n": "x"}\n{"text": "dog"}\n')
+    arguments = ["embed", "--model", tiny, "--input", str(tmp_path / "in.jsonl"), "--keep", "n", "--output"]
+    assert call(*arguments, str(tmp_path / "x.parquet")).status == 0
+    assert pq.read_table(tmp_path / "x.parquet")["n"].to_pylist() == ["1", "x", None]
+    call(*arguments, str(tmp_path / "x.npy")).fails(2, "--keep", ".parquet")
+
+
 def test_arguments_win_over_stdin(tiny: str) -> None:
     assert [line["text"] for line in call("tokenize", "the", "--model", tiny, stdin=b"cat\n").lines] == ["the"]
 
@@ -160,16 +232,34 @@ def test_pairs_from_stdin_are_json_lines(tiny: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "options"), [("in.txt", []), ("in.jsonl", ["--field", "a"])])
-def test_pairs_are_no_lines_of_text_and_cannot_be_renamed(
+def test_pairs_are_no_lines_of_text_and_no_single_column(
     tiny: str, tmp_path: Path, name: str, options: list[str]
 ) -> None:
     (tmp_path / name).write_bytes(b"the\n")
-    call("next-sentence", "--model", tiny, "--input", str(tmp_path / name), *options).fails(2, "a and b")
+    call("next-sentence", "--model", tiny, "--input", str(tmp_path / name), *options).fails(2, "a and b", "hint: ")
+
+
+def test_columns_of_pairs_are_named_in_one_way(tiny: str, tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"one,two\nthe cat,sat\n")
+    arguments = ["next-sentence", "--model", tiny, "--input", str(path)]
+    call(*arguments).fails(1, "'a'", "one, two", "hint: ", "--text-column and --pair-column")
+    named = call(*arguments, "--text-column", "one", "--pair-column", "two")
+    assert [(line["a"], line["b"]) for line in named.lines] == [("the cat", "sat")]
+    numbered = call(*arguments, "--no-header", "--text-column", "2", "--pair-column", "1")
+    assert [(line["a"], line["b"]) for line in numbered.lines] == [("two", "one"), ("sat", "the cat")]
+
+
+def test_columns_of_a_table_without_a_header_have_numbers(read: Reader) -> None:
+    assert read.texts("in.csv", b"1,the\n2,cat\n", "--no-header", "--column", "2") == ["the", "cat"]
+    read("in.csv", b"1,the\n", "--no-header").fails(1, "'text'", "1, 2", "hint: ", "--column")
+    read("in.jsonl", b"{}\n", "--no-header").fails(2, "--no-header goes with .csv, .tsv")
+    call("tokenize", "the", "--no-header", "--model", read.model).fails(2, "--no-header")
 
 
 @pytest.mark.parametrize("task", ["tokenize", "fill-mask"])
 @pytest.mark.slow
-def test_results_arrive_while_the_input_goes_on(tiny: str, task: str) -> None:
+def test_a_result_arrives_before_the_next_input(tiny: str, task: str) -> None:
     running = subprocess.Popen(
         command(task, "--model", tiny), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -179,16 +269,14 @@ def test_results_arrive_while_the_input_goes_on(tiny: str, task: str) -> None:
         TIMEOUT / 12, running.kill
     )  # were the input read to its end first, this would wait for ever
     guard.start()
-    texts = [f"w{number % 40} [MASK]" for number in range(3 * WINDOW)]
-    for written in (1, 2, 3):  # what was read is computed as soon as as much again was read
-        running.stdin.write("".join(f"{text}\n" for text in texts[(written - 1) * WINDOW : written * WINDOW]).encode())
+    texts = [f"w{number} [MASK]" for number in range(5)]
+    for text in texts:
+        running.stdin.write(f"{text}\n".encode())
         running.stdin.flush()
-        for text in texts[(written - 2) * WINDOW : (written - 1) * WINDOW] if written > 1 else ():
-            assert json.loads(running.stdout.readline())["text"] == text
+        assert json.loads(running.stdout.readline())["text"] == text
     guard.cancel()
     running.stdin.close()
-    rest = [json.loads(line)["text"] for line in running.stdout.read().splitlines()]
-    assert (rest, running.wait(TIMEOUT)) == (texts[2 * WINDOW :], 0)
+    assert (running.stdout.read(), running.wait(TIMEOUT)) == (b"", 0)
     running.stdout.close()
 
 

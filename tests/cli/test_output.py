@@ -46,7 +46,7 @@ def test_stdout_is_data_and_stderr_is_talk(mixed: str) -> None:
     outcome = call("fill-mask", "--input", mixed)
     assert len(outcome.lines) == 3
     talk = outcome.err.splitlines()
-    assert [line.split(": ")[0] for line in talk] == ["note", "error"]
+    assert [line.split(": ")[0] for line in talk] == ["note", "error", "hint"]
 
 
 def test_quiet_silences_notes_and_hints_but_no_errors(mixed: str, tiny: str) -> None:
@@ -119,7 +119,8 @@ def test_strict_stops_at_the_first_bad_record(mixed: str, tiny: str) -> None:
 
 
 def test_an_output_file_holds_the_lines_of_stdout(mixed: str, tiny: str, tmp_path: Path) -> None:
-    target = tmp_path / "new folder" / "out.jsonl"
+    target = tmp_path / "folder" / "out.jsonl"
+    target.parent.mkdir()
     arguments = ["fill-mask", "--input", mixed, "--model", tiny]
     written = call(*arguments, "--output", str(target))
     assert (written.status, written.out) == (1, "")  # one of the records is bad

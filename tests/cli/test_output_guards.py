@@ -44,8 +44,8 @@ def test_the_input_is_no_output(tmp_path: Path) -> None:
     (tmp_path / "link.jsonl").symlink_to(path)
     for other in (path, tmp_path / "link.jsonl"):
         with pytest.raises(ArgumentError, match=r"\.jsonl: is the input"):
-            check_output(other, True, source=str(path))
-    check_output(path, True, source=str(tmp_path / "other.jsonl"))
+            check_output(other, True, sources=[str(path)])
+    check_output(path, True, sources=[str(tmp_path / "other.jsonl")])
 
 
 def test_what_is_no_ordinary_file_is_no_output(tmp_path: Path) -> None:

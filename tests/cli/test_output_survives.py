@@ -19,7 +19,7 @@ import pytest
 
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.base import OutputFormat
-from mlxbert.cli.output.file import FileOutput, check_output
+from mlxbert.cli.output.file import FileOutput
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import Embedding, Failure
@@ -365,7 +365,7 @@ def test_what_cannot_be_written_is_said_before_a_model_is_loaded(tmp_path: Path)
     for command in ("fill-mask", "tokenize"):
         call(command, "the [MASK]", *arguments, str(tmp_path / "x.npy")).fails(2, "'.npy'", ".jsonl")
         call(command, "the [MASK]", *arguments, f"{__file__}/x.jsonl").fails(1, __file__)
-    check_output(tmp_path / "new" / "folder" / "x.npy", False, formats.VECTORS)
+    call("embed", "the", *arguments, str(tmp_path / "new folder" / "x.npy")).fails(2, "no folder", "hint: ", "mkdir")
     assert not list(tmp_path.iterdir())
 
 

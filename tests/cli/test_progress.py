@@ -72,7 +72,7 @@ def test_an_interrupted_download_says_what_is_kept(monkeypatch: pytest.MonkeyPat
 def test_what_is_read_ahead_is_not_done(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("four\n" * 1000)
     with mock.patch("sys.stdin", None):
-        source = open_input((), InputOptions(input=str(tmp_path / "in.txt")), "text")
+        source = open_input((), InputOptions(input=[str(tmp_path / "in.txt")]), "text")
     for _ in range(700):
         next(source.records)
     assert [source.done(count) for count in (0, 1, 100, 700)] == [0, 5, 500, 3500]

@@ -1,5 +1,6 @@
 """What a later run finds in `X.partial`, and what it makes of it."""
 
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from mlxbert.cli.output.file import FileOutput
 from mlxbert.cli.output.parts import PART
+from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import NextSentence
@@ -80,6 +82,39 @@ def test_the_work_of_another_command_is_refused_and_kept(tmp_path: Path) -> None
         with pytest.raises(ArgumentError, match="unfinished work of another"):
             finish(tmp_path / "x.jsonl", other, 5)
     assert finish(tmp_path / "x.jsonl", FILE, PART + 1)[0] == PART
+
+
+def test_overwrite_drops_the_work_of_another_command_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed(tmp_path / "x.jsonl", FILE)
+    with pytest.raises(ArgumentError) as refused:
+        finish(tmp_path / "x.jsonl", FILE | {"input": "mended"}, 5)
+    assert refused.value.hint and "--overwrite" in refused.value.hint
+    with FileOutput(tmp_path / "x.jsonl", FILE | {"input": "mended"}, overwrite=True) as output:
+        assert output.done == 0
+        output.write(result(0))
+    assert "unfinished work of another run" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
+
+
+def test_a_run_over_several_files_resumes_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("file", "parts"):
+        monkeypatch.setattr(f"mlxbert.cli.output.{module}.PART", 8)
+    model, target, arguments = tiny_model(tmp_path / "model"), tmp_path / "x.jsonl", ["tokenize"]
+    for name, content in (("a.txt", "the\n" * 5), ("b.txt", "cat\n" * 10 + "dog " * 30 + "\n")):
+        (tmp_path / name).write_text(content)
+        arguments += ["--input", str(tmp_path / name)]
+    arguments += ["--model", str(model)]
+    with mock.patch("mlxbert.cli.views.progress.records", side_effect=interrupted_after(10)):
+        assert call(*arguments, "--output", str(target)).status == 130
+    swapped = [arguments[0], *arguments[3:5], *arguments[1:3], *arguments[5:]]
+    call(*swapped, "--output", str(target)).fails(2, "another input")
+    with mock.patch("mlxbert.cli.views.progress.records", wraps=progress.records) as bar:
+        call(*arguments, "--output", str(target)).fails(1, "1 of 16")
+    assert bar.call_args.kwargs["before"][1] == 8
+    assert target.read_text() == call(*arguments).out
+    assert json.loads(target.read_text().splitlines()[-1])["error"].startswith(f"{tmp_path / 'b.txt'}: ")
 
 
 def test_two_runs_at_once_do_not_destroy_each_other(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Records from Python: .parquet, .gz, files and paths; the text formats are tested through the command line as well."""
 
+import datetime
 import gzip
 import io
 import os
@@ -141,8 +142,6 @@ def test_a_compressed_file_may_have_several_members_and_be_a_pipe(tmp_path: Path
         (gzip.compress(b"the\n" * 99, mtime=0)[:-9], "damaged gzip data"),
         (gzip.compress(b"the\n", mtime=0)[:-8] + bytes(8), "damaged gzip data: CRC"),
         (gzip.compress(b"the\n", mtime=0)[:10] + b"\xff" * 20, "damaged gzip data"),
-        (gzip.compress(b"th\xe9\n", mtime=0), "byte 0xe9 at offset 2 is not UTF-8"),
-        (gzip.compress(b"the\ncat\0\n", mtime=0), "zero byte at offset 7"),
     ],
 )
 def test_a_damaged_compressed_file_is_named_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
@@ -233,3 +232,77 @@ def test_without_pyarrow_a_parquet_is_refused_with_a_hint(tmp_path: Path) -> Non
     ):
         read_records(path)
     assert caught.value.hint and "mlxbert[parquet]" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("in.txt", b"the\nc\xe9t\ndog\n", "line 2: byte 0xe9 at offset 5 is not UTF-8"),
+        ("in.txt.gz", b"the\ncat\0\ndog\n", "line 2: a zero byte at offset 7"),
+        ("in.jsonl", b'{"text": "the"}\n{"text": "\xff"}\n{"text": "dog"}\n', "line 2: byte 0xff"),
+        ("in.csv", b'n,text\n1,the\n"\0\n\xe9",cat\n3,dog\n', "line 3: a zero byte"),
+        ("in.tsv", b"text\tn\nthe\t1\ncat\t\xe9\ndog\t3\n", "line 3: byte 0xe9"),
+    ],
+)
+def test_a_damaged_line_is_a_bad_record_in_its_place(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
+    first, bad, last = read_records(write(tmp_path / name, content))
+    assert (first, last) == ("the", "dog")
+    assert isinstance(bad, InputError) and bad.message.startswith(problem) and bad.hint and "iconv" in bad.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "hint"),
+    [
+        (b"te\xe9xt\nthe\n", "line 1: byte 0xe9", "iconv"),
+        ("text\nthe\n".encode("utf-16"), "line 1: begins as UTF-16", "iconv"),
+        (gzip.compress(b"text\nthe\n"), "line 1: begins as gzip", ".gz"),
+    ],
+)
+def test_a_file_of_which_no_line_could_be_used_is_refused(tmp_path: Path, content: bytes, said: str, hint: str) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=said) as caught:
+        list(read_records(path))
+    assert caught.value.hint and hint in caught.value.hint
+
+
+def test_columns_of_a_table_without_a_header_are_numbered(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.csv", b"\n1,the\n\n2,cat\nx\n")
+    found = list(read_records(path, "2", header=False))
+    assert found[:2] == ["the", "cat"] and isinstance(found[2], InputError)
+    assert list(read_records(path, ("2", "1"), header=False))[:2] == [("the", "1"), ("cat", "2")]
+    damaged = write(tmp_path / "bad.tsv", b"c\xe9t\nthe\n")
+    first, second = read_records(damaged, "1", header=False)
+    assert isinstance(first, InputError) and second == "the"
+    with pytest.raises(InputError, match=r"column '3'.*1, 2") as caught:
+        list(read_records(path, "3", header=False))
+    assert caught.value.hint and "names=" in caught.value.hint
+    with pytest.raises(ArgumentError, match="jsonl"):
+        read_records(write(tmp_path / "in.jsonl", b"{}"), header=False)
+
+
+def test_other_columns_are_kept_for_each_record(tmp_path: Path) -> None:
+    csv = write(tmp_path / "in.csv", b"id,text,n\n1,the,x\n2\n3,cat,y\n")
+    jsonl = write(tmp_path / "in.jsonl", b'{"id": [1, NaN], "text": "the"}\n{"n": 2}\n{"text": "cat"}\n')
+    for path, keep, wanted in (
+        (csv, None, [{"id": "1"}, {}, {"id": "3"}]),
+        (csv, ["n", "id"], [{"n": "x", "id": "1"}, {}, {"n": "y", "id": "3"}]),
+        (jsonl, None, [{"id": "[1, nan]"}, {}, {}]),
+        (jsonl, ["n"], [{"n": None}, {"n": 2}, {"n": None}]),
+        (csv, (), []),
+    ):
+        records = read_records(path, keep=keep)
+        assert [isinstance(record, InputError) for record in records] == [False, True, False]
+        assert [*records.kept] == wanted
+    with pytest.raises(InputError, match="no column 'm'") as caught:
+        list(read_records(csv, keep=["m"]))
+    assert caught.value.hint is None
+
+
+def test_columns_of_any_type_are_kept_of_a_parquet(tmp_path: Path) -> None:
+    columns = {"id": [1, 2], "text": ["the", "cat"], "day": [datetime.date(2026, 1, 2), None]}
+    path = write_table(tmp_path / "in.parquet", columns)
+    for keep, wanted in ((None, [{"id": 1}, {"id": 2}]), (["day"], [{"day": "2026-01-02"}, {"day": None}])):
+        records = read_records(path, keep=keep)
+        assert list(records) == ["the", "cat"]
+        assert [*records.kept] == wanted

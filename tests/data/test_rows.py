@@ -133,7 +133,7 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
         ("a.csv", b"", ": ", "empty"),
         ("a.csv", b"\ntext,label\n", ", line 1: ", "no column has a name"),
         ("a.csv", b"text,label\n", ": ", "no records"),
-        ("a.csv", "text,label\na,b\n".encode("utf-16"), ", line 1: ", "zero byte"),
+        ("a.csv", "text,label\na,b\n".encode("utf-16"), ", line 1: ", "UTF-16"),
         ("a.jsonl", b"\n", ": ", "no records"),
         ("a.jsonl", b'{"a": 1}\n\n[{"a": 1}]\n', ", line 3: ", "found a list"),
         ("a.jsonl", b'{"a": 1}\n{"a": 1\n', ", line 2: ", "not valid JSON"),

@@ -1,12 +1,15 @@
 """Batches of many inputs: outputs in the order of the inputs, counted, with padded lengths on a GPU."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxbert.data.live import Live
 from mlxbert.errors import ArgumentError
 from mlxbert.nn.encoder import Batch
-from mlxbert.tasks.runner import run_batches
+from mlxbert.tasks.runner import run, run_batches, windows
 from mlxbert.text.batch import Usage, default_batch_tokens, plan
 from mlxbert.text.encoding import Encoding
 from tests.text.test_batch import BUDGETS, CONFIG, LENGTHS, QUICK, encoding
@@ -19,7 +22,7 @@ def of_lengths(lengths: list[int]) -> list[Encoding]:
 @pytest.mark.parametrize("budget", [0, -1])
 def test_a_budget_below_one_token_is_refused(budget: int) -> None:
     with pytest.raises(ArgumentError, match="batch_tokens"):
-        run_batches(of_lengths([3]), lambda _, group: group, CONFIG, budget)
+        list(run_batches(of_lengths([3]), lambda _, group: group, CONFIG, budget))
 
 
 @QUICK
@@ -32,18 +35,18 @@ def test_results_come_in_the_order_of_the_inputs(lengths: list[int], budget: int
         assert batch.input_ids.shape == (len(group), max(lengths[number] for number in group))
         return [(number, lengths[number]) for number in group]
 
-    assert run_batches(of_lengths(lengths), compute, CONFIG, budget) == list(enumerate(lengths))
-    assert calls == list(plan(lengths, default_batch_tokens() if budget is None else budget))
+    assert list(run_batches(of_lengths(lengths), compute, CONFIG, budget)) == list(enumerate(lengths))
+    assert calls == sorted(plan(lengths, default_batch_tokens() if budget is None else budget), key=min)
 
 
 def test_a_computation_that_loses_a_result_is_noticed() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        run_batches(of_lengths([3, 4]), lambda _, group: group[:-1], CONFIG, 100)
+        list(run_batches(of_lengths([3, 4]), lambda _, group: group[:-1], CONFIG, 100))
 
 
 def test_what_is_computed_is_counted() -> None:
     usage = Usage()
-    run_batches(of_lengths([30, 50, 31]), lambda _, group: group, CONFIG, 80, usage)
+    list(run_batches(of_lengths([30, 50, 31]), lambda _, group: group, CONFIG, 80, usage))
     assert (usage.inputs, usage.tokens, usage.padded_tokens, usage.batches) == (3, 111, 31 * 2 + 50, 2)
 
 
@@ -61,6 +64,58 @@ def test_a_gpu_gets_padded_lengths_and_no_dummy_rows(monkeypatch: pytest.MonkeyP
     def batch_of(group: list[int]) -> list[Encoding]:
         return [inputs[number] for number in group]
 
-    assert run_batches(inputs, compute, CONFIG, 40) == [0, 1, 2, 3]
-    assert shapes == [(1, 16), (1, 32), (1, 192), (1, 600)]
-    assert run_batches(of_lengths([3, 5]), lambda _, group: group, CONFIG, 32) == [0, 1]
+    assert list(run_batches(inputs, compute, CONFIG, 40)) == [0, 1, 2, 3]
+    assert shapes == [(1, 16), (1, 192), (1, 32), (1, 600)]
+    assert list(run_batches(of_lengths([3, 5]), lambda _, group: group, CONFIG, 32)) == [0, 1]
+
+
+@QUICK
+@given(st.lists(st.integers(), max_size=40), st.integers(1, 50))
+def test_windows_are_consecutive_and_full_but_for_the_last(items: list[int], size: int) -> None:
+    found = [window for window, _ in windows(iter(items), size)]
+    assert [item for window in found for item in window] == items
+    assert all(len(window) == size for window in found[:-1]) and all(found)
+
+
+def test_windows_take_no_more_than_they_need() -> None:
+    endless = iter(range(10**9))
+    assert next(windows(endless, 3)) == ([0, 1, 2], True)
+    assert next(endless) == 3
+
+
+def test_an_output_is_there_as_soon_as_those_before_it_are() -> None:
+    calls: list[list[int]] = []
+
+    def compute(batch: Batch, group: list[int]) -> list[int]:
+        calls.append(group)
+        return group
+
+    outputs = run_batches(of_lengths([50, 3, 50, 3]), compute, CONFIG, 50)
+    assert next(outputs) == 0
+    assert calls == [[0]]
+    assert list(outputs) == [1, 2, 3]
+    assert calls == [[0], [1, 3], [2]]
+
+
+def test_results_do_not_wait_for_items_that_have_not_arrived() -> None:
+    arrived = [1, 2]
+
+    def items() -> Iterator[int]:
+        while arrived:
+            yield arrived.pop(0)
+
+    results = run(Live(items(), lambda: bool(arrived)), float, lambda jobs: jobs, "raise", window=8)
+    assert [next(results), next(results)] == [1.0, 2.0]
+    arrived.extend([3, 4, 5])
+    assert list(results) == [3.0, 4.0, 5.0]
+
+
+def test_items_before_a_source_that_fails_have_results() -> None:
+    def items() -> Iterator[int]:
+        yield from range(5)
+        raise OSError
+
+    results = run(items(), float, lambda jobs: jobs, "raise", window=3)
+    assert [next(results) for _ in range(5)] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(OSError):
+        next(results)

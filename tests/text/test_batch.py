@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlxbert.config import Absolute
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
-from mlxbert.text.batch import Usage, bucket, default_batch_tokens, make_batch, plan, windows
+from mlxbert.text.batch import Usage, bucket, default_batch_tokens, make_batch, plan
 from mlxbert.text.encoding import Encoding
 from tests.helpers.tiny import tiny_config
 
@@ -121,17 +121,3 @@ def test_the_pad_id_among_real_tokens_is_not_masked() -> None:
     batch = make_batch([encoding([PAD, 1, PAD]), encoding([2])], CONFIG)
     assert batch.attention_mask is not None
     assert batch.attention_mask.tolist() == [[True, True, True], [True, False, False]]
-
-
-@QUICK
-@given(st.lists(st.integers(), max_size=40), st.integers(1, 50))
-def test_windows_are_consecutive_and_full_but_for_the_last(items: list[int], size: int) -> None:
-    found = list(windows(iter(items), size))
-    assert [item for window in found for item in window] == items
-    assert all(len(window) == size for window in found[:-1]) and all(found)
-
-
-def test_windows_take_no_more_than_they_need() -> None:
-    endless = iter(range(10**9))
-    assert next(windows(endless, 3)) == [0, 1, 2]
-    assert next(endless) == 3

@@ -1,0 +1,126 @@
+"""Pipes and terminals: what arrives there is to be worked on as soon as nothing more is waiting to be read."""
+
+import io
+import os
+import select
+import stat
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, Generic, TypeVar
+
+PAUSE = 0.05  # seconds without input after which nothing is waiting
+_CHUNK = 1 << 16  # bytes read at a time
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Live(Generic[T_co]):
+    """An iterator over items that may still be written while they are read.
+
+    Args:
+        items: The items.
+        ready: Says whether the next item, or the end, can be had at once; it may wait for `PAUSE` to find out.
+    """
+
+    def __init__(self, items: Iterator[T_co], ready: Callable[[], bool] = lambda: True) -> None:
+        self._items, self.ready = items, ready
+
+    def __iter__(self) -> "Live[T_co]":
+        return self
+
+    def __next__(self) -> T_co:
+        return next(self._items)
+
+
+class Pipe(io.RawIOBase):
+    """A pipe or a terminal, read without waiting for more than one line.
+
+    Args:
+        file: Opened and not read from.
+        closes: Whether it is closed with this one.
+    """
+
+    def __init__(self, file: BinaryIO, *, closes: bool) -> None:
+        self._file, self._closes = file, closes
+        self._descriptor = file.fileno()
+        self._buffer = bytearray()
+        self._seen = 0  # bytes of the buffer without a newline
+        self._ended = False
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def close(self) -> None:
+        """Closes the file where that was asked for."""
+        if self._closes and not self.closed:
+            self._file.close()
+        super().close()
+
+    def first_line(self) -> bytes:
+        """The next line, which stays to be read; nothing at the end."""
+        while not self._has_line():
+            self._fill()
+        return bytes(self._buffer[: self._seen + 1])
+
+    def ready(self) -> bool:
+        """Whether a line, or the end, has arrived; `False` after `PAUSE` without input."""
+        while not self._has_line():
+            if not select.select([self._descriptor], [], [], PAUSE)[0]:
+                return False
+            self._fill()
+        return True
+
+    def readinto(self, target: bytearray) -> int:  # type: ignore[override]
+        """What has arrived, at least one byte; 0 at the end."""
+        if not self._buffer and not self._ended:
+            self._fill()
+        taken = self._take(min(len(target), len(self._buffer)))
+        target[: len(taken)] = taken
+        return len(taken)
+
+    def __next__(self) -> bytes:
+        while not self._has_line():
+            self._fill()
+        line = self._take(self._buffer.find(b"\n", self._seen) + 1 or len(self._buffer))
+        if not line:
+            raise StopIteration
+        return line
+
+    def _has_line(self) -> bool:
+        found = self._buffer.find(b"\n", self._seen)
+        self._seen = len(self._buffer) if found < 0 else found
+        return found >= 0 or self._ended
+
+    def _fill(self) -> None:
+        select.select([self._descriptor], [], [])  # others may have made the pipe one that does not wait
+        data = os.read(self._descriptor, _CHUNK)
+        self._buffer += data
+        self._ended = not data
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        self._seen = 0
+        return taken
+
+
+def as_it_comes(file: BinaryIO, *, closes: bool = False) -> BinaryIO:
+    """The file; a pipe, a terminal or the like as a `Pipe`, see there."""
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except (OSError, ValueError):  # no file of the system
+        return file
+    found: Any = file if stat.S_ISREG(mode) or stat.S_ISBLK(mode) else Pipe(file, closes=closes)
+    return found
+
+
+def first_line(file: BinaryIO) -> bytes:
+    """The next line of a file, which stays to be read; nothing where that cannot be."""
+    if isinstance(file, Pipe):
+        return file.first_line()
+    if not file.seekable():
+        return b""
+    start = file.tell()
+    line = file.readline()
+    file.seek(start)
+    return line

@@ -1,0 +1,72 @@
+"""Pipes: read as they come, without waiting for more than a line."""
+
+import io
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from mlxbert.data import live
+from mlxbert.data.live import Pipe, as_it_comes, first_line
+from mlxbert.data.records import read_records
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, BinaryIO]]:
+    """The end of a pipe to write to, and the other one."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as file:
+        yield writing, file
+
+
+def test_lines_are_there_as_soon_as_they_are_whole(pipe: tuple[int, BinaryIO]) -> None:
+    writing, file = pipe
+    arriving = as_it_comes(file)
+    assert isinstance(arriving, Pipe)
+    records = read_records(arriving, format="txt", name="stdin")
+    assert not iter(records).ready()
+    os.write(writing, b"the\ncat\ndo")
+    found = iter(records)
+    assert found.ready() and next(found) == "the"
+    assert found.ready() and next(found) == "cat"
+    assert not found.ready()
+    os.write(writing, b"g")
+    os.close(writing)
+    assert found.ready() and next(found) == "dog"
+    assert found.ready() and list(found) == []
+    assert not file.closed
+
+
+def test_a_line_may_be_longer_than_what_is_read_at_a_time(pipe: tuple[int, BinaryIO]) -> None:
+    writing, file = pipe
+    content = b"w" * 300_000 + b"\n\n" + b"v" * 70_000
+
+    def write() -> None:
+        with open(writing, "wb") as written:
+            written.write(content)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert list(as_it_comes(file)) == [b"w" * 300_000 + b"\n", b"\n", b"v" * 70_000]
+    writer.join()
+
+
+def test_the_first_line_stays_to_be_read(pipe: tuple[int, BinaryIO], tmp_path: Path) -> None:
+    writing, file = pipe
+    os.write(writing, b"the\ncat\n")
+    os.close(writing)
+    (tmp_path / "in.txt").write_bytes(b"the\ncat\n")
+    with (tmp_path / "in.txt").open("rb") as stored:
+        for source in (as_it_comes(file), as_it_comes(stored), as_it_comes(io.BytesIO(b"the\ncat\n"))):
+            assert [first_line(source), first_line(source)] == [b"the\n", b"the\n"]
+            assert list(source) == [b"the\n", b"cat\n"]
+
+
+def test_a_file_is_always_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "Pipe", None)
+    (tmp_path / "in.txt").write_bytes(b"the\n")
+    found = iter(read_records(tmp_path / "in.txt"))
+    assert found.ready() and list(found) == ["the"] and found.ready()
