@@ -75,6 +75,16 @@ class Group(TyperGroup):
         """The command of a name."""
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, _ALSO.get(cmd_name, cmd_name))
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that arguments begin with.
+
+        Raises:
+            ArgumentError: There is none of that name.
+        """
+        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            raise _no_such_command(args[0], self, ctx.command_path)
+        return super().resolve_command(ctx, args)
+
 
 def show_help(path: str, command: Any, *, whole: bool) -> None:
     """Prints the help of a command."""
@@ -87,7 +97,7 @@ def explain_command(context: typer.Context, words: Sequence[str]) -> None:
     """Prints all help of the command that is named, as `mlxbert help` does.
 
     Raises:
-        typer.TyperException: There is no such command.
+        ArgumentError: There is no such command.
     """
     here: Any = context.find_root()
     command: Any = here.command
@@ -128,8 +138,6 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
             f"{path} takes {usage or 'no arguments'}, found also {extra[1]!r:.60}",
             f"{quote}{help_of} explains",
         )
-    if problem.message.startswith("No such command"):
-        return _no_such_command(problem.message.split("'")[1], context, path)
     if problem.message == "Missing command.":
         return f"{path} needs a command: {', '.join(context.command.commands)}", f"{help_of} explains them"
     return problem.format_message(), None
@@ -192,13 +200,11 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
     )
 
 
-def _no_such_command(name: str, context: Any, path: str) -> tuple[str, str]:
-    known = list(context.command.commands)
+def _no_such_command(name: str, group: Group, path: str) -> ArgumentError:
+    known = list(group.commands)
     near = [_MEANT[name]] if _MEANT.get(name) in known else nearest(name, known)
-    usual, groups = _ALSO.get(name, name), context.command.commands.items()
-    below = [f"{group} {usual}" for group, child in groups if usual in getattr(child, "commands", ())]
+    usual = _ALSO.get(name, name)
+    below = [f"{one} {usual}" for one, child in group.commands.items() if usual in getattr(child, "commands", ())]
     found = [f"{path} {one}" for one in (near or below)]
-    return (
-        f"{path} has no command {name!r:.60}",
-        f"did you mean {_either(found)}?" if found else f"{path} --help lists the commands",
-    )
+    hint = f"did you mean {_either(found)}?" if found else f"{path} --help lists the commands"
+    return ArgumentError(f"{path} has no command {name!r:.60}", hint=hint)

@@ -227,7 +227,7 @@ def test_an_interruption_tells_where_the_state_was_saved(library: Library, tmp_p
 def test_a_forgotten_task_is_asked_for() -> None:
     call("finetune", "--train", "x.csv").fails(2, "name of the task first", "finetune classify|multilabel|regress")
     call("evaluate", "--data", "x.csv").fails(2, "name of the task first", "evaluate classify|")
-    call("train", "--train", "x.csv").fails(2, "No such command", "mlxbert finetune")
+    call("train", "--train", "x.csv").fails(2, "has no command 'train'", "did you mean mlxbert finetune")
     assert call("finetune", "--help").status == 0
 
 

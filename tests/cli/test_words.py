@@ -84,6 +84,7 @@ def test_help_of_a_command_is_asked_for_in_two_ways() -> None:
     (["embed", "x", "--no-normalise"], ["--no-normalise", "did you mean --no-normalize"]),
     (["fill-mask", "-5 degrees [MASK]"], ["'-5 degrees [MASK]'", "fill-mask -- '-5 degrees [MASK]'"]),
     (["fil-mask"], ["'fil-mask'", "fill-mask?"]),
+    (["it's"], ["it's", "--help"]),
     (["train"], ["'train'", "finetune?"]),
     (["rm"], ["'rm'", "models remove?"]),
     (["models", "remov"], ["'remov'", "models remove?"]),
