@@ -158,8 +158,10 @@ def expected(parameter: Any) -> str:
 
 
 def nearest(word: str, known: Collection[str]) -> list[str]:
-    """The known words that a word may be a misspelling of, the nearest first; at most two."""
-    return difflib.get_close_matches(word, known, n=2, cutoff=0.6)
+    """The known words that a word may be a misspelling of, the nearest first; at most two that are about as near."""
+    found = difflib.get_close_matches(word, known, n=2, cutoff=0.6)
+    near = [difflib.SequenceMatcher(a=word, b=one).ratio() for one in found]
+    return [one for one, share in zip(found, near, strict=True) if share > near[0] - 0.1]
 
 
 def _either(words: Sequence[str]) -> str:

@@ -32,18 +32,17 @@ def answer(
         float | None,
         typer.Option(
             metavar="X",
-            help='Share of "no answer" above which none is given.',
-            show_default="the model's, or 0.5; 1 always answers",
+            help='"No answer" above this share.',
+            show_default="the model's, or 0.5",
         ),
     ] = None,
     overflow: Annotated[Window, typer.Option(help="A text longer than a window.")] = Window.window,
 ) -> None:
     """Answer questions from a text with a part of it, or with none.
 
-    In a file, questions and texts are the fields or columns question and context, or those that --text-column and
-    --pair-column name.
+    In a file they are the fields or columns question and context, or as named.
 
-    Example: mlxbert answer "When was it built?" --context-file history.txt --model deepset/roberta-base-squad2
+    Example: mlxbert answer "When was it built?" --context-file a.txt -m DIR
     """
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_questions(questions or (), source, context, context_file)

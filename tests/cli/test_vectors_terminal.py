@@ -122,7 +122,7 @@ def test_a_file_shows_a_bar_on_stderr_when_that_is_a_terminal(
     arguments = [*embed, "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / f"x{ending}")]
     outcome, shown = show(*arguments, on=["stderr"])
     assert (outcome.status, outcome.out) == (0, "")
-    assert re.search(r"600 done, \d+/s", shown) and "━" in shown
+    assert re.search(r"600 done, [\d,]+/s", shown) and "━" in shown
     assert "600 texts, 2,400 tokens in " in shown
     piped, quiet = show(*arguments, "--overwrite", "--quiet", on=["stderr"])
     assert (piped.status, quiet) == (0, "")

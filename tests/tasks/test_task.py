@@ -129,7 +129,7 @@ def test_an_iterator_left_unfinished_leaves_the_network_in_training_mode(tiny: m
 FUNCTIONS: dict[str, tuple[Any, list[str]]] = {
     "fill_mask": (
         mlxbert.fill_mask,
-        ["model", "texts", "top_k", "targets", "overflow", "batch_tokens", "usage", "on_error"],
+        ["model", "texts", "top_k", "targets", "text", "overflow", "batch_tokens", "usage", "on_error"],
     ),
     "next_sentence": (mlxbert.next_sentence, ["model", "pairs", "overflow", "batch_tokens", "usage", "on_error"]),
     "classify": (
