@@ -70,12 +70,13 @@ class Source(Generic[T_co]):
         return read
 
     def located(self, failure: Failure, before: int = 0) -> Failure:
-        """The failure with the name of its file, if there are several; its index leaves out some records before."""
+        """The failure with its place in its file, if there are several; its index leaves out some records before."""
         place = failure.index + before
-        name = next((name for start, name in reversed(self.begun) if start <= place), None)
-        if name is None:
-            return failure
-        return Failure(failure.index, InputError(f"{name}: {failure.error.message}", hint=failure.error.hint))
+        for start, name in reversed(self.begun):
+            if start <= place:
+                message = f"{name}, record {place - start + 1}: {failure.error.message}"
+                return Failure(failure.index, InputError(message, hint=failure.error.hint))
+        return failure
 
 
 @overload

@@ -147,8 +147,8 @@ def test_several_inputs_are_read_one_after_the_other(tiny: str, tmp_path: Path) 
     outcome.fails(1, "2 of 6", "hint: ")
     assert [line.get("text") for line in outcome.lines] == ["the", "cat", None, "dog", None, "sat"]
     assert [line["index"] for line in outcome.lines if "index" in line] == [2, 4]
-    assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}: line 2: byte 0xe9")
-    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}: no field 'text'")
+    assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}, record 2: line 2: byte 0xe9")
+    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}, record 2: no field 'text'")
     numbers = call(*arguments, "--column", "n")
     assert [line.get("text") for line in numbers.lines] == ["1", "cat", None, "dog", None]
     call(*arguments, "-i", "-", "-i", "-").fails(2, "given twice")
