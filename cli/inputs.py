@@ -3,8 +3,7 @@
 import hashlib
 import json
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ ARGUMENTS = "arguments"  # the name of an input that is not a file
 Pair = tuple[str, str]
 _SENTENCE = 4  # words that are rather a text without quotes than texts
 T_co = TypeVar("T_co", covariant=True)
+_SOMETIMES = ("index", "error", "unknown_tokens")  # fields of results that the first ones may not have
 _BOM = b"\xef\xbb\xbf"
 # The options that say what is read, and the formats that they go with.
 _TABLES = (Format.csv, Format.tsv, Format.parquet)
@@ -47,10 +47,9 @@ class Source(Generic[T_co]):
         read_as: How it is read: for each file its format and the names of fields or columns.
         records: Its records, in order; those that cannot be used as errors.
         size: Bytes of the files, `None` if that is not known.
-        done: Bytes of the first records, of as many as have results; the number never falls.
+        places: Where records end, and what results get of them.
         on_error: What a bad record does: `return` (it fails in its place), or `raise` if it is the only one.
         strict: Whether the first failure ends the run.
-        kept: What results get of each record that is read, in order; to be taken out.
         begun: Of several files, those that are read or being read: the number of the first record, and the name.
     """
 
@@ -59,10 +58,9 @@ class Source(Generic[T_co]):
     read_as: tuple[str, ...]
     records: Live[T_co | InputError]
     size: int | None
-    done: Callable[[int], int]
+    places: Places
     on_error: str
     strict: bool
-    kept: deque[dict[str, Any]] = field(default_factory=deque)
     begun: list[tuple[int, str]] = field(default_factory=list)
 
     def paired(self, pair: str, *read_as: str) -> "Source[tuple[T_co, str]]":
@@ -72,12 +70,13 @@ class Source(Generic[T_co]):
         return read
 
     def located(self, failure: Failure, before: int = 0) -> Failure:
-        """The failure with the name of its file, if there are several; its index leaves out some records before."""
+        """The failure with its place in its file, if there are several; its index leaves out some records before."""
         place = failure.index + before
-        name = next((name for start, name in reversed(self.begun) if start <= place), None)
-        if name is None:
-            return failure
-        return Failure(failure.index, InputError(f"{name}: {failure.error.message}", hint=failure.error.hint))
+        for start, name in reversed(self.begun):
+            if start <= place:
+                message = f"{name}, record {place - start + 1}: {failure.error.message}"
+                return Failure(failure.index, InputError(message, hint=failure.error.hint))
+        return failure
 
 
 @overload
@@ -177,9 +176,10 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str 
     single = isinstance(names, str)
     if single and len(arguments) >= _SENTENCE and not any(" " in argument for argument in arguments):
         console.say("hint", f"these are {len(arguments)} texts of one word each; for a single text, put it in quotes")
-    records: Live[Any] = Live(iter(arguments if single else [tuple(arguments)]))
+    places, given = Places(), arguments if single else [tuple(arguments)]
+    records: Live[Any] = Live(places.following((one, {}) for one in given))
     on_error = "raise" if not single or len(arguments) == 1 else "return"
-    return Source(ARGUMENTS, (), (ARGUMENTS,), records, None, lambda count: 0, on_error, options.strict)
+    return Source(ARGUMENTS, (), (ARGUMENTS,), records, None, places, on_error, options.strict)
 
 
 def _is_input_file(argument: str) -> bool:
@@ -198,6 +198,9 @@ def _given(options: InputOptions) -> dict[str, Any]:
 
 def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair) -> Source[Any]:
     given = _given(options)
+    keep = options.keep and [*dict.fromkeys(options.keep)] if isinstance(options, RecordOptions) else ()
+    if taken := [name for name in keep or () if name in _SOMETIMES]:
+        raise ArgumentError(f"--keep {taken[0]}: some results have a field of this name", hint="rename the column")
     sources = [_stdin() if source == STDIN else source for source in inputs]
     formats = [Format(options.format) if options.format else _guess_format(one, given, names) for one in sources]
     for name in given:
@@ -207,11 +210,9 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
             raise ArgumentError(f"{_option(name)} goes with {expected}, the input is {met}")
     opened: list[Records[Any]] = []
     streams: list[Live[Any]] = []
-    kept: deque[dict[str, Any]] = deque()
-    keep = options.keep and [*dict.fromkeys(options.keep)] if isinstance(options, RecordOptions) else ()
     for source, format in zip(sources, formats, strict=True):
         fitting = {key: given[key] for key in given if format in _NAMING[key] and key != "keep"}
-        found, stream = _open(source, format, fitting, names, keep if format in _NAMING["keep"] else (), kept)
+        found, stream = _open(source, format, fitting, names, keep if format in _NAMING["keep"] else ())
         opened.append(found)
         streams.append(stream)
     begun: list[tuple[int, str]] = []
@@ -222,13 +223,16 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
     return Source(
         name=", ".join(one.name for one in opened),
         paths=paths if len(paths) == len(opened) else (),
-        read_as=(*(word for one in opened for word in (one.format.value, *one.names)), *(keep or ())),
+        read_as=(
+            *(word for one in opened for word in (one.format.value, *one.names)),
+            *(f"keep {name}" for name in keep or ()),  # in words: a name may be that of a second column of texts
+            *(["no header"] if "no_header" in given else []),
+        ),
         records=Live(places.following(records), records.ready),
         size=sum(sizes) if len(sizes) == len(opened) else None,
-        done=places.after,
+        places=places,
         on_error="return",
         strict=options.strict,
-        kept=kept,
         begun=begun,
     )
 
@@ -245,9 +249,8 @@ def _open(
     given: dict[str, Any],
     names: str | Pair,
     keep: Sequence[str] | None,
-    kept: deque[dict[str, Any]],
 ) -> tuple[Records[Any], Live[Any]]:
-    """A file, with the options that go with its format; its records, whose errors name options."""
+    """A file, with the options that go with its format; its records, whose errors name options, with what is kept."""
     header = not given.pop("no_header", False)
     chosen, choose = _names(given, names, format)
     try:
@@ -259,8 +262,7 @@ def _open(
 
     def translated() -> Iterator[Any]:
         for record in _translated(records, choose):
-            kept.append(found.kept.popleft() if found.kept else {})
-            yield record
+            yield record, found.kept.popleft() if found.kept else {}
 
     return found, Live(translated(), records.ready)
 

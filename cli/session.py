@@ -198,13 +198,14 @@ def stream(
             done = out.done if group is None else group.broadcast(out.done)
             if done:
                 console.say("note", f"resumed: {done:,} results of an earlier run are there")
-            skipped = sum(1 for _ in itertools.islice(source.records, done))
-            source.kept.clear()
-        with progress.records(source.size, shown=shown, before=(source.done(skipped), skipped)) as update:
+            for skipped, _ in enumerate(itertools.islice(source.records, done), 1):
+                source.places.after(skipped)  # one by one: there may be more than memory holds
+        with progress.records(source.size, shown=shown, before=(source.places.after(skipped), skipped)) as update:
             for result in _numbered(source, results, skipped):
                 count += 1
-                out.write(result, source.kept.popleft() if source.kept else {})
-                update(source.done(skipped + count), skipped + count)
+                end = source.places.after(skipped + count)
+                out.write(result, source.places.kept)
+                update(end, skipped + count)
         if isinstance(out, Screen):
             out.finish()
     if usage is not None and count and from_file:

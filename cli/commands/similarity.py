@@ -9,7 +9,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
 from mlxbert.cli.inputs import ARGUMENTS, Source, open_input
-from mlxbert.cli.options import FileOptions, InputOptions, ModelOptions, OutputOptions, PairInputOptions, VectorOptions
+from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, PairInputOptions, VectorOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views import vectors as view
 from mlxbert.errors import ArgumentError, InputError
@@ -80,7 +80,7 @@ def _ranked(
 
         def read() -> Iterator[str | InputError]:
             for record in others:
-                update(source.done(usage.texts), usage.texts)
+                update(source.places.after(usage.texts), usage.texts)
                 yield record
 
         found = task(model, query, read(), usage=usage, on_error="raise" if source.strict else "return", **given)
@@ -124,7 +124,10 @@ def _note_vectors(model: "Model", given: dict[str, Any]) -> None:
         console.say("note", f'prompts of the model: {first} for A, {others} for the others; --prompt "" omits them')
 
 
-def _open(texts: Sequence[str], source: InputOptions, *, alone: bool) -> Source[str]:
+def _open(texts: Sequence[str], source: PairInputOptions, *, alone: bool) -> Source[str]:
+    if source.keep:
+        hint = "its index says which record a text is"
+        raise ArgumentError("--keep goes with --pairs: a ranking has no other columns", hint=hint)
     try:
         return open_input(texts, source, "text")
     except ArgumentError as problem:

@@ -5,6 +5,7 @@ import os
 import select
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, BinaryIO, Generic, TypeVar
 
 PAUSE = 0.05  # seconds without input after which nothing is waiting
@@ -57,17 +58,19 @@ class Pipe(io.RawIOBase):
         super().close()
 
     def first_line(self) -> bytes:
-        """The next line, which stays to be read; nothing at the end."""
-        while not self._has_line():
-            self._fill()
+        """The next line, which stays to be read; nothing at the end, or where reading fails."""
+        with suppress(OSError):  # told again to whoever reads on
+            while not self._has_line():
+                self._fill()
         return bytes(self._buffer[: self._seen + 1])
 
     def ready(self) -> bool:
         """Whether a line, or the end, has arrived; `False` after `PAUSE` without input."""
-        while not self._has_line():
-            if not select.select([self._descriptor], [], [], PAUSE)[0]:
-                return False
-            self._fill()
+        with suppress(OSError):  # told again to whoever reads on
+            while not self._has_line():
+                if not select.select([self._descriptor], [], [], PAUSE)[0]:
+                    return False
+                self._fill()
         return True
 
     def readinto(self, target: bytearray) -> int:  # type: ignore[override]

@@ -20,7 +20,9 @@ def read_objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any] | InputErro
 def _object(line: str) -> dict[str, Any] | InputError:
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError) as problem:
+    except json.JSONDecodeError as problem:  # its own words call every line the first one
+        return InputError(f"not valid JSON ({problem.msg}, column {problem.colno})")
+    except (ValueError, RecursionError) as problem:  # a number of thousands of digits, lists in lists
         return InputError(f"not valid JSON ({problem})")
     if not isinstance(record, dict):
         return InputError(f"expected a JSON object, found {json_type(record)}")

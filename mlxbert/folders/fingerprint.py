@@ -18,9 +18,8 @@ def hash_folder(folder: Path) -> str:
     """A fingerprint of a model folder: names and content of its small files; size, time and samples of its weights.
 
     Hashing gigabytes of weights would take longer than some runs. Their header and some blocks tell other weights of
-    the same size and time. Subfolders count (sentence-transformers keeps the
-    pooling in one), unfinished output and hidden folders do not. Links are followed: a snapshot in the hub's cache
-    consists of links.
+    the same size and time. Subfolders count (sentence-transformers keeps the pooling in one), unfinished output and
+    hidden folders do not. Links are followed: a snapshot in the hub's cache consists of links.
     """
     found = hashlib.sha256()
     for path in sorted(_model_files(folder, frozenset())):

@@ -7,10 +7,12 @@ import os
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mlxbert.cli.options import to_options
+from mlxbert.cli.inputs import open_input
+from mlxbert.cli.options import PairInputOptions, to_options
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal, tiny_model
 
 
@@ -145,8 +147,8 @@ def test_several_inputs_are_read_one_after_the_other(tiny: str, tmp_path: Path) 
     outcome.fails(1, "2 of 6", "hint: ")
     assert [line.get("text") for line in outcome.lines] == ["the", "cat", None, "dog", None, "sat"]
     assert [line["index"] for line in outcome.lines if "index" in line] == [2, 4]
-    assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}: line 2: byte 0xe9")
-    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}: no field 'text'")
+    assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}, record 2: line 2: byte 0xe9")
+    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}, record 2: no field 'text'")
     numbers = call(*arguments, "--column", "n")
     assert [line.get("text") for line in numbers.lines] == ["1", "cat", None, "dog", None]
     call(*arguments, "-i", "-", "-i", "-").fails(2, "given twice")
@@ -178,6 +180,30 @@ def test_results_carry_columns_of_the_input(read: Reader) -> None:
     read("in.csv", content, "--keep", "text").fails(2, "--keep text", "tokens")
     read("in.txt", b"the\n", "--keep", "id").fails(2, "--keep goes with")
     call("tokenize", "the", "--keep", "id", "--model", read.model).fails(2, "--keep")
+
+
+@pytest.mark.parametrize("name", ["index", "error", "unknown_tokens"])
+def test_what_only_some_results_have_is_not_kept(read: Reader, name: str) -> None:
+    """Otherwise the first bad record would end the run."""
+    outcome = read("in.csv", f"text,{name}\nthe,1\n2\n".encode(), "--keep", name)
+    outcome.fails(2, f"--keep {name}", "hint: ")
+    assert outcome.out == ""
+
+
+def test_inputs_that_are_read_otherwise_are_told_apart(tmp_path: Path) -> None:
+    """Results of a pair are not gone on with by those of one column that keeps another."""
+    (tmp_path / "in.csv").write_text("a,b,1,2\nthe,cat,x,y\n")
+    given: list[dict[str, Any]] = [
+        {"text_column": "a"},
+        {"text_column": "a", "pair_column": "b"},
+        {"text_column": "a", "keep": ["b"]},
+        {"text_column": "1", "pair_column": "2"},
+        {"text_column": "1", "pair_column": "2", "no_header": True},
+    ]
+    opened = [
+        open_input((), PairInputOptions(input=[str(tmp_path / "in.csv")], **options), "text") for options in given
+    ]
+    assert len({source.read_as for source in opened}) == len(given)
 
 
 def test_a_table_of_vectors_carries_columns(tiny: str, tmp_path: Path) -> None:

@@ -75,4 +75,4 @@ def test_what_is_read_ahead_is_not_done(tmp_path: Path) -> None:
         source = open_input((), InputOptions(input=[str(tmp_path / "in.txt")]), "text")
     for _ in range(700):
         next(source.records)
-    assert [source.done(count) for count in (0, 1, 100, 700)] == [0, 5, 500, 3500]
+    assert [source.places.after(count) for count in (0, 1, 100, 700)] == [0, 5, 500, 3500]

@@ -62,6 +62,7 @@ def test_pairs_are_rows_of_two_texts(similarity: Callable[..., Outcome], unit: m
     assert similarity("--pairs", QUERY, "a dog").lines == outcome.lines[:1]
     similarity("--pairs", QUERY, "a dog", "cat").fails(2, "3 texts", "two")
     similarity("--pairs", QUERY, "a dog", "--top-k", "1").fails(2, "--top-k", "--pairs")
+    similarity(QUERY, "--input", str(tmp_path / "in.csv"), "--column", "b", "--keep", "a").fails(2, "--keep", "--pairs")
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 99])

@@ -12,6 +12,7 @@ import pytest
 from mlxbert.data import live
 from mlxbert.data.live import Pipe, as_it_comes, first_line
 from mlxbert.data.records import read_records
+from mlxbert.errors import InputError
 
 
 @pytest.fixture
@@ -63,6 +64,14 @@ def test_the_first_line_stays_to_be_read(pipe: tuple[int, BinaryIO], tmp_path: P
         for source in (as_it_comes(file), as_it_comes(stored), as_it_comes(io.BytesIO(b"the\ncat\n"))):
             assert [first_line(source), first_line(source)] == [b"the\n", b"the\n"]
             assert list(source) == [b"the\n", b"cat\n"]
+
+
+def test_what_cannot_be_read_is_told_by_whoever_reads() -> None:
+    with open(os.devnull, "wb") as file:  # not a file to read from
+        arriving = as_it_comes(file)
+        assert isinstance(arriving, Pipe) and arriving.ready() and first_line(arriving) == b""
+        with pytest.raises(InputError, match="stdin: cannot be read"):
+            list(read_records(arriving, format="txt", name="stdin"))
 
 
 def test_a_file_is_always_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

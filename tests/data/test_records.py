@@ -306,3 +306,10 @@ def test_columns_of_any_type_are_kept_of_a_parquet(tmp_path: Path) -> None:
         records = read_records(path, keep=keep)
         assert list(records) == ["the", "cat"]
         assert [*records.kept] == wanted
+
+
+def test_damaged_json_has_a_column_and_no_other_line(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "the"}\n{"text" "cat"}\n' + '{"n": ' + "1" * 5000 + "}\n")
+    _, damaged, long = read_records(tmp_path / "in.jsonl")
+    assert str(damaged) == "not valid JSON (Expecting ':' delimiter, column 9)"
+    assert isinstance(long, InputError) and "not valid JSON (Exceeds the limit" in long.message

@@ -34,7 +34,7 @@ class Repository:
         gated: Whether files are refused.
         dropped: After how many bytes the connection breaks, once, by the name of the file.
         status: The status of every response, if not 200.
-        redirected: Whether requests for files are redirected to another address, as the hub does for large files.
+        redirected: The hub to which requests for files are redirected, as the hub does for large files.
         whole: Whether a request for a part of a file gets the whole file.
         lies: What the hub says instead of the truth: values of headers of a file, by header, or `sha` and `size` of the
             listing.
@@ -47,7 +47,7 @@ class Repository:
     gated: bool = False
     dropped: dict[str, int] = field(default_factory=dict)
     status: int | None = None
-    redirected: bool = False
+    redirected: str = ""
     whole: bool = False
     lies: dict[str, Any] = field(default_factory=dict)
 
@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             return self._refuse(404, "EntryNotFound", {"X-Repo-Commit": commit} | repository.lies)
         if repository.redirected and self.command == "GET" and "?" not in self.path:
-            return self._refuse(302, None, {"Location": f"{self.hub.url}{self.path}?elsewhere"})
+            return self._refuse(302, None, {"Location": f"{repository.redirected}{self.path}?elsewhere"})
         byte_range = None if repository.whole else self.headers["range"]
         first, _, last = (byte_range or "bytes=0-").removeprefix("bytes=").partition("-")
         start, end = int(first), min(int(last or len(data)) + bool(last), len(data))

@@ -7,15 +7,18 @@ throws away what it has of a file when it is interrupted. The cache is its own: 
 
 import fcntl
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mlxbert.errors import HubError
+from mlxbert.files import sha256
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.guard import problem_of
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")  # the ETags of large files
 TIMEOUT = 10.0  # seconds; the timeout of huggingface_hub for other requests
 
 
@@ -84,16 +87,33 @@ def _receive(hub: Any, url: str, blob: Path, size: int | None, count: Callable[[
         if blob.is_file():
             partial.unlink(missing_ok=True)
             return
-        start = out.tell()
+        start = out.seek(0, os.SEEK_END)  # now: another process may have left more than there was to open
         if size is None or start > size:
             out.truncate(start := 0)
         try:
             _get(hub, url, out, start, size, _counter(count))
+            out.flush()
+            _check(partial, size, blob.name if start else "")
         except OSError as problem:
-            if problem.errno is None:  # not of the announced size: nothing to go on from
+            if problem.errno is None:  # not as announced: nothing to go on from
                 out.truncate(0)
             raise
         os.replace(partial, blob)
+
+
+def _check(partial: Path, size: int | None, etag: str) -> None:
+    """Refuses what is not the file, as huggingface_hub does; it counts only the bytes that it receives itself.
+
+    The hash is that of an earlier run's bytes with these; other programs leave files with holes.
+
+    Raises:
+        OSError: The size differs, or the hash where the ETag is one.
+    """
+    received = partial.stat().st_size
+    if size is not None and received != size:
+        raise OSError(f"{partial.name}: received {received} bytes, expected {size}")
+    if _SHA256.fullmatch(etag) and sha256(partial) != etag:
+        raise OSError(f"{partial.name}: the file has another hash than the hub says")
 
 
 def _get(hub: Any, url: str, out: BinaryIO, start: int, size: int | None, counter: type) -> None:
@@ -104,7 +124,9 @@ def _get(hub: Any, url: str, out: BinaryIO, start: int, size: int | None, counte
 def _link(blob: Path, path: Path) -> None:
     try:
         path.symlink_to(os.path.relpath(blob, path.parent))
-    except FileExistsError:  # another process was faster
-        return
+    except FileExistsError:  # another process was faster, or the file of an old link is gone
+        if not path.is_file():
+            path.unlink()
+            _link(blob, path)
     except OSError:  # a file system without links
         os.replace(blob, path)

@@ -136,7 +136,7 @@ def test_a_commit_that_was_inspected_does_not_pass_for_a_whole_one(machine: Mach
 
 
 def test_headers_are_read_where_the_hub_says_that_the_file_is(machine: Machine, tiny: Path) -> None:
-    machine.repository.redirected = True
+    machine.repository.redirected = machine.hub.url
     assert told(machine.inspect()) == told(local(tiny))
     assert machine.served() == {WEIGHTS: [(0, 8), (8, header_end((tiny / WEIGHTS).read_bytes()))]}
 

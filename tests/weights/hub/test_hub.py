@@ -257,6 +257,15 @@ def test_a_token_is_sent_and_opens_a_private_model(machine: Machine) -> None:
     assert {headers.get("authorization") for headers in machine.hub.headers} == {"Bearer secret"}
 
 
+def test_a_token_does_not_go_to_another_host(machine: Machine, files: Files) -> None:
+    with serve() as other:
+        other.add(NAME, files)
+        machine.repository.token, machine.repository.redirected = "secret", other.url
+        assert machine.run(*FILL, HF_TOKEN="secret").status == 0
+    assert "model.safetensors" in other.fetched()
+    assert {headers.get("authorization") for headers in other.headers} == {None}
+
+
 def test_a_broken_connection_is_taken_up_where_it_broke(machine: Machine, tiny: Path, tmp_path: Path) -> None:
     big = tmp_path / "big"
     big.mkdir()
