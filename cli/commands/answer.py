@@ -32,13 +32,13 @@ def answer(
         float | None,
         typer.Option(
             metavar="X",
-            help='Share of "no answer" above which none is given.',
+            help='Give no answer if the share of "no answer" is above X.',
             show_default="the model's, or 0.5; 1 always answers",
         ),
     ] = None,
-    overflow: Annotated[Window, typer.Option(help="A text longer than a window.")] = Window.window,
+    overflow: Annotated[Window, typer.Option(help="What to do with a text longer than a window.")] = Window.window,
 ) -> None:
-    """Answer questions from a text with a part of it, or with none.
+    """Find the answers to questions in a text, if it has any.
 
     In a file, questions and texts are the fields or columns question and context, or those that --text-column and
     --pair-column name.

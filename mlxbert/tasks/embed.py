@@ -149,7 +149,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         if not np.isfinite(vectors).all():
             raise MlxbertError(
                 "the model computed vectors that are not finite (NaN or infinite)",
-                hint="load it with dtype='float32'; weights that are not finite do this, too",
+                hint="load it with dtype='float32'; weights that are not finite cause this, too",
             )
         return list(vectors)
 

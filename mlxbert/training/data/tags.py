@@ -136,7 +136,7 @@ def check_tags(records: Sequence[Tagged], column: str) -> None:
     once = sum(count == 1 for count in counts.values())
     if len(counts) > _MANY and 2 * once > len(counts):
         raise InputError(
-            f"label column {column!r} has {len(counts):,} different tags, {once:,} of them once: is it another one?",
+            f"label column {column!r} has {len(counts):,} different tags, {once:,} of them once: is it the wrong one?",
             hint="choose the column of the tags with label_column=",
         )
 
