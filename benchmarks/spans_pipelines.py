@@ -65,7 +65,7 @@ def compare_answers(sets: Path, folder: str, texts: int) -> None:
             stride=STRIDE, return_overflowing_tokens=True, return_offsets_mapping=True,
         )  # fmt: skip
         with torch.no_grad():
-            spans = candidates(model, question["context"], found, probabilities=True)
+            spans = [*candidates(model, question["context"], found, probabilities=True)]
         start, end, score = max(spans, key=lambda span: span[2])
         one: Any = mlxbert.answer(
             ours, (question["question"], question["context"]), max_length=setting.max_length, stride=STRIDE,

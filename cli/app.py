@@ -63,7 +63,7 @@ _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
         (finetune_classify, finetune_multilabel, finetune_regress, finetune_tag, finetune_answer),
     ),
     "evaluate": (
-        "Tell how good a model is on labelled texts.",
+        "Measure how good a model is on labelled texts.",
         (evaluate_classify, evaluate_multilabel, evaluate_regress, evaluate_tag, evaluate_answer),
     ),
     "models": (

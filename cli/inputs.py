@@ -170,7 +170,7 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str 
         raise ArgumentError("there are both arguments and --input", hint=hint)
     for name in ("format", *_given(options)):
         if getattr(options, name) is not None:
-            raise ArgumentError(f"there are arguments and {_option(name)}, which goes with --input")
+            raise ArgumentError(f"there are arguments and {_option(name)}, which works only with --input")
     for file in files:
         console.say("hint", f"{file} is taken as a text; --input {file} reads the file")
     single = isinstance(names, str)
@@ -207,7 +207,7 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
         if not set(formats) & set(_NAMING[name]):
             expected = ", ".join(f".{one.value}" for one in _NAMING[name])
             met = ", ".join(dict.fromkeys(format.value for format in formats))
-            raise ArgumentError(f"{_option(name)} goes with {expected}, the input is {met}")
+            raise ArgumentError(f"{_option(name)} works only with {expected}, the input is {met}")
     opened: list[Records[Any]] = []
     streams: list[Live[Any]] = []
     for source, format in zip(sources, formats, strict=True):

@@ -198,22 +198,22 @@ class InputOptions:
     format: Annotated[
         TextFormat | None,
         typer.Option(
-            help="Format of the input; by default taken from its ending, of stdin from its first line.",
+            help="Format of the input; by default taken from the file extension, or for stdin from the first line.",
             rich_help_panel="Input",
         ),
     ] = None
-    field: Annotated[str | None, typer.Option(metavar="NAME", help="Field of a .jsonl.", rich_help_panel="Input")] = (
-        None
-    )
+    field: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Field of a .jsonl file.", rich_help_panel="Input")
+    ] = None
     column: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Column of a .csv, .tsv or .parquet.", rich_help_panel="Input"),
+        typer.Option(metavar="NAME", help="Column of a .csv, .tsv or .parquet file.", rich_help_panel="Input"),
     ] = None
     no_header: Annotated[
         bool,
         typer.Option(
             "--no-header",
-            help="The first row of a .csv or .tsv is data; columns are called 1, 2, …",
+            help="The first row of a .csv or .tsv file is data; columns are called 1, 2, …",
             rich_help_panel="Input",
         ),
     ] = False

@@ -77,7 +77,8 @@ def length(text: str, default: Any = True, least: int = 1) -> Any:
 
 
 FormatOption = Annotated[
-    Format | None, typer.Option(help="Format of the files; by default taken from their endings.", rich_help_panel=_DATA)
+    Format | None,
+    typer.Option(help="Format of the files; by default taken from their extensions.", rich_help_panel=_DATA),
 ]
 
 
@@ -113,15 +114,17 @@ class TrainingOptions(Group):
     ] = "linear"
     warmup: Annotated[float, _share("Share of the updates in which the learning rate rises.")] = 0.1
     weight_decay: Annotated[float, _share("Weight decay of matrices.")] = 0.01
-    clip: Annotated[float, _share("Greatest norm of the gradient; 0 for no limit.")] = 1.0
-    dropout: Annotated[float | None, _share("Dropout rate everywhere.", "as the model does")] = None
-    layer_decay: Annotated[float, _share("Factor of the learning rate from each layer to the one below.")] = 1.0
+    clip: Annotated[float, _share("Maximum norm of the gradient; 0 for no limit.")] = 1.0
+    dropout: Annotated[float | None, _share("Dropout rate everywhere.", "the model's")] = None
+    layer_decay: Annotated[float, _share("Learning rate of each layer, relative to the layer above.")] = 1.0
     freeze: Annotated[int, _number("Keep the embeddings and the first N layers as they are.")] = 0
     checkpointing: Annotated[
         bool,
-        typer.Option("--checkpointing", help="Less memory, for more time.", rich_help_panel=_TRAINING),
+        typer.Option(
+            "--checkpointing", help="Use less memory, but more time: gradient checkpointing.", rich_help_panel=_TRAINING
+        ),
     ] = False
-    patience: Annotated[int | None, _number("Stop after N evaluations without a better one.", "never")] = None
+    patience: Annotated[int | None, _number("Stop after N evaluations without improvement.", "never")] = None
     metric: Annotated[
         str | None,
         typer.Option(
@@ -131,8 +134,8 @@ class TrainingOptions(Group):
             show_default=DEFAULT_METRICS,
         ),
     ] = None
-    seed: Annotated[int, _number("Decides on new weights, the order of the data, and dropout.")] = 0
-    seeds: Annotated[int, _number("Train with N seeds, report mean and deviation, keep the best.")] = 1
+    seed: Annotated[int, _number("Random seed of new weights, the order of the data, and dropout.")] = 0
+    seeds: Annotated[int, _number("Train with N seeds, report mean and standard deviation, keep the best.")] = 1
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -184,7 +187,7 @@ class SavingOptions(Group):
         typer.Option(
             min=1,
             metavar="N",
-            help="Steps after which the state is saved, besides after each evaluation.",
+            help="Steps between saved states; the state is also saved after each evaluation.",
             rich_help_panel=_SAVING,
         ),
     ] = None
@@ -271,7 +274,9 @@ def parse_sweep(given: typing.Sequence[str]) -> dict[str, list[Any]]:
             raise ArgumentError(f"--sweep {entry!r:.60} is not NAME=A,B,…", hint="for example --sweep lr=1e-5,2e-5")
         if key not in known:
             options = ", ".join(option.replace("_", "-") for option in known)
-            raise ArgumentError(f"--sweep {name!r:.60} is no option that can be tried", hint=f"these can: {options}")
+            raise ArgumentError(
+                f"--sweep {name!r:.60} is not an option that can be tried", hint=f"these can: {options}"
+            )
         if key in found:
             raise ArgumentError(f"--sweep names {name!r:.60} twice")
         found[key] = [_value(key, value.strip(), hints[key]) for value in values.split(",")]

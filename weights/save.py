@@ -121,7 +121,7 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
     if quantization is not None and isinstance(checkpoint.storage, Quantization):
         raise CheckpointError(
             f"{checkpoint.folder}: the weights are stored in {checkpoint.storage.name}, expected floats to quantize",
-            hint="quantize the model that they were made of",
+            hint="quantize the model that they were made from",
         )
     build.check_tied(checkpoint)
 
@@ -143,7 +143,7 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
     tensors += map(stored, _unused_weights(checkpoint))
     if quantization is not None and not any(tensor.quantization for tensor in tensors):
         raise ArgumentError(
-            f"group_size is {quantization.group_size}, no divisor of the width of any matrix of {checkpoint.folder}",
+            f"group_size is {quantization.group_size}, which divides the width of no matrix of {checkpoint.folder}",
             hint="a smaller group may fit: 32" if quantization.group_size > min(GROUP_SIZES) else None,
         )
     return _named(checkpoint, tensors)

@@ -32,15 +32,15 @@ def answer(
         float | None,
         typer.Option(
             metavar="X",
-            help='"No answer" above this share.',
-            show_default="the model's, or 0.5",
+            help='Give no answer above this share of "no answer".',
+            show_default="the model's",
         ),
     ] = None,
     overflow: Annotated[Window, typer.Option(help="A text longer than a window.")] = Window.window,
 ) -> None:
-    """Answer questions from a text with a part of it, or with none.
+    """Find the answers to questions in a text, if it has any.
 
-    In a file they are the fields or columns question and context, or as named.
+    A file has both in the fields or columns question and context, or as named.
 
     Example: mlxbert answer "When was it built?" --context-file a.txt -m DIR
     """

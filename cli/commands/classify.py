@@ -34,7 +34,7 @@ class ZeroShotOptions:
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="What a label says of a text, with {} in its place.",
+            help="What a label says about a text, with {} in place of the label.",
             rich_help_panel=_PANEL,
             show_default="This example is {}.",
         ),
@@ -52,7 +52,7 @@ class ZeroShotOptions:
         """
         if self.labels is None:
             if self.hypothesis is not None or self.multi:
-                raise ArgumentError(f"{'--multi' if self.multi else '--hypothesis'} goes with --labels")
+                raise ArgumentError(f"{'--multi' if self.multi else '--hypothesis'} works only with --labels")
             return {}
         if pairs:
             raise ArgumentError("there are both --labels and pairs of texts", hint="--labels takes single texts")
@@ -84,7 +84,7 @@ def classify(
     """Classify texts, or pairs of texts, with a fine-tuned model; or texts with any --labels.
 
     The model decides what is printed: labels with their probabilities, or a number. --labels needs no training, but a
-    model of natural language inference (NLI), which judges whether the text implies the hypothesis that a label makes.
+    model of natural language inference (NLI), which judges whether the text implies the hypothesis made from a label.
 
     Example: mlxbert classify "I loved it." --model distilbert/distilbert-base-uncased-finetuned-sst-2-english
     """

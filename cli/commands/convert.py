@@ -43,7 +43,7 @@ def convert(
 ) -> None:
     """Write a model for transformers, or quantized for MLX.
 
-    sentence-transformers opens the folder, too, if the model is one for vectors.
+    If the model is an embedding model, sentence-transformers opens the folder, too.
 
     Example: mlxbert convert ./bert-from-2019 ./bert --dtype float16
     """

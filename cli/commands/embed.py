@@ -32,7 +32,7 @@ def embed(
             "--normalize/--no-normalize",
             help="Scale vectors to length 1.",
             rich_help_panel="Vectors",
-            show_default="as the model",
+            show_default="the model's setting",
         ),
     ] = None,
     kind: Annotated[
@@ -44,10 +44,10 @@ def embed(
         typer.Option(help="Dtype of the vectors; binary is one bit per dimension.", rich_help_panel="Vectors"),
     ] = OutputDType.float32,
 ) -> None:
-    """Turn texts into vectors: their cosine says how similar texts are in meaning.
+    """Turn texts into vectors: the cosine of two vectors shows how similar the texts are in meaning.
 
-    Options that are left out are the model's own. --output takes .npy, .jsonl, .safetensors and .parquet; after an
-    interruption the same command resumes.
+    Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .safetensors and .parquet; after
+    an interruption the same command resumes.
 
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip

@@ -8,7 +8,7 @@ from mlxbert.cli.views.training import evaluation
 
 
 def evaluate_classify(options: EvaluateOptions, columns: Columns) -> None:
-    """Tell how often a model gives texts the right label: metrics, each label, what it confuses, worst mistakes.
+    """Measure how often a model gives the right label: metrics, each label, confusions, worst mistakes.
 
     Example: mlxbert evaluate classify --data test.csv --model my-model
     """
@@ -16,7 +16,7 @@ def evaluate_classify(options: EvaluateOptions, columns: Columns) -> None:
 
 
 def evaluate_multilabel(options: EvaluateOptions, columns: Columns) -> None:
-    """Tell how well a model finds all labels of texts: metrics, each label, worst mistakes.
+    """Measure how well a model finds all labels of texts: metrics, each label, worst mistakes.
 
     Example: mlxbert evaluate multilabel --data test.jsonl --model my-model
     """
@@ -24,7 +24,7 @@ def evaluate_multilabel(options: EvaluateOptions, columns: Columns) -> None:
 
 
 def evaluate_regress(options: EvaluateOptions, columns: Columns) -> None:
-    """Tell how near the numbers that a model predicts are to the right ones: metrics, worst mistakes.
+    """Measure how close the numbers that a model predicts are to the right ones: metrics, worst mistakes.
 
     Example: mlxbert evaluate regress --data test.csv --model my-model
     """
@@ -32,7 +32,7 @@ def evaluate_regress(options: EvaluateOptions, columns: Columns) -> None:
 
 
 def evaluate_tag(options: EvaluateOptions, columns: WordColumns) -> None:
-    """Tell how well a model finds entities, or tags words: metrics, each type or tag, worst mistakes.
+    """Measure how well a model finds entities, or tags words: metrics, each type or tag, worst mistakes.
 
     Example: mlxbert evaluate tag --data test.conll --model my-model
     """
@@ -40,7 +40,7 @@ def evaluate_tag(options: EvaluateOptions, columns: WordColumns) -> None:
 
 
 def evaluate_answer(options: EvaluateOptions, columns: AnswerColumns, answers: AnswerOptions) -> None:
-    """Tell how often a model answers questions right: exact match and F1 as SQuAD defines them, worst mistakes.
+    """Measure how often a model answers questions correctly: exact match and F1 as SQuAD defines them, worst mistakes.
 
     Example: mlxbert evaluate answer --data dev-v2.0.json --model my-model
     """

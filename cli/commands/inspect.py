@@ -22,12 +22,12 @@ def inspect(
         bool, typer.Option("--all", help="Also the configuration, all parts, and what each tensor becomes.")
     ] = False,
     tensors: Annotated[
-        bool, typer.Option("--tensors", help="As --all, with every tensor instead of one line for all layers.")
+        bool, typer.Option("--tensors", help="Like --all, but with every tensor instead of one line for all layers.")
     ] = False,
 ) -> None:
     """Describe a model without running it: what it is, its size, what it can do, and what is wrong.
 
-    Of the weights only the headers are read. Safetensors of a model of the hub that are not in the cache are not
+    Only the headers of the weights are read. Safetensors files on the hub that are not in the cache are not
     downloaded.
 
     Example: mlxbert inspect builtin

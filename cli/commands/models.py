@@ -101,7 +101,7 @@ def _agreed(facts: dict[str, Any]) -> bool:
     if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ArgumentError(
             f"{facts['name']}: would remove {facts['folder']} ({console.size(facts['bytes'])}), but cannot ask "
-            "without a terminal",
+            "for confirmation without a terminal",
             hint="--yes removes it without asking",
         )
     screen = console.stderr()

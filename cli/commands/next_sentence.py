@@ -22,7 +22,7 @@ def next_sentence(
         NoWindow, typer.Option(help="What to do with a pair too long for the model.")
     ] = NoWindow.truncate,
 ) -> None:
-    """Tell whether text B follows text A.
+    """Predict whether text B follows text A.
 
     In a file, the pairs are the fields or columns a and b, or those that --text-column and --pair-column name. The
     score is the probability that B is the next sentence.

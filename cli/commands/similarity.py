@@ -99,7 +99,9 @@ def _pairs(
 ) -> None:
     """The cosine of the two texts of each pair, in the order of the input."""
     if top_k is not None:
-        raise ArgumentError("--top-k ranks the others by A, with --pairs nothing is ranked", hint="omit one of them")
+        raise ArgumentError(
+            "--top-k keeps the texts nearest to A, but --pairs does not rank texts", hint="omit one of them"
+        )
     if texts and len(texts) != 2:
         raise ArgumentError(f"there are {len(texts)} texts, expected two with --pairs", hint="quote each text")
     opened = open_input(texts, source, ("a", "b"))

@@ -20,7 +20,7 @@ def tokenize(
     pair: Annotated[str | None, typer.Option(metavar="TEXT", help="A second text, in segment B.")] = None,
     overflow: Annotated[NoWindow, typer.Option(help="What to do with a text too long for the model.")] = NoWindow.error,
 ) -> None:
-    """Show what the model sees: tokens, each the sum of a vector for the token, the segment and the position.
+    """Show what the model sees: the tokens of a text, with their ids, segments and positions.
 
     Example: mlxbert tokenize "Hello, playwrights!" --pair "Goodbye."
     """

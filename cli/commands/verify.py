@@ -20,17 +20,17 @@ def verify(
         typer.Option(
             min=0,
             metavar="X",
-            help="How far outputs may be apart: by default 0.0001, or 0.02 and 0.2 if tensors are equal only once "
+            help="How far outputs may differ: by default 0.0001, or 0.02 and 0.2 if tensors are equal only once "
             "rounded to float16 or bfloat16. Outputs of quantized models are judged only with this option.",
         ),
     ] = None,
     device: Annotated[
-        Device, typer.Option(help="Where to compute; auto takes the GPU if there is one.", rich_help_panel="Model")
+        Device, typer.Option(help="Where to compute; auto uses the GPU if there is one.", rich_help_panel="Model")
     ] = Device.auto,
 ) -> None:
-    """Tell whether two models agree, and if not, what differs.
+    """Check whether two models agree, and show what differs.
 
-    Exit status: 0 if they agree, 1 if they differ, or if one cannot be read: then nothing is on stdout.
+    Exit status: 0 if they agree, 1 if they differ or if one cannot be read; in the latter case stdout stays empty.
 
     Example: mlxbert verify builtin ./my-copy
     """

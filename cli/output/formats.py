@@ -44,7 +44,7 @@ def find(path: Path, allowed: Sequence[str] = JSON_LINES) -> type[OutputFormat]:
     ending = path.suffix.lower()
     if ending not in allowed:
         expected = allowed[0] if len(allowed) == 1 else "one of " + ", ".join(allowed)
-        raise ArgumentError(f"--output {path}: ending {path.suffix!r}, expected {expected}")
+        raise ArgumentError(f"--output {path}: extension {path.suffix!r}, expected {expected}")
     return FORMATS[ending]
 
 

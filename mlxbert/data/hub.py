@@ -29,7 +29,7 @@ def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
         import datasets
     except ImportError:
         raise MlxbertError(
-            f"{name}: data sets of the hub are read with the package datasets, which is not installed",
+            f"{name}: datasets on the hub are read with the package datasets, which is not installed",
             hint='pip install "mlxbert[datasets]"',
         ) from None
     guard_library()
@@ -37,7 +37,7 @@ def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
         return datasets.load_dataset(repository, config or None, split=split or "train")
     except Exception as problem:  # its errors have no base class
         said = str(problem).partition("\n")[0] or type(problem).__name__
-        raise HubError(f"{name}: the data set cannot be had ({said})") from None
+        raise HubError(f"{name}: the dataset cannot be loaded ({said})") from None
 
 
 def class_names(data: object) -> dict[str, list[str]]:

@@ -190,7 +190,7 @@ def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
             return list(json.loads(value))
         except ValueError:
             raise InputError(
-                f"{column!r} is {value!r:.60}, a list, but not one of JSON",
+                f"{column!r} is {value!r:.60}, a list, but not in JSON",
                 hint='write a list as ["a", "b"], or the labels with commas between them',
             ) from None
     return value.split(separator) if value else []

@@ -68,7 +68,7 @@ class Lines:
         """Refuses a file of which no line could be used."""
         for start, (kind, hint) in _OTHERS.items():
             if raw.startswith(start):
-                raise InputError(f"{self.name}, line 1: begins as {kind} does, expected UTF-8 text", hint=hint)
+                raise InputError(f"{self.name}, line 1: begins like {kind}, expected UTF-8 text", hint=hint)
 
     def _decode(self, raw: bytes, start: int) -> str:
         try:

@@ -188,7 +188,8 @@ def find_format(name: str) -> Format:
     ending = Path(name.lower().removesuffix(".gz")).suffix
     if ending not in _ENDINGS or (compressed and _ENDINGS[ending] is Format.parquet):
         raise ArgumentError(
-            f"{name}: ending {Path(name).suffix!r}, expected one of {', '.join(_ENDINGS)}, or a text format with .gz",
+            f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(_ENDINGS)}, "
+            "or a text format with .gz",
             hint="otherwise name the format, for example format='jsonl'",
         )
     return _ENDINGS[ending]

@@ -207,8 +207,8 @@ HEADS: dict[str, HeadSpec] = {
             task="classify",
             title="classification head",
             hint="distilbert/distilbert-base-uncased-finetuned-sst-2-english has one; for your own labels: "
-            "mlxbert finetune classify --train FILE --output FOLDER, or without training --labels A,B "
-            "--model FacebookAI/roberta-large-mnli",
+            "mlxbert finetune classify --train FILE --output FOLDER, or, without training, --labels A,B "
+            "with an NLI model: --model FacebookAI/roberta-large-mnli",
         ),
         HeadSpec(
             *("token_classifier", TokenClassifier, "token", "ForTokenClassification"),

@@ -130,7 +130,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         if not np.isfinite(logits).all():
             raise MlxbertError(
                 "the model computed scores that are not finite (NaN or infinite)",
-                hint="load it with dtype='float32'; weights that are not finite do this, too",
+                hint="load it with dtype='float32'; weights that are not finite cause this, too",
             )
         how = {"count": self.top_k, "max_words": self.max_words}
         return [

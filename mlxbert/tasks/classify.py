@@ -140,7 +140,7 @@ def classify(
         return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, batch_tokens, usage)
     for name, given in (("hypothesis", hypothesis), ("multi", multi or None)):
         if given is not None:
-            raise ArgumentError(f"{name} is given, which goes with labels")
+            raise ArgumentError(f"{name} is given, which works only with labels")
     return ClassifyTask(model, top_k, overflow, batch_tokens, usage)
 
 
@@ -170,7 +170,7 @@ def _split(item: Item) -> tuple[str, str | None]:
     if isinstance(item, str):
         return item, None
     if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
-        raise InputError(f"expected a text or a pair of texts, found {item!r:.60}", hint="one pair is a tuple: (a, b)")
+        raise InputError(f"expected a text or a pair of texts, found {item!r:.60}", hint="a pair is a tuple: (a, b)")
     return item[0], item[1]
 
 

@@ -83,7 +83,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     ) -> None:
         known = EmbedOptions.__annotations__
         if unknown := options.keys() - known.keys():
-            raise TypeError(f"unknown option {min(unknown)!r}, expected some of {', '.join(known)}")
+            raise TypeError(f"unknown option {min(unknown)!r}, expected any of {', '.join(known)}")
         chosen: EmbedOptions = {**DEFAULTS, **options}
         super().__init__(model, chosen["overflow"], chosen.get("batch_tokens"), usage)
         self._turns = Turns(group or Group())
@@ -149,7 +149,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         if not np.isfinite(vectors).all():
             raise MlxbertError(
                 "the model computed vectors that are not finite (NaN or infinite)",
-                hint="load it with dtype='float32'; weights that are not finite do this, too",
+                hint="load it with dtype='float32'; weights that are not finite cause this, too",
             )
         return list(vectors)
 

@@ -28,7 +28,7 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
     def prepare(self, item: Pair) -> PairJob:
         """Tokenizes a pair into one input."""
         if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
-            raise InputError(f"expected a pair of texts, found {item!r:.60}", hint="one pair is a tuple: (a, b)")
+            raise InputError(f"expected a pair of texts, found {item!r:.60}", hint="a pair is a tuple: (a, b)")
         first, second = item
         encoding = self.model.tokenizer.encode(first, second, overflow=self.overflow)
         return Job((first, second), [encoding], encoding.truncated)

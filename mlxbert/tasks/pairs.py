@@ -80,7 +80,7 @@ def similarity_pairs(
 
     def prepare(pair: Pair) -> PairJob:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise InputError(f"expected a pair of texts, found {pair!r:.60}", hint="one pair is a tuple: (a, b)")
+            raise InputError(f"expected a pair of texts, found {pair!r:.60}", hint="a pair is a tuple: (a, b)")
         return first.prepare(pair[0]), second.prepare(pair[1])
 
     def compute(jobs: Sequence[PairJob]) -> list[PairSimilarity]:
@@ -139,7 +139,7 @@ def similarity_matrix(
     check_model(model, queries, texts)
     asked = list(check_texts(queries, "queries"))
     if texts is None and any(options.get(key) is not None for key in ("query_prompt", "query_prompt_name")):
-        raise ArgumentError("there is a prompt of queries and there are no texts, expected texts= to compare them with")
+        raise ArgumentError("there is a prompt for queries but no texts, expected texts= to compare the queries with")
     if texts is None and options.get("prompt") is None and options.get("prompt_name") is None:
         options["prompt"] = choose_prompt(model, None, None)
     first, second = embed_tasks(model, options, usage)

@@ -223,6 +223,6 @@ def check_finite(scores: list[float]) -> list[float]:
     if not all(map(math.isfinite, scores)):
         raise MlxbertError(
             "the model computed scores that are not finite (NaN or infinite)",
-            hint="load it with dtype='float32'; weights that are not finite do this, too",
+            hint="load it with dtype='float32'; weights that are not finite cause this, too",
         )
     return scores

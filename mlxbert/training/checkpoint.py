@@ -95,7 +95,7 @@ class Store:
             mx.eval(arrays)
         except (OSError, ValueError, TypeError, KeyError, RuntimeError) as problem:
             raise CheckpointError(
-                f"{path}: the state of the run is damaged ({problem})", hint="overwrite=True begins anew"
+                f"{path}: the state of the run is damaged ({problem})", hint="overwrite=True starts over"
             ) from None
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
         for name, array in arrays.items():

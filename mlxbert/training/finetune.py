@@ -108,7 +108,9 @@ def finetune(
     loop = {name: options.pop(name) for name in _LOOP & options.keys() if options[name] is not None}
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
     if isinstance(task, Objective) and any(value is not None for value in options.values()):
-        raise ArgumentError(f"{next(iter(options))} is given, which goes with a task's name, not with an Objective")
+        raise ArgumentError(
+            f"{next(iter(options))} is given, which works only with a task's name, not with an Objective"
+        )
     check_whole("seeds", seeds, 1)
     given = TrainingOptions(**loop)
     variants = [
@@ -175,7 +177,7 @@ def _run(command: Command, plan: Plan, number: int, workspace: Workspace) -> Ite
         if len(command.variants) == 1:
             raise
         diverged = True
-        _LOG.warning("run %d is given up: %s", number + 1, problem)
+        _LOG.warning("run %d is abandoned: %s", number + 1, problem)
     if first:
         progress = run.state.progress
         result = {

@@ -312,7 +312,7 @@ class Run:
         kept = "; the state before it is kept" if step > 1 else ""
         return DivergedError(
             f"{what} at step {step}, in the batch of {shown}{kept}",
-            hint=f"a smaller learning rate may help{other}; overwrite=True begins anew with other options",
+            hint=f"a smaller learning rate may help{other}; overwrite=True starts over with other options",
         )
 
 

@@ -100,7 +100,7 @@ def check_sweep(sweep: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     varied = [name for name in TrainingOptions.__dataclass_fields__ if name not in ("save_every", "eval_every")]
     for name, values in (sweep or {}).items():
         if name not in varied:
-            raise ArgumentError(f"sweep names {name!r:.60}, expected some of {', '.join(varied)}")
+            raise ArgumentError(f"sweep names {name!r:.60}, expected any of {', '.join(varied)}")
         if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:
             raise ArgumentError(f"sweep of {name} is {values!r:.60}, expected a list of values")
         combinations = [{**one, name: value} for one in combinations for value in values]

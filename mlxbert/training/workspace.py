@@ -120,7 +120,7 @@ class Workspace:
         try:
             return dict(json.loads(path.read_bytes())) if path.is_file() else None
         except ValueError as problem:
-            raise CheckpointError(f"{path}: is damaged ({problem})", hint="overwrite=True begins anew") from None
+            raise CheckpointError(f"{path}: is damaged ({problem})", hint="overwrite=True starts over") from None
 
     def weights(self, run: int) -> Arrays:
         """The best weights of a run that is done."""

@@ -133,12 +133,12 @@ def test_columns_from_stdin_are_those_of_json_lines_unless_said(model: str, want
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--text-column", "a", "--input", "in.txt"], "--text-column goes with .jsonl, .csv, .tsv, .parquet"),
-        (["--pair-column", "a", "--input", "in.txt"], "--pair-column goes with"),
+        (["--text-column", "a", "--input", "in.txt"], "--text-column works only with .jsonl, .csv, .tsv, .parquet"),
+        (["--pair-column", "a", "--input", "in.txt"], "--pair-column works only with"),
         (["--pair-column", "a", "--pair", "b", "--input", "in.csv"], "both --pair and --pair-column"),
         (["--text-column", "a", "--column", "b", "--input", "in.csv"], "both --column and --text-column"),
-        (["the cat", "--pair-column", "a"], "--pair-column, which goes with --input"),
-        (["the cat", "--text-column", "a"], "--text-column, which goes with --input"),
+        (["the cat", "--pair-column", "a"], "--pair-column, which works only with --input"),
+        (["the cat", "--text-column", "a"], "--text-column, which works only with --input"),
         (["--overflow", "cut", "the cat"], "--overflow"),
     ],
 )

@@ -145,8 +145,8 @@ def test_values_to_try_have_the_type_of_their_option(given: list[str], expected:
     [
         (["lr"], "'lr' is not NAME=A,B"),
         (["=1"], "is not NAME=A,B"),
-        (["learning=1"], "'learning' is no option"),
-        (["output=a,b"], "'output' is no option"),
+        (["learning=1"], "'learning' is not an option"),
+        (["output=a,b"], "'output' is not an option"),
         (["lr=1e-5,x"], "lr has the value 'x', expected a number"),
         (["lr="], "lr has the value '', expected a number"),
         (["epochs=1.5"], "epochs has the value '1.5', expected a whole number"),

@@ -178,7 +178,7 @@ def test_results_carry_columns_of_the_input(read: Reader) -> None:
     read("in.csv", content, "--keep", "n", "--output", str(target))
     assert target.read_text() == kept.out
     read("in.csv", content, "--keep", "text").fails(2, "--keep text", "tokens")
-    read("in.txt", b"the\n", "--keep", "id").fails(2, "--keep goes with")
+    read("in.txt", b"the\n", "--keep", "id").fails(2, "--keep works only with")
     call("tokenize", "the", "--keep", "id", "--model", read.model).fails(2, "--keep")
 
 
@@ -279,7 +279,7 @@ def test_columns_of_pairs_are_named_in_one_way(tiny: str, tmp_path: Path) -> Non
 def test_columns_of_a_table_without_a_header_have_numbers(read: Reader) -> None:
     assert read.texts("in.csv", b"1,the\n2,cat\n", "--no-header", "--column", "2") == ["the", "cat"]
     read("in.csv", b"1,the\n", "--no-header").fails(1, "'text'", "1, 2", "hint: ", "--column")
-    read("in.jsonl", b"{}\n", "--no-header").fails(2, "--no-header goes with .csv, .tsv")
+    read("in.jsonl", b"{}\n", "--no-header").fails(2, "--no-header works only with .csv, .tsv")
     call("tokenize", "the", "--no-header", "--model", read.model).fails(2, "--no-header")
 
 
@@ -331,7 +331,7 @@ def test_a_parquet_has_a_text_per_row_in_a_column(read: Reader) -> None:
     assert outcome.lines[1] == {"index": 1, "error": "column 'text' is null, expected a string"}
     outcome.fails(1, "1 of 2 inputs failed")
     read("in.parquet", content, "--column", "body").fails(1, "'body'", "text, other, n", "hint: ", "--column")
-    read("in.parquet", content, "--field", "text").fails(2, "--field goes with .jsonl")
+    read("in.parquet", content, "--field", "text").fails(2, "--field works only with .jsonl")
 
 
 def test_a_compressed_file_is_read_as_what_it_holds(read: Reader) -> None:

@@ -254,8 +254,8 @@ def test_a_damaged_line_is_a_bad_record_in_its_place(tmp_path: Path, name: str, 
     ("content", "said", "hint"),
     [
         (b"te\xe9xt\nthe\n", "line 1: byte 0xe9", "iconv"),
-        ("text\nthe\n".encode("utf-16"), "line 1: begins as UTF-16", "iconv"),
-        (gzip.compress(b"text\nthe\n", mtime=0), "line 1: begins as gzip", ".gz"),
+        ("text\nthe\n".encode("utf-16"), "line 1: begins like UTF-16", "iconv"),
+        (gzip.compress(b"text\nthe\n", mtime=0), "line 1: begins like gzip", ".gz"),
     ],
 )
 def test_a_file_of_which_no_line_could_be_used_is_refused(tmp_path: Path, content: bytes, said: str, hint: str) -> None:

@@ -63,7 +63,7 @@ class TagReader:
 
     def _chosen(self, found: str, kinds: set[str]) -> str:
         if self.asked is not None and "plain" in (self.asked, found) and self.asked != found:
-            raise ArgumentError(f"scheme is {self.asked!r}, which tags that are {found} cannot be written in")
+            raise ArgumentError(f"scheme is {self.asked!r}, and tags of the scheme {found} cannot be written in it")
         if self.asked is None and found != "plain" and self.own is not None and self._knows(kinds):
             return scheme_of(self.own.names)
         return self.asked or ("iob2" if self.crf and found == "iob1" else found)
@@ -136,7 +136,7 @@ def check_tags(records: Sequence[Tagged], column: str) -> None:
     once = sum(count == 1 for count in counts.values())
     if len(counts) > _MANY and 2 * once > len(counts):
         raise InputError(
-            f"label column {column!r} has {len(counts):,} different tags, {once:,} of them once: is it another one?",
+            f"label column {column!r} has {len(counts):,} different tags, {once:,} of them once: is it the wrong one?",
             hint="choose the column of the tags with label_column=",
         )
 

@@ -87,7 +87,7 @@ class Tag(TaskObjective[TagExample]):
         super().__init__(**asked)
         if crf and (label_all_pieces or scheme == "iob1"):
             other = "tags of all pieces" if label_all_pieces else "the scheme iob1, in which nearly all is allowed"
-            raise ArgumentError(f"crf does not go with {other}")
+            raise ArgumentError(f"crf cannot be combined with {other}")
         if stride is not None:
             check_whole("stride", stride, 0)
         self._asked = {"text_column": text_column, "label_column": label_column}

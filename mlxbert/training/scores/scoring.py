@@ -234,7 +234,7 @@ def _check(task: str, metric: str, records: Sequence[Labelled], given: Numbers, 
     if not np.isfinite(given).all():
         raise MlxbertError(
             "the model computed predictions that are not finite (NaN or infinite)",
-            hint="load it with dtype='float32'; weights that are not finite do this, too",
+            hint="load it with dtype='float32'; weights that are not finite cause this, too",
         )
 
 
