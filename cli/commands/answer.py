@@ -32,11 +32,11 @@ def answer(
         float | None,
         typer.Option(
             metavar="X",
-            help='Give no answer if the share of "no answer" is above X.',
+            help='Give none if the share of "no answer" is above X.',
             show_default="the model's, or 0.5; 1 always answers",
         ),
     ] = None,
-    overflow: Annotated[Window, typer.Option(help="What to do with a text longer than a window.")] = Window.window,
+    overflow: Annotated[Window, typer.Option(help="For texts longer than a window.")] = Window.window,
 ) -> None:
     """Find the answers to questions in a text, if it has any.
 
