@@ -28,6 +28,11 @@ class MlxbertError(Exception):
         self.message = message
         self.hint = hint
 
+    @property
+    def __notes__(self) -> list[str]:
+        """What a traceback shows below the message: the hint."""
+        return [] if self.hint is None else [f"hint: {self.hint}"]
+
 
 class ConfigError(MlxbertError):
     """A `config.json` that is missing, damaged, or describes something mlxbert does not compute."""

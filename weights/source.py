@@ -182,10 +182,13 @@ def _no_folder(source: str, problem: HubError) -> HubError:
     except OSError:
         folders = []
     similar = difflib.get_close_matches(source, folders, n=1)
+    builtin = difflib.get_close_matches(source, [BUILTIN], n=1)
     whole = _whole_name(source)
     hint = problem.hint
     if similar:
         hint = f"there is a folder {similar[0]}"
+    elif builtin:
+        hint = f"did you mean {BUILTIN}, the built-in model?"
     elif whole is not None:
         hint = f"names on the hub begin with an organization: {whole}"
     return type(problem)(f"{problem.message}; there is no folder of that name either", hint=hint)

@@ -187,6 +187,8 @@ def find_format(name: str) -> Format:
     compressed = is_compressed(name)
     ending = Path(name.lower().removesuffix(".gz")).suffix
     if ending not in _ENDINGS or (compressed and _ENDINGS[ending] is Format.parquet):
+        if Path(name).is_dir():
+            raise ArgumentError(f"{name}: is a folder, expected a file")
         raise ArgumentError(
             f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(_ENDINGS)}, "
             "or a text format with .gz",

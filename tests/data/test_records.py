@@ -266,6 +266,11 @@ def test_a_file_of_which_no_line_could_be_used_is_refused(tmp_path: Path, conten
     assert caught.value.hint and hint in caught.value.hint
 
 
+def test_a_folder_in_place_of_a_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(MlxbertError, match="is a folder"):
+        list(read_records(str(tmp_path)))
+
+
 def test_columns_of_a_table_without_a_header_are_numbered(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv", b"\n1,the\n\n2,cat\nx\n")
     found = list(read_records(path, "2", header=False))

@@ -46,6 +46,15 @@ def test_a_name_without_its_organization_is_answered_with_it(
     assert (whole is None) == ("organization" not in caught.value.hint)
 
 
+def test_a_name_like_that_of_the_built_in_model_is_answered_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(HubError) as caught:
+        find_folder("buildin", offline=True)
+    assert caught.value.hint and "builtin" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("address", "said"),
     [
