@@ -29,7 +29,7 @@ class MlxbertError(Exception):
         self.hint = hint
 
     @property
-    def __notes__(self) -> list[str]:
+    def __notes__(self) -> list[str]:  # type: ignore[override]
         """What a traceback shows below the message: the hint."""
         return [] if self.hint is None else [f"hint: {self.hint}"]
 
