@@ -187,7 +187,7 @@ def find_format(name: str) -> Format:
     compressed = is_compressed(name)
     ending = Path(name.lower().removesuffix(".gz")).suffix
     if ending not in _ENDINGS or (compressed and _ENDINGS[ending] is Format.parquet):
-        if Path(name).is_dir():
+        if os.path.isdir(name):  # a text may be too long for a path
             raise ArgumentError(f"{name}: is a folder, expected a file")
         raise ArgumentError(
             f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(_ENDINGS)}, "

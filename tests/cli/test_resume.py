@@ -115,7 +115,7 @@ def test_a_run_over_several_files_resumes_among_them(tmp_path: Path, monkeypatch
         call(*arguments, "--output", str(target)).fails(1, "1 of 16")
     assert bar.call_args.kwargs["before"][1] == 8
     assert target.read_text() == call(*arguments).out
-    assert json.loads(target.read_text().splitlines()[-1])["error"].startswith(f"{tmp_path / 'b.txt'}: ")
+    assert json.loads(target.read_text().splitlines()[-1])["error"].startswith(f"{tmp_path / 'b.txt'}, record ")
 
 
 def test_two_runs_at_once_do_not_destroy_each_other(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_lines_go_into_a_pipe_while_a_bar_is_shown(embed: list[str], tmp_path: P
     arguments = [*embed, "--input", str(tmp_path / "in.txt")]
     outcome, shown = terminal(*arguments, on=["stderr"])
     assert outcome.out == call(*arguments).out and len(outcome.lines) == 40
-    assert re.search(r"40 done, \d+/s", shown) and "embedding" not in shown
+    assert re.search(r"40 done, [\d,]+/s", shown) and "embedding" not in shown
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_inspect_tells(b: Path) -> None:
 
 def test_no_matrix_that_fits_is_an_error(tmp_path: Path) -> None:
     a = wide(tmp_path / "a", hidden_size=36, num_attention_heads=3, intermediate_size=40)
-    with pytest.raises(ArgumentError, match="divisor"):
+    with pytest.raises(ArgumentError, match="divides"):
         mlxbert.convert(a, tmp_path / "b", quantize=4, group_size=32)
     assert not (tmp_path / "b").exists()
 
