@@ -190,11 +190,11 @@ def test_an_interrupted_output_goes_on_and_ends_as_one_that_was_not(model: str, 
     assert call(*arguments, str(whole)).status == 0 and whole.read_bytes().count(b"\n") == PART + 20
     write, seen = FileOutput.write, []
 
-    def interrupted(self: FileOutput, result: Any) -> None:
+    def interrupted(self: FileOutput, result: Any, *kept: Any) -> None:
         seen.append(result)
         if len(seen) > PART + 5:
             raise KeyboardInterrupt
-        write(self, result)
+        write(self, result, *kept)
 
     with mock.patch.object(FileOutput, "write", interrupted):
         assert call(*arguments, str(target)).status == 130

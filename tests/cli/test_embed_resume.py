@@ -12,7 +12,17 @@ import pytest
 
 from mlxbert.cli.output.parts import PART
 from tests.cli.test_output_survives import finished_parts
-from tests.helpers.program import TIMEOUT, WITHOUT_PRIVILEGES, Outcome, call, command, environment, process, tiny_model
+from tests.helpers.program import (
+    TIMEOUT,
+    WITHOUT_PRIVILEGES,
+    Outcome,
+    call,
+    changed,
+    command,
+    environment,
+    process,
+    tiny_model,
+)
 
 PARTS = 14
 TOTAL = PARTS * PART - 300  # the last part is not full
@@ -162,7 +172,7 @@ def test_another_command_is_refused_and_what_is_finished_is_kept(
         ["--model", other_model],
         ["--input", str(tmp_path / "other.txt")],
     ):
-        outcome = call(*killed, *change)
+        outcome = call(*changed(killed, *change))
         try:
             outcome.fails(2, "x.npy.partial", "unfinished", "another", "\nhint: ")
         except AssertionError as problem:
@@ -204,7 +214,7 @@ def test_a_full_disk_keeps_what_is_finished_until_there_is_room(
 
     def fails(outcome: Outcome) -> dict[str, tuple[int, int]]:
         kept = finished_parts(path)
-        said = f"hint: {len(kept) // 2 * PART} results are kept in {path}.partial"
+        said = f"hint: {len(kept) // 2 * PART:,} results are kept in {path}.partial"
         outcome.fails(1, "x.npy.partial", "No space left on device", said)
         assert [entry.name for entry in small_disk.iterdir()] == ["x.npy.partial"]
         assert not list(Path(f"{path}.partial").glob("*.unfinished"))

@@ -15,6 +15,7 @@ from tests.helpers.program import (
     TIMEOUT,
     WITHOUT_PRIVILEGES,
     call,
+    changed,
     command,
     environment,
     process,
@@ -217,7 +218,7 @@ def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
     target, other = Path(killed[-1]), tmp_path / "other.jsonl"
     shutil.copytree(f"{target}.partial", f"{other}.partial")
     outcome = call(*killed)
-    outcome.fails(1, f"12 of {8 * PART + 100} inputs failed")  # the bad records
+    outcome.fails(1, f"12 of {8 * PART + 100:,} inputs failed")  # the bad records
     whole = tmp_path / "whole.jsonl"
     call(*killed[:-1], str(whole))
     assert target.read_bytes() == whole.read_bytes()
@@ -244,7 +245,7 @@ def test_another_command_does_not_go_on_from_what_is_there(killed: list[str], ti
         ["--model", other_model],
         ["--input", other_input],
     ):
-        call(*killed, *change).fails(2, "unfinished", "hint: ")
+        call(*changed(killed, *change)).fails(2, "unfinished", "hint: ")
     call("tokenize", *killed[1:]).fails(2, "unfinished", "hint: ")
     assert sorted(Path(f"{killed[-1]}.partial").iterdir()) == before
 

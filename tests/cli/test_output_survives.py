@@ -346,7 +346,7 @@ def test_a_folder_without_permission_is_refused_at_the_start(tmp_path: Path) -> 
 from pathlib import Path
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.file import check_output
-for name in ("x.npy", "new/folder/x.jsonl"):
+for name in ("x.npy", "x.jsonl"):
     try:
         check_output(Path({str(folder)!r}, name), False, formats.VECTORS)
     except Exception as problem:
@@ -356,7 +356,7 @@ for name in ("x.npy", "new/folder/x.jsonl"):
         [sys.executable, "-c", WITHOUT_PRIVILEGES + check], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert done.stdout.split("\n")[:-1] == [
-        f"{folder}/{name}: cannot be written (Permission denied)" for name in ("x.npy", "new/folder/x.jsonl")
+        f"{folder}/{name}: cannot be written (Permission denied)" for name in ("x.npy", "x.jsonl")
     ]
 
 

@@ -242,3 +242,11 @@ def builtin_copy(folder: Path, *names: str) -> Path:
     for name in names:
         (folder / name).write_bytes((builtin_folder() / name).read_bytes())
     return folder
+
+
+def changed(arguments: list[str], option: str, *value: str) -> list[str]:
+    """The arguments with one option set, in place of what it was set to."""
+    if option not in arguments:
+        return [*arguments, option, *value]
+    place = arguments.index(option)
+    return [*arguments[:place], option, *value, *arguments[place + 1 + len(value) :]]

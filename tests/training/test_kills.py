@@ -72,7 +72,9 @@ def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> No
     kills = 0
     while kills < KILLS and not (tmp_path / "parts").exists():
         how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
-        kills += stop(command, tmp_path / "parts", rng.uniform(0, seconds / 3), how) is None
+        status = stop(command, tmp_path / "parts", rng.uniform(0, seconds / 3), how)
+        assert not status
+        kills += status is None
     assert kills > 2
     found = (tmp_path / "parts/model.safetensors").read_bytes() if (tmp_path / "parts").exists() else None
     assert (found or finished(command, tmp_path / "parts")) == expected
@@ -82,10 +84,12 @@ def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> No
 def test_ctrl_c_saves_and_says_how_to_go_on(command: list[str], tmp_path: Path) -> None:
     output = tmp_path / "out"
     talking = [word for word in command if word != "--quiet"]
+    talking[talking.index("--save-every") + 1] = "1000000"
     with subprocess.Popen(
-        [*talking, "--output", str(output), "--save-every", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*talking, "--output", str(output)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         while not (tmp_path / "out.partial").exists():
+            assert process.poll() is None
             time.sleep(0.01)
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
