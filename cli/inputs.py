@@ -328,7 +328,10 @@ def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pa
         return Format.csv
     if given.keys() - {"keep"} or isinstance(names, tuple):
         return Format.jsonl
-    if not _is_object(first_line(source)):
+    first = first_line(source)
+    if not _is_object(first):
+        if names in first.decode("utf-8-sig", "replace").strip().split(","):
+            console.say("note", "each line of stdin is a text; if these are rows of a table, add --format csv")
         return Format.txt
     console.say("note", f"stdin holds JSON lines, {names!r} is read of each; --format txt takes them as texts")
     return Format.jsonl

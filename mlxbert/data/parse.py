@@ -54,7 +54,8 @@ def read_table(
     try:
         first = next((row for row in rows if row or header), None)
     except csv.Error as problem:
-        raise InputError(f"{lines.name}: the {called} is not valid {format} ({problem})") from None
+        hint = "commas separate the columns of a .csv, and a quote inside of quotes is doubled" if is_csv else None
+        raise InputError(f"{lines.name}: the {called} is not valid {format} ({problem})", hint=hint) from None
     if first is None:
         raise InputError(f"{lines.name}: empty, expected a {called}")
     damage = lines.problem()

@@ -132,6 +132,14 @@ def test_json_lines_are_known_by_the_first_line_of_stdin(tiny: str) -> None:
     ]
 
 
+def test_a_table_in_a_pipe_is_texts_and_says_so(tiny: str) -> None:
+    rows = b"id,text\n1,the [MASK]\n"
+    said = call("tokenize", "--model", tiny, stdin=rows)
+    assert [line["text"] for line in said.lines] == ["id,text", "1,the [MASK]"] and "--format csv" in said.err
+    named = call("tokenize", "--model", tiny, "--format", "csv", stdin=rows)
+    assert [line["text"] for line in named.lines] == ["the [MASK]"] and "note" not in named.err
+
+
 def test_several_processes_do_not_wait_for_stdin(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.cli.inputs.first_line", None)
     call("embed", "--model", tiny, stdin=b"the\n", MLX_RANK="0").fails(2, "stdin", "hint: ")
