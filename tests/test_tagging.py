@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxbert.errors import ArgumentError
@@ -22,6 +22,7 @@ from mlxbert.tagging import (
     recognize,
     scheme_of,
 )
+from tests.helpers.cells import quick
 
 ENTITY_SCHEMES = SCHEMES[:4]
 LETTERS = {"iob1": "BI", "iob2": "BI", "bioes": "BIES", "bilou": "BILU"}
@@ -91,7 +92,7 @@ def test_broken_tags_are_read_as_seqeval_does(scheme: str, tags: list[str], expe
     assert decode(mended, scheme) == expected and breaks(mended, scheme) == 0
 
 
-@settings(deadline=None)
+@quick(100)
 @given(st.integers(0, 10**9), st.sampled_from(ENTITY_SCHEMES), st.sampled_from(ENTITY_SCHEMES))
 def test_conversion_keeps_entities(seed: int, scheme: str, other: str) -> None:
     tags = random_tags(random.Random(seed), scheme)

@@ -96,6 +96,7 @@ def test_top_k_says_how_many_words() -> None:
     assert best_one["token"] == best_nine[0]["token"]
 
 
+@pytest.mark.slow
 def test_targets_compete_alone_and_keep_their_probabilities() -> None:
     fills = masks(PARIS, "--targets", "london, paris,berlin")[0]["fills"]
     assert {fill["token"] for fill in fills} == {"paris", "london", "berlin"}
@@ -111,6 +112,7 @@ def test_a_target_is_spelled_as_the_vocabulary_does() -> None:
     assert (fill["token"], fill["text"]) == ("paris", "paris is the capital of France.")
 
 
+@pytest.mark.slow
 def test_a_mask_far_into_a_long_text_is_filled_through_a_window() -> None:
     text = f"{LONG}Tokyo is the largest city in [MASK]. {LONG}"
     (mask,) = masks(text, "--top-k", "1")

@@ -154,6 +154,7 @@ def test_an_empty_folder_that_is_linked_to_is_filled(a: Path, tmp_path: Path) ->
     assert names(tmp_path / "far") == ["b"] and names(tmp_path) == ["a", "b", "far"]
 
 
+@pytest.mark.slow
 def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
@@ -325,6 +326,7 @@ def test_sizes_are_those_of_their_units(size: str, count: int) -> None:
     assert parse_size(size) == count
 
 
+@pytest.mark.slow
 def test_a_size_without_its_unit_is_asked_for(a: Path, tmp_path: Path) -> None:
     for size in ("10", "999999", "1.5"):
         call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size).fails(2, repr(size), f"hint: {size}MB?")
@@ -341,6 +343,7 @@ def test_a_source_that_is_none_is_refused(a: Path, tmp_path: Path) -> None:
     assert os.path.isdir(a)
 
 
+@pytest.mark.slow
 def test_a_former_conversion_is_back_if_the_new_one_cannot_take_its_place(
     a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

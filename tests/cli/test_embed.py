@@ -110,6 +110,7 @@ def test_an_option_does_what_it_does_in_the_library(
     assert np.array_equal(found, mlxbert.embed(unit, TEXTS, **options))
 
 
+@pytest.mark.slow
 def test_options_that_change_vectors_change_them(embed: Callable[..., Outcome]) -> None:
     own = embed(*TEXTS).out
     same = (["--pooling", "mean"], ["--overflow", "truncate"], ["--prompt", ""])

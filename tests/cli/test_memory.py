@@ -12,7 +12,7 @@ from tests.helpers.program import TIMEOUT, command, environment, tiny_model
 
 pytestmark = pytest.mark.slow
 
-SMALL, LARGE = 20_000, 200_000
+SMALL, LARGE = 20_000, 100_000
 # On Linux a process begins with the peak of the one that started it: that one has to be small.
 LAUNCHER = """
 import os, sys

@@ -23,6 +23,7 @@ from mlxbert.cli.output.file import FileOutput
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import Embedding, Failure
+from tests.helpers.cells import ALL
 from tests.helpers.program import TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model
 
 WIDTH, PART, TOTAL = 16, 8, 29
@@ -210,7 +211,7 @@ def test_a_kill_at_any_step_leaves_what_can_be_gone_on_from(
     assert taken == {0, PART, 2 * PART, 3 * PART, TOTAL}
 
 
-@pytest.mark.parametrize(("by", "times"), [(signal.SIGKILL, 10), (signal.SIGTERM, 2), (signal.SIGINT, 2)])
+@pytest.mark.parametrize(("by", "times"), [(signal.SIGKILL, 10 if ALL else 4), (signal.SIGTERM, 2), (signal.SIGINT, 2)])
 @pytest.mark.slow
 def test_a_slow_run_killed_many_times_is_done_in_the_end(by: signal.Signals, times: int, tmp_path: Path) -> None:
     path, folder = tmp_path / "x.npy", tmp_path / "x.npy.partial"

@@ -63,6 +63,7 @@ def test_at_a_terminal(show: Terminal, a: Path, b: Path) -> None:
     assert outcome.status == 1 and shown.startswith('{"agree": false')
 
 
+@pytest.mark.slow
 def test_many_differences_are_counted_at_a_terminal_and_whole_in_json(a: Path, b: Path) -> None:
     def noisy(arrays: dict[str, mx.array]) -> None:
         arrays.update({name: array + 0.01 * mx.random.normal(array.shape) for name, array in arrays.items()})
@@ -103,6 +104,7 @@ def test_what_is_measured_is_said_in_words() -> None:
     }
 
 
+@pytest.mark.slow
 def test_quantized_models_agree_as_far_as_they_can_tell(tmp_path: Path) -> None:
     a, b = tiny_model(tmp_path / "a", hidden_size=64), tmp_path / "b"
     assert call("convert", str(a), str(b), "--quantize", "4", "--group-size", "32").status == 0

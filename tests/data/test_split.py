@@ -4,12 +4,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxbert.data.labelled import Label, Labelled
 from mlxbert.data.split import split
 from mlxbert.errors import ArgumentError, InputError
+from tests.helpers.cells import quick
 
 FROZEN = [2, 5, 20, 21, 22, 24, 25, 33]  # what every machine and every version of Python finds
 
@@ -102,7 +103,7 @@ def test_a_share_is_between_0_and_1(share: float) -> None:
         split(labelled([1.0, 2.0]), share, 0)
 
 
-@settings(max_examples=50)
+@quick(50)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.sampled_from("abcd")), min_size=2, max_size=40),
     st.floats(0.01, 0.99),

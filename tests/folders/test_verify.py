@@ -232,6 +232,7 @@ def test_another_pooling(tmp_path: Path) -> None:
     assert hidden(found) == 0.0 and vectors(found).largest_difference > 1e-4
 
 
+@pytest.mark.slow
 def test_another_similarity(tmp_path: Path) -> None:
     unsaid, cosine, dot = (
         save_st(tmp_path / str(name), pooling("mean"), settings={"similarity_fn_name": name} if name else {})
@@ -263,6 +264,7 @@ def test_the_default_said_aloud_is_no_difference(a: Path, tmp_path: Path) -> Non
     assert mlxbert.verify(a, save_st(tmp_path / "b", pooling("mean"), transformer={"max_seq_length": 32})).agree
 
 
+@pytest.mark.slow
 def test_prompts_and_layers_behind_the_pooling(tmp_path: Path) -> None:
     mx.random.seed(1)
     weight = mx.random.normal((8, 24))

@@ -80,6 +80,7 @@ def packed(a: Path, b: Path) -> Path:
     return b
 
 
+@pytest.mark.slow
 def test_a_model_in_8_bits_agrees_with_what_it_was_made_of(a: Path, packed: Path) -> None:
     for found in (mlxbert.verify(a, packed), mlxbert.verify(packed, a)):
         assert found.agree and found.tensors.different == 0 and found.tensors.rounded > 10
@@ -310,6 +311,7 @@ def test_a_layer_more(a: Path, tmp_path: Path) -> None:
     assert all(name.startswith("encoder.layers.2.") for name in names(found)[1:]) and len(names(found)) > 5
 
 
+@pytest.mark.slow
 def test_what_is_not_used_is_noted(a: Path, b: Path) -> None:
     write_tensors(b, tensors_in(b) | {"bert.embeddings.position_ids": mx.arange(32)[None]})
     found = mlxbert.verify(a, b)
@@ -318,6 +320,7 @@ def test_what_is_not_used_is_noted(a: Path, b: Path) -> None:
     assert mlxbert.verify(b, b).notes == ()
 
 
+@pytest.mark.slow
 def test_heads_that_are_not_run_are_compared(tmp_path: Path) -> None:
     a, b, c = (add_vocabulary(write_model("bert", "ForSequenceClassification", tmp_path / name)) for name in "abc")
     for folder in (a, b, c):

@@ -4,6 +4,8 @@ import itertools
 import os
 from collections.abc import Iterable
 
+from hypothesis import settings
+
 ALL = bool(os.environ.get("MLXBERT_TEST_ALL"))
 
 
@@ -20,3 +22,8 @@ def some(rows: Iterable[str]) -> list[str]:
     """Every fourth row, the first and the last among them."""
     rows = list(rows)
     return rows if ALL else [*rows[:-1:4], rows[-1]]
+
+
+def quick(examples: int) -> settings:
+    """How hypothesis searches: as many examples with `MLXBERT_TEST_ALL=1`, a quarter of them otherwise."""
+    return settings(deadline=None, max_examples=examples if ALL else examples // 4)

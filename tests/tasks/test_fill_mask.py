@@ -96,6 +96,7 @@ def test_a_continuation_joins_the_word_before_it(tiny: mlxbert.Model) -> None:
     assert mask.fills[0].text == "he playing ."
 
 
+@pytest.mark.slow
 def test_many_texts_give_what_each_gives_alone(builtin: mlxbert.Model) -> None:
     texts = [TOKYO, "[MASK]", "The " * 70 + "[MASK] sat.", "A [MASK] and a [MASK] met in the old town.", TOKYO.upper()]
     texts[-1] = texts[-1].replace("CITY", "[MASK]")

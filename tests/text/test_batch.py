@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxbert.config import Absolute
@@ -11,9 +11,10 @@ from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
 from mlxbert.text.batch import Usage, bucket, default_batch_tokens, make_batch, plan
 from mlxbert.text.encoding import Encoding
+from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
 
-QUICK = settings(deadline=None, max_examples=100)
+QUICK = quick(100)
 LENGTHS = st.lists(st.integers(1, 600), max_size=60)
 BUDGETS = st.integers(1, 2000)
 PAD = 7

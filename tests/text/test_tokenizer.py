@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxbert.config import Absolute
@@ -17,6 +17,7 @@ from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.source import builtin_folder
 from mlxbert.weights.tokenizers.files import TokenizerFiles, read_tokenizer
+from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
 
 CLS, SEP, UNK, MASK = 101, 102, 100, 103
@@ -37,7 +38,7 @@ WORDS = [
     "2026",
     "encyclopaedia",
 ]
-QUICK = settings(deadline=None, max_examples=100)
+QUICK = quick(100)
 # Long texts as often as short ones, which plain lists are not.
 SENTENCES = st.integers(0, 70).flatmap(lambda size: st.lists(st.sampled_from(WORDS), min_size=size, max_size=size))
 

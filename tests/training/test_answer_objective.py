@@ -211,6 +211,7 @@ def test_questions_about_a_context_are_all_in_one_part(base: Path, tmp_path: Pat
     assert plan.report is not None and plan.report.splits[0].duplicates == 0
 
 
+@pytest.mark.slow
 def test_hard_contexts_are_trained_on(base: Path, tmp_path: Path) -> None:
     """Any script, one word, unknown tokens alone, 5,000 words: a window of each has the answer."""
     pairs = [

@@ -112,6 +112,7 @@ def test_an_interrupted_call_resumes_to_the_same_bits(base: Path, train: Path, t
     assert files[0] == files[1]
 
 
+@pytest.mark.slow
 def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"train": train, "model": base, "output": tmp_path / "out", "batch_size": 16, "epochs": 2}
     stream = mlxbert.finetune("classify", lr=1e-3, **options)
@@ -192,6 +193,7 @@ def test_the_command_that_uses_the_model_works_where_one_is(
     assert shlex.split(finished.summary.command)[3] == "models/my model"
 
 
+@pytest.mark.slow
 def test_an_existing_folder_is_not_replaced(base: Path, train: Path, tmp_path: Path) -> None:
     run("classify", train=train, model=base, output=tmp_path / "out", epochs=1)
     with pytest.raises(ArgumentError, match="already exists"):
@@ -203,6 +205,7 @@ def test_an_existing_folder_is_not_replaced(base: Path, train: Path, tmp_path: P
         run("classify", train=train, model=base, output=tmp_path / "mine", epochs=1, overwrite=True)
 
 
+@pytest.mark.slow
 def test_seeds_and_values_are_tried_and_the_best_is_kept(base: Path, train: Path, tmp_path: Path) -> None:
     events = run("classify", train=train, model=base, output=tmp_path / "out", seeds=2, sweep={"lr": [1e-6, 5e-3]})
     finished = one(events, Finished)
@@ -244,6 +247,7 @@ def test_the_deviation_is_that_of_seeds(base: Path, train: Path, tmp_path: Path)
     assert finished.summary.deviation == pytest.approx(np.std([found["score"] for found in finished.runs], ddof=1))
 
 
+@pytest.mark.slow
 def test_several_labels_with_thresholds(base: Path, tmp_path: Path) -> None:
     found = [(text, f"{label},{'milk' if 'milk' in text else 'dry'}") for text, label in rows(120)]
     data = write(tmp_path / "train.csv", found)

@@ -34,8 +34,8 @@ def command(folder: Path) -> list[str]:
 
 def command_of(task: str, folder: Path) -> list[str]:
     return [
-        *(sys.executable, "-m", "mlxbert", "finetune", task, "--train", str(data_file(folder, task, 200)), "--quiet"),
-        *("--model", str(folder / "tiny"), "--epochs", "12", "--batch-size", "8", "--seeds", "2", "--save-every", "5"),
+        *(sys.executable, "-m", "mlxbert", "finetune", task, "--train", str(data_file(folder, task, 120)), "--quiet"),
+        *("--model", str(folder / "tiny"), "--epochs", "6", "--batch-size", "8", "--seeds", "2", "--save-every", "5"),
         *(["--crf"] if task == "tag" else []),
     ]
 
@@ -62,6 +62,7 @@ def stop(command: list[str], output: Path, seconds: float, how: signal.Signals) 
             return None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("task", TASKS)
 def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> None:
     command = command_of(task, folder)
@@ -72,10 +73,10 @@ def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> No
     kills = 0
     while kills < KILLS and not (tmp_path / "parts").exists():
         how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
-        status = stop(command, tmp_path / "parts", rng.uniform(0, seconds / 3), how)
+        status = stop(command, tmp_path / "parts", rng.uniform(0, seconds / 2), how)
         assert not status
         kills += status is None
-    assert kills > 2
+    assert kills > 1
     found = (tmp_path / "parts/model.safetensors").read_bytes() if (tmp_path / "parts").exists() else None
     assert (found or finished(command, tmp_path / "parts")) == expected
     assert not (tmp_path / "parts.partial").exists()

@@ -58,6 +58,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     assert second.state.progress.history == whole.state.progress.history
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_from_the_last_saved_state(tmp_path: Path) -> None:
     whole = make_run()
     list(whole.events())

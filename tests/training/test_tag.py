@@ -208,6 +208,7 @@ def test_a_file_becomes_a_tagger(base: Path, tmp_path: Path, crf: bool) -> None:
     assert found.score == pytest.approx(2 * right / (predicted + expected))
 
 
+@pytest.mark.slow
 def test_another_scheme_is_evaluated_in_that_of_the_model(trained: Path, tmp_path: Path) -> None:
     model = mlxbert.load(trained, task="tag")
     scores = [
@@ -306,6 +307,7 @@ HARD: list[tuple[list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize("crf", [False, True])
+@pytest.mark.slow
 def test_hard_sentences_are_trained_on_and_all_words_count(base: Path, tmp_path: Path, crf: bool) -> None:
     data = [{"words": words, "tags": tags} for words, tags in HARD]
     events = run("tag", train=data, valid=data, model=base, output=tmp_path / "out", epochs=1, crf=crf)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxbert.config import EncoderConfig
@@ -17,11 +17,12 @@ from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.keymap import Entry
+from tests.helpers.cells import quick
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import arrays, write_model
 from tests.helpers.tiny import random_network, tensors_of, tiny_config, to_theirs
 
-QUICK = settings(deadline=None, max_examples=50)
+QUICK = quick(50)
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)
 Shape = tuple[int, ...]
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.formats.safetensors import find_files, load_arrays, read_header
+from tests.helpers.cells import quick
 
 ARRAYS = {"a": mx.arange(6, dtype=mx.float32).reshape(2, 3), "b": mx.ones(4, mx.float16), "c": mx.zeros((0, 5))}
 ENTRIES: dict[str, Any] = {
@@ -21,7 +22,7 @@ ENTRIES: dict[str, Any] = {
     "b": {"dtype": "F16", "shape": [4], "data_offsets": [24, 32]},
 }
 DATA = bytes(32)
-QUICK = settings(deadline=None, max_examples=400)
+QUICK = quick(400)
 
 
 def write(path: Path, header: object, data: bytes = DATA) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxbert.device import mx
@@ -21,6 +21,7 @@ from mlxbert.weights.formats.torch import content as torch_content
 from mlxbert.weights.formats.torch import pickle as torch_pickle
 from mlxbert.weights.formats.torch import reader
 from tests.helpers import hostile_pickles
+from tests.helpers.cells import quick
 from tests.helpers.frozen import GOLDENS
 from tests.helpers.hostile_pickles import HOSTILE
 from tests.helpers.torch_files import DATA, archive, state, storage, stream, tensor, text
@@ -100,7 +101,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, make: Any) -> None:
             reader.read_header(write(tmp_path, whole[:size]))
 
 
-@settings(deadline=None, max_examples=300)
+@quick(300)
 @given(data=st.data(), make=st.sampled_from([archive, stream]))
 def test_a_file_with_changed_bytes_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, make: Any
