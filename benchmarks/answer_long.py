@@ -5,7 +5,8 @@ Run: python benchmarks/answer_long.py MODEL SQUAD.json [--pages 20 200] [--place
 MODEL answers questions. The text is made of the contexts of SQUAD.json, 3,000 code points to the page; at each place in
 turn one sentence, `The password of the harbour master is …`, stands between two of its paragraphs, and the model is
 asked for the password. A line of JSON per size of the text, each measured in a process of its own: how many were found
-exactly where they stand, how often "no answer" was said, seconds per question, and the peak of memory.
+exactly where they stand, how many more overlap with what stands there, how often "no answer" was said, seconds per
+question, and the peak of memory.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def measure(model: str, squad: Path, pages: int, places: int) -> dict[str, Any]:
     mlxbert.answer(loaded, (QUESTION, "The harbour master sleeps."))
     text = paragraphs(squad, pages)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = silent = 0
+    found = overlapping = silent = 0
     start = time.perf_counter()
     for number in range(places):
         place, secret = number * len(text) // max(places - 1, 1), SECRETS[number % len(SECRETS)]
@@ -53,13 +54,16 @@ def measure(model: str, squad: Path, pages: int, places: int) -> dict[str, Any]:
         context = "\n\n".join([*text[:place], planted, *text[place:]])
         answer = mlxbert.answer(loaded, (QUESTION, context))
         begin = context.index(planted) + planted.index(secret)
-        found += (answer.start, answer.end) == (begin, begin + len(secret))
+        exact = (answer.start, answer.end) == (begin, begin + len(secret))
+        found += exact
         silent += answer.answer is None
+        if answer.answer is not None:
+            overlapping += not exact and answer.start < begin + len(secret) and begin < answer.end
     seconds = (time.perf_counter() - start) / places
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
-        "pages": pages, "places": places, "found": found, "no_answer": silent, "seconds": round(seconds, 2),
-        "mib_before": before // 1024, "mib_peak": peak // 1024,
+        "pages": pages, "places": places, "found": found, "overlapping": overlapping, "no_answer": silent,
+        "seconds": round(seconds, 2), "mib_before": before // 1024, "mib_peak": peak // 1024,
     }  # fmt: skip
 
 
