@@ -36,6 +36,7 @@ from mlxbert.cli.commands.inspect import inspect
 from mlxbert.cli.commands.models import models_download, models_list, models_path, models_remove
 from mlxbert.cli.commands.next_sentence import next_sentence
 from mlxbert.cli.commands.replaced import replaced
+from mlxbert.cli.commands.rerank import rerank
 from mlxbert.cli.commands.similarity import similarity
 from mlxbert.cli.commands.tag import tag
 from mlxbert.cli.commands.tokenize import tokenize
@@ -72,7 +73,7 @@ _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
     ),
 }
 
-_USING = (fill_mask, embed, similarity, classify, tag, answer, next_sentence, replaced, tokenize)
+_USING = (fill_mask, embed, similarity, rerank, classify, tag, answer, next_sentence, replaced, tokenize)
 for command in (*_USING, inspect, convert, verify, doctor):
     app.command(command.__name__.replace("_", "-"), cls=Command)(flatten(command, set_up_notes))
 for name, (about, commands) in _GROUPS.items():

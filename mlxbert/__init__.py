@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         Regression,
         Replaced,
         ReplacedToken,
+        Reranked,
         Similarity,
         Span,
         Tagged,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from mlxbert.tasks.next_sentence import next_sentence
     from mlxbert.tasks.pairs import similarity_matrix, similarity_pairs
     from mlxbert.tasks.replaced import replaced
+    from mlxbert.tasks.rerank import rerank
     from mlxbert.tasks.similarity import similarity
     from mlxbert.tasks.tag import tag
     from mlxbert.tasks.tokenize import tokenize
@@ -100,8 +102,8 @@ _HOMES = {
     "mlxbert.model": ("Model", "load", "new_model"),
     "mlxbert.results": (
         *("Answer", "Classification", "Embedding", "Entity", "Failure", "Fill", "FillMask", "Label", "Mask"),
-        *("NextSentence", "PairSimilarity", "Regression", "Replaced", "ReplacedToken", "Similarity", "Span", "Tagged"),
-        *("Token", "Tokens"),
+        *("NextSentence", "PairSimilarity", "Regression", "Replaced", "ReplacedToken", "Reranked"),
+        *("Similarity", "Span", "Tagged", "Token", "Tokens"),
     ),
     "mlxbert.tasks.answer": ("answer",),
     "mlxbert.tasks.classify": ("classify",),
@@ -110,6 +112,7 @@ _HOMES = {
     "mlxbert.tasks.next_sentence": ("next_sentence",),
     "mlxbert.tasks.pairs": ("similarity_matrix", "similarity_pairs"),
     "mlxbert.tasks.replaced": ("replaced",),
+    "mlxbert.tasks.rerank": ("rerank",),
     "mlxbert.tasks.similarity": ("similarity",),
     "mlxbert.tasks.tag": ("tag",),
     "mlxbert.tasks.tokenize": ("tokenize",),
@@ -155,6 +158,7 @@ __all__ = [
     "Regression",
     "Replaced",
     "ReplacedToken",
+    "Reranked",
     "Saved",
     "Similarity",
     "Span",
@@ -183,6 +187,7 @@ __all__ = [
     "new_model",
     "next_sentence",
     "replaced",
+    "rerank",
     "save",
     "similarity",
     "similarity_matrix",

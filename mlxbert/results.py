@@ -304,6 +304,25 @@ class Similarity(Result):
 
 
 @dataclass(frozen=True)
+class Reranked(Result):
+    """How well a text answers a query, as a cross-encoder judges the two together.
+
+    Attributes:
+        rank: Place in the order of scores, from 1.
+        index: Place of the text in the input, from 0.
+        score: A probability from 0 to 1, or any number, as the files of the model say.
+        truncated: Whether the query or the text was cut to fit into the model.
+    """
+
+    query: str
+    rank: int
+    index: int
+    score: float
+    text: str
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
 class PairSimilarity(Result):
     """How near the two texts of a pair are.
 

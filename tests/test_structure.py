@@ -46,7 +46,7 @@ INSIDE = {
     ),
     "mlxbert.weights": (
         *("config_json", "keymap", "formats", "google", "families", "hub", "source", "folder", "tokenizers"),
-        *("sentence_transformers", "checkpoint", "validate", "build", "save"),
+        *("sentence_transformers", "cross_encoder", "checkpoint", "validate", "build", "save"),
     ),
     "mlxbert.data": (
         *(
@@ -86,6 +86,7 @@ INSIDE = {
             "events",
             "output",
             "session",
+            "ranking",
             "commands",
             "program",
             "app",
@@ -205,6 +206,7 @@ COMMANDS = (
         "fill-mask",
         "embed",
         "similarity",
+        "rerank",
         "classify",
         "tag",
         "answer",

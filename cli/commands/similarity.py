@@ -1,6 +1,5 @@
 """`mlxbert similarity`."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,18 +7,16 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
-from mlxbert.cli.inputs import ARGUMENTS, Source, open_input
+from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, PairInputOptions, VectorOptions
-from mlxbert.cli.views import console, progress
+from mlxbert.cli.ranking import open_ranking, write_ranking
+from mlxbert.cli.views import console
 from mlxbert.cli.views import vectors as view
-from mlxbert.errors import ArgumentError, InputError
-from mlxbert.results import Failure, Similarity
+from mlxbert.errors import ArgumentError
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
     from mlxbert.text.batch import Usage
-
-MOST = 20  # texts of a file that a terminal shows where nothing else is asked for
 
 
 def similarity(
@@ -49,44 +46,19 @@ def similarity(
     given = vector.given() | {"query_prompt": query_prompt, "query_prompt_name": query_prompt_name}
     if pairs or source.pair_column is not None:
         return _pairs(model, source, given, out, texts or (), top_k)
-    alone = len(texts or ()) == 1  # the others come from --input or a pipe
-    opened = _open(() if alone else texts or (), source, alone=alone)
+    if source.keep:
+        hint = "its index says which record a text is"
+        raise ArgumentError("--keep goes with --pairs: a ranking has no other columns", hint=hint)
+    opened = open_ranking(texts or (), source)
     loaded = session.load("embed", model)
     _note_vectors(loaded, given)
-    query, others = (texts[0], opened.records) if texts and alone else _split(opened)
-    from_file = opened.name != ARGUMENTS
-    screen = session.Screen(view.draw_similarity, out, gap=False, left_out=["query"] if from_file else ())
-    most = MOST if top_k is None and from_file and screen.drawn else top_k
-    given |= {"top_k": most, "batch_tokens": model.batch_tokens}
-    found, usage = _ranked(loaded, query, others, opened, given)
-    before = 0 if alone else 1
-    for result in found:
-        screen.write(opened.located(result, before) if isinstance(result, Failure) else result)
-    if most != top_k and usage.texts - 1 > MOST:
-        console.say("note", f"the {MOST} most similar of {usage.texts - 1:,} texts; --top-k N shows more")
-    count, why = usage.texts + screen.failed, "each says why after the others"
-    session.report(count, usage.truncated, usage.only_unknown, screen.failed, why, screen.hint)
-
-
-def _ranked(
-    model: "Model", query: str, others: Iterator[str | InputError], source: Source[str], given: dict[str, Any]
-) -> tuple[Sequence[Similarity | Failure], "Usage"]:
-    """The others in their order, and what was computed; a bar is shown for a file."""
     from mlxbert.tasks.similarity import similarity as task
-    from mlxbert.text.batch import Usage
 
-    usage = Usage()
-    with progress.records(source.size, shown=source.name != ARGUMENTS) as update:
+    def rank(query: str, others: Iterator[Any], top_k: int | None, usage: "Usage", on_error: str) -> Any:
+        how = given | {"batch_tokens": model.batch_tokens}
+        return task(loaded, query, others, top_k=top_k, usage=usage, on_error=on_error, **how)
 
-        def read() -> Iterator[str | InputError]:
-            for record in others:
-                update(source.places.after(usage.texts), usage.texts)
-                yield record
-
-        found = task(model, query, read(), usage=usage, on_error="raise" if source.strict else "return", **given)
-    if not found:
-        raise InputError(f"{source.name}: there is no text to compare with")
-    return found, usage
+    write_ranking(texts or (), opened, out, view.draw_ranked, top_k, rank)
 
 
 def _pairs(
@@ -124,30 +96,3 @@ def _note_vectors(model: "Model", given: dict[str, Any]) -> None:
     if own != ["none", "none"] and all(value is None for name, value in given.items() if "prompt" in name):
         first, others = own
         console.say("note", f'prompts of the model: {first} for A, {others} for the others; --prompt "" omits them')
-
-
-def _open(texts: Sequence[str], source: PairInputOptions, *, alone: bool) -> Source[str]:
-    if source.keep:
-        hint = "its index says which record a text is"
-        raise ArgumentError("--keep goes with --pairs: a ranking has no other columns", hint=hint)
-    try:
-        return open_input(texts, source, "text")
-    except ArgumentError as problem:
-        if alone and source.input is None:
-            raise ArgumentError(
-                "there is one text, expected two or more: A and those to compare it with", hint=problem.hint
-            ) from None
-        raise
-
-
-def _split(source: Source[str]) -> tuple[str, Iterator[str | InputError]]:
-    """The first text, and those to compare it with, at least one."""
-    texts = source.records
-    query, first = next(texts, None), next(texts, None)
-    if query is None:
-        raise InputError(f"{source.name}: there is no text")
-    if isinstance(query, InputError):
-        raise InputError(f"{source.name}: input 0, with which the others are compared: {query.message}")
-    if first is None:
-        raise InputError(f"{source.name}: there is one text, expected two or more")
-    return query, itertools.chain([first], texts)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
-from mlxbert.results import Embedding, PairSimilarity, Similarity
+from mlxbert.results import Embedding, PairSimilarity, Reranked, Similarity
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,16 +116,14 @@ def draw_pair(result: PairSimilarity) -> Iterator["RenderableType"]:
     yield from console.pair(result.a, result.b)
 
 
-def draw_similarity(result: Similarity) -> Iterator["RenderableType"]:
-    """A line: rank, cosine, bar, the text."""
+def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator["RenderableType"]:
+    """A line: rank, score, the text; a bar for scores up to 1."""
     from rich.text import Text
 
     width = console.stdout().width
+    bar = console.bar(max(result.score, 0.0), min(console.BAR_WIDTH, width // 4)) + "  " if bars else ""
     line = Text.assemble(
-        (f"{result.rank:>3}  ", "dim"),
-        f"{result.score:6.3f}  ",
-        (console.bar(max(result.score, 0.0), min(console.BAR_WIDTH, width // 4)), "green"),
-        f"  {_label(result.text, width)}",
+        (f"{result.rank:>3}  ", "dim"), f"{result.score:6.3f}  ", (bar, "green"), _label(result.text, width)
     )
     line.truncate(width, overflow="ellipsis")  # by columns: a wide character takes two
     yield line

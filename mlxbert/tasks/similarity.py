@@ -1,6 +1,5 @@
 """How similar texts are to a query: cosines of vectors, ranked."""
 
-import heapq
 from collections.abc import Iterable
 from typing import Any, Literal, Unpack, cast, overload
 
@@ -9,6 +8,7 @@ from mlxbert.model import Model
 from mlxbert.results import Failure, Similarity
 from mlxbert.tasks.arguments import check_model, spelled_out
 from mlxbert.tasks.embed import DEFAULTS, EmbedOptions, EmbedTask, check_texts, choose_prompt, own_prompt
+from mlxbert.tasks.ranking import Ranking
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import check_top_k
 from mlxbert.text.batch import Usage
@@ -27,29 +27,6 @@ class SimilarityOptions(EmbedOptions, total=False):
 
     query_prompt: str | None
     query_prompt_name: str | None
-
-
-# Score, place before which none is (negative: the first one is the greatest), text, whether truncated, unknown tokens.
-_Entry = tuple[float, int, str, bool, int]
-
-
-class _Scores:
-    """The scores of the texts that are kept: equal texts get the same, though batches round differently."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[float, int]] = {}  # with how many texts have it
-
-    def take(self, text: str, score: float) -> float:
-        """The score of a text that is kept: that of an equal one, if there is one."""
-        known, count = self._known.get(text, (score, 0))
-        self._known[text] = known, count + 1
-        return known
-
-    def drop(self, text: str) -> None:
-        """Forgets a text that is no longer kept."""
-        known, count = self._known.pop(text)
-        if count > 1:
-            self._known[text] = known, count - 1
 
 
 @overload
@@ -121,24 +98,15 @@ def similarity(
     check_texts(texts)
     (asked,) = asking.compute([asking.prepare(query)])
     failures: list[Failure] = []
-    best: list[_Entry] = []
-    scores = _Scores()
+    best = Ranking(top_k)
     for index, found in enumerate(task.run(texts, on_error)):
         if isinstance(found, Failure):
             failures.append(found)
             continue
-        score = scores.take(found.text, float(np.clip(np.dot(asked.embedding, found.embedding), -1, 1)))
+        score = float(np.clip(np.dot(asked.embedding, found.embedding), -1, 1))
         # Not the vector: there may be many.
-        entry = (score, -index, found.text, found.truncated, found.unknown_tokens)
-        if top_k is None or len(best) < top_k:
-            heapq.heappush(best, entry)
-        else:
-            scores.drop(heapq.heappushpop(best, entry)[2])
-    best.sort(reverse=True)
-    ranked = [
-        Similarity(query, rank, -place, score, text, truncated, unknown)
-        for rank, (score, place, text, truncated, unknown) in enumerate(best, 1)
-    ]
+        best.add(index, score, found.text, found.truncated, found.unknown_tokens)
+    ranked = [Similarity(query, **vars(one)) for one in best.sorted()]
     return cast(list[Similarity | Failure], ranked) + failures
 
 

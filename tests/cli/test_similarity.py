@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mlxbert
-from mlxbert.tasks.similarity import _Scores
+from mlxbert.tasks.ranking import Ranking
 from tests.cli.test_terminal import STEERING, plain, raw_controls
 from tests.helpers.program import Outcome, call, terminal, tiny_model
 
@@ -142,7 +142,7 @@ def test_bad_records_come_behind_the_others(similarity: Callable[..., Outcome], 
     (tmp_path / "in.jsonl").write_text("\n".join(records))
     given = ["--input", str(tmp_path / "in.jsonl")]
     outcome = similarity(*given)
-    outcome.fails(1, "2 of 5", "failed")
+    outcome.fails(1, "2 of 4", "failed")
     assert [line["index"] for line in outcome.lines[2:]] == [0, 2]
     assert "no field 'text'" in outcome.lines[2]["error"] and "not valid JSON" in outcome.lines[3]["error"]
     assert [line["rank"] for line in outcome.lines[:2]] == [1, 2]
@@ -224,13 +224,15 @@ def test_equal_texts_have_equal_scores_and_ties_keep_the_order_of_the_input(unit
 
 
 def test_scores_of_equal_texts_are_equal_where_batches_round_differently() -> None:
-    scores = _Scores()
-    assert [scores.take("a", 0.5), scores.take("b", 0.4), scores.take("a", 0.5000001)] == [0.5, 0.4, 0.5]
-    scores.drop("a")
-    assert scores.take("a", 0.6) == 0.5
-    for _ in range(2):
-        scores.drop("a")
-    assert scores.take("a", 0.7) == 0.7
+    ranking = Ranking(2)
+    for index, (text, score) in enumerate([("a", 0.5), ("b", 0.4), ("a", 0.5000001), ("c", 0.6)]):
+        ranking.add(index, score, text)
+    assert [(one.rank, one.index, one.score) for one in ranking.sorted()] == [(1, 3, 0.6), (2, 0, 0.5)]
+    ranking.add(4, 0.7, "a")  # one with this text is still kept
+    ranking.add(5, 0.65, "d")
+    assert [(one.text, one.index) for one in ranking.sorted()] == [("d", 5), ("c", 3)]
+    ranking.add(6, 0.7, "a")
+    assert [(one.text, one.score) for one in ranking.sorted()] == [("a", 0.7), ("d", 0.65)]
 
 
 def test_texts_of_unknown_tokens_alone_are_counted(similarity: Callable[..., Outcome], unit_folder: Path) -> None:

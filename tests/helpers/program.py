@@ -25,7 +25,17 @@ from tests.helpers.tiny import to_theirs
 
 PROGRAM = "from mlxbert.cli import main; main()"
 COMMANDS = (
-    *(["fill-mask"], ["embed"], ["similarity"], ["classify"], ["tag"], ["answer"], ["next-sentence"], ["replaced"]),
+    *(
+        ["fill-mask"],
+        ["embed"],
+        ["similarity"],
+        ["rerank"],
+        ["classify"],
+        ["tag"],
+        ["answer"],
+        ["next-sentence"],
+        ["replaced"],
+    ),
     ["tokenize"],
     *(["inspect"], ["convert"], ["verify"], ["doctor"], ["help"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),

@@ -1,0 +1,46 @@
+"""`mlxbert rerank`."""
+
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mlxbert.cli import session
+from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, Overflow
+from mlxbert.cli.ranking import open_ranking, write_ranking
+from mlxbert.cli.views import vectors as view
+
+if TYPE_CHECKING:
+    from mlxbert.text.batch import Usage
+
+
+def rerank(
+    model: ModelOptions,
+    source: InputOptions,
+    out: OutputOptions,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A query, and texts.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N best.")] = None,
+    overflow: Annotated[
+        Overflow, typer.Option(help="What to do with a pair too long for the model; window takes the best window.")
+    ] = Overflow.truncate,
+) -> None:
+    """Rank texts by how well they answer a query, with a cross-encoder.
+
+    The model reads the query and a text together: slower than similarity, and more accurate. The texts may come from a
+    file or a pipe; without a query on the command line, the first text is the query. The index in the output counts
+    the texts, from 0. At a terminal, the 20 best of a file are shown.
+
+    Example: mlxbert rerank "who wrote emma" --input answers.txt --model cross-encoder/ms-marco-MiniLM-L6-v2
+    """
+    opened = open_ranking(texts or (), source)
+    loaded = session.load("classify", model)
+    from mlxbert.tasks.rerank import rerank as task
+    from mlxbert.weights.cross_encoder import gives_probabilities
+
+    def rank(query: str, others: Iterator[Any], top_k: int | None, usage: "Usage", on_error: str) -> Any:
+        how: dict[str, Any] = {"overflow": overflow.value, "batch_tokens": model.batch_tokens, "on_error": on_error}
+        return task(loaded, query, others, top_k=top_k, usage=usage, **how)
+
+    draw = functools.partial(view.draw_ranked, bars=gives_probabilities(loaded.files))
+    write_ranking(texts or (), opened, out, draw, top_k, rank)

@@ -1,0 +1,149 @@
+"""Reranking: a cross-encoder reads the query and each text together, and gives one score."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, cast, overload
+
+from mlxbert.device import mx
+from mlxbert.errors import CheckpointError, InputError
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.results import Failure, Reranked
+from mlxbert.tasks.arguments import check_model
+from mlxbert.tasks.classify import HEAD
+from mlxbert.tasks.embed import check_texts
+from mlxbert.tasks.ranking import Ranking
+from mlxbert.tasks.runner import check_on_error
+from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
+from mlxbert.text.batch import Usage
+from mlxbert.weights.cross_encoder import gives_probabilities
+
+_Scored = tuple[str, float, bool]  # the text, its score, whether it was truncated
+
+
+class RerankTask(Task[str, Job[str], float, _Scored]):
+    """The scores of texts for one query.
+
+    Attributes:
+        query: The query.
+        probabilities: Whether scores are probabilities.
+    """
+
+    name = "classify"
+    overflows = ("truncate", "window", "error")
+
+    def __init__(
+        self, model: Model, query: str, overflow: str, batch_tokens: int | None, usage: Usage | None = None
+    ) -> None:
+        super().__init__(model, overflow, batch_tokens, usage)
+        assert model.labels is not None  # a model with the head has labels
+        if len(model.labels) != 1:
+            raise CheckpointError(
+                f"{model.source}: {len(model.labels)} scores for a pair of texts, expected a cross-encoder with one",
+                hint="classify gives pairs of texts the labels of such a model",
+            )
+        self.query, self.probabilities = query, gives_probabilities(model.files)
+
+    def prepare(self, item: str) -> Job[str]:
+        """Tokenizes the query and a text into one input, or into windows, each with the whole query."""
+        if not isinstance(item, str):
+            raise InputError(f"expected a text, found {type(item).__name__}")
+        if self.overflow == "window":
+            return Job(item, self.model.tokenizer.windows(self.query, item, stride=0), False)
+        encoding = self.model.tokenizer.encode(self.query, item, overflow=self.overflow)
+        return Job(item, [encoding], encoding.truncated)
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> list[float]:
+        """The score of each row."""
+        logits = self.model.network.logits(HEAD, batch).astype(mx.float32)[:, 0]
+        check_finite(cast(list[float], logits.tolist()))
+        return cast(list[float], (mx.sigmoid(logits) if self.probabilities else logits).tolist())
+
+    def result(self, job: Job[str], outputs: Sequence[float]) -> _Scored:
+        """The score of the best window."""
+        return job.item, max(outputs), job.truncated
+
+
+@overload
+def rerank(
+    model: Model,
+    query: str,
+    texts: Iterable[str | InputError],
+    *,
+    top_k: int | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
+    usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise",
+) -> list[Reranked]: ...
+@overload
+def rerank(
+    model: Model,
+    query: str,
+    texts: Iterable[str | InputError],
+    *,
+    top_k: int | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
+    usage: Usage | None = None,
+    on_error: str,
+) -> list[Reranked | Failure]: ...
+def rerank(
+    model: Model,
+    query: str,
+    texts: Iterable[str | InputError],
+    *,
+    top_k: int | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
+    usage: Usage | None = None,
+    on_error: str = "raise",
+) -> list[Reranked] | list[Reranked | Failure]:
+    """Ranks texts by how well they answer a query, with a cross-encoder.
+
+    It reads the query together with each text, which is slower than `similarity` and more accurate: usually only the
+    nearest texts of a search are reranked.
+
+    Example:
+        >>> model = mlxbert.load("cross-encoder/ms-marco-MiniLM-L6-v2", task="classify")
+        >>> mlxbert.rerank(model, "Who wrote Emma?", ["Jane Austen did.", "It rains."])[0].text
+
+    Args:
+        model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them.
+        query: The query.
+        texts: The texts, any number.
+        top_k: Keep only the best, in memory too; `None` keeps all.
+        overflow: A pair too long for the model: `truncate` drops the end of the longer text, `window` takes the best
+            score of windows that cover the text, each with the whole query, `error` refuses it.
+        batch_tokens: Tokens per batch, padding included.
+        usage: Counts tokens, padding and truncated pairs.
+        on_error: `raise`, or `return` a Failure for each text that cannot be used, after all others.
+
+    Returns:
+        The best text first; equally good ones in the order of the input. Scores are probabilities, or any numbers,
+        as the files of the model say; they are those of sentence-transformers' `CrossEncoder`.
+
+    Raises:
+        ArgumentError: An argument has an invalid value.
+        CheckpointError: The model gives several scores, or its files name a function that mlxbert does not know.
+        InputError: A text cannot be used; raised for the query whatever `on_error` says.
+    """
+    check_on_error(on_error)
+    check_top_k(top_k)
+    check_model(model, query, texts)
+    if not isinstance(query, str):
+        hint = "the query comes before the texts" if isinstance(texts, str) else None
+        raise InputError(f"expected a text as query, found {type(query).__name__}", hint=hint)
+    task = RerankTask(model, query, overflow, batch_tokens, usage)
+    check_texts(texts)
+    failures: list[Failure] = []
+    best = Ranking(top_k)
+    for index, found in enumerate(task.run(texts, on_error)):
+        if isinstance(found, Failure):
+            failures.append(found)
+        else:
+            text, score, truncated = found
+            best.add(index, score, text, truncated)
+    ranked: list[Any] = [
+        Reranked(query, one.rank, one.index, one.score, one.text, one.truncated) for one in best.sorted()
+    ]
+    return ranked + failures

@@ -1,0 +1,53 @@
+"""`rerank`: lines as the library computes them, texts from files and pipes, and how it looks at a terminal."""
+
+from pathlib import Path
+
+import pytest
+
+import mlxbert
+from tests.cli.test_terminal import plain
+from tests.helpers.classifiers import EMOTIONS, save_classifier
+from tests.helpers.program import call, terminal
+from tests.tasks.test_rerank import QUERY, SCORE, TEXTS
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_classifier(tmp_path_factory.mktemp("models") / "m", SCORE))
+
+
+def test_lines_are_those_of_the_library(model: str, tmp_path: Path) -> None:
+    loaded = mlxbert.load(model, task="classify", dtype="float32")
+    expected = [one.to_dict() for one in mlxbert.rerank(loaded, QUERY, TEXTS)]
+    outcome = call("rerank", QUERY, *TEXTS, "--model", model, "--dtype", "float32")
+    assert (outcome.status, outcome.err, outcome.lines) == (0, "", expected)
+    (tmp_path / "in.csv").write_text("id,body\n" + "".join(f'{number},"{text}"\n' for number, text in enumerate(TEXTS)))
+    given = ["--model", model, "--dtype", "float32", "--input", str(tmp_path / "in.csv"), "--column", "body", "--quiet"]
+    without_query = [{name: value for name, value in line.items() if name != "query"} for line in expected]
+    assert call("rerank", QUERY, *given).lines == without_query
+    assert call("rerank", QUERY, *given, "--top-k", "2").lines == without_query[:2]
+    piped = call("rerank", "--model", model, "--dtype", "float32", stdin="\n".join([QUERY, *TEXTS]).encode())
+    assert piped.lines == without_query
+
+
+def test_bad_records_and_models_are_told(model: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a dog"}\n{"n": 1}\n')
+    outcome = call("rerank", QUERY, "--input", str(tmp_path / "in.jsonl"), "--model", model)
+    outcome.fails(1, "1 of 2 inputs failed")
+    assert [line["index"] for line in outcome.lines] == [0, 1] and "error" in outcome.lines[1]
+    several = str(save_classifier(tmp_path / "several", EMOTIONS))
+    call("rerank", QUERY, *TEXTS, "--model", several).fails(1, "4 scores", "hint: classify")
+    call("rerank", QUERY, "--model", model).fails(1, "no text to compare with")
+    call("rerank", QUERY, "--model", model, "--input", str(tmp_path / "none.txt")).fails(1, "none.txt")
+
+
+def test_a_long_text_is_truncated_with_a_note_or_read_in_windows(model: str) -> None:
+    long = "a dog sat on the mat . " * 20
+    assert "--overflow" in call("rerank", QUERY, long, "a dog", "--model", model).err
+    assert call("rerank", QUERY, long, "a dog", "--model", model, "--overflow", "window").err == ""
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_ranks_scores_and_texts(model: str) -> None:
+    shown = plain(terminal("rerank", QUERY, *TEXTS, "--model", model)[1])
+    assert [line.split()[0] for line in shown if line.strip()] == ["1", "2", "3", "4"]
