@@ -57,7 +57,7 @@ def measure(model: str, squad: Path, pages: int, places: int) -> dict[str, Any]:
         exact = (answer.start, answer.end) == (begin, begin + len(secret))
         found += exact
         silent += answer.answer is None
-        if answer.answer is not None:
+        if answer.start is not None and answer.end is not None:
             overlapping += not exact and answer.start < begin + len(secret) and begin < answer.end
     seconds = (time.perf_counter() - start) / places
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -323,7 +323,7 @@ def _in_options(problem: MlxbertError, choose: str) -> MlxbertError:
 
 def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pair) -> Format:
     if isinstance(source, str):
-        return find_format(source)
+        return find_format(source, texts=True)
     if "column" in given or "no_header" in given:
         return Format.csv
     if given.keys() - {"keep"} or isinstance(names, tuple):

@@ -65,7 +65,8 @@ def write_ranking(
 
         found = rank(query, read(), most, usage, "raise" if opened.strict else "return")
     if not found:
-        raise InputError(f"{opened.name}: there is no text to compare with")
+        hint = "give texts after the query, name a file with --input, or pipe texts in"
+        raise InputError(f"{opened.name}: there is no text to compare with", hint=hint)
     for result in found:
         screen.write(opened.located(result, 0 if alone else 1) if isinstance(result, Failure) else result)
     if most != top_k and count - screen.failed > MOST:

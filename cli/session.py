@@ -276,8 +276,8 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
     if only_unknown:
         console.say(
             "note",
-            f"{only_unknown:,} of {console.counted(count, 'text')} {'consists' if only_unknown == 1 else 'consist'} of "
-            "unknown tokens only: to the model they all look the same; `mlxbert tokenize` shows them",
+            f"{only_unknown:,} of {console.counted(count, 'text')} {'is' if only_unknown == 1 else 'are'} empty, or "
+            "made of unknown tokens only: to the model they all look the same; `mlxbert tokenize` shows them",
         )
     if failed:
         raise MlxbertError(f"{failed:,} of {console.counted(count, 'input')} failed; {failures}", hint=hint)

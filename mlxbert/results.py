@@ -81,7 +81,7 @@ class FillMask(Result):
     Attributes:
         truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
         unknown_tokens: How many tokens of the text are not in the vocabulary.
-        only_unknown: Whether that is all of them, masks left out.
+        only_unknown: Whether there is no other token, masks left out.
     """
 
     text: str
@@ -264,7 +264,7 @@ class Embedding(Result):
         tokens: How many tokens the model took, special tokens included.
         truncated: Whether the text was cut to fit into the model.
         unknown_tokens: How many tokens of the text are not in the vocabulary.
-        only_unknown: Whether that is all of them.
+        only_unknown: Whether there is no other token.
     """
 
     text: str

@@ -25,11 +25,11 @@ def rerank(
         Overflow, typer.Option(help="What to do with a pair too long for the model; window takes the best window.")
     ] = Overflow.truncate,
 ) -> None:
-    """Rank texts by how well they answer a query, with a cross-encoder.
+    """Rank texts by how well they answer a query.
 
-    The model reads the query and a text together: slower than similarity, and more accurate. The texts may come from a
-    file or a pipe; without a query on the command line, the first text is the query. The index in the output counts
-    the texts, from 0. At a terminal, the 20 best of a file are shown.
+    It takes a cross-encoder, which reads the query and a text together: slower than similarity, and more accurate. The
+    texts may come from a file or a pipe; without a query on the command line, the first text is the query. The index
+    in the output counts the texts, from 0. At a terminal, the 20 best of a file are shown.
 
     Example: mlxbert rerank "who wrote emma" --input answers.txt --model cross-encoder/ms-marco-MiniLM-L6-v2
     """

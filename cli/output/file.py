@@ -254,6 +254,8 @@ class FileOutput:
         done, failed = (sum(counts[name] for counts in finished) for name in ("results", "failed"))
         if self.manifest["input"] is None or done == failed:
             shutil.rmtree(self.partial, ignore_errors=True)
+            if isinstance(problem, KeyboardInterrupt):
+                console.say("note", f"interrupted before there were {PART:,} results to keep; nothing is written")
             return
         kept = console.counted(done, "result is", "results are")
         hint = f"{kept} kept in {self.partial}: the same command resumes there"

@@ -43,6 +43,8 @@ def find(path: Path, allowed: Sequence[str] = JSON_LINES) -> type[OutputFormat]:
     """
     ending = path.suffix.lower()
     if ending not in allowed:
+        if path.is_dir():
+            raise ArgumentError(f"--output {path}: is a folder, expected a file")
         expected = allowed[0] if len(allowed) == 1 else "one of " + ", ".join(allowed)
         raise ArgumentError(f"--output {path}: extension {path.suffix!r}, expected {expected}")
     return FORMATS[ending]

@@ -14,6 +14,8 @@ _TO_UTF8 = "convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8"
 _OTHERS = {
     b"\xff\xfe": ("UTF-16", _TO_UTF8),
     b"\xfe\xff": ("UTF-16", _TO_UTF8),
+    b"PK\x03\x04": ("a zip archive, as .docx and .xlsx are", "save it as .txt or .csv"),
+    b"%PDF-": ("PDF", "convert it to .txt"),
     b"\x1f\x8b": ("gzip", "give the file a name that ends with .gz, or unpack it with: gzip -dc"),
 }
 

@@ -78,14 +78,28 @@ def _rows(
         except StopIteration:
             return
         except csv.Error as problem:
-            yield start, lines.problem() or InputError(f"not a line of {format} ({problem})")
+            yield start, lines.problem() or _broken(start, rows.line_num, format, str(problem))
             continue
         if (damage := lines.problem()) is not None:
             yield start, damage
         elif row and len(row) != columns:
-            yield start, InputError(f"{len(row)} columns, the {first} has {columns}")
+            yield start, InputError(f"{_counted(len(row))}, the {first} has {columns}")
         elif row:
             yield start, row
+
+
+def _counted(columns: int) -> str:
+    return "1 column" if columns == 1 else f"{columns} columns"
+
+
+def _broken(first: int, last: int, format: str, problem: str) -> InputError:
+    """The error of a row that is invalid, and that may have swallowed others."""
+    if last == first:
+        return InputError(f"not a row of {format} ({problem})")
+    return InputError(
+        f"not a row of {format} ({problem}); it reaches to line {last}, and none of these lines is used",
+        hint=f"is a quote missing in line {first}? a quote inside of quotes is doubled",
+    )
 
 
 def separator_hint(header: list[str]) -> str | None:

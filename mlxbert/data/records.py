@@ -41,6 +41,11 @@ class Format(StrEnum):
 _ENDINGS: dict[str, Format] = {f".{format}": format for format in Format if format != "squad"}
 _ENDINGS |= {".iob": Format.conll, ".bio": Format.conll, ".json": Format.squad}
 _SENTENCES = (Format.conll, Format.conllu)
+_TEXTS = (Format.txt, Format.jsonl, Format.csv, Format.tsv, Format.parquet)
+# What to do about files that other programs write.
+_SAVED_AS = {ending: "save it as plain text, .txt" for ending in (".doc", ".docx", ".odt", ".rtf", ".pdf", ".html")}
+_SAVED_AS |= {ending: "save the sheet as .csv" for ending in (".xls", ".xlsx", ".ods")}
+_SAVED_AS |= {".npy": "these are vectors, not texts", ".safetensors": "these are tensors, not texts"}
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ def read_records(
     """
     given = (names,) if isinstance(names, str) else tuple(names)
     called = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
-    found = find_format(called) if format is None else check_format(format)
+    found = find_format(called, texts=True) if format is None else check_format(format)
     if not given:
         raise ArgumentError("names is empty, expected fields or columns")
     if found is Format.squad:
@@ -178,8 +183,12 @@ def read_records(
     return Records(called, path, found, given, size, kept, live, lambda: reader.done)
 
 
-def find_format(name: str) -> Format:
+def find_format(name: str, *, texts: bool = False) -> Format:
     """The format that the ending of a file names; a `.gz` after it does not count.
+
+    Args:
+        name: The name of the file.
+        texts: Whether errors name only formats of texts, not those of training data.
 
     Raises:
         ArgumentError: It names none.
@@ -189,10 +198,10 @@ def find_format(name: str) -> Format:
     if ending not in _ENDINGS or (compressed and _ENDINGS[ending] is Format.parquet):
         if os.path.isdir(name):  # a text may be too long for a path
             raise ArgumentError(f"{name}: is a folder, expected a file")
+        others = ", ".join(known for known, format in _ENDINGS.items() if not texts or format in _TEXTS)
         raise ArgumentError(
-            f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(_ENDINGS)}, "
-            "or a text format with .gz",
-            hint="otherwise name the format, for example format='jsonl'",
+            f"{name}: extension {Path(name).suffix!r}, expected one of {others}, or a text format with .gz",
+            hint=_SAVED_AS.get(ending, "otherwise name the format, for example format='jsonl'"),
         )
     return _ENDINGS[ending]
 
@@ -312,8 +321,18 @@ def _from_table(
     choose = "choose the column with names="
     places = [_find_column(lines.name, header, name, choose) for name in names]
     places += [_find_column(lines.name, header, name, None) for name in kept]
-    found = (row if isinstance(row, InputError) else tuple(row[place] for place in places) for _, row in rows)
+    found = (
+        _at_line(number, row) if isinstance(row, InputError) else tuple(row[place] for place in places)
+        for number, row in rows
+    )
     yield from _from_rows(found, len(names), kept, keeper)
+
+
+def _at_line(number: int, problem: InputError) -> InputError:
+    """The error with its line, which those of single lines have already."""
+    if problem.message.startswith("line "):
+        return problem
+    return InputError(f"line {number}: {problem.message}", hint=problem.hint)
 
 
 def _from_rows(

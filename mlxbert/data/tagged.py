@@ -106,7 +106,9 @@ def _sentence(row: Row, columns: Columns) -> tuple[Tagged, int]:
     if not words:
         raise InputError(f"{columns.text!r} has no words")
     if len(words) != len(labels):
-        raise InputError(f"{len(words)} words in {columns.text!r}, {len(labels)} tags in {columns.label!r}")
+        raise InputError(
+            f"{len(words)} words in {columns.text!r}, {len(labels)} tag{'s'[len(labels) == 1 :]} in {columns.label!r}"
+        )
     offsets = _places(words, text)
     if offsets is None:
         text, offsets = " ".join(words), _joined(words)

@@ -33,7 +33,7 @@ class Usage:
         batches: Forward passes.
         texts: Texts with a result.
         truncated: How many of these texts were truncated to fit the model.
-        only_unknown: How many of these texts consist of tokens that are not in the vocabulary.
+        only_unknown: How many of these texts have no token that is in the vocabulary: unknown ones only, or none.
     """
 
     inputs: int = 0

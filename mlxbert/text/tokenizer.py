@@ -191,12 +191,14 @@ class Tokenizer:
         return exact
 
     def unknown(self, encodings: Sequence[Encoding], before: int = 0) -> tuple[int, bool]:
-        """How many tokens of a text are not in the vocabulary, and whether that is all of them but masks.
+        """How many tokens of a text are not in the vocabulary, and whether no other is there but masks.
 
         Args:
             encodings: The inputs that cover the text.
             before: How many tokens at the beginning of each input are not of the text.
         """
+        if all(owner is None for encoding in encodings for owner in encoding.sequence_ids[before:]):
+            return 0, True  # an empty text
         number = self.token_id(self.special["unk"]) if "unk" in self.special else None
         if number is None or not any(number in encoding.ids for encoding in encodings):
             return 0, False

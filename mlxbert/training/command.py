@@ -98,14 +98,16 @@ def command_line(task: str, given: Mapping[str, Any]) -> str | None:
     """
     words = ["mlxbert", "finetune", task]
     for name, value in {**given, **given.get("options", {})}.items():
-        if name in _NOT_SHOWN or name == "task" or value is None or value is False or value == _DEFAULTS.get(name):
+        if name in _NOT_SHOWN or name == "task" or value is None or value is False:
             continue
         option = f"--{name.replace('_', '-')}"
         if name in ("train", "valid"):
-            files = [value] if isinstance(value, str | Path) else value
+            files = [value] if isinstance(value, str | Path) else value  # or a table, which compares to no default
             if not isinstance(files, list | tuple) or not all(isinstance(file, str | Path) for file in files):
                 return None
             words += [word for file in files for word in (option, str(file))]
+        elif value == _DEFAULTS.get(name):
+            continue
         elif name == "sweep":
             words += [word for key, found in value.items() for word in (option, f"{key}={','.join(map(str, found))}")]
         else:

@@ -179,8 +179,10 @@ def test_cut_vectors_of_a_model_of_unit_vectors_are_noted(embed: Callable[..., O
 
 
 def test_how_many_texts_were_cut_is_said(embed: Callable[..., Outcome]) -> None:
-    assert notes(embed(*TEXTS)) == ["1 of 5 inputs was too long for the model and was truncated; see --overflow"]
-    assert notes(embed(*TEXTS, "--overflow", "window")) == []
+    cut, empty = notes(embed(*TEXTS))
+    assert cut == "1 of 5 inputs was too long for the model and was truncated; see --overflow"
+    assert empty.startswith("1 of 5 texts is empty")
+    assert notes(embed(*TEXTS, "--overflow", "window")) == [empty]
 
 
 def test_a_file_ends_with_a_summary_and_arguments_do_not(embed: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -368,3 +368,28 @@ def test_hints_of_the_library_name_options(read: Reader) -> None:
 )
 def test_arguments_in_hints_become_options(hint: str, shown: str) -> None:
     assert to_options(hint) == shown
+
+
+def test_rows_that_a_quote_swallows_are_told_with_their_lines(tiny: str, tmp_path: Path) -> None:
+    path = tmp_path / "open.csv"
+    path.write_text('id,text\n1,"the cat\n2,dog\n3,"mat"\n4,paris\n5,a,b\n')
+    outcome = call("tokenize", "--input", str(path), "--model", tiny)
+    outcome.fails(1, "2 of 3 inputs failed", "hint: ")
+    first, _, last = outcome.lines
+    assert "line 2: " in first["error"] and "to line 4" in first["error"] and "line 6: 3 columns" in last["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("a.docx", ".txt"), ("a.xlsx", ".csv"), ("a.npy", "vectors"), ("a.xml", "--format")],
+)
+def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, tiny: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"PK\x03\x04")
+    outcome = call("tokenize", "--input", str(tmp_path / name), "--model", tiny)
+    outcome.fails(2, ".parquet", "hint: ", said)
+    assert ".conll" not in outcome.err
+    call("tokenize", "--input", str(tmp_path / name), "--format", "txt", "--model", tiny).fails(1, "zip", ".csv")
+
+
+def test_an_existing_folder_is_no_output_file(tiny: str, tmp_path: Path) -> None:
+    call("tokenize", "the", "--model", tiny, "--output", str(tmp_path)).fails(2, "is a folder")

@@ -13,7 +13,7 @@ from tests.cli.test_terminal import STEERING, plain, raw_controls
 from tests.helpers.program import Outcome, call, terminal, tiny_model
 
 QUERY = "the cat sat on the mat"
-TEXTS = ["a dog", "paris , tokyo !", QUERY, "", "he bought milk in the largest store"]
+TEXTS = ["a dog", "paris , tokyo !", QUERY, "mat", "he bought milk in the largest store"]
 
 
 @pytest.fixture

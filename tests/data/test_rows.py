@@ -124,9 +124,9 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "begins", "said"),
     [
-        ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "1 columns, the header has 2"),
+        ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "1 column, the header has 2"),
         ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
-        ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "not a line of csv"),
+        ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "not a row of csv"),
         ("a.csv", b'text,label\n"a\nb",c\nd,\xe9\n', ", line 4: ", "byte 0xe9"),
         ("a.csv", b"text,label,text\na,b,c\n", ", line 1: ", "'text' is there twice"),
         ("a.csv", b"text;label\na;b\n", ", line 1: ", "only one column"),

@@ -412,3 +412,19 @@ def test_a_task_of_ones_own(base: Path, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=told):
             run(stars.Stars(), train=wrong[:2], valid=bad, model=base, output=tmp_path / "bad")
     assert labels_of(mlxbert.load(tmp_path / "out"), "the cat")[0].label in "12345"
+
+
+class Table:
+    """A table of pandas in one respect: it cannot be compared."""
+
+    def __eq__(self, other: object) -> Any:
+        raise ValueError("The truth value of a table is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("part", ["train", "valid"])
+def test_a_table_in_place_of_records_is_refused_in_words(part: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"train": [{"text": "a", "label": "b"}], part: Table()}
+    with pytest.raises(MlxbertError, match="Table"):
+        list(mlxbert.finetune("classify", output=tmp_path / "x", **given))
