@@ -10,6 +10,9 @@ from mlxbert.cli import session
 from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, Overflow
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import vectors as view
+from mlxbert.errors import CheckpointError
+
+_EXAMPLE = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
 if TYPE_CHECKING:
     from mlxbert.text.batch import Usage
@@ -34,7 +37,11 @@ def rerank(
     Example: mlxbert rerank "who wrote emma" --input answers.txt --model cross-encoder/ms-marco-MiniLM-L6-v2
     """
     opened = open_ranking(texts or (), source)
-    loaded = session.load("classify", model)
+    try:
+        loaded = session.load("classify", model)
+    except CheckpointError as problem:
+        problem.hint = f"a cross-encoder has one, for example {_EXAMPLE}"
+        raise
     from mlxbert.tasks.rerank import rerank as task
     from mlxbert.weights.cross_encoder import gives_probabilities
 
