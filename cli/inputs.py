@@ -1,5 +1,6 @@
 """Where inputs come from: arguments, files, or stdin; one record at a time, whatever the size."""
 
+import csv
 import hashlib
 import json
 import sys
@@ -330,7 +331,8 @@ def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pa
         return Format.jsonl
     first = first_line(source)
     if not _is_object(first):
-        if names in first.decode("utf-8-sig", "replace").strip().split(","):
+        cells = next(csv.reader([first.decode("utf-8-sig", "replace").strip()]), [])
+        if len(cells) > 1 and names in cells:
             console.say("note", "each line of stdin is a text; if these are rows of a table, add --format csv")
         return Format.txt
     console.say("note", f"stdin holds JSON lines, {names!r} is read of each; --format txt takes them as texts")

@@ -32,7 +32,7 @@ def open_ranking(texts: Sequence[str], source: InputOptions) -> Source[str]:
     except ArgumentError as problem:
         if alone and source.input is None:
             raise ArgumentError(
-                "there is one text, expected two or more: A and those to compare it with", hint=problem.hint
+                "there is one text, expected two or more: the first one is the query", hint=problem.hint
             ) from None
         raise
 
@@ -53,12 +53,15 @@ def write_ranking(
     from_file = opened.name != ARGUMENTS
     screen = session.Screen(draw, out, gap=False, left_out=["query"] if from_file else ())
     most = MOST if top_k is None and from_file and screen.drawn else top_k
-    usage, count = Usage(), 0
+    usage, count, before = Usage(), 0, 0 if alone else 1  # the query, where it is a record itself
     with progress.records(opened.size, shown=from_file) as update:
 
         def read() -> Iterator[str | InputError]:
             nonlocal count
             for record in others:
+                if opened.strict and isinstance(record, InputError):
+                    failed = opened.located(Failure(count, record), before)
+                    raise InputError(f"input {failed.index}: {failed.error.message}", hint=failed.error.hint)
                 count += 1
                 update(opened.places.after(usage.texts), usage.texts)
                 yield record
@@ -66,9 +69,9 @@ def write_ranking(
         found = rank(query, read(), most, usage, "raise" if opened.strict else "return")
     if not found:
         hint = "give texts after the query, name a file with --input, or pipe texts in"
-        raise InputError(f"{opened.name}: there is no text to compare with", hint=hint)
+        raise InputError(f"{opened.name}: there is no text to rank for the query", hint=hint)
     for result in found:
-        screen.write(opened.located(result, 0 if alone else 1) if isinstance(result, Failure) else result)
+        screen.write(opened.located(result, before) if isinstance(result, Failure) else result)
     if most != top_k and count - screen.failed > MOST:
         console.say("note", f"the {MOST} best of {count - screen.failed:,} texts; --top-k N shows more")
     why = "each says why after the others"
@@ -83,7 +86,7 @@ def _split(source: Source[str]) -> tuple[str, Iterator[str | InputError]]:
     if query is None:
         raise InputError(f"{source.name}: there is no text")
     if isinstance(query, InputError):
-        raise InputError(f"{source.name}: input 0, with which the others are compared: {query.message}")
+        raise InputError(f"{source.name}: input 0, which is the query: {query.message}")
     if first is None:
         raise InputError(f"{source.name}: there is one text, expected two or more")
     return query, itertools.chain([first], texts)

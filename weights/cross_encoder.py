@@ -11,18 +11,18 @@ def gives_probabilities(folder: ModelFolder) -> bool:
     """Whether the score of a pair is the sigmoid of the model's output, which it is where no file says otherwise.
 
     Raises:
-        CheckpointError: A file names another function.
+        CheckpointError: A file names another function, or a prompt that stands before every pair.
         ConfigError: A file is damaged.
     """
-    config = folder.config_json.values
+    settings, config = folder.settings.values, folder.config_json.values
     nested = config.get("sentence_transformers")
-    named = (
-        folder.settings.values.get("activation_fn"),
-        nested.get("activation_fn") if isinstance(nested, dict) else None,
-        config.get(_OLD),
+    in_config = (
+        nested if isinstance(nested, dict) and "activation_fn" in nested else {"activation_fn": config.get(_OLD)}
     )
-    path = next((name for name in named if name is not None), "Sigmoid")
-    name = path.rpartition(".")[2] if isinstance(path, str) else None
+    path = settings.get("activation_fn") or in_config["activation_fn"] or "torch.nn.Sigmoid"
+    name = path.rpartition(".")[2] if isinstance(path, str) and path.startswith("torch.") else None
     if name not in _KNOWN:
         raise CheckpointError(f"{folder.path}: activation_fn is {path!r:.80}, expected Sigmoid or Identity of torch.nn")
+    if settings.get("model_type") == "CrossEncoder" and (prompt := settings.get("default_prompt_name")) is not None:
+        raise CheckpointError(f"{folder.path}: default_prompt_name is {prompt!r:.80}, mlxbert reranks without prompts")
     return _KNOWN[name]

@@ -181,14 +181,13 @@ def _no_folder(source: str, problem: HubError) -> HubError:
         folders = [path.name for path in Path().iterdir() if path.is_dir()]
     except OSError:
         folders = []
-    similar = difflib.get_close_matches(source, folders, n=1)
-    builtin = difflib.get_close_matches(source, [BUILTIN], n=1)
+    similar = difflib.get_close_matches(source, [BUILTIN, *folders], n=1)
     whole = _whole_name(source)
     hint = problem.hint
-    if similar:
-        hint = f"there is a folder {similar[0]}"
-    elif builtin:
+    if similar == [BUILTIN]:
         hint = f"did you mean {BUILTIN}, the built-in model?"
+    elif similar:
+        hint = f"there is a folder {similar[0]}"
     elif whole is not None:
         hint = f"names on the hub begin with an organization: {whole}"
     return type(problem)(f"{problem.message}; there is no folder of that name either", hint=hint)

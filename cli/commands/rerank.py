@@ -22,7 +22,7 @@ def rerank(
     model: ModelOptions,
     source: InputOptions,
     out: OutputOptions,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A query, and texts.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="QUERY TEXT…", help="A query, and texts.")] = None,
     top_k: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N best.")] = None,
     overflow: Annotated[
         Overflow, typer.Option(help="What to do with a pair too long for the model; window takes the best window.")
@@ -40,7 +40,8 @@ def rerank(
     try:
         loaded = session.load("classify", model)
     except CheckpointError as problem:
-        problem.hint = f"a cross-encoder has one, for example {_EXAMPLE}"
+        if "no classification head" in problem.message:
+            problem.hint = f"rerank needs a cross-encoder, for example {_EXAMPLE}"
         raise
     from mlxbert.tasks.rerank import rerank as task
     from mlxbert.weights.cross_encoder import gives_probabilities

@@ -254,8 +254,11 @@ class FileOutput:
         done, failed = (sum(counts[name] for counts in finished) for name in ("results", "failed"))
         if self.manifest["input"] is None or done == failed:
             shutil.rmtree(self.partial, ignore_errors=True)
-            if isinstance(problem, KeyboardInterrupt):
+            if isinstance(problem, KeyboardInterrupt) and not done:
                 console.say("note", f"interrupted before there were {PART:,} results to keep; nothing is written")
+            elif isinstance(problem, KeyboardInterrupt):
+                why = "every result so far has failed" if self.manifest["input"] else "stdin cannot be read again"
+                console.say("note", f"interrupted; {why}: nothing is kept")
             return
         kept = console.counted(done, "result is", "results are")
         hint = f"{kept} kept in {self.partial}: the same command resumes there"

@@ -123,7 +123,10 @@ def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator
     width = console.stdout().width
     bar = console.bar(max(result.score, 0.0), min(console.BAR_WIDTH, width // 4)) + "  " if bars else ""
     line = Text.assemble(
-        (f"{result.rank:>3}  ", "dim"), f"{result.score:6.3f}  ", (bar, "green"), _label(result.text, width)
+        (f"{result.rank:>3}  ", "dim"),
+        f"{result.score:{6 if bars else 7}.3f}  ",
+        (bar, "green"),
+        _label(result.text, width),
     )
     line.truncate(width, overflow="ellipsis")  # by columns: a wide character takes two
     yield line

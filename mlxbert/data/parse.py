@@ -54,7 +54,7 @@ def read_table(
     try:
         first = next((row for row in rows if row or header), None)
     except csv.Error as problem:
-        hint = "commas separate the columns of a .csv, and a quote inside of quotes is doubled" if is_csv else None
+        hint = "commas separate the columns of a .csv, and a quote inside quotes is written twice" if is_csv else None
         raise InputError(f"{lines.name}: the {called} is not valid {format} ({problem})", hint=hint) from None
     if first is None:
         raise InputError(f"{lines.name}: empty, expected a {called}")
@@ -97,8 +97,8 @@ def _broken(first: int, last: int, format: str, problem: str) -> InputError:
     if last == first:
         return InputError(f"not a row of {format} ({problem})")
     return InputError(
-        f"not a row of {format} ({problem}); it reaches to line {last}, and none of these lines is used",
-        hint=f"is a quote missing in line {first}? a quote inside of quotes is doubled",
+        f"not a row of {format} ({problem}); it reaches to line {last}, and all of these lines are skipped",
+        hint=f"is a quote missing in line {first}? write a quote inside quotes twice",
     )
 
 

@@ -42,6 +42,14 @@ class RerankTask(Task[str, Job[str], float, _Scored]):
                 hint="classify gives pairs of texts the labels of such a model",
             )
         self.query, self.probabilities = query, gives_probabilities(model.files)
+        if overflow != "truncate":
+            room = model.tokenizer.max_length // 2
+            if len(tokens := model.tokenizer.pieces(query)) > room:
+                raise InputError(
+                    f"the query has {len(tokens)} tokens, expected at most {room}, half of what the model takes",
+                    hint="overflow='truncate' cuts it",
+                )
+        model.tokenizer.encode(query, "")  # not each text, but the query is to blame where it is no valid Unicode
 
     def prepare(self, item: str) -> Job[str]:
         """Tokenizes the query and a text into one input, or into windows, each with the whole query."""
@@ -111,7 +119,7 @@ def rerank(
         model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them.
         query: The query.
         texts: The texts, any number.
-        top_k: Keep only the best, in memory too; `None` keeps all.
+        top_k: Keep only the best, in memory too; `None` keeps all. Failures are all kept.
         overflow: A pair too long for the model: `truncate` drops the end of the longer text, `window` takes the best
             score of windows that cover the text, each with the whole query, `error` refuses it.
         batch_tokens: Tokens per batch, padding included.

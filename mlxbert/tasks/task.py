@@ -35,7 +35,7 @@ class Job(Generic[Item]):
         encodings: The inputs of the model: one, or the windows that cover the item.
         truncated: Whether the encodings leave out a part of the item.
         unknown: How many tokens of the text are not in the vocabulary, where the task counts them.
-        only_unknown: Whether that is all of them.
+        only_unknown: Whether there is no other token.
     """
 
     item: Item

@@ -83,7 +83,7 @@ def test_a_command_killed_at_ten_moments_goes_on_each_time_and_ends_the_same(
     path = tmp_path / f"x{ending}"
     arguments = embed(model, texts, path)
     kept: dict[str, tuple[int, int]] = {}
-    moments = [0, 0, 1, 1, 2, 2, 3, 4, 5, 6]
+    moments = [0, 0, 1, 2, 3, 4, 5, 5, 6, 6]
     killed = 0
     for parts in moments:  # as many parts are there, from this run and those before
         killed += kill(arguments, path, parts, chance.uniform(0, 0.01 if parts else 0.3))

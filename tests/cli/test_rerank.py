@@ -37,8 +37,8 @@ def test_bad_records_and_models_are_told(model: str, tmp_path: Path) -> None:
     assert [line["index"] for line in outcome.lines] == [0, 1] and "error" in outcome.lines[1]
     several = str(save_classifier(tmp_path / "several", EMOTIONS))
     call("rerank", QUERY, *TEXTS, "--model", several).fails(1, "4 scores", "hint: classify")
-    call("rerank", QUERY, *TEXTS).fails(1, "no classification head", "hint: a cross-encoder")
-    call("rerank", QUERY, "--model", model).fails(1, "no text to compare with")
+    call("rerank", QUERY, *TEXTS).fails(1, "no classification head", "hint: rerank needs a cross-encoder")
+    call("rerank", QUERY, "--model", model).fails(1, "no text to rank")
     call("rerank", QUERY, "--model", model, "--input", str(tmp_path / "none.txt")).fails(1, "none.txt")
 
 
@@ -52,3 +52,16 @@ def test_a_long_text_is_truncated_with_a_note_or_read_in_windows(model: str) -> 
 def test_a_terminal_shows_ranks_scores_and_texts(model: str) -> None:
     shown = plain(terminal("rerank", QUERY, *TEXTS, "--model", model)[1])
     assert [line.split()[0] for line in shown if line.strip()] == ["1", "2", "3", "4"]
+
+
+def test_the_first_bad_record_ends_a_strict_run_with_its_file(model: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a dog"}\n')
+    (tmp_path / "b.jsonl").write_text('{"text": "a dog"}\n{"n": 1}\n')
+    given = ["--input", str(tmp_path / "a.jsonl"), "--input", str(tmp_path / "b.jsonl"), "--model", model, "--strict"]
+    call("rerank", QUERY, *given).fails(1, "input 2: ", "b.jsonl, record 2: ")
+
+
+def test_a_query_is_to_blame_once(model: str) -> None:
+    outcome = call("rerank", "the cat " * 40, *TEXTS, "--overflow", "window", "--model", model)
+    outcome.fails(1, "the query has 80 tokens", "hint: ")
+    assert outcome.out == "" and outcome.err.count("error: ") == 1

@@ -72,7 +72,10 @@ def test_a_long_text_has_the_score_of_its_best_window(tmp_path: Path) -> None:
     [best] = mlxbert.rerank(model, QUERY, [text], overflow="window")
     windows = model.tokenizer.windows(QUERY, text, stride=0)
     assert len(windows) == 3 and cut.truncated and not best.truncated
-    assert best.score >= cut.score - 1e-6
+    places = [[at for at, owner in zip(one.offsets, one.sequence_ids, strict=True) if owner == 1] for one in windows]
+    texts = [text[at[0][0] : at[-1][1]] for at in places]
+    alone = [one.score for one in mlxbert.rerank(model, QUERY, texts)]
+    assert best.score == pytest.approx(max(alone), abs=1e-6) and max(alone) - min(alone) > 1e-5
     with pytest.raises(InputError):
         mlxbert.rerank(model, QUERY, [text], overflow="error")
     [short, failure] = mlxbert.rerank(model, QUERY, [text, "a dog"], overflow="error", on_error="return")
@@ -96,3 +99,12 @@ def test_what_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
         mlxbert.rerank(model, QUERY, TEXTS, top_k=0)
     with pytest.raises(InputError):
         mlxbert.rerank(model, QUERY, ["a", 5])  # type: ignore[list-item]
+
+
+def test_a_prompt_of_the_files_is_refused_and_not_dropped(tmp_path: Path) -> None:
+    settings = {"model_type": "CrossEncoder", "prompts": {"q": "query: "}, "default_prompt_name": "q"}
+    with pytest.raises(CheckpointError, match="default_prompt_name"):
+        mlxbert.rerank(cross_encoder(tmp_path / "m", settings), QUERY, TEXTS)
+    foreign = cross_encoder(tmp_path / "foreign", {"activation_fn": "my_package.Identity"})
+    with pytest.raises(CheckpointError, match="my_package"):
+        mlxbert.rerank(foreign, QUERY, TEXTS)
