@@ -49,7 +49,9 @@ class RerankTask(Task[str, Job[str], float, _Scored]):
                     f"the query has {len(tokens)} tokens, expected at most {room}, half of what the model takes",
                     hint="overflow='truncate' cuts it",
                 )
-        model.tokenizer.encode(query, "")  # not each text, but the query is to blame where it is no valid Unicode
+        model.tokenizer.encode(
+            query, "", overflow="truncate"
+        )  # not each text, but the query is to blame where it is no valid Unicode
 
     def prepare(self, item: str) -> Job[str]:
         """Tokenizes the query and a text into one input, or into windows, each with the whole query."""

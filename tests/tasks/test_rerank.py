@@ -108,3 +108,12 @@ def test_a_prompt_of_the_files_is_refused_and_not_dropped(tmp_path: Path) -> Non
     foreign = cross_encoder(tmp_path / "foreign", {"activation_fn": "my_package.Identity"})
     with pytest.raises(CheckpointError, match="my_package"):
         mlxbert.rerank(foreign, QUERY, TEXTS)
+
+
+def test_a_long_query_is_truncated_unless_windows_repeat_it(tmp_path: Path) -> None:
+    model = cross_encoder(tmp_path / "m")
+    [found] = mlxbert.rerank(model, "the cat " * 200, ["a dog"])
+    assert found.truncated
+    for overflow in ("window", "error"):
+        with pytest.raises(InputError, match="400 tokens"):
+            mlxbert.rerank(model, "the cat " * 200, ["a dog"], overflow=overflow)
