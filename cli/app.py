@@ -20,19 +20,24 @@ from mlxbert.cli.commands.embed import embed
 from mlxbert.cli.commands.evaluate import (
     evaluate_answer,
     evaluate_classify,
+    evaluate_embed,
     evaluate_multilabel,
     evaluate_regress,
+    evaluate_rerank,
     evaluate_tag,
 )
 from mlxbert.cli.commands.fill_mask import fill_mask
 from mlxbert.cli.commands.finetune import (
     finetune_answer,
     finetune_classify,
+    finetune_embed,
     finetune_multilabel,
     finetune_regress,
+    finetune_rerank,
     finetune_tag,
 )
 from mlxbert.cli.commands.inspect import inspect
+from mlxbert.cli.commands.mine import mine
 from mlxbert.cli.commands.models import models_download, models_list, models_path, models_remove
 from mlxbert.cli.commands.next_sentence import next_sentence
 from mlxbert.cli.commands.replaced import replaced
@@ -61,11 +66,17 @@ app = typer.Typer(
 _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
     "finetune": (
         "Train a model on labelled texts.",
-        (finetune_classify, finetune_multilabel, finetune_regress, finetune_tag, finetune_answer),
+        (
+            *(finetune_classify, finetune_multilabel, finetune_regress, finetune_tag, finetune_answer),
+            *(finetune_embed, finetune_rerank),
+        ),
     ),
     "evaluate": (
         "Measure how good a model is on labelled texts.",
-        (evaluate_classify, evaluate_multilabel, evaluate_regress, evaluate_tag, evaluate_answer),
+        (
+            *(evaluate_classify, evaluate_multilabel, evaluate_regress, evaluate_tag, evaluate_answer),
+            *(evaluate_embed, evaluate_rerank),
+        ),
     ),
     "models": (
         "Models on this machine and on the Hugging Face hub.",
@@ -74,7 +85,7 @@ _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
 }
 
 _USING = (fill_mask, embed, similarity, rerank, classify, tag, answer, next_sentence, replaced, tokenize)
-for command in (*_USING, inspect, convert, verify, doctor):
+for command in (*_USING, mine, inspect, convert, verify, doctor):
     app.command(command.__name__.replace("_", "-"), cls=Command)(flatten(command, set_up_notes))
 for name, (about, commands) in _GROUPS.items():
     group = typer.Typer(help=about, cls=Group, no_args_is_help=True)
@@ -151,7 +162,7 @@ def _taskless(typed: list[str]) -> str | None:
     if typed[:1] not in (["finetune"], ["evaluate"]) or not typed[1:2] or not typed[1].startswith("-"):
         return None
     tasks = [command.__name__.removeprefix(f"{typed[0]}_") for command in _GROUPS[typed[0]][1]]
-    return f"{typed[0]} needs the name of the task first: mlxbert {typed[0]} {'|'.join(tasks)} …"
+    return f"{typed[0]} needs the name of the task first, one of {', '.join(tasks)}"
 
 
 def _name_option(text: str) -> str:

@@ -102,6 +102,15 @@ Revision = Annotated[
 Offline = Annotated[
     bool, typer.Option("--offline", help="Use only the cache; never contact the hub.", rich_help_panel="Model")
 ]
+Adapter = Annotated[
+    str | None,
+    typer.Option(
+        "--adapter",
+        metavar="DIR",
+        help="Adapter of the model (LoRA, DoRA): its folder, or its name on the hub.",
+        rich_help_panel="Model",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -126,6 +135,7 @@ class ModelName:
 class ComputingOptions(ModelName):
     """Which model, and how to compute."""
 
+    adapter: Adapter = None
     dtype: Annotated[
         DType, typer.Option(help="Dtype of computation; auto depends on the device.", rich_help_panel="Model")
     ] = DType.auto

@@ -18,7 +18,7 @@ from mlxbert.cli.output.formats import JsonLines
 from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.files import sha256
-from mlxbert.folders.fingerprint import hash_folder
+from mlxbert.folders.fingerprint import hash_folder, hash_model
 from mlxbert.results import Failure
 from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 
@@ -57,6 +57,7 @@ def load(task: str, options: ModelOptions) -> "Model":
     with progress.download(options.model) as update:
         return load_model(
             options.model,
+            adapter=options.adapter,
             task=task,
             dtype=options.dtype.value,
             device=options.device.value,
@@ -91,7 +92,7 @@ class Task:
         chosen = {"dtype": str(network.encoder.embeddings.norm.weight.dtype)}
         if self.computing is not None:
             chosen |= {"device": str(self.model.device), "batch_tokens": str(self.computing.batch_tokens)}
-        return {"task": self.name, "model": hash_folder(self.model.folder), "options": {**self.options, **chosen}}
+        return {"task": self.name, "model": hash_model(self.model.files), "options": {**self.options, **chosen}}
 
 
 class Screen:

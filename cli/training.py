@@ -14,10 +14,10 @@ from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.options import ComputingOptions, ModelOptions, OutputOptions
 from mlxbert.data.records import Format
 from mlxbert.errors import ArgumentError
-from mlxbert.training.options import ClassWeights, Schedule
+from mlxbert.training.options import DEFAULT_LAYERS, ClassWeights, Schedule
 from mlxbert.training.scores.summary import METRICS
 
-_DATA, _TRAINING, _SAVING, _OUTPUT = "Data", "Training", "Saving", "Output"
+_DATA, _TRAINING, _LORA, _SAVING, _OUTPUT = "Data", "Training", "Adapters", "Saving", "Output"
 DEFAULT_METRICS = ", ".join(f"{task}: {next(iter(metrics))}" for task, metrics in METRICS.items())
 
 
@@ -101,6 +101,10 @@ def _share(text: str, default: Any = None) -> Any:
     return typer.Option(metavar="X", help=text, rich_help_panel=_TRAINING, show_default=default or True)
 
 
+def _lora(unit: str, text: str, default: Any = None) -> Any:
+    return typer.Option(metavar=unit, help=text, rich_help_panel=_LORA, show_default=default or True)
+
+
 @dataclass(frozen=True)
 class TrainingOptions(Group):
     """How is trained: the same for every task."""
@@ -134,6 +138,16 @@ class TrainingOptions(Group):
             show_default=DEFAULT_METRICS,
         ),
     ] = None
+    lora: Annotated[int | None, _lora("R", "Train adapters of rank R, and the head alone beside them.", "off")] = None
+    lora_alpha: Annotated[float | None, _lora("X", "Scale of adapters, divided by the rank.", "2R")] = None
+    lora_dropout: Annotated[float, _lora("X", "Dropout rate of the inputs of adapters.")] = 0.0
+    lora_layers: Annotated[str, _lora("NAMES", "Layers with adapters: A,B,… or all-linear.")] = DEFAULT_LAYERS
+    dora: Annotated[
+        bool, typer.Option("--dora", help="Learn the norms of adapted rows, too (DoRA).", rich_help_panel=_LORA)
+    ] = False
+    rslora: Annotated[
+        bool, typer.Option("--rslora", help="Divide the scale by √R instead (rsLoRA).", rich_help_panel=_LORA)
+    ] = False
     seed: Annotated[int, _number("Random seed of new weights, the order of the data, and dropout.")] = 0
     seeds: Annotated[int, _number("Train with N seeds, report mean and standard deviation, keep the best.")] = 1
     sweep: Annotated[
@@ -159,6 +173,14 @@ class ClassOptions(Group):
         ClassWeights,
         typer.Option(help="balanced: rare labels count more.", rich_help_panel=_TRAINING),
     ] = "none"
+    few_shot: Annotated[
+        bool,
+        typer.Option(
+            "--few-shot",
+            help="For 8 to 64 examples per label: train on pairs of texts (SetFit).",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -227,7 +249,7 @@ class FinetuneOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        where = {name: getattr(self.model, name) for name in ("model", "revision", "offline")}
+        where = {name: getattr(self.model, name) for name in ("model", "adapter", "revision", "offline")}
         where |= {"dtype": self.model.dtype.value, "device": self.model.device.value}
         return self.data.given() | self.saving.given() | self.training.given() | where
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         DivergedError,
         HubError,
         InputError,
+        MissingHeadError,
         MlxbertError,
         ThreadError,
         TokenizerError,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from mlxbert.tasks.classify import classify
     from mlxbert.tasks.embed import embed, embed_stream
     from mlxbert.tasks.fill_mask import fill_mask
+    from mlxbert.tasks.mine import Mined, mine
     from mlxbert.tasks.next_sentence import next_sentence
     from mlxbert.tasks.pairs import similarity_matrix, similarity_pairs
     from mlxbert.tasks.replaced import replaced
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
     from mlxbert.training.finetune import finetune
     from mlxbert.training.objective import Example, Objective, TrainBatch
+    from mlxbert.training.scores.search import evaluate_reranking, evaluate_search
     from mlxbert.training.scores.summary import Evaluation
 
 _HOMES = {
@@ -95,6 +98,7 @@ _HOMES = {
         "DivergedError",
         "HubError",
         "InputError",
+        "MissingHeadError",
         "MlxbertError",
         "ThreadError",
         "TokenizerError",
@@ -112,6 +116,7 @@ _HOMES = {
     "mlxbert.tasks.next_sentence": ("next_sentence",),
     "mlxbert.tasks.pairs": ("similarity_matrix", "similarity_pairs"),
     "mlxbert.tasks.replaced": ("replaced",),
+    "mlxbert.tasks.mine": ("Mined", "mine"),
     "mlxbert.tasks.rerank": ("rerank",),
     "mlxbert.tasks.similarity": ("similarity",),
     "mlxbert.tasks.tag": ("tag",),
@@ -120,6 +125,7 @@ _HOMES = {
     "mlxbert.training.events": ("Evaluated", "Event", "Finished", "Saved", "Started", "Step"),
     "mlxbert.training.finetune": ("finetune",),
     "mlxbert.training.objective": ("Example", "Objective", "TrainBatch"),
+    "mlxbert.training.scores.search": ("evaluate_reranking", "evaluate_search"),
     "mlxbert.training.scores.summary": ("Evaluation",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -150,6 +156,8 @@ __all__ = [
     "Label",
     "Labels",
     "Mask",
+    "Mined",
+    "MissingHeadError",
     "MlxbertError",
     "Model",
     "NextSentence",
@@ -180,10 +188,13 @@ __all__ = [
     "embed",
     "embed_stream",
     "evaluate",
+    "evaluate_reranking",
+    "evaluate_search",
     "fill_mask",
     "finetune",
     "inspect",
     "load",
+    "mine",
     "new_model",
     "next_sentence",
     "replaced",

@@ -261,6 +261,11 @@ class HeadConfig:
         """Outputs of a classification head."""
         return 2 if self.labels is None else len(self.labels)
 
+    @property
+    def head_pooling(self) -> str | None:
+        """The pooling of a sequence classifier that takes the vector of a text."""
+        return None if self.labels is None else self.labels.head_pooling
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:

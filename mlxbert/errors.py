@@ -4,6 +4,7 @@
 MlxbertError             everything below; has .message and .hint
 ├── ConfigError          config.json: a missing key, a value that is no known kind
 ├── CheckpointError      weight files: damaged, missing, a tensor too many or too few
+│   └── MissingHeadError a head that a task needs and the checkpoint does not have
 ├── TokenizerError       vocabulary files
 ├── InputError           a text or a record that cannot be used
 ├── ArgumentError        an argument outside what a function takes
@@ -40,6 +41,10 @@ class ConfigError(MlxbertError):
 
 class CheckpointError(MlxbertError):
     """Weights that are missing, damaged, or do not fit the configuration."""
+
+
+class MissingHeadError(CheckpointError):
+    """A head that a task needs and the checkpoint does not have."""
 
 
 class TokenizerError(MlxbertError):

@@ -24,6 +24,8 @@ class Labels:
             `mlxbert.nn.crf`.
         no_answer_threshold: Of question answering: the share of "no answer" above which no answer is given; `None` for
             0.5, 1 for an answer always.
+        head_pooling: Of whole texts: the pooling, or several joined by `+`, whose vector the scores of the classes are
+            a linear function of, see `mlxbert.nn.embedder`; `None` for the head that transformers has.
     """
 
     names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
@@ -31,6 +33,7 @@ class Labels:
     thresholds: tuple[float, ...] | None = None
     crf: bool = False
     no_answer_threshold: float | None = None
+    head_pooling: str | None = None
 
     def __post_init__(self) -> None:
         for field in ("names", "thresholds"):
@@ -109,7 +112,7 @@ class Labels:
     def to_config(self) -> dict[str, Any]:
         """The keys of `config.json` that describe them; `None` for a key that is omitted.
 
-        `thresholds` and `crf` are keys of mlxbert's own, which other programs ignore.
+        The last four are keys of mlxbert's own, which other programs ignore.
         """
         return {
             "id2label": {str(index): name for index, name in enumerate(self.names)},
@@ -120,6 +123,7 @@ class Labels:
             "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],
             "crf": self.crf or None,
             "no_answer_threshold": self.no_answer_threshold,
+            "head_pooling": self.head_pooling,
         }
 
 

@@ -12,11 +12,12 @@ from typing import Any
 from mlxbert import device as devices
 from mlxbert.config import EncoderConfig
 from mlxbert.device import dtype_name, mx
-from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, ThreadError
+from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
 from mlxbert.labels import Labels
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, task_parts, titles
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
+from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import build_network, first_problem, new_network
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
@@ -34,7 +35,7 @@ class Model:
 
     Attributes:
         source: The name or path that was given.
-        folder: The folder with its files.
+        folder: The folder with its files; that of the adapter, if it has one.
         config: The facts of the encoder and its heads.
         tokenizer: Text to token ids.
         network: The network, a differentiable `mlx.nn.Module` that can be used on its own.
@@ -107,7 +108,7 @@ def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str
     missing = missing_parts(task, config.heads, parts)
     if missing:
         can = [name for name in TASKS if not missing_parts(name, config.heads, parts)]
-        raise CheckpointError(
+        raise MissingHeadError(
             f"{source}: this checkpoint has no {titles(missing)}, which {task} needs",
             hint=f"{HEADS[TASKS[task] or ''].hint}; this one can be used for {', '.join(can)}",
         )
@@ -139,6 +140,7 @@ def _check_all(checkpoint: Checkpoint) -> None:
 def load(
     source: str | Path = BUILTIN,
     *,
+    adapter: str | Path | None = None,
     task: str | None = None,
     new_heads: Mapping[str, Labels | None] | None = None,
     dtype: str = "auto",
@@ -157,7 +159,9 @@ def load(
 
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`. Files in the hub's cache are
-            used as they are; missing ones are downloaded.
+            used as they are; missing ones are downloaded. The folder of an adapter stands for its base with it.
+        adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
+            name on the hub.
         task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
             that it needs, and refuses a checkpoint without them. `None` loads every part.
         new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, and the
@@ -184,7 +188,7 @@ def load(
     source = str(source)
     devices.use(device)
     chosen = devices.choose_dtype(dtype)
-    folder = ModelFolder(find_folder(source, revision=revision, offline=offline, on_progress=on_progress))
+    folder = find_model(source, adapter, revision=revision, offline=offline, on_progress=on_progress)
     checkpoint, parts = _open(source, folder, task)
     parts = parts if new_heads is None else ()
     tokenizer = load_tokenizer(folder, checkpoint.config)
@@ -209,7 +213,7 @@ def load(
         if task is not None and isinstance(embedder, MlxbertError):
             raise embedder
     return Model(
-        *(source, folder.path, config, tokenizer, network, labels),
+        *(source, folder.own, config, tokenizer, network, labels),
         architecture=checkpoint.without_weights(),
         files=folder,
         _embedder=embedder,
@@ -306,5 +310,5 @@ def load_tokenizer_of(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Path, Tokenizer]:
     """The folder of `source` and its tokenizer, without the weights; see `load`."""
-    folder = ModelFolder(find_folder(source, revision=revision, offline=offline, on_progress=on_progress))
+    folder = find_model(source, revision=revision, offline=offline, on_progress=on_progress)
     return folder.path, load_tokenizer(folder, read_architecture(folder.config_json).config)

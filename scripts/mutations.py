@@ -464,6 +464,34 @@ MUTATIONS = (
         "self._table",
         "tests/training/test_optimizer.py::test_rows_that_are_not_used_only_decay",
     ),
+    Mutation(
+        "a duplicate of the positive is a negative",
+        "mlxbert/training/objectives/vector_loss.py",
+        "return (same | equals) & ~np.eye(",
+        "return equals & ~np.eye(",
+        "tests/training/test_embed_objective.py::test_duplicates_in_a_batch_are_no_negatives",
+    ),
+    Mutation(
+        "each part of a batch has the gradient of the first",
+        "mlxbert/training/gradients.py",
+        "starts = [sum(rows[:number]) for number in own]",
+        "starts = [0 for number in own]",
+        "tests/training/test_embed_objective.py::test_parts_of_a_batch_give_the_gradients_of_the_whole",
+    ),
+    Mutation(
+        "mined negatives may be as similar as the positive",
+        "mlxbert/tasks/mine.py",
+        "np.array(worst, np.float32) - margin",
+        "np.array(worst, np.float32)",
+        "tests/training/test_embed_objective.py::test_mined_negatives_are_near_and_not_the_querys_own",
+    ),
+    Mutation(
+        "the pooling of a trained model is always the mean",
+        "weights/modules.py",
+        "flag: name in config.poolings for",
+        "flag: name == 'mean' for",
+        "tests/training/test_embed_objective.py::test_modules_are_written_as_they_are_read",
+    ),
 )
 
 

@@ -42,11 +42,12 @@ ROOMS = (
 INSIDE = {
     "mlxbert.nn": (
         *("kernels", "activations", "dropout", "positions", "attention", "blocks", "recomputed", "encoder", "pooling"),
-        *("crf", "heads", "losses", "initialize", "embedder"),
+        *("lora", "crf", "embedder", "heads", "losses", "initialize", "vector_losses"),
     ),
     "mlxbert.weights": (
-        *("config_json", "keymap", "formats", "google", "families", "hub", "source", "folder", "tokenizers"),
-        *("sentence_transformers", "cross_encoder", "checkpoint", "validate", "build", "save"),
+        *("config_json", "keymap", "formats", "google", "families", "targets", "hub", "source", "folder"),
+        *("tokenizers", "sentence_transformers", "cross_encoder", "adapter", "adapted", "checkpoint", "validate"),
+        *("build", "save", "save_adapter", "modules"),
     ),
     "mlxbert.data": (
         *(
@@ -65,13 +66,16 @@ INSIDE = {
             "tag_columns",
             "tagged",
             "questions",
+            "ranking",
+            "related",
+            "retrieval",
             "split",
             "trained",
         ),
     ),
     "mlxbert.training": (
-        *("scores", "options", "data", "objective", "objectives", "plan", "events", "sampler", "optimizer"),
-        *("rows", "gradients", "checkpoint", "loop", "predict", "estimate", "workspace", "command"),
+        *("scores", "options", "data", "objective", "predict", "objectives", "plan", "events", "sampler", "optimizer"),
+        *("rows", "adapters", "gradients", "checkpoint", "loop", "estimate", "workspace", "command"),
         *("finish", "check", "finetune", "evaluate"),
     ),
     "mlxbert.cli": (
@@ -83,6 +87,8 @@ INSIDE = {
             "inputs",
             "training",
             "spans",
+            "embedding",
+            "relevance",
             "events",
             "output",
             "session",
@@ -213,6 +219,7 @@ COMMANDS = (
         "next-sentence",
         "replaced",
         "tokenize",
+        "mine",
         "inspect",
         "convert",
         "verify",
@@ -222,7 +229,7 @@ COMMANDS = (
     *(
         f"{group}-{task}"
         for group in ("finetune", "evaluate")
-        for task in ("classify", "multilabel", "regress", "answer")
+        for task in ("classify", "multilabel", "regress", "answer", "embed", "rerank")
     ),
 )
 

@@ -148,9 +148,7 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
             expected = "mlxbert.Labels" if HEADS[head].labelled else "None: it has no labels"
             raise ArgumentError(f"labels of the new head {head!r} are {given!r:.60}, expected {expected}")
         if given is not None:
-            given.check()
-            if given.crf and HEADS[head].scope != "token":
-                raise ArgumentError(f"labels of the new head {head!r} have a CRF, which is for tags of words")
+            _check_labels(head, given)
             labels = given
     collision = architecture.family.colliding((*parts, *new_heads))
     if collision is not None:
@@ -164,6 +162,15 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
     facts = replace(config.heads, labels=labels)
     pooler = "pooler" in parts or any(HEADS[head].pooler(facts) for head in new_heads)
     return replace(config, pooler=pooler, heads=facts)
+
+
+def _check_labels(head: str, labels: Labels) -> None:
+    """Refuses labels that do not fit a new head."""
+    labels.check()
+    if labels.crf and HEADS[head].scope != "token":
+        raise ArgumentError(f"labels of the new head {head!r} have a CRF, which is for tags of words")
+    if labels.head_pooling is not None and HEADS[head].scope != "text":
+        raise ArgumentError(f"labels of the new head {head!r} have a pooling, which is for whole texts")
 
 
 def _is_fresh(name: str, parts: tuple[str, ...], new_heads: NewHeads) -> bool:
@@ -227,6 +234,8 @@ def _load_weights(
 
 def _is_packed(checkpoint: Checkpoint, entry: keymap.Entry, kept: set[str]) -> bool:
     assert checkpoint.storage is not None
+    if checkpoint.adapter is not None and not checkpoint.adapter.updates.keys().isdisjoint(entry.theirs):
+        return False  # merged matrices are no longer in that layout
     dtypes = {checkpoint.tensors[checkpoint.names[name]].dtype for name in entry.theirs}
     return kept.issuperset(entry.ours) and dtypes == {checkpoint.storage.dtype}
 

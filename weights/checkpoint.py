@@ -15,17 +15,17 @@ from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights import keymap
+from mlxbert.weights.adapter import Adapter, head_of, merged_names, read_adapter, tensor_infos
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import Architecture, family_of
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.formats import int8_rows
-from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights, with_crf
+from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights, with_own
 from mlxbert.weights.formats.headers import LazyArrays, Storage, TensorInfo
+from mlxbert.weights.formats.names import ADAPTER, CRF, VECTOR_CLASSIFIER
 from mlxbert.weights.formats.quantized import read_quantization
 from mlxbert.weights.google import completed
-
-ADAPTER = "adapter_config.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,7 @@ class Checkpoint(Architecture):
         parts: Which optional parts (pooler, heads) the weights hold.
         weights: The files.
         storage: How matrices are stored if not as plain floats.
+        adapter: What is merged into the weights; `None` for the weights as they are.
     """
 
     folder: Path
@@ -49,6 +50,7 @@ class Checkpoint(Architecture):
     parts: tuple[str, ...]
     weights: WeightFiles
     storage: Storage | None
+    adapter: Adapter | None = None
 
     def without_weights(self) -> Architecture:
         """What remains of a checkpoint when its files are closed."""
@@ -60,10 +62,20 @@ class Checkpoint(Architecture):
         return self.family.table(self.parts)
 
     def arrays(self, dtype: mx.Dtype) -> Mapping[str, mx.array]:
-        """All tensors by their plain names, each read when it is used; those in `storage` expanded to `dtype`."""
-        stored = self.weights.arrays()
+        """All tensors by their plain names, each read when it is used; those in `storage` expanded to `dtype`.
+
+        With an adapter they are merged, in float32.
+        """
+        stored, adapter = self.weights.arrays(), self.adapter
 
         def read(plain: str) -> mx.array:
+            if adapter is None:
+                return read_base(plain, dtype)
+            if plain in adapter.replaced:
+                return adapter.replacement(plain)
+            return adapter.merged(plain, read_base(plain, mx.float32 if plain in adapter.updates else dtype))
+
+        def read_base(plain: str, dtype: mx.Dtype) -> mx.array:
             name = self.names[plain]
             if self.storage is not None and self.tensors[name].dtype == self.storage.dtype:
                 return self.storage.expand(stored, name, dtype)
@@ -164,8 +176,8 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     folder, config_json = opened.transformer, opened.config_json
     if (folder / ADAPTER).is_file():
         raise CheckpointError(
-            f"{folder}: has an {ADAPTER}: mlxbert does not apply adapters",
-            hint="merge the adapter into the model and save it (peft: merge_and_unload)",
+            f"{folder}: has an {ADAPTER} beside weights of its own, expected a model or an adapter",
+            hint="move the adapter into a folder of its own, and name that, too: adapter='FOLDER'",
         )
     family_name, family = family_of(config_json)
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
@@ -173,7 +185,9 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         config_json = completed(config_json, weights.tensors)
     config = family.read_config(config_json)
     if config.heads.labels is not None and config.heads.labels.crf:
-        weights = with_crf(weights, folder, opened.headers)
+        weights = with_own(weights, folder, CRF, opened.headers)
+    if config.heads.head_pooling is not None:
+        weights = with_own(weights, folder, VECTOR_CLASSIFIER, opened.headers)
     if config.num_stored_layers > len(weights.tensors):  # checked first, as building so many takes long
         raise CheckpointError(
             f"{folder}: {len(weights.tensors)} tensors, expected those of the {config.num_stored_layers} layers in "
@@ -183,6 +197,12 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     tensors = storage.unpacked(folder, weights.tensors) if storage else weights.tensors
     names = _plain_names(folder, tensors, family)
     known = _names_of_parts(family, config)
+    adapter = None
+    if opened.adapter is not None:
+        shapes = {plain: tensors[name].shape for plain, name in names.items()}
+        adapter = read_adapter(opened.adapter, family, config.num_stored_layers, known, shapes)
+        names = merged_names(adapter, head_of(config_json), known, family.tied, names)
+        tensors = {**tensors, **tensor_infos(adapter)}
     parts = _parts(config_json, known, names)
     ours = set().union(known["encoder"], *(known[part] for part in parts), family.tied)
     ignored = tuple(name for name in names if name not in ours and _is_ignored(name, family, known))
@@ -207,6 +227,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         parts=parts,
         weights=weights,
         storage=storage,
+        adapter=adapter,
     )
 
 

@@ -1,10 +1,23 @@
 """What the files of a cross-encoder say of its scores, in the places where sentence-transformers looks."""
 
+from typing import Any
+
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.folder import ModelFolder
 
 _OLD = "sbert_ce_default_activation_function"  # of config.json, before version 4
 _KNOWN = {"Sigmoid": True, "Identity": False}
+_SINCE = "4.0.0"  # the version of sentence-transformers that first looked for the key
+
+
+def activation(*, probabilities: bool) -> dict[str, Any]:
+    """The keys of `config.json` that say what scores are; `None` for one that is removed.
+
+    Args:
+        probabilities: Whether the score is the sigmoid of the model's output, or the output itself.
+    """
+    name = "activation.Sigmoid" if probabilities else "linear.Identity"
+    return {"sentence_transformers": {"activation_fn": f"torch.nn.modules.{name}", "version": _SINCE}, _OLD: None}
 
 
 def gives_probabilities(folder: ModelFolder) -> bool:

@@ -36,11 +36,18 @@ class ModelFolder:
         path: The folder.
         headers: Headers of weights that are on the hub and not in the folder, by the path that they would have here.
         described_by: A configuration that is used instead of the one in the folder.
+        adapter: The folder of an adapter that is merged into the weights.
     """
 
     path: Path
     headers: Mapping[Path, Header] = field(default_factory=dict)
     described_by: ConfigJson | None = None
+    adapter: Path | None = None
+
+    @property
+    def own(self) -> Path:
+        """The folder of what was trained last: the adapter, if there is one."""
+        return self.path if self.adapter is None else self.adapter
 
     @property
     def modules(self) -> tuple[Module, ...]:

@@ -22,7 +22,7 @@ from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS
-from mlxbert.weights.formats.names import CRF
+from mlxbert.weights.formats.names import OWN
 from mlxbert.weights.formats.quantized import GROUP_SIZES, KEY, THEIR_KEY, Quantization, quantizable
 from mlxbert.weights.hub.files import CONFIG
 
@@ -30,7 +30,6 @@ DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _DTYPE_KEYS = ("dtype", "torch_dtype")  # the name in transformers since version 5, and the one before
-_OWN = "crf."  # what plain names of tensors begin with that transformers does not know: they have a file of their own
 OnProgress = Callable[[int, int], None]
 
 
@@ -228,15 +227,21 @@ def _unused_weights(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def _named(architecture: Architecture, tensors: list[Tensor]) -> list[Tensor]:
-    """The tensors with full names: those of the encoder have a prefix if the file has others, too."""
+    """The tensors with full names: those of the encoder have a prefix if their files have others, too."""
     family = architecture.family
     roots = {stem.split(".")[0] for entry in family.table(["pooler"]) for stem in entry.theirs}
     inside = [tensor.plain.split(".")[0] in roots for tensor in tensors]
-    prefix = "" if all(inside) else family.prefixes[0]
+    alone = all(within or _is_own(tensor) for tensor, within in zip(tensors, inside, strict=True))
+    prefix = "" if alone else family.prefixes[0]
     return [
         replace(tensor, name=(prefix if within else "") + family.exported(architecture.config_json, tensor.plain))
         for tensor, within in zip(tensors, inside, strict=True)
     ]
+
+
+def _is_own(tensor: Tensor) -> bool:
+    """Whether transformers does not know a tensor, which has a file of mlxbert's own."""
+    return tensor.plain.startswith((*OWN,))
 
 
 def left_out(checkpoint: Checkpoint, tensors: list[Tensor]) -> list[str]:
@@ -273,8 +278,8 @@ def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: O
     Raises:
         CheckpointError: A tensor cannot be read, holds a number too large, or a file cannot be written.
     """
-    own = [tensor for tensor in tensors if tensor.plain.startswith(_OWN)]
-    tensors = [tensor for tensor in tensors if not tensor.plain.startswith(_OWN)]
+    own = {file: [tensor for tensor in tensors if tensor.plain.startswith(start)] for start, file in OWN.items()}
+    tensors = [tensor for tensor in tensors if not _is_own(tensor)]
     shards = _shards(tensors, most)
     total, done = sum(tensor.bytes for tensor in tensors), 0
     weight_map: dict[str, str] = {}
@@ -294,10 +299,11 @@ def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: O
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / safetensors.INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    if own:
-        arrays = {name: array for tensor in own for name, array in tensor.arrays().items()}
-        write_file(folder / CRF, arrays, {"format": "mlxbert"})
-    return len(shards) + bool(own)
+    for file, beside in own.items():
+        if beside:
+            arrays = {name: array for tensor in beside for name, array in tensor.arrays().items()}
+            write_file(folder / file, arrays, {"format": "mlxbert"})
+    return len(shards) + sum(map(bool, own.values()))
 
 
 def config_changes(
@@ -335,8 +341,11 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     heads = [part for part in architecture.family.parts if part in network.heads]
     labels = network.encoder.config.heads.labels
     labelled = any(HEADS[head].labelled for head in heads)
-    if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"}:
-        changed["architectures"] = class_names(architecture.family.class_prefixes[architecture.family_name], heads)
+    pooled, before = (config.heads.head_pooling is not None for config in (network.encoder.config, architecture.config))
+    if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or pooled != before:
+        # A classifier of vectors is not known to transformers, which has the encoder alone.
+        known = [head for head in heads if not (pooled and head == "sequence_classifier")]
+        changed["architectures"] = class_names(architecture.family.class_prefixes[architecture.family_name], known)
         # Without labels that are used: transformers gives question answering as many outputs as there are.
         changed |= labels.to_config() if labels is not None and labelled else dict.fromkeys(Labels().to_config())
         if labels is not None and "question_answering" in heads:

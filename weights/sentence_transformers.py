@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
-from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn import activations
 from mlxbert.nn.embedder import Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.weights.config_json import ConfigJson, read_json
 from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, read_settings
@@ -19,7 +19,7 @@ from mlxbert.weights.formats.headers import FLOATS, Header
 from mlxbert.weights.hub.files import CONFIG, MODULES, TRANSFORMER_SETTINGS
 
 # Our poolings by the names of sentence-transformers, in the order in which the older dialect concatenates several.
-_POOLINGS = {
+POOLINGS = {
     "cls": ("cls", "pooling_mode_cls_token"),
     "max": ("max", "pooling_mode_max_tokens"),
     "mean": ("mean", "pooling_mode_mean_tokens"),
@@ -27,7 +27,7 @@ _POOLINGS = {
     "weightedmean": ("weighted_mean", "pooling_mode_weightedmean_tokens"),
     "lasttoken": ("last_token", "pooling_mode_lasttoken"),
 }
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "Tanh": "tanh", "Identity": "linear", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid",
 }  # fmt: skip
 _SENTENCE, _TOKENS = "sentence_embedding", "token_embeddings"
@@ -91,11 +91,11 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
     if "pooling_mode" in settings.values:
         named = settings.values["pooling_mode"]
         modes = [named] if isinstance(named, str) else named
-        if not isinstance(modes, list) or not modes or not all(mode in list(_POOLINGS) for mode in modes):
-            raise ConfigError(f"{path}: pooling_mode is {named!r:.80}, expected one or more of {', '.join(_POOLINGS)}")
-        poolings = tuple(_POOLINGS[mode][0] for mode in modes)
+        if not isinstance(modes, list) or not modes or not all(mode in list(POOLINGS) for mode in modes):
+            raise ConfigError(f"{path}: pooling_mode is {named!r:.80}, expected one or more of {', '.join(POOLINGS)}")
+        poolings = tuple(POOLINGS[mode][0] for mode in modes)
     else:
-        known = {flag: name for name, flag in _POOLINGS.values()}
+        known = {flag: name for name, flag in POOLINGS.values()}
         for key, value in settings.values.items():
             if key.startswith("pooling_mode_") and key not in known and value:
                 raise ConfigError(f"{path}: {key} is {value!r}, expected one of {', '.join(known)}")
@@ -159,14 +159,14 @@ def _read_dense(folder: Path, read: _Read) -> nn.Module:
     bias, residual = config.flag("bias", default=True), config.flag("use_residual", default=False)
     function = config.string("activation_function", default="torch.nn.modules.activation.Tanh")
     name = function.rpartition(".")[2]
-    if not function.startswith("torch.") or name not in _ACTIVATIONS:
-        known = ", ".join(f"torch's {name}" for name in _ACTIVATIONS)
+    if not function.startswith("torch.") or name not in ACTIVATIONS:
+        known = ", ".join(f"torch's {name}" for name in ACTIVATIONS)
         raise ConfigError(f"{path}: activation_function is {function!r}, expected one of {known}")
-    assert _ACTIVATIONS[name] in ACTIVATIONS
+    assert ACTIVATIONS[name] in activations.ACTIVATIONS
     expected: dict[str, tuple[int, ...]] = {"linear.weight": (out, width)}
     expected |= {"linear.bias": (out,)} if bias else {}
     expected |= {"residual.weight": (out, width)} if residual and width != out else {}
-    layer = Dense(width, out, bias=bias, activation=_ACTIVATIONS[name], residual=residual)
+    layer = Dense(width, out, bias=bias, activation=ACTIVATIONS[name], residual=residual)
     return _put(layer, read(folder, expected))
 
 

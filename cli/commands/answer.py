@@ -32,7 +32,7 @@ def answer(
         float | None,
         typer.Option(
             metavar="X",
-            help='Give no answer above this share of "no answer".',
+            help='Threshold of "no answer".',
             show_default="the model's",
         ),
     ] = None,

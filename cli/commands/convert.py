@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import Offline, OutputOptions, Revision
+from mlxbert.cli.options import Adapter, Offline, OutputOptions, Revision
 from mlxbert.cli.views import convert as views
 from mlxbert.cli.views import progress
 
@@ -26,6 +26,7 @@ def convert(
     out: OutputOptions,
     source: Annotated[str, typer.Argument(metavar="SRC", help=_SOURCE)],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What to write: a new folder, or an empty one.")],
+    adapter: Adapter = None,
     dtype: Annotated[
         StoredDType | None,
         typer.Option(metavar="DTYPE", help="float32, float16 or bfloat16; by default weights keep theirs."),
@@ -53,6 +54,7 @@ def convert(
         found = write(
             source,
             folder,
+            adapter=adapter,
             dtype=dtype and dtype.value,
             quantize=quantize,
             group_size=group_size,

@@ -1,6 +1,8 @@
 """`mlxbert evaluate …`: one command per task."""
 
 from mlxbert.cli import launched, session
+from mlxbert.cli.embedding import RelatedColumns, SearchOptions
+from mlxbert.cli.relevance import QueryColumns, RetrievalOptions, ScoreOptions
 from mlxbert.cli.spans import AnswerColumns, AnswerOptions, WordColumns
 from mlxbert.cli.training import Columns, EvaluateOptions, Group
 from mlxbert.cli.views import console, progress
@@ -45,6 +47,48 @@ def evaluate_answer(options: EvaluateOptions, columns: AnswerColumns, answers: A
     Example: mlxbert evaluate answer --data dev-v2.0.json --model my-model
     """
     _evaluate("answer", options, columns, answers, command="answer")
+
+
+def evaluate_embed(options: EvaluateOptions, columns: RelatedColumns, search: SearchOptions) -> None:
+    """Measure how well vectors say which texts belong together: with pairs and scores, or by what texts find.
+
+    A folder of BEIR or SMART has queries, documents and judgements: every query ranks all documents.
+
+    Example: mlxbert evaluate embed --data test.csv --model my-model
+    """
+    folder = search.folder(options.test.data, columns)
+    if folder is None:
+        _evaluate("embed", options, columns, command="embed")
+        return
+    loaded = session.load("embed", options.model)
+    from mlxbert.training.scores.search import evaluate_search
+
+    test, tokens = options.test, options.model.batch_tokens
+    found = evaluate_search(loaded, data=folder, split=search.split, metric=test.metric, batch_tokens=tokens)
+    session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), options.out)
+
+
+def evaluate_rerank(
+    options: EvaluateOptions, columns: QueryColumns, scores: ScoreOptions, retrieval: RetrievalOptions
+) -> None:
+    """Measure how well a cross-encoder scores pairs of query and text, or ranks what an embedder finds.
+
+    With --embedder, the data are a folder of BEIR or SMART, or records of query, positives and negatives. The embedder
+    finds --top-k documents for each query, and the model ranks them anew; metrics called before_… are the embedder's.
+
+    Example: mlxbert evaluate rerank --data scifact --embedder BAAI/bge-small-en-v1.5 --model my-model
+    """
+    retrieval.check(options.test.data, columns, scores)
+    if retrieval.embedder is None:
+        _evaluate("rerank", options, columns, scores)
+        return
+    loaded, embedder = session.load("classify", options.model), session.load("embed", retrieval.model(options.model))
+    from mlxbert.training.scores.search import evaluate_reranking
+
+    with progress.counted("queries") as update:
+        given = retrieval.given(options) | {"format": columns.given()["format"]}
+        found = evaluate_reranking(loaded, embedder, **given, on_progress=update)
+    session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), options.out)
 
 
 def _evaluate(task: str, options: EvaluateOptions, *groups: Group, command: str = "classify") -> None:

@@ -6,8 +6,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mlxbert.cli import session
+from mlxbert.cli.embedding import RelatedColumns, VectorOptions
 from mlxbert.cli.events.run import command_line, open_sinks, send
 from mlxbert.cli.inputs import STDIN
+from mlxbert.cli.relevance import QueryColumns, RerankOptions, ScoreOptions
 from mlxbert.cli.spans import AnswerColumns, AnswerOptions, TagOptions, WordColumns
 from mlxbert.cli.training import ClassOptions, Columns, FinetuneOptions, Group
 from mlxbert.cli.views import console, progress
@@ -60,6 +62,30 @@ def finetune_answer(options: FinetuneOptions, columns: AnswerColumns, answers: A
     Example: mlxbert finetune answer --train train-v2.0.json --output my-model
     """
     _train("answer", options, columns, answers)
+
+
+def finetune_embed(options: FinetuneOptions, columns: RelatedColumns, vectors: VectorOptions) -> None:
+    """Train a model to give similar texts similar vectors, for search and comparison.
+
+    Data are pairs of texts that belong together, such as questions and answers, also with texts that do not belong to
+    them; pairs with scores of how similar they are; or texts alone.
+
+    Example: mlxbert finetune embed --train pairs.csv --output my-model
+    """
+    _train("embed", options, columns, vectors)
+
+
+def finetune_rerank(
+    options: FinetuneOptions, columns: QueryColumns, scores: ScoreOptions, losses: RerankOptions
+) -> None:
+    """Train a cross-encoder, which scores how well a text answers a query.
+
+    Data are rows of a query, a text and a label from 0 to 1, or records {"query": …, "positives": […], "negatives":
+    […]}. All texts of a query are in the training data, or all in the validation data.
+
+    Example: mlxbert finetune rerank --train pairs.jsonl --output my-model
+    """
+    _train("rerank", options, columns, scores, losses)
 
 
 def _train(task: str, options: FinetuneOptions, *groups: Group) -> None:

@@ -10,7 +10,7 @@ from mlxbert.cli import session
 from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, Overflow
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import vectors as view
-from mlxbert.errors import CheckpointError
+from mlxbert.errors import MissingHeadError
 
 _EXAMPLE = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
@@ -39,9 +39,8 @@ def rerank(
     opened = open_ranking(texts or (), source)
     try:
         loaded = session.load("classify", model)
-    except CheckpointError as problem:
-        if "no classification head" in problem.message:
-            problem.hint = f"rerank needs a cross-encoder, for example {_EXAMPLE}"
+    except MissingHeadError as problem:
+        problem.hint = f"rerank needs a cross-encoder, for example {_EXAMPLE}"
         raise
     from mlxbert.tasks.rerank import rerank as task
     from mlxbert.weights.cross_encoder import gives_probabilities

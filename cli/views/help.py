@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # The commands of typer's own click are not public, hence `Any`.
 HEIGHT = 23  # lines of a terminal, less one for the prompt
-_PANELS = ("Commands", "", "Zero-shot", "Vectors", "Data", "Training", "Saving", "Input", "Model", "Output")
+_PANELS = ("Commands", "", "Zero-shot", "Vectors", "Data", "Training", "Adapters", "Saving", "Input", "Model", "Output")
 _CLAUSE = re.compile(r"\.(?:\s|$)|[:;] ")
 _NAMES = 29  # columns of the names of options, where they have columns
 _WIDE, _WIDEST = 64, 100  # columns of a terminal that has room for two columns; of lines that are read easily

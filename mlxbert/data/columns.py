@@ -1,8 +1,9 @@
 """Which columns of the data hold the text, the second text and the label, guessed from names and types."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
+from typing import Protocol
 
 from mlxbert.data.rows import Row, Rows
 from mlxbert.errors import ArgumentError, InputError
@@ -15,12 +16,17 @@ _TEXT = (
     "review_text review_body comment_text sentences texts",
     "title headline description summary subject",
 )
-_PAIR = (
+PAIR_NAMES = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b")),
     *(("text1", "text2"), ("sentence_a", "sentence_b"), ("sentence_1", "sentence_2"), ("text_1", "text_2")),
     *(("text", "pair"), ("text", "text2"), ("text", "text_2"), ("text", "text_b"), ("text", "second")),
     *(("s1", "s2"), ("query", "passage"), ("query", "document"), ("question", "passage"), ("question", "sentence")),
     ("a", "b"),
+)
+# The same of a query and a text that answers it.
+QUERY_NAMES = (
+    *(("query", "text"), ("query", "answer"), ("query", "response"), ("question", "answer"), ("question", "text")),
+    *(("question", "response"), ("query", "document"), ("query", "passage")),
 )
 _LABEL = (
     "label",
@@ -56,6 +62,17 @@ class Columns:
         return {role: column for role, column in found.items() if column is not None}
 
 
+class Found(Protocol):
+    """The columns that a task reads."""
+
+    @property
+    def guessed(self) -> tuple[str, ...]:
+        """Which of them were guessed."""
+
+    def to_dict(self) -> dict[str, str]:
+        """The columns by what they hold."""
+
+
 def find_columns(
     rows: Rows,
     *,
@@ -82,9 +99,9 @@ def find_columns(
     try:
         found = _find(rows, text_column, pair_column, label_column, labels)
     except InputError:
-        _check_header(rows, rows.columns)
+        check_header(rows, rows.columns)
         raise
-    _check_header(rows, [column for role, column in found.to_dict().items() if role in found.guessed])
+    check_header(rows, [column for role, column in found.to_dict().items() if role in found.guessed])
     return found
 
 
@@ -96,20 +113,33 @@ def _find(
     text, pair, label = text_column, pair_column, label_column
     rest = [column for column in rows.columns if column not in given.values()]
     if text is None and pair is None:
-        text, pair = _usual_pair(rest)
+        text, pair = usual_pair(rest)
     elif text is None:
         text = _partner(rest, pair)
     rest = [column for column in rest if column not in (text, pair)]
     if text is None:
         labelled = "" if label_column else " ".join(_LABEL)
-        texts = [column for column in rest if _plain(column) not in labelled.split()]
+        texts = [column for column in rest if plain_name(column) not in labelled.split()]
         text = _usual(texts, _TEXT, "text", rows) or _by_type(texts, rows)
         rest.remove(text)
     if label is None and labels:
-        label = _usual(rest, _LABEL, "label", rows) or _last_one(rest, rows)
+        label = find_label(rest, rows)
     found = {"text": text, "pair": pair, "label": label}
     guessed = tuple(role for role, column in found.items() if column is not None and given[role] is None)
     return Columns(text, pair, label, guessed)
+
+
+def find_label(columns: Sequence[str], rows: Rows) -> str:
+    """The column of the label: by its usual names, or the only one.
+
+    Args:
+        columns: Those that come into question.
+        rows: The data.
+
+    Raises:
+        InputError: There is none, or several come into question.
+    """
+    return _usual(columns, _LABEL, "label", rows) or _last_one(columns, rows)
 
 
 def check_named(given: Mapping[str, str | None], columns: Sequence[str]) -> None:
@@ -133,20 +163,23 @@ def check_named(given: Mapping[str, str | None], columns: Sequence[str]) -> None
         raise ArgumentError(f"one column is named for two purposes: {', '.join(named.values())}")
 
 
-def _check_header(rows: Rows, columns: Sequence[str]) -> None:
+def check_header(rows: Rows, columns: Sequence[str]) -> None:
     """Refuses a table whose first record was taken for the names of its columns.
 
     Args:
         rows: The data.
         columns: The names that may be values.
+
+    Raises:
+        InputError: It was.
     """
     if not all(name.removesuffix(".gz").endswith((".csv", ".tsv")) for name in rows.files):
         return
-    named = (name for group in (*_TEXT, *_LABEL, *map(" ".join, _PAIR)) for name in group.split())
+    named = (name for group in (*_TEXT, *_LABEL, *map(" ".join, PAIR_NAMES)) for name in group.split())
     usual = {name for name in named if len(name) > 1}  # single letters are often labels
     for column in columns:
         phrase = len(column) > _PHRASE and " " in column
-        if phrase or (_plain(column) not in usual and any(row.values.get(column) == column for row in rows)):
+        if phrase or (plain_name(column) not in usual and any(row.values.get(column) == column for row in rows)):
             said = "looks like a text" if phrase else "is also a value in it"
             raise InputError(
                 f"{', '.join(rows.files)}, line 1: the name of column {column!r:.70} {said}: is there no header?",
@@ -155,31 +188,46 @@ def _check_header(rows: Rows, columns: Sequence[str]) -> None:
             )
 
 
-def _plain(column: str) -> str:
+def plain_name(column: str) -> str:
+    """A name of a column as the usual names are written."""
     return column.strip().lower().replace(" ", "_").replace("-", "_")
 
 
 def _by_name(columns: Sequence[str]) -> dict[str, str]:
-    return {_plain(column): column for column in columns}
+    return {plain_name(column): column for column in columns}
 
 
-def _usual_pair(columns: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
+def usual_pair(
+    columns: Sequence[str],
+    tables: Iterable[tuple[str, str]] = PAIR_NAMES,
+    first: str | None = None,
+    second: str | None = None,
+) -> tuple[str, str] | tuple[None, None]:
+    """Two columns with usual names.
+
+    Args:
+        columns: Those of the data.
+        tables: Usual names of both; the earlier ones win.
+        first: The first column, where it is named: the second is then its usual partner. The same for `second`.
+        second: The second column.
+    """
     names = _by_name(columns)
-    for first, second in _PAIR:
-        if first in names and second in names:
-            return names[first], names[second]
+    for one, other in tables:
+        a, b = names.get(one, first), names.get(other, second)
+        if first in (None, a) and second in (None, b) and a is not None and b is not None and a != b:
+            return a, b
     return None, None
 
 
 def _partner(columns: Sequence[str], pair: str | None) -> str | None:
     """The usual first text of a second one."""
     names = _by_name(columns)
-    return next((names[a] for a, b in _PAIR if pair is not None and b == _plain(pair) and a in names), None)
+    return next((names[a] for a, b in PAIR_NAMES if pair is not None and b == plain_name(pair) and a in names), None)
 
 
 def _usual(columns: Sequence[str], groups: Sequence[str], role: str, rows: Rows) -> str | None:
     for group in groups:
-        found = [column for column in columns if _plain(column) in group.split()]
+        found = [column for column in columns if plain_name(column) in group.split()]
         if len(found) > 1:
             raise _unclear(role, rows, f"several columns may be the {role}: {', '.join(found)}")
         if found:
@@ -190,7 +238,7 @@ def _usual(columns: Sequence[str], groups: Sequence[str], role: str, rows: Rows)
 def _by_type(columns: Sequence[str], rows: Rows) -> str:
     """The only column of long strings, or else the only one of strings."""
     sample = rows[:_SAMPLE]
-    lengths = {column: _length(column, sample) for column in columns if _plain(column) not in _NUMBERING}
+    lengths = {column: _length(column, sample) for column in columns if plain_name(column) not in _NUMBERING}
     strings = {column: length for column, length in lengths.items() if length is not None}
     long = [column for column, length in strings.items() if length >= _LONG] or [*strings]
     if len(long) != 1:
@@ -210,7 +258,7 @@ def _length(column: str, rows: Sequence[Row]) -> float | None:
 
 
 def _last_one(columns: Sequence[str], rows: Rows) -> str:
-    columns = [column for column in columns if _plain(column) not in _NUMBERING]
+    columns = [column for column in columns if plain_name(column) not in _NUMBERING]
     if len(columns) != 1:
         said = f"several columns may be the label: {', '.join(columns)}" if columns else "there is no column of labels"
         raise _unclear("label", rows, said)

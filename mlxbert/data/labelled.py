@@ -110,7 +110,15 @@ def get_text(values: Mapping[str, Any], column: str) -> str:
     Raises:
         InputError: It is missing, empty, no text or not valid Unicode.
     """
-    text = get_value(values, column)
+    return check_text(get_value(values, column), column)
+
+
+def check_text(text: object, column: str) -> str:
+    """The text, if it is one.
+
+    Raises:
+        InputError: It is empty, no text or not valid Unicode.
+    """
     if not isinstance(text, str):
         raise InputError(f"{column!r} is {json_type(text)}, expected a text")
     if not text or text.isspace():
@@ -129,7 +137,7 @@ def _check_letters(text: str, column: str) -> None:
 
 def _reader(rows: Sequence[Row], column: str, kind: str) -> Callable[[Any], Label]:
     if kind == "number":
-        return lambda value: _number(plain(value), column)
+        return lambda value: to_number(plain(value), column)
     names: dict[str, str] = {}  # one string object per class, however many rows
     numbers: dict[str, str] = {}
 
@@ -196,7 +204,12 @@ def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
     return value.split(separator) if value else []
 
 
-def _number(value: Any, column: str) -> float:
+def to_number(value: Any, column: str) -> float:
+    """A finite number, as such or as text.
+
+    Raises:
+        InputError: It is something else.
+    """
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float) or "_" in str(value):
             raise ValueError

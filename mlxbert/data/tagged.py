@@ -106,9 +106,8 @@ def _sentence(row: Row, columns: Columns) -> tuple[Tagged, int]:
     if not words:
         raise InputError(f"{columns.text!r} has no words")
     if len(words) != len(labels):
-        raise InputError(
-            f"{len(words)} words in {columns.text!r}, {len(labels)} tag{'s'[len(labels) == 1 :]} in {columns.label!r}"
-        )
+        counted = "1 tag" if len(labels) == 1 else f"{len(labels)} tags"
+        raise InputError(f"{len(words)} words in {columns.text!r}, {counted} in {columns.label!r}")
     offsets = _places(words, text)
     if offsets is None:
         text, offsets = " ".join(words), _joined(words)

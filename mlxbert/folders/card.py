@@ -10,11 +10,16 @@ from mlxbert import __version__
 from mlxbert.folders.copies import CARD, is_own
 from mlxbert.folders.destination import MANIFEST
 from mlxbert.weights.checkpoint import Checkpoint
-from mlxbert.weights.formats.names import CRF
+from mlxbert.weights.formats.names import CRF, VECTOR_CLASSIFIER
 from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.save import Tensor
 
-WITH_CRF = f"{CRF} holds a CRF over the tags, which is mlxbert's own: other programs use the model without it"
+# What is said of files that only mlxbert knows.
+NOTES = {
+    CRF: f"{CRF} holds a CRF over the tags, which is mlxbert's own: other programs use the model without it",
+    VECTOR_CLASSIFIER: f"{VECTOR_CLASSIFIER} holds the classifier, a logistic regression on the vectors of texts, "
+    "which is mlxbert's own: other programs open the encoder alone, for vectors",
+}
 _SECTION = "## Conversion\n\nConverted from "
 _END = "<!-- end of the conversion -->"  # a card's own text may follow
 _OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
@@ -38,7 +43,10 @@ def changes(
         yield f"weights: {checkpoint.weights.format} → safetensors"
     if len(checkpoint.weights.headers) != files:
         yield f"weights: in {len(checkpoint.weights.headers)} → {files} file{'s' if files > 1 else ''}"
-    names = [(checkpoint.names[tensor.plain], tensor.name) for tensor in tensors]
+    merged = {} if checkpoint.adapter is None else checkpoint.adapter.replaced
+    if checkpoint.adapter is not None:
+        yield f"weights: the adapter {checkpoint.adapter.folder.resolve().name} is merged into them"
+    names = [(checkpoint.names[tensor.plain], tensor.name) for tensor in tensors if tensor.plain not in merged]
     renamed = [(old, new) for old, new in names if old != new]
     if renamed:
         more = " and so on" if len(renamed) > 1 else ""
@@ -51,8 +59,8 @@ def changes(
         packed = sum(1 for tensor in tensors if tensor.quantization)
         wide = [tensor for tensor in tensors if not tensor.quantization and len(tensor.shape) == 2]
         yield f"quantized: {packed} matrices, {how.name}; not quantized: {len(wide)} matrices and all vectors"
-    if CRF in {tensor.file.name for tensor in checkpoint.tensors.values()}:
-        yield WITH_CRF
+    read = {tensor.file.name for tensor in checkpoint.tensors.values()}
+    yield from (note for name, note in NOTES.items() if name in read)
     for key, value in config.items():
         yield f"config.json: {key} " + ("removed" if value is None else f"is {json.dumps(value)}")
 
@@ -108,14 +116,15 @@ def write(source: Path, folder: Path, title: str, note: str, *, quantized: bool)
     (folder / CARD).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def trained(source: str, title: str, text: str) -> str:
+def trained(source: str, title: str, text: str, library: str = "transformers") -> str:
     """The card of a trained model.
 
     Args:
         source: The model that training started from.
         title: The name of the model.
         text: What there is to say, in Markdown.
+        library: The library that opens it.
     """
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None and not Path(source).exists()
-    front = ["library_name: transformers", *([f"base_model: {source}"] if on_hub else [])]
+    front = [f"library_name: {library}", *([f"base_model: {source}"] if on_hub else [])]
     return "\n".join(["---", *front, "---", "", f"# {title}", "", text])

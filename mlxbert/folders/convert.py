@@ -19,11 +19,11 @@ from mlxbert.folders.opened import OpenedModel, open_model
 from mlxbert.folders.results import Conversion, Table, Verification
 from mlxbert.folders.verify import verify
 from mlxbert.weights import save
-from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.adapted import find_model
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
 from mlxbert.weights.hub.files import CONFIG
 from mlxbert.weights.hub.guard import is_commit
-from mlxbert.weights.source import BUILTIN, find_folder, local_folder
+from mlxbert.weights.source import BUILTIN, local_folder
 
 OnProgress = Callable[[int, int], None]
 _LOG = logging.getLogger("mlxbert")
@@ -33,6 +33,7 @@ def convert(
     source: str | Path,
     folder: str | Path,
     *,
+    adapter: str | Path | None = None,
     dtype: str | None = None,
     quantize: int | None = None,
     group_size: int | None = None,
@@ -54,6 +55,7 @@ def convert(
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
         folder: The folder to write: a new or an empty one.
+        adapter: An adapter that is merged into the weights, see `mlxbert.load`.
         dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; `None` leaves them as they are.
         quantize: Bits per number, 4 or 8: matrices are written in MLX's quantized layout, which transformers does not
             open.
@@ -77,14 +79,17 @@ def convert(
     stored, how = _options(dtype, quantize, group_size)
     most = save.parse_size(max_shard_size)
     devices.use()
-    found = find_folder(source, revision=revision, offline=offline, on_progress=on_progress)
+    files = find_model(source, adapter, revision=revision, offline=offline, on_progress=on_progress)
+    found = files.path
     target = destination.check_target(folder, found, overwrite)
-    opened = open_model(str(found), ModelFolder(found))  # a bad tokenizer is refused before writing
+    if files.adapter is not None:
+        destination.check_target(folder, files.adapter, overwrite)
+    opened = open_model(str(found), files)  # a bad tokenizer is refused before writing
     checkpoint = opened.checkpoint
     destination.check_apart(target, [*checkpoint.weights.files, checkpoint.config_json.path])
     tensors = save.plan(checkpoint, stored, how)
     destination.check_space(target, sum(tensor.bytes for tensor in tensors))
-    name = str(source) if local_folder(str(source)) is None or source == BUILTIN else found.resolve().name
+    name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
     plan = _Plan(name, opened, target, tensors, stored, how)
     with destination.partial_folder(target, found, overwrite) as partial:
         conversion = _write(plan, partial, most, on_written)

@@ -4,10 +4,13 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.files import sha256
 from mlxbert.weights.formats.names import TF_STATE, holds_weights
+
+if TYPE_CHECKING:
+    from mlxbert.weights.folder import ModelFolder
 
 _SMALL_FILES = (".json", ".txt", ".model")
 _HEAD = 2**18  # bytes: formats begin with a header or a small index
@@ -32,6 +35,13 @@ def hash_folder(folder: Path) -> str:
         else:
             found.update(b"%s\0%s\n" % (name, sha256(path).encode()))
     return found.hexdigest()
+
+
+def hash_model(files: "ModelFolder") -> str:
+    """A fingerprint of a model, see `hash_folder`; with an adapter, of its base and of the adapter."""
+    if files.adapter is None:
+        return hash_folder(files.path)
+    return hashlib.sha256(f"{hash_folder(files.path)} {hash_folder(files.adapter)}".encode()).hexdigest()
 
 
 def _samples(path: Path, size: int) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 """Describes a model from its configuration and the headers of its weights alone."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.config import EncoderConfig
@@ -22,6 +23,7 @@ from mlxbert.folders.results import Table, frozen, table
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import TASKS, missing_parts, task_parts, titles
+from mlxbert.weights.adapted import with_base
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.files import open_weights
@@ -56,9 +58,11 @@ def inspect(
     Raises:
         MlxbertError: The folder holds no checkpoint that mlxbert reads, or its encoder cannot be loaded.
     """
-    source = source.folder if isinstance(source, Model) else source
-    check_source(source)
-    folder = ModelFolder(*find_headers(str(source), revision=revision, offline=offline, on_progress=on_progress))
+    if isinstance(source, Model):
+        folder = replace(source.files)  # read again
+    else:
+        check_source(source)
+        folder = _find(str(source), revision, offline, on_progress)
     checkpoint = open_checkpoint(folder)
     config, files = checkpoint.config, read_tokenizer(folder)
     embedder, embedding = _embedding(folder, config, files)
@@ -88,6 +92,15 @@ def inspect(
         lacking=lacking,
         tensors=inventory.tensors(checkpoint),
     )
+
+
+def _find(
+    source: str, revision: str | None, offline: bool, on_progress: Callable[[int, int], None] | None
+) -> ModelFolder:
+    def find(name: str, revision: str | None) -> ModelFolder:
+        return ModelFolder(*find_headers(name, revision=revision, offline=offline, on_progress=on_progress))
+
+    return with_base(find(source, revision), find)
 
 
 def _longest(config: EncoderConfig, files: TokenizerFiles) -> int:

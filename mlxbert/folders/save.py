@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from mlxbert import __version__
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
@@ -10,9 +11,10 @@ from mlxbert.files import sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.model import Model
+from mlxbert.nn.embedder import Embedder
 from mlxbert.weights import save as weights
 from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.formats.names import CRF
+from mlxbert.weights.modules import write_embedder
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.files import read_tokenizer
 
@@ -71,14 +73,27 @@ def save(
     return target
 
 
-def write_trained(model: Model, partial: Path, describe: Callable[[Path], Mapping[str, str]]) -> None:
-    """Writes a trained model into a folder that is moved into place later: a transformer alone, without modules.
+WriteWeights = Callable[[Path], None]
+
+
+def write_trained(
+    model: Model,
+    partial: Path,
+    describe: Callable[[Path], Mapping[str, str]],
+    keys: Mapping[str, object] = MappingProxyType({}),
+    embedder: Embedder | None = None,
+    adapter: WriteWeights | None = None,
+) -> None:
+    """Writes a trained model into a folder that is moved into place later.
 
     Args:
         model: The model.
         partial: An empty folder.
         describe: Takes the folder, which can be loaded by then; returns more files by name: a model card, the record of
             the training.
+        keys: Keys of `config.json` besides those of the network; `None` removes one.
+        embedder: How the model makes vectors, where it was trained for them; otherwise no modules are written.
+        adapter: Writes an adapter into the folder, instead of all weights.
 
     Raises:
         CheckpointError: See `save`.
@@ -87,17 +102,32 @@ def write_trained(model: Model, partial: Path, describe: Callable[[Path], Mappin
     copies.copy_vocabulary(model.files, partial)
     copies.copy_licenses(model.files, partial)
     copies.write_casing(model.tokenizer.files, partial)
-    tensors = weights.plan_network(model.architecture, model.network)
-    _write(model, partial, tensors, None, weights.parse_size("5GB"))
+    if adapter is None:
+        tensors = weights.plan_network(model.architecture, model.network)
+        _write(model, partial, tensors, None, weights.parse_size("5GB"), keys)
+        if embedder is not None:
+            write_embedder(embedder, partial, embedder.config.max_length or model.tokenizer.max_length)
+    else:
+        adapter(partial)
+        changed = weights.config_changes(model.architecture, None)
+        changed |= weights.network_changes(model.architecture, model.network)
+        weights.write_config(model.architecture, partial, changed | dict(keys))
     for name, content in describe(partial).items():
         (partial / name).write_text(content, encoding="utf-8")
     _seal(model, partial, modules=False)
 
 
-def _write(model: Model, inner: Path, tensors: list[weights.Tensor], dtype: str | None, most: int) -> None:
+def _write(
+    model: Model,
+    inner: Path,
+    tensors: list[weights.Tensor],
+    dtype: str | None,
+    most: int,
+    keys: Mapping[str, object] = MappingProxyType({}),
+) -> None:
     """Writes weights and configuration into a folder that holds vocabulary and modules."""
     weights.write_weights(tensors, inner, most)
-    weights.write_config(model.architecture, inner, _changes(model, tensors, dtype))
+    weights.write_config(model.architecture, inner, _changes(model, tensors, dtype) | dict(keys))
 
 
 def _seal(model: Model, partial: Path, *, modules: bool) -> None:
@@ -105,8 +135,9 @@ def _seal(model: Model, partial: Path, *, modules: bool) -> None:
     _check_files(model, ModelFolder(partial), modules=modules)
     written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
     hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
-    notes = {"note": card.WITH_CRF} if any(path.name == CRF for path in written) else {}
-    saved = {"mlxbert": __version__, "source": model.source, "written": hashes, **notes}
+    notes = [note for name, note in card.NOTES.items() if name in hashes]
+    saved = {"mlxbert": __version__, "source": model.source, "written": hashes}
+    saved |= {"note": ". ".join(notes)} if notes else {}
     weights.write_json(partial / SAVED, saved)
 
 
@@ -118,7 +149,7 @@ def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:
         copies.copy_vocabulary(source, inner)
     else:
         # A model card describes the heads that the model came with.
-        same_heads = {*model.network.heads} == {*model.architecture.parts} - {"pooler"}
+        same_heads = {*model.network.heads} == {*model.architecture.parts} - {"pooler"} and source.adapter is None
         for path in card.read_from(source.path) if same_heads else ():
             shutil.copyfile(path, partial / path.name)
         for _ in copies.copy_files(source, partial):

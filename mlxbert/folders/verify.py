@@ -11,8 +11,8 @@ from mlxbert.folders import facts, outputs, tensors
 from mlxbert.folders.opened import OpenedModel, open_model
 from mlxbert.folders.results import Difference, OutputDifferences, Verification, to_json
 from mlxbert.folders.tensors import Comparison
-from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.source import check_source, find_folder
+from mlxbert.weights.adapted import find_model
+from mlxbert.weights.source import check_source
 
 # How far outputs may be apart if tensors are equal once rounded to a dtype; quantized weights allow no such bound.
 TOLERANCES = {"F32": 1e-4, "F16": 2e-2, "BF16": 0.2}
@@ -86,7 +86,7 @@ def verify(
 def _open(source: _Source, offline: bool, on_progress: Callable[[int, int], None] | None) -> OpenedModel:
     if isinstance(source, OpenedModel):
         return source
-    return open_model(str(source), ModelFolder(find_folder(source, offline=offline, on_progress=on_progress)))
+    return open_model(str(source), find_model(source, offline=offline, on_progress=on_progress))
 
 
 def _storage(model: OpenedModel) -> str:

@@ -17,6 +17,7 @@ from mlxbert.nn.activations import activate, check_activation
 from mlxbert.nn.blocks import layer_norm
 from mlxbert.nn.crf import CRF
 from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput
 from mlxbert.nn.pooling import pool
 
@@ -95,6 +96,24 @@ class SequenceClassifier(nn.Module):
             return self.out(self.dropout(_pooled(output)))
         pooled = pool(self.pooling, output).astype(output.last_hidden_state.dtype)
         return self.out(self.dropout(self.transform(self.pooled_dropout(pooled))))
+
+
+class VectorClassifier(nn.Module):
+    """Scores of the classes of a whole input: a linear function of its vector, where the labels have a pooling."""
+
+    def __init__(self, config: EncoderConfig, pooling: str) -> None:
+        super().__init__()
+        self.embedder = Embedder(EmbeddingConfig(parse_poolings(pooling)), config.hidden_size)
+        self.linear = nn.Linear(self.embedder.size, config.heads.num_labels)
+
+    def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
+        """Logits (B, classes)."""
+        return self.linear(self.embedder(output).astype(output.last_hidden_state.dtype))
+
+
+def _sequence_classifier(config: EncoderConfig) -> Head:
+    pooling = config.heads.head_pooling
+    return SequenceClassifier(config) if pooling is None else VectorClassifier(config, pooling)
 
 
 class TokenHead(nn.Module):
@@ -200,8 +219,8 @@ HEADS: dict[str, HeadSpec] = {
             *("sentence_order", SentenceOrder, "text", "ForPreTraining"), pooler=_always, title="sentence-order head"
         ),
         HeadSpec(
-            *("sequence_classifier", SequenceClassifier, "text", "ForSequenceClassification"),
-            pooler=lambda facts: facts.classifier is None,
+            *("sequence_classifier", _sequence_classifier, "text", "ForSequenceClassification"),
+            pooler=lambda facts: facts.classifier is None and facts.head_pooling is None,
             labelled=True,
             facts=("labels", "classifier", "classifier_pooling"),
             task="classify",

@@ -1,8 +1,20 @@
-"""The texts with the highest scores, in memory only as many as are asked for."""
+"""What tasks share that rank texts for a query: the texts with the highest scores, in memory as many as asked for."""
 
 import heapq
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from mlxbert.errors import InputError
+from mlxbert.results import Failure
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Found = TypeVar("Found")
+
+_ROWS = 64  # queries whose cosines with all documents are in memory
 # Score, place before which none is (negative: the first one is the greatest), text, whether truncated, unknown tokens.
 _Entry = tuple[float, int, str, bool, int]
 
@@ -55,3 +67,65 @@ class Ranking:
             Ranked(rank, -place, score, text, truncated, unknown)
             for rank, (score, place, text, truncated, unknown) in enumerate(best, 1)
         ]
+
+
+def rank(
+    results: Iterable[Found | Failure], top_k: int | None, entry: Callable[[Found], tuple[float, str, bool, int]]
+) -> tuple[list[Ranked], list[Failure]]:
+    """The best of the results, ranked, and all failures.
+
+    Args:
+        results: One for each text, in the order of the input.
+        top_k: How many are kept; `None` for all.
+        entry: The score, the text, whether it was truncated, and how many of its tokens are unknown.
+    """
+    failures: list[Failure] = []
+    best = Ranking(top_k)
+    for index, found in enumerate(results):
+        if isinstance(found, Failure):
+            failures.append(found)
+        else:
+            best.add(index, *entry(found))
+    return best.sorted(), failures
+
+
+def check_query(query: object, texts: object) -> None:
+    """Refuses a query that is no text.
+
+    Raises:
+        InputError: It is something else.
+    """
+    if not isinstance(query, str):
+        hint = "the query comes before the texts" if isinstance(texts, str) else None
+        raise InputError(f"expected a text as query, found {type(query).__name__}", hint=hint)
+
+
+def nearest(
+    queries: "NDArray[np.floating[Any]]",
+    documents: "NDArray[np.floating[Any]]",
+    depth: int,
+    below: "NDArray[np.floating[Any]] | None" = None,
+) -> tuple["NDArray[np.int64]", "NDArray[np.float32]"]:
+    """The documents with the highest cosines for each query.
+
+    Args:
+        queries: Unit vectors (Q, W).
+        documents: Unit vectors (D, W).
+        depth: How many documents for each query, at most.
+        below: The highest cosine that counts, (Q,); `None` for any.
+
+    Returns:
+        Numbers of documents, the nearest first, and their cosines: (Q, min(depth, D)). Documents that do not count
+        stand last, with a cosine of minus infinity.
+    """
+    import numpy as np
+
+    depth = min(depth, len(documents))
+    numbers, cosines = np.zeros((len(queries), depth), np.int64), np.zeros((len(queries), depth), np.float32)
+    for start in range(0, len(queries), _ROWS):
+        near = queries[start : start + _ROWS] @ documents.T
+        if below is not None:
+            near = np.where(near <= below[start : start + _ROWS, None], near, -np.inf)
+        best = np.argsort(-near, axis=1, kind="stable")[:, :depth]
+        numbers[start : start + _ROWS], cosines[start : start + _ROWS] = best, np.take_along_axis(near, best, 1)
+    return numbers, cosines

@@ -1,23 +1,23 @@
 """Reranking: a cross-encoder reads the query and each text together, and gives one score."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, cast, overload
+from typing import Literal, TypedDict, Unpack, cast, overload
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, InputError
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure, Reranked
-from mlxbert.tasks.arguments import check_model
+from mlxbert.tasks.arguments import check_model, spelled_out
 from mlxbert.tasks.classify import HEAD
 from mlxbert.tasks.embed import check_texts
-from mlxbert.tasks.ranking import Ranking
+from mlxbert.tasks.ranking import check_query, rank
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
 from mlxbert.text.batch import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities
 
-_Scored = tuple[str, float, bool]  # the text, its score, whether it was truncated
+_Scored = tuple[float, str, bool]  # the score of a text, the text, whether it was truncated
 
 
 class RerankTask(Task[str, Job[str], float, _Scored]):
@@ -35,12 +35,7 @@ class RerankTask(Task[str, Job[str], float, _Scored]):
         self, model: Model, query: str, overflow: str, batch_tokens: int | None, usage: Usage | None = None
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
-        assert model.labels is not None  # a model with the head has labels
-        if len(model.labels) != 1:
-            raise CheckpointError(
-                f"{model.source}: {len(model.labels)} scores for a pair of texts, expected a cross-encoder with one",
-                hint="classify gives pairs of texts the labels of such a model",
-            )
+        check_one_score(model)
         self.query, self.probabilities = query, gives_probabilities(model.files)
         if overflow != "truncate":
             room = model.tokenizer.max_length // 2
@@ -70,7 +65,38 @@ class RerankTask(Task[str, Job[str], float, _Scored]):
 
     def result(self, job: Job[str], outputs: Sequence[float]) -> _Scored:
         """The score of the best window."""
-        return job.item, max(outputs), job.truncated
+        return max(outputs), job.item, job.truncated
+
+
+def check_one_score(model: Model) -> None:
+    """Refuses a model that gives a pair of texts several scores.
+
+    Raises:
+        CheckpointError: It does.
+    """
+    assert model.labels is not None  # a model with the head has labels
+    if len(model.labels) != 1:
+        raise CheckpointError(
+            f"{model.source}: {len(model.labels)} scores for a pair of texts, expected a cross-encoder with one",
+            hint="classify gives pairs of texts the labels of such a model",
+        )
+
+
+class RerankOptions(TypedDict, total=False):
+    """How texts are scored.
+
+    Attributes:
+        top_k: Keep only the best, in memory too; `None` keeps all. Failures are all kept.
+        overflow: A pair too long for the model: `truncate` drops the end of the longer text, `window` takes the best
+            score of windows that cover the text, each with the whole query, `error` refuses it.
+        batch_tokens: Tokens per batch, padding included.
+        usage: Counts tokens, padding and truncated pairs.
+    """
+
+    top_k: int | None
+    overflow: str
+    batch_tokens: int | None
+    usage: Usage | None
 
 
 @overload
@@ -79,34 +105,21 @@ def rerank(
     query: str,
     texts: Iterable[str | InputError],
     *,
-    top_k: int | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
     on_error: Literal["raise"] = "raise",
+    **options: Unpack[RerankOptions],
 ) -> list[Reranked]: ...
 @overload
 def rerank(
-    model: Model,
-    query: str,
-    texts: Iterable[str | InputError],
-    *,
-    top_k: int | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
-    on_error: str,
+    model: Model, query: str, texts: Iterable[str | InputError], *, on_error: str, **options: Unpack[RerankOptions]
 ) -> list[Reranked | Failure]: ...
+@spelled_out(RerankOptions, defaults={"overflow": "truncate"})
 def rerank(
     model: Model,
     query: str,
     texts: Iterable[str | InputError],
     *,
-    top_k: int | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
     on_error: str = "raise",
+    **options: Unpack[RerankOptions],
 ) -> list[Reranked] | list[Reranked | Failure]:
     """Ranks texts by how well they answer a query, with a cross-encoder.
 
@@ -121,12 +134,8 @@ def rerank(
         model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them.
         query: The query.
         texts: The texts, any number.
-        top_k: Keep only the best, in memory too; `None` keeps all. Failures are all kept.
-        overflow: A pair too long for the model: `truncate` drops the end of the longer text, `window` takes the best
-            score of windows that cover the text, each with the whole query, `error` refuses it.
-        batch_tokens: Tokens per batch, padding included.
-        usage: Counts tokens, padding and truncated pairs.
         on_error: `raise`, or `return` a Failure for each text that cannot be used, after all others.
+        **options: See `RerankOptions`.
 
     Returns:
         The best text first; equally good ones in the order of the input. Scores are probabilities, or any numbers,
@@ -137,23 +146,14 @@ def rerank(
         CheckpointError: The model gives several scores, or its files name a function that mlxbert does not know.
         InputError: A text cannot be used; raised for the query whatever `on_error` says.
     """
+    top_k = options.get("top_k")
     check_on_error(on_error)
     check_top_k(top_k)
     check_model(model, query, texts)
-    if not isinstance(query, str):
-        hint = "the query comes before the texts" if isinstance(texts, str) else None
-        raise InputError(f"expected a text as query, found {type(query).__name__}", hint=hint)
-    task = RerankTask(model, query, overflow, batch_tokens, usage)
+    check_query(query, texts)
+    overflow, batch_tokens = options.get("overflow", "truncate"), options.get("batch_tokens")
+    task = RerankTask(model, query, overflow, batch_tokens, options.get("usage"))
     check_texts(texts)
-    failures: list[Failure] = []
-    best = Ranking(top_k)
-    for index, found in enumerate(task.run(texts, on_error)):
-        if isinstance(found, Failure):
-            failures.append(found)
-        else:
-            text, score, truncated = found
-            best.add(index, score, text, truncated)
-    ranked: list[Any] = [
-        Reranked(query, one.rank, one.index, one.score, one.text, one.truncated) for one in best.sorted()
-    ]
-    return ranked + failures
+    best, failures = rank(task.run(texts, on_error), top_k, lambda found: (*found, 0))
+    ranked = [Reranked(query, one.rank, one.index, one.score, one.text, one.truncated) for one in best]
+    return cast(list[Reranked | Failure], ranked) + failures

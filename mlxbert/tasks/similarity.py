@@ -5,10 +5,10 @@ from typing import Any, Literal, Unpack, cast, overload
 
 from mlxbert.errors import InputError
 from mlxbert.model import Model
-from mlxbert.results import Failure, Similarity
+from mlxbert.results import Embedding, Failure, Similarity
 from mlxbert.tasks.arguments import check_model, spelled_out
 from mlxbert.tasks.embed import DEFAULTS, EmbedOptions, EmbedTask, check_texts, choose_prompt, own_prompt
-from mlxbert.tasks.ranking import Ranking
+from mlxbert.tasks.ranking import check_query, rank
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import check_top_k
 from mlxbert.text.batch import Usage
@@ -91,23 +91,18 @@ def similarity(
     check_on_error(on_error)
     check_top_k(top_k)
     check_model(model, query, texts)
-    if not isinstance(query, str):
-        hint = "the query comes before the texts" if isinstance(texts, str) else None
-        raise InputError(f"expected a text as query, found {type(query).__name__}", hint=hint)
+    check_query(query, texts)
     asking, task = embed_tasks(model, options, usage)
     check_texts(texts)
     (asked,) = asking.compute([asking.prepare(query)])
-    failures: list[Failure] = []
-    best = Ranking(top_k)
-    for index, found in enumerate(task.run(texts, on_error)):
-        if isinstance(found, Failure):
-            failures.append(found)
-            continue
+
+    def entry(found: Embedding) -> tuple[float, str, bool, int]:
+        """Without the vector: there may be many."""
         score = float(np.clip(np.dot(asked.embedding, found.embedding), -1, 1))
-        # Not the vector: there may be many.
-        best.add(index, score, found.text, found.truncated, found.unknown_tokens)
-    ranked = [Similarity(query, **vars(one)) for one in best.sorted()]
-    return cast(list[Similarity | Failure], ranked) + failures
+        return score, found.text, found.truncated, found.unknown_tokens
+
+    best, failures = rank(task.run(texts, on_error), top_k, entry)
+    return cast(list[Similarity | Failure], [Similarity(query, **vars(one)) for one in best]) + failures
 
 
 def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> tuple[EmbedTask, EmbedTask]:

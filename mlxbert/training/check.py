@@ -2,7 +2,7 @@
 
 import importlib
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.labels import Labels
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.tasks.task import evaluation_mode
@@ -24,17 +25,21 @@ _BOUND = 1e-4  # of the largest logit, or absolute where that is smaller than 1
 _HINT = "the trained model is kept; the same call without check=True puts it in place"
 
 
-def require(heads: Iterable[str]) -> None:
+def require(heads: Mapping[str, Labels | None]) -> None:
     """Refuses a check that cannot be made, before training.
 
     Args:
-        heads: The heads that are trained.
+        heads: The heads that are trained, and their labels.
 
     Raises:
         ArgumentError: A package is missing, or what is trained is not one of the heads that can be compared.
     """
+    if not [*heads]:
+        raise ArgumentError("check compares the logits of a head, and vectors are trained without one")
     if len([*heads]) != 1 or not {*heads} <= {*_HEADS}:
         raise ArgumentError(f"check compares models with one of {', '.join(_HEADS)}, this one gets {', '.join(heads)}")
+    if any(labels is not None and labels.head_pooling is not None for labels in heads.values()):
+        raise ArgumentError("check compares with transformers, which has no classifier of vectors as few_shot makes it")
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ArgumentError(

@@ -12,10 +12,11 @@ from mlxbert import device as devices
 from mlxbert.cores import training_workers
 from mlxbert.device import BLAS, dtype_name, mx
 from mlxbert.distributed import Group
-from mlxbert.folders.fingerprint import hash_folder
+from mlxbert.folders.fingerprint import hash_model
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.plan import Plan, Source
 
+LORA_RATE = 10  # adapters begin at 0 and are small: they need larger steps than the weights beside them
 _FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
 _NOT_SHOWN = {"on_progress", "dry_run", "overwrite", "check", "options"}
 
@@ -57,7 +58,9 @@ def with_defaults(options: TrainingOptions, given: Mapping[str, Any], plan: Plan
     width = plan.objective.config.hidden_size
     # The usual rates are those of models 768 and 1,024 wide; narrower ones need larger steps.
     lr = 1e-4 if width < 512 else 5e-5 if width < 1000 else 2e-5
-    chosen = {"epochs": epochs, "lr": lr} | {name: given[name] for name in ("epochs", "lr") if name in given}
+    lr *= plan.objective.lr_factor * (1 if options.lora is None else LORA_RATE)
+    usual = {"epochs": epochs, "lr": lr}
+    chosen = usual | {name: given[name] for name in usual if name in given}
     return replace(options, **chosen)
 
 
@@ -74,7 +77,7 @@ def manifest(command: Command, plan: Plan) -> dict[str, Any]:
         "mlxbert": __version__,
         "mlx": metadata.version("mlx"),
         "task": plan.objective.name,
-        "model": hash_folder(command.source.folder),
+        "model": hash_model(command.source.files),
         "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
         "options": {**command.options.to_dict(), **plan.objective.settings()},
         "variants": [dict(variant) for variant in command.variants],
@@ -98,7 +101,7 @@ def command_line(task: str, given: Mapping[str, Any]) -> str | None:
     """
     words = ["mlxbert", "finetune", task]
     for name, value in {**given, **given.get("options", {})}.items():
-        if name in _NOT_SHOWN or name == "task" or value is None or value is False:
+        if name in _NOT_SHOWN or name == "task" or value is None or (value is False and name != "normalize"):
             continue
         option = f"--{name.replace('_', '-')}"
         if name in ("train", "valid"):
@@ -110,12 +113,15 @@ def command_line(task: str, given: Mapping[str, Any]) -> str | None:
             continue
         elif name == "sweep":
             words += [word for key, found in value.items() for word in (option, f"{key}={','.join(map(str, found))}")]
+        elif isinstance(value, bool):
+            words.append(option if value else f"--no-{name}")
         else:
-            words += [option] if value is True else [option, str(value)]
+            words += [option, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)]
     return shlex.join(words)
 
 
 _DEFAULTS: dict[str, Any] = {
     **TrainingOptions().to_dict(), "dtype": "auto", "device": "auto", "seeds": 1,
-    "label_smoothing": 0.0, "class_weights": "none", "epochs": None, "lr": None,
+    "label_smoothing": 0.0, "class_weights": "none", "loss": "bce", "max_score": 1.0, "epochs": None, "lr": None,
+    "temperature": 0.05, "margin": 5.0,
 }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 from mlxbert.data.rows import read_rows
 from mlxbert.distributed import join
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.folders.fingerprint import hash_folder
+from mlxbert.folders.fingerprint import hash_model
 from mlxbert.model import Model
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.task import TaskObjective
@@ -46,7 +46,7 @@ def evaluate(
         on_progress: Called with how many examples are done, and of how many.
         **options: Those of the task: `text_column`, `pair_column`, `label_column` (found if left out); `metric`, the
             main one; `max_length`, to which inputs are truncated, or the length of the windows of `tag` and `answer`;
-            `stride` of these two, and `max_words` of `answer`.
+            `stride` of these two, and `max_words` of `answer`; `query_column` and `max_score` of `rerank`.
 
     Raises:
         ArgumentError: An argument is invalid, or the model is of another kind than the task.
@@ -57,7 +57,7 @@ def evaluate(
         raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
     objective = make_objective(task, **options)
     assert isinstance(objective, TaskObjective)
-    model.require(objective.command)
+    model.require(objective.needs)
     objective.check_model(model)
     group = join()
     with group.together():
@@ -71,7 +71,7 @@ def evaluate(
         part = prepared(objective, [(record, record.place) for record in records])
     if group.size > 1:
         group.check_same(
-            {"data": dict(rows.sha256), "number of examples": len(records), "model": hash_folder(model.folder)}
+            {"data": dict(rows.sha256), "number of examples": len(records), "model": hash_model(model.files)}
         )
     predictions = predict(
         model.network, objective, part.examples, group=group, batch_tokens=batch_tokens, on_progress=on_progress

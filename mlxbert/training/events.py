@@ -41,7 +41,8 @@ class Started(Event):
         first_step: Steps that an earlier process has done; 0 for a new run.
         parameters: Trained numbers.
         frozen: Numbers that stay as they are.
-        new_head: Whether the head that is trained is new; otherwise the model had it, with these labels.
+        new_head: Whether the head that is trained is new; otherwise the model had it, with these labels. `None` where
+            vectors are trained, without a head.
         device: `cpu` or `gpu`, and the dtype of computation, such as `cpu, float32`.
         processes: How many processes share the work.
         report: What the data look like; in the first run only.
@@ -60,7 +61,7 @@ class Started(Event):
     first_step: int
     parameters: int
     frozen: int
-    new_head: bool
+    new_head: bool | None
     device: str
     processes: int = 1
     report: DataReport | None = None

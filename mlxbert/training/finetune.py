@@ -22,11 +22,13 @@ from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
 from mlxbert.nn import dropout
 from mlxbert.training import finish
+from mlxbert.training.adapters import adapt_model, check_adapters, refuse_with_adapters
 from mlxbert.training.check import check as compare
 from mlxbert.training.check import require
 from mlxbert.training.command import Command, command_line, compute_dtype, manifest, with_defaults
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, Finished, Started
+from mlxbert.training.gradients import install
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives import make_objective
@@ -34,7 +36,8 @@ from mlxbert.training.options import TrainingOptions, check_sweep
 from mlxbert.training.plan import Plan, Source, make_plan
 from mlxbert.training.predict import predict
 from mlxbert.training.workspace import Workspace, clean_up
-from mlxbert.weights.source import find_folder
+from mlxbert.weights.adapted import find_model
+from mlxbert.weights.checkpoint import open_checkpoint
 
 Data = str | Path | Iterable[Any]
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
@@ -49,6 +52,7 @@ def finetune(
     output: str | Path,
     valid: Data | None = None,
     model: str | Path = "builtin",
+    adapter: str | Path | None = None,
     revision: str | None = None,
     offline: bool = False,
     dtype: str = "auto",
@@ -72,12 +76,13 @@ def finetune(
         ...     print(event)
 
     Args:
-        task: `classify`, `multilabel`, `regress`, `tag`, `answer`, or an `Objective` of one's own.
+        task: `classify`, `multilabel`, `regress`, `tag`, `answer`, `embed`, `rerank`, or an `Objective` of one's own.
         train: Training data: a file, several files, a folder of texts per label, or an iterable of records such as
             `{"text": …, "label": …}`.
         output: The folder to write.
         valid: Validation data, which choose the best checkpoint; `None` splits off `validation_share` of `train`.
         model: The model to start from: hub name, folder or `builtin`.
+        adapter: An adapter of the model that is merged into its weights first, see `mlxbert.load`.
         revision: See `mlxbert.load`.
         offline: See `mlxbert.load`.
         dtype: The dtype of computation: `float32`, `float16` (with a scaled loss) or `bfloat16`; weights are trained in
@@ -94,9 +99,11 @@ def finetune(
             with what it computes here: `Finished.check`. A difference is an error.
         on_progress: Called with the bytes of a download.
         **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
-            `pair_column` (not of `tag`), `label_column`, `metric`, `max_length`; for `classify` also `label_smoothing`
-            and `class_weights`; for `tag` `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and
-            `max_words`. `epochs` and `lr` depend on data and model if they are left out.
+            `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` also
+            `label_smoothing`, `class_weights` and `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and
+            `stride`; for `answer` `stride` and `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for
+            `embed` `negative_column`, and those of `mlxbert.training.objectives.embed.Embed`. `epochs` and `lr` depend
+            on data and model if they are left out.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`.
@@ -112,16 +119,23 @@ def finetune(
             f"{next(iter(options))} is given, which works only with a task's name, not with an Objective"
         )
     check_whole("seeds", seeds, 1)
+    if sweep and "lora" in sweep and "lora" not in loop and isinstance(sweep["lora"], list | tuple):
+        loop["lora"] = next(iter(sweep["lora"]), None)  # defaults depend on whether there are adapters
     given = TrainingOptions(**loop)
     variants = [
         {**one, "seed": one.get("seed", given.seed) + number} for one in check_sweep(sweep) for number in range(seeds)
     ]
     group = join()
     with group.together():
-        folder = find_folder(model, revision=revision, offline=offline, on_progress=on_progress)
-        source = Source(name=str(model), folder=folder, device=device)
+        files = find_model(model, adapter, revision=revision, offline=offline, on_progress=on_progress)
+        if given.lora is not None:
+            refuse_with_adapters(files, check=check)
+        folder = files.path
+        source = Source(name=str(model), files=files, device=device, revision=revision, packed=given.lora is not None)
         if not group.rank and not overwrite:
             clean_up(Path(output).expanduser().resolve())
+        if files.adapter is not None and not group.rank:
+            destination.check_target(output, files.adapter, overwrite)
         target = Path(output) if group.rank else destination.check_target(output, folder, overwrite)
         devices.use(device)
         rows = read_rows(train, format=format)
@@ -135,9 +149,11 @@ def finetune(
             source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, check=check,
             group=group, options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
         )  # fmt: skip
-        for variant in variants:
-            # Checked before hours of work.
-            replace(command.options, **variant).check_layers(objective.config.num_stored_layers)
+        for variant in variants:  # checked before hours of work
+            chosen = replace(command.options, **variant)
+            chosen.check_layers(objective.config.num_stored_layers)
+            if chosen.lora is not None:
+                check_adapters(open_checkpoint(files), chosen, plan)
     if group.size > 1:
         # How many parts of a batch one process computes at a time is that of the first; BLAS only needs to be fast.
         group.check_same(
@@ -193,15 +209,18 @@ def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | 
     plan.objective.bind(model)
     if options.dropout is not None:
         dropout.set_rate(model.network, options.dropout)
+    adapters = adapt_model(model, options)
     group = command.group
 
     def evaluate() -> Mapping[str, float]:
+        plan.objective.fit(model.network, group)
         predictions = predict(model.network, plan.objective, plan.valid.examples, group=group)
         return plan.objective.metrics(plan.valid.examples, predictions)
 
     training = Training(
         network=model.network, objective=plan.objective, examples=plan.train.examples, places=plan.train.places,
         options=options, dtype=command.dtype, evaluate=evaluate, group=group, run=number,
+        trained=None if adapters is None else adapters.trained,
         streams=group.broadcast(max(len(training_workers()), 1)),
     )  # fmt: skip
     return Run(training, None if workspace is None else workspace.store(number))
@@ -215,7 +234,7 @@ def _started(command: Command, plan: Plan, run: Run, number: int) -> Started:
         runs=len(variants), varied=varied, examples=len(plan.train.examples),
         epochs=replace(command.options, **variants[number]).epochs, steps=run.steps,
         first_step=run.state.progress.step, parameters=run.parameters - run.frozen, frozen=run.frozen,
-        new_head=not command.source.keeps(plan.heads),
+        new_head=not command.source.keeps(plan.heads) if plan.heads else None,
         device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(command.dtype)}",
         processes=command.group.size, report=plan.report if number == 0 else None,
     )  # fmt: skip
@@ -232,7 +251,9 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
     options = replace(command.options, **command.variants[chosen])
     model = command.source.with_heads(plan.heads, options.seed)
     plan.objective.bind(model)
-    model.network.load_weights([*workspace.weights(chosen).items()])  # strict: all of them, in their shapes
+    adapters = adapt_model(model, options)
+    install(model.network, workspace.weights(chosen))
+    plan.objective.fit(model.network, Group())
     found = finish.assess(command.source, model, plan, results, command.target)
     checked: float | None = None
 
@@ -241,11 +262,13 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
         if command.check:
             checked = compare(folder, found.model.network, plan.valid.examples, next(iter(plan.heads)))
         record = finish.record(manifest(command, plan), plan, results, found, command.line, checked)
-        card = finish.card(found, command.source, command.target, plan, command.line)
+        card = finish.card(found, command.source, command.target, plan, command.line, adapted=adapters is not None)
         return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}
 
     with workspace.model() as folder:
-        write_trained(found.model, folder, describe)
+        write = None if adapters is None else adapters.writer(found.model, command.source)
+        keys, embedder = plan.objective.config_keys(), plan.objective.embedder
+        write_trained(found.model, folder, describe, keys, embedder, write)
         destination.check_target(command.target, command.source.folder, command.overwrite)  # hours have passed
         destination.move(folder, command.target)
     workspace.remove()

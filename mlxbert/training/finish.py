@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.folders.card import WITH_CRF, trained
+from mlxbert.folders.card import NOTES, trained
 from mlxbert.model import Model
 from mlxbert.training.objectives.task import TaskObjective, relabelled
 from mlxbert.training.plan import Plan, Source
 from mlxbert.training.predict import predict
 from mlxbert.training.scores.summary import Evaluation, Summary, weakest
+from mlxbert.weights.formats.names import CRF, VECTOR_CLASSIFIER
 
 
 @dataclass(frozen=True)
@@ -113,18 +114,26 @@ def _shown(evaluation: Evaluation) -> dict[str, Any]:
     return {name: value for name, value in asdict(evaluation).items() if name != "mistakes"}
 
 
-def card(found: Assessment, source: Source, target: Path, plan: Plan, command: str | None) -> str:
-    """The model card."""
-    name, task = target.name, plan.objective.name
+def card(
+    found: Assessment, source: Source, target: Path, plan: Plan, command: str | None, *, adapted: bool = False
+) -> str:
+    """The model card; `adapted` says that the folder holds an adapter."""
+    name, objective = target.name, plan.objective
     rows = [f"| {metric} | {value:.4f} |" for metric, value in found.metrics.items()]
     facts = [
-        f"Trained by mlxbert for `{task}` from {source.name}, on {len(plan.train.records):,} examples. "
+        f"Trained by mlxbert for `{objective.name}` from {source.name}, on {len(plan.train.records):,} examples. "
         f"On {len(plan.valid.records):,} validation examples, which also chose the checkpoint:",
         "", "| metric | value |", "|---|---|", *rows, "",
     ]  # fmt: skip
-    if found.model.labels is not None and task != "regress":
+    if found.model.labels is not None and not getattr(objective, "numeric", False):
         facts += [f"Labels: {', '.join(found.model.labels.names)}.", ""]
-        facts += [f"{WITH_CRF}.", ""] if found.model.labels.crf else []
+        own = {CRF: found.model.labels.crf, VECTOR_CLASSIFIER: found.model.labels.head_pooling}
+        facts += [line for file, used in own.items() if used for line in (f"{NOTES[file]}.", "")]
+    if adapted:
+        facts += [
+            f"This is an adapter in PEFT's format, for {source.name}: without that model it computes nothing.",
+            "",
+        ]
     if command is not None:
         facts += ["The command that repeats it:", "", "```sh", command, "```", ""]
-    return trained(source.name, name, "\n".join(facts))
+    return trained(source.name, name, "\n".join(facts), "peft" if adapted else "transformers")

@@ -2,23 +2,29 @@
 
 Sums over the parts are exact: a part's losses are summed, and the whole is divided by the weight of all parts. So
 accumulation, cores and machines are the same thing.
+
+A loss that compares the examples of a batch is not such a sum. There, the outputs of all parts are computed first, then
+the loss and its gradient with respect to the outputs, and then each part again, with its share of that gradient: the
+result is that of the whole batch at once, in the memory of one part (GradCache, arXiv:2101.06983).
 """
 
 import functools
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mlxbert.cores import in_parallel, training_workers
 from mlxbert.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
-from mlxbert.training.objective import Objective, TrainBatch
+from mlxbert.training.objective import Comparison, Objective, TrainBatch
 from mlxbert.training.optimizer import Arrays
 
 Part = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
+Compare = Callable[[mx.array], tuple[mx.array, float]]  # outputs to the loss and its weight
+Job = TypeVar("Job")
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,28 @@ class Gradients:
     loss: mx.array
     weight: mx.array
     arrays: Arrays
+
+
+def added(one: Gradients, other: Gradients) -> Gradients:
+    """The sum of both."""
+    arrays = {name: array + other.arrays[name] for name, array in one.arrays.items()}
+    mx.eval(arrays)
+    return Gradients(one.loss + other.loss, one.weight + other.weight, arrays)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A batch whose examples are compared with each other.
+
+    Attributes:
+        compare: The loss of all outputs, in the order of the parts, and its weight.
+        total: The sum of an array over the processes; `None` for a process alone.
+        width: The number of values of an output.
+    """
+
+    compare: Compare
+    total: Callable[[mx.array], mx.array] | None
+    width: int
 
 
 def dropout_key(*place: int) -> mx.array:
@@ -59,16 +87,26 @@ class Differentiator:
 
     def freeze(self, parameters: Arrays) -> None:
         """Sets the parameters that are not trained."""
-        self._frozen = {name: array.astype(self._dtype) for name, array in parameters.items()}
+        self._frozen = {
+            name: array.astype(self._dtype) if mx.issubdtype(array.dtype, mx.floating) else array  # quantized ones
+            for name, array in parameters.items()
+        }
         mx.eval(self._frozen)
 
-    def _loss(
-        self, parameters: Arrays, batch: TrainBatch, key: mx.array, scale: float
-    ) -> tuple[mx.array, tuple[mx.array, mx.array]]:
+    def _install(self, parameters: Arrays) -> None:
         computing = {name: array.astype(self._dtype) for name, array in parameters.items()}
         self._network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
+
+    def _loss(
+        self, parameters: Arrays, batch: TrainBatch, key: mx.array, scale: float, compare: Compare | None
+    ) -> tuple[mx.array, tuple[mx.array, mx.array]]:
+        self._install(parameters)
         with dropout.seeded(key):
-            loss, weight = self._objective.loss(self._network, batch)
+            if compare is None:
+                loss, weight = self._objective.loss(self._network, batch)
+            else:
+                assert isinstance(self._objective, Comparison)
+                loss, weight = compare(self._objective.outputs(self._network, batch.inputs))
         return loss * scale, (loss, mx.array(weight, dtype=mx.float32))
 
     def __call__(self, parameters: Arrays, parts: Sequence[Part], scale: float = 1.0) -> Gradients:
@@ -80,12 +118,13 @@ class Differentiator:
             scale: Factor of the loss, which keeps small gradients in the range of float16.
         """
         mx.eval(parameters)
+        return self._summed(parameters, [functools.partial(self._evaluated, parameters, part, scale) for part in parts])
+
+    def _summed(self, parameters: Arrays, parts: Sequence[Callable[[], Gradients]]) -> Gradients:
         loss, weight = mx.array(0.0), mx.array(0.0)
         sums: Arrays = {}
-        at_once = max(len(training_workers()), 1)
-        for start in range(0, len(parts), at_once):  # so that accumulation needs no more memory than one batch
-            some = parts[start : start + at_once]
-            for one in in_parallel([functools.partial(self._evaluated, parameters, part, scale) for part in some]):
+        for some in _rounds(parts):  # so that accumulation needs no more memory than one batch
+            for one in in_parallel(some):
                 loss, weight = loss + one.loss, weight + one.weight
                 sums = {name: sums[name] + array for name, array in one.arrays.items()} if sums else one.arrays
             mx.eval(loss, weight, sums)
@@ -94,13 +133,70 @@ class Differentiator:
             mx.eval(sums)
         return Gradients(loss, weight, sums)
 
-    def _evaluated(self, parameters: Arrays, part: Part, scale: float) -> Gradients:
-        """Those of one part."""
+    def _evaluated(self, parameters: Arrays, part: Part, scale: float, compare: Compare | None = None) -> Gradients:
+        """Those of one part; `compare` is the loss of its outputs, where it is not that of the objective."""
         with self._tracing:
             # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
-            (_, (loss, weight)), gradients = self._function(dict(parameters), *part(), scale)
+            (_, (loss, weight)), gradients = self._function(dict(parameters), *part(), scale, compare)
         mx.eval(loss, weight, gradients)
         return Gradients(loss, weight, gradients)
+
+    def compared(
+        self, parameters: Arrays, parts: Sequence[Part | None], rows: Sequence[int], batch: Whole, scale: float = 1.0
+    ) -> Gradients:
+        """The gradients of a loss that compares the examples of all parts, evaluated.
+
+        Args:
+            parameters: The trained parameters, float32, by name.
+            parts: Make batches, and the keys of their dropout; `None` for those of other processes.
+            rows: How many outputs each part has.
+            batch: What is done with the outputs of all parts.
+            scale: See `__call__`.
+
+        Returns:
+            The gradients of this process's parts, with the loss and the weight of the whole.
+        """
+        mx.eval(parameters)
+        own = {number: part for number, part in enumerate(parts) if part is not None}
+        if len(parts) == 1 and batch.total is None:
+            return self._evaluated(parameters, own[0], scale, batch.compare)
+        forward = [functools.partial(self._outputs, parameters, part) for part in own.values()]
+        found = dict(zip(own, (outputs for some in _rounds(forward) for outputs in in_parallel(some)), strict=True))
+        blank = (mx.zeros((count, batch.width)) for count in rows)
+        whole = mx.concatenate([found.get(number, zeros) for number, zeros in enumerate(blank)])
+        whole = whole if batch.total is None else batch.total(whole)
+        (loss, weight), shares = mx.value_and_grad(batch.compare)(whole)
+        starts = [sum(rows[:number]) for number in own]
+        mine = [shares[start : start + rows[number]] for number, start in zip(own, starts, strict=True)]
+        mx.eval(loss, mine)
+        backward = [
+            functools.partial(self._evaluated, parameters, part, scale, functools.partial(_weighted, share))
+            for part, share in zip(own.values(), mine, strict=True)
+        ]
+        return Gradients(loss, mx.array(weight, dtype=mx.float32), self._summed(parameters, backward).arrays)
+
+    def _outputs(self, parameters: Arrays, part: Part) -> mx.array:
+        """The outputs of one part."""
+        assert isinstance(self._objective, Comparison)
+        with self._tracing:
+            self._install(parameters)
+            batch, key = part()
+            with dropout.seeded(key):
+                outputs = self._objective.outputs(self._network, batch.inputs)
+        mx.eval(outputs)
+        return outputs
+
+
+def _weighted(shares: mx.array, outputs: mx.array) -> tuple[mx.array, float]:
+    """What has the gradient `shares` with respect to the outputs."""
+    return (outputs * shares).sum(), 0.0
+
+
+def _rounds(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
+    """Jobs in groups that run at once."""
+    at_once = max(len(training_workers()), 1)
+    for start in range(0, len(jobs), at_once):
+        yield jobs[start : start + at_once]
 
 
 def install(network: nn.Module, parameters: Arrays) -> None:

@@ -10,6 +10,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
@@ -17,11 +18,13 @@ from mlxbert.device import mx, nn
 from mlxbert.distributed import Group, LostError
 from mlxbert.errors import DivergedError, MlxbertError
 from mlxbert.nn.heads import Network
+from mlxbert.text.batch import make_batch
+from mlxbert.text.encoding import Encoding
 from mlxbert.training import sampler
 from mlxbert.training.checkpoint import Progress, State, Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
-from mlxbert.training.gradients import Differentiator, Gradients, dropout_key, install
-from mlxbert.training.objective import Objective, TrainBatch
+from mlxbert.training.gradients import Differentiator, Gradients, Part, Whole, added, dropout_key, install
+from mlxbert.training.objective import Comparison, Objective, TrainBatch
 from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, learning_rate, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, UsedRows
@@ -44,6 +47,7 @@ class Training:
         options: How it is trained.
         dtype: The dtype of computation.
         evaluate: Computes metrics with the network as it is; `None` without validation data.
+        trained: The names of the parameters that are trained; `None` for all that `freeze` leaves.
         streams: Parts of a batch that one process computes at a time.
         group: The processes.
         run: The number of the run, for events.
@@ -56,6 +60,7 @@ class Training:
     options: TrainingOptions
     dtype: mx.Dtype
     evaluate: Evaluate | None
+    trained: AbstractSet[str] | None = None
     streams: int = 1
     group: Group = field(default_factory=Group)
     run: int = 0
@@ -94,8 +99,11 @@ class Run:
 
     def _split_parameters(self, whole: Arrays) -> None:
         config = self._t.network.encoder.config
-        layers, options = config.num_stored_layers, self._t.options
-        self._frozen = {name: array for name, array in whole.items() if is_frozen(name, layers, options)}
+        layers, options, chosen = config.num_stored_layers, self._t.options, self._t.trained
+        self._frozen = {
+            name: array for name, array in whole.items()
+            if is_frozen(name, layers, options) or (chosen is not None and name not in chosen)
+        }  # fmt: skip
         trained = {name: array for name, array in whole.items() if name not in self._frozen}
         self._rows: UsedRows | None = None
         if TABLE in trained and "masked_lm" not in self._t.network.heads:  # its decoder uses the whole table
@@ -149,7 +157,7 @@ class Run:
             yield from self._save()
 
     def best(self) -> Arrays:
-        """All parameters of the best evaluation, or after the last update where nothing was evaluated."""
+        """The trained parameters of the best evaluation, or after the last update where nothing was evaluated."""
         progress = self.state.progress
         if progress.best_step < 0 or progress.best_step == progress.step:
             return self._whole(self.state.parameters, progress.decay)
@@ -159,9 +167,8 @@ class Run:
         return self._store.best(progress.best_step)
 
     def _whole(self, parameters: Arrays, decay: float) -> Arrays:
-        """All parameters of the network."""
-        whole = {**self._frozen, **parameters}
-        return whole if self._rows is None else self._rows.whole(whole, decay)
+        """The trained parameters of the network, all rows of its word embeddings included."""
+        return parameters if self._rows is None else self._rows.whole(parameters, decay)
 
     def _save(self) -> Iterator[Event]:
         self._saved = True
@@ -181,7 +188,7 @@ class Run:
         state, objective = self.state, self._t.objective
         begun = time.perf_counter()
         whole = self._whole(state.parameters, state.progress.decay)
-        install(self._t.network, whole)
+        install(self._t.network, {**self._frozen, **whole})
         metrics = dict(self._t.evaluate())
         score = metrics.get(objective.metric, math.nan)
         if math.isnan(score):  # nothing could be compared with it
@@ -273,35 +280,71 @@ class Run:
         """The batches of an update: numbers of examples."""
         epoch, place = divmod(step, self.epoch_steps)
         if self._epoch[0] != epoch:
-            options = self._t.options
-            self._epoch = (epoch, sampler.batches(self._lengths, options.batch_size, options.seed, epoch))
+            options, lengths = self._t.options, self._lengths
+            sorted_by = [0] * len(lengths) if self._t.objective.mixed else lengths
+            self._epoch = (epoch, sampler.batches(sorted_by, options.batch_size, options.seed, epoch))
         first = place * self._t.options.accumulate
         return self._epoch[1][first : first + self._t.options.accumulate]
 
     def _gradients(self, batches: list[list[int]], progress: Progress) -> Gradients:
         """The sums over all parts in all processes."""
-        training, group = self._t, self._t.group
+        group, compared = self._t.group, isinstance(self._t.objective, Comparison)
         self._t.network.train()
-        count = training.streams * group.size
-        parts = []
-        for number, batch in enumerate(batches):
-            for part, members in enumerate(sampler.split(batch, count)):
-                if members and part % group.size == group.rank:
-                    place = (training.options.seed, progress.step, number, part)
-                    parts.append(functools.partial(self._part, members, place))
-        found = self._differentiate(self.state.parameters, parts, progress.scale)
+        if compared:
+            each = (self._compared(number, batch, progress) for number, batch in enumerate(batches))
+            found = functools.reduce(added, each)
+        else:
+            parts = [part for number, batch in enumerate(batches) for part in self._parts(number, batch, progress)]
+            found = self._differentiate(self.state.parameters, parts, progress.scale)
         if group.size == 1:
             return found
-        summed = group.sum({"loss": found.loss, "weight": found.weight, **found.arrays})
-        return Gradients(summed.pop("loss"), summed.pop("weight"), summed)
+        shared = {} if compared else {"loss": found.loss, "weight": found.weight}  # of a whole batch all have the same
+        summed = group.sum({**shared, **found.arrays})
+        return Gradients(summed.pop("loss", found.loss), summed.pop("weight", found.weight), summed)
+
+    def _parts(self, number: int, batch: Sequence[int], progress: Progress) -> Iterator[Part]:
+        """This process's parts of a batch."""
+        training, group = self._t, self._t.group
+        for part, members in enumerate(sampler.split(batch, training.streams * group.size)):
+            if members and part % group.size == group.rank:
+                yield functools.partial(self._part, members, (training.options.seed, progress.step, number, part))
 
     def _part(self, members: Sequence[int], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
         """The batch of some examples, and the key of its dropout."""
         examples = [self._t.examples[number] for number in members]
         batch = self._t.objective.collate(examples, random.Random(f"collate {place}"))
-        if self._rows is not None:
-            batch = replace(batch, inputs=self._rows.renumbered(batch.inputs))
-        return batch, dropout_key(*place)
+        return self._renumbered(batch), dropout_key(*place)
+
+    def _compared(self, number: int, batch: Sequence[int], progress: Progress) -> Gradients:
+        """Those of a batch whose examples are compared: its parts are inputs of similar length."""
+        training, group, objective = self._t, self._t.group, self._t.objective
+        assert isinstance(objective, Comparison)
+        examples = [training.examples[member] for member in batch]
+        inputs = [encoding for example in examples for encoding in example.encodings]
+        count = max(training.streams * group.size, math.ceil(len(batch) / (objective.chunk or len(batch))))
+        shares = sampler.shares([len(one) for one in inputs], count)
+        order = [row for share in shares for row in share]
+        back = mx.array(sorted(range(len(order)), key=order.__getitem__))  # the place of each input among the parts
+        whole = Whole(
+            compare=lambda outputs: objective.compare(outputs[back], examples),
+            total=None if group.size == 1 else lambda outputs: group.sum({"": outputs})[""],
+            width=objective.width,
+        )
+        place = (training.options.seed, progress.step, number)
+        parts = [
+            functools.partial(self._inputs, [inputs[row] for row in share], (*place, part))
+            if part % group.size == group.rank else None
+            for part, share in enumerate(shares)
+        ]  # fmt: skip
+        return self._differentiate.compared(self.state.parameters, parts, [*map(len, shares)], whole, progress.scale)
+
+    def _inputs(self, inputs: Sequence[Encoding], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
+        """The batch of some inputs, and the key of its dropout."""
+        batch = TrainBatch(make_batch(inputs, self._t.objective.config), mx.zeros(0))
+        return self._renumbered(batch), dropout_key(*place)
+
+    def _renumbered(self, batch: TrainBatch) -> TrainBatch:
+        return batch if self._rows is None else replace(batch, inputs=self._rows.renumbered(batch.inputs))
 
     def _not_finite(self, loss: float, batches: list[list[int]]) -> DivergedError:
         step = self.state.progress.step + 1

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from mlxbert.config import EncoderConfig
 from mlxbert.data.rows import Rows
 from mlxbert.device import mx
+from mlxbert.distributed import Group
 from mlxbert.labels import Labels
 from mlxbert.model import Model
+from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import make_batch
@@ -43,6 +45,11 @@ class Example:
     def __len__(self) -> int:
         return len(self.encoding)
 
+    @property
+    def encodings(self) -> Sequence[Encoding]:
+        """All inputs of the model."""
+        return (self.encoding,)
+
 
 @dataclass(frozen=True)
 class TrainBatch:
@@ -51,10 +58,12 @@ class TrainBatch:
     Attributes:
         inputs: The inputs of the network.
         targets: What it should predict, (B, …).
+        examples: The examples, for a `Comparison`.
     """
 
     inputs: Batch
     targets: mx.array
+    examples: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,13 @@ class Part:
     def truncated(self) -> int:
         """How many records are truncated."""
         last = dict(zip(self.owners, self.examples, strict=True))  # of the windows of a record only the last one may be
-        return sum(example.encoding.truncated for example in last.values())
+        return len(
+            {
+                owner
+                for owner, one in zip(self.owners, self.examples, strict=True)
+                if (one is last[owner] or len(one.encodings) > 1) and any(each.truncated for each in one.encodings)
+            }
+        )
 
 
 AnyExample = TypeVar("AnyExample", bound=Example)
@@ -93,6 +108,9 @@ class Objective(ABC, Generic[AnyExample]):
         name: Its name in reports.
         metric: The metric that chooses the best checkpoint.
         minimize: Whether a smaller value of the metric is better.
+        lr_factor: The usual learning rate, relative to that of a new head on an encoder.
+        mixed: Whether a batch must have examples of any length; otherwise they are of similar length, to save padding.
+        embedder: How the trained model makes vectors, where it is trained for them, after `bind`; its folder says so.
         tokenizer: The model's tokenizer, after `bind`.
         config: The model's configuration, after `bind`.
     """
@@ -100,6 +118,9 @@ class Objective(ABC, Generic[AnyExample]):
     name: ClassVar[str]
     metric: str
     minimize: bool = False
+    lr_factor: ClassVar[float] = 1.0
+    mixed: ClassVar[bool] = False
+    embedder: Embedder | None = None
     tokenizer: Tokenizer
     config: EncoderConfig
 
@@ -113,6 +134,10 @@ class Objective(ABC, Generic[AnyExample]):
 
     def settings(self) -> dict[str, Any]:
         """The objective's own options by name: with others, a run cannot resume."""
+        return {}
+
+    def config_keys(self) -> dict[str, Any]:
+        """Keys of `config.json` that say how the trained model is used, besides its labels; `None` removes one."""
         return {}
 
     @abstractmethod
@@ -145,11 +170,11 @@ class Objective(ABC, Generic[AnyExample]):
 
     def tokens(self, example: AnyExample) -> Iterable[int]:
         """All token ids that `collate` can put into a batch because of an example."""
-        return example.encoding.ids
+        return (token for encoding in example.encodings for token in encoding.ids)
 
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
         """Pads examples; `rng` is a function of seed, epoch and batch, for objectives that draw something."""
-        inputs = make_batch([example.encoding for example in examples], self.config)
+        inputs = make_batch([one for example in examples for one in example.encodings], self.config)
         return TrainBatch(inputs, mx.array([example.target for example in examples]))
 
     @abstractmethod
@@ -159,9 +184,23 @@ class Objective(ABC, Generic[AnyExample]):
         Both are float32 scalars; the weight is the number of examples, or of tokens, that the sum is over.
         """
 
+    def inputs(self, examples: Sequence[AnyExample]) -> Sequence[Encoding]:
+        """The inputs that predictions are made of: one per example, unless a subclass says otherwise."""
+        return [example.encoding for example in examples]
+
+    def fit(self, network: Network, group: Group) -> None:
+        """Computes the weights of a network that no gradient trains, if there are any, from the training data.
+
+        It is called before every evaluation, and once more with the weights that are kept.
+
+        Args:
+            network: The network.
+            group: The processes that share the work; each gets the same weights.
+        """
+
     @abstractmethod
     def predict(self, network: Network, inputs: Batch) -> Predictions:
-        """One prediction per example: numbers, (B, …). Where they are per token, (B, L, …), they include padding."""
+        """One prediction per input: numbers, (B, …). Where they are per token, (B, L, …), they include padding."""
 
     @abstractmethod
     def metrics(self, examples: Sequence[AnyExample], predictions: Predictions) -> dict[str, float]:
@@ -169,5 +208,42 @@ class Objective(ABC, Generic[AnyExample]):
 
         Args:
             examples: N examples.
-            predictions: What `predict` gave, (N, …); a list of N arrays where their shapes differ.
+            predictions: What `predict` gave for the N `inputs`, (N, …); a list of N arrays where their shapes differ.
         """
+
+
+class Comparison(Objective[AnyExample]):
+    """An objective whose loss compares the examples of a batch with each other, so that it is no sum over them.
+
+    Its `outputs` can be computed in parts nevertheless, by cores, processes, or one after the other in little memory;
+    see `mlxbert.training.gradients`.
+
+    Attributes:
+        chunk: The most examples that are computed at a time; `None` for as many as the batch has.
+        width: The number of values of an output, after `bind`.
+    """
+
+    chunk: int | None = None
+    width: int
+
+    @abstractmethod
+    def outputs(self, network: Network, inputs: Batch) -> mx.array:
+        """What is compared: float32 (T, width) for the T inputs of some examples."""
+
+    @abstractmethod
+    def compare(self, outputs: mx.array, examples: Sequence[AnyExample]) -> tuple[mx.array, float]:
+        """The loss of a batch, and its weight, as `loss` gives them.
+
+        Args:
+            outputs: Those of all inputs of the examples, (T, width), in their order.
+            examples: All examples of the batch.
+        """
+
+    def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
+        """All inputs of the examples, without targets: `compare` takes the examples."""
+        inputs = make_batch([one for example in examples for one in example.encodings], self.config)
+        return TrainBatch(inputs, mx.zeros(0), examples)
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
+        """That of a whole batch at once, as `collate` makes it; the loop computes it in parts."""
+        return self.compare(self.outputs(network, batch.inputs), batch.examples)

@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mlxbert.errors import ArgumentError, check_whole
 
+if TYPE_CHECKING:
+    from mlxbert.nn.lora import LoraSettings
+
 Schedule = Literal["linear", "cosine", "constant"]
 ClassWeights = Literal["none", "balanced"]
+VectorLossName = Literal["in-batch", "triplet", "cosent", "cosine"]
+ALL_LINEAR, DEFAULT_LAYERS = "all-linear", "query,value"
+RerankLoss = Literal["bce", "mse"]
 SCHEDULES: tuple[str, ...] = get_args(Schedule)
 
 
@@ -32,6 +38,13 @@ class TrainingOptions:
         eval_every: Updates between evaluations; `None` for one per epoch.
         save_every: Updates after which the state is saved, besides after each evaluation; `None` for 200.
         seed: Determines new weights, the order of the data, and dropout.
+        lora: The rank of LoRA adapters: they and the heads are trained, and nothing else; `None` trains all weights.
+        lora_alpha: The update of an adapter is multiplied by `lora_alpha / lora`; `None` for twice the rank.
+        lora_dropout: The rate of the dropout of the inputs of adapters.
+        lora_layers: The linear layers that get an adapter, by their names in transformers or in mlxbert, separated by
+            commas; `all-linear` for all of the encoder's layers.
+        dora: Whether the norms of the rows of adapted matrices are learned apart from their directions (DoRA).
+        rslora: Whether the factor is `lora_alpha / √lora` instead (rsLoRA).
     """
 
     epochs: int = 3
@@ -50,6 +63,12 @@ class TrainingOptions:
     eval_every: int | None = None
     save_every: int | None = None
     seed: int = 0
+    lora: int | None = None
+    lora_alpha: float | None = None
+    lora_dropout: float = 0.0
+    lora_layers: str = DEFAULT_LAYERS
+    dora: bool = False
+    rslora: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulate"):
@@ -66,8 +85,39 @@ class TrainingOptions:
         _number("layer_decay", self.layer_decay, 0, 1, above=True)
         if self.dropout is not None:
             _number("dropout", self.dropout, 0, 0.99)
+        self._check_lora()
         if self.schedule not in SCHEDULES:
             raise ArgumentError(f"schedule is {self.schedule!r:.60}, expected one of {', '.join(SCHEDULES)}")
+
+    def _check_lora(self) -> None:
+        if self.lora is not None:
+            check_whole("lora", self.lora, 1)
+            if self.freeze:
+                raise ArgumentError(
+                    f"freeze is {self.freeze} with lora, which freezes everything but adapters and heads"
+                )
+        for name in ("lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora"):
+            if self.lora is None and getattr(self, name) != getattr(TrainingOptions, name):
+                raise ArgumentError(
+                    f"{name} is {getattr(self, name)!r:.60} without lora", hint="lora=8 is a usual rank"
+                )
+        if self.lora_alpha is not None:
+            _number("lora_alpha", self.lora_alpha, 0, 1e6, above=True)
+        _number("lora_dropout", self.lora_dropout, 0, 0.99)
+        if not isinstance(self.lora_layers, str) or not all(name.strip() for name in self.lora_layers.split(",")):
+            raise ArgumentError(
+                f"lora_layers is {self.lora_layers!r:.60}, expected names separated by commas, or {ALL_LINEAR}"
+            )
+
+    @property
+    def adapters(self) -> "LoraSettings | None":
+        """How layers are adapted; `None` where all weights are trained."""
+        if self.lora is None:
+            return None
+        from mlxbert.nn.lora import LoraSettings  # the command line reads these options where there is no MLX
+
+        alpha = 2 * self.lora if self.lora_alpha is None else self.lora_alpha
+        return LoraSettings(rank=self.lora, alpha=alpha, dropout=self.lora_dropout, rslora=self.rslora, dora=self.dora)
 
     def check_layers(self, layers: int) -> None:
         """Refuses to freeze more layers than a model has; layers that share their weights are one.
@@ -101,6 +151,8 @@ def check_sweep(sweep: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     for name, values in (sweep or {}).items():
         if name not in varied:
             raise ArgumentError(f"sweep names {name!r:.60}, expected any of {', '.join(varied)}")
+        if name == "lora" and None in [*values]:
+            raise ArgumentError("sweep of lora has None, expected ranks", hint="compare with a run without adapters")
         if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:
             raise ArgumentError(f"sweep of {name} is {values!r:.60}, expected a list of values")
         combinations = [{**one, name: value} for one in combinations for value in values]

@@ -11,7 +11,7 @@ from typing import Any
 from mlxbert.data.rows import Rows
 from mlxbert.data.split import split
 from mlxbert.errors import InputError
-from mlxbert.labels import REGRESSION, Labels
+from mlxbert.labels import Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.heads import HEADS
 from mlxbert.training.data import describe
@@ -20,6 +20,7 @@ from mlxbert.training.objective import Objective, Part
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.sentence_transformers import read_embedder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,40 +29,69 @@ class Source:
 
     Attributes:
         name: Hub name, folder, or `builtin`.
-        folder: Its files; found once, as a branch on the hub may move while a run takes hours.
+        files: Its folder, and its adapter if it has one; found once, as a branch on the hub may move while a run takes
+            hours.
         device: See `mlxbert.load`.
+        revision: See `mlxbert.load`.
+        packed: Whether quantized weights stay quantized, where the device computes with them: they cannot be trained.
     """
 
     name: str
-    folder: Path
+    files: ModelFolder
     device: str = "auto"
+    revision: str | None = None
+    packed: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the model."""
+        return self.files.path
 
     def load(self, **chosen: Any) -> Model:
         """The model in float32; see `mlxbert.load`."""
         return replace(
-            load(self.folder, dtype="float32", device=self.device, quantized=False, **chosen), source=self.name
+            load(
+                self.folder,
+                adapter=self.files.adapter,
+                dtype="float32",
+                device=self.device,
+                quantized=self.packed,
+                **chosen,
+            ),
+            source=self.name,
         )
 
     def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
-        """Whether the model has what is trained: one head, with the same labels."""
+        """Whether the model has what is trained: one head, with the same labels; or none, for vectors."""
+        if not heads:
+            return True
         [(head, labels), *more] = heads.items()
-        checkpoint = open_checkpoint(ModelFolder(self.folder))
+        checkpoint = open_checkpoint(self.files)
         if more or head not in checkpoint.parts or HEADS[head].task is None:
             return False
         own = checkpoint.config.heads.labels if HEADS[head].labelled else None
         if own is None or labels is None:
             return own is labels
-        numbers = own.problem_type == labels.problem_type == REGRESSION  # what a number is called does not matter
+        # What a number, or the score of a cross-encoder, is called does not matter.
+        numbers = own.problem_type == labels.problem_type and len(own) == len(labels) == 1
         same = numbers or ({*own.names} == {*labels.names} and own.crf == labels.crf)
-        return own.problem_type in (None, labels.problem_type) and same
+        alike = own.problem_type in (None, labels.problem_type) and own.head_pooling == labels.head_pooling
+        return alike and same
 
     def labels(self, head: str) -> Labels | None:
         """The labels of a head; `None` if the model does not have it."""
-        checkpoint = open_checkpoint(ModelFolder(self.folder))
+        checkpoint = open_checkpoint(self.files)
         return checkpoint.config.heads.labels if head in checkpoint.parts else None
+
+    def pooling(self) -> str:
+        """How the model makes the vector of a text; `mean` where its files do not say."""
+        config = open_checkpoint(self.files).config
+        return "+".join(read_embedder(self.files, config.hidden_size).config.poolings)
 
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
         """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise."""
+        if not heads:
+            return self.load(task="embed")
         if self.keeps(heads):
             return self.load(task=HEADS[next(iter(heads))].task)
         return self.load(new_heads=heads, seed=seed)
@@ -105,8 +135,8 @@ def make_plan(
         ArgumentError: The share is invalid.
     """
     if isinstance(objective, TaskObjective):
-        objective.start(source.labels(objective.head))
-    placed = list(zip(objective.read(train), (row.place for row in train), strict=True))
+        objective.start(source)
+    placed = _placed(objective, train)
     if isinstance(objective, TaskObjective):
         objective.check([record for record, _ in placed])
     if valid is None:
@@ -114,7 +144,7 @@ def make_plan(
         held_in, held_out = split(placed, share, seed, key=_key, names=_names)
     else:
         held_in = placed
-        held_out = list(zip(objective.read(valid), (row.place for row in valid), strict=True))
+        held_out = _placed(objective, valid)
     if isinstance(objective, TaskObjective):
         objective.check_valid(*([record for record, _ in part] for part in (held_in, held_out)))
     heads = objective.heads([record for record, _ in held_in])
@@ -126,6 +156,14 @@ def make_plan(
         valid_files=(train if valid is None else valid).files,
         sha256=_hashes(train, valid),
     )  # fmt: skip
+
+
+def _placed(objective: Objective[Any], rows: Rows) -> list[tuple[Any, str]]:
+    """Records and where they stand; of a built-in task a row may be several."""
+    records = objective.read(rows)
+    if isinstance(objective, TaskObjective):
+        return [(record, record.place) for record in records]
+    return list(zip(records, (row.place for row in rows), strict=True))
 
 
 def _hashes(train: Rows, valid: Rows | None) -> dict[str, str]:
@@ -184,7 +222,7 @@ def _report(objective: Objective[Any], parts: Sequence[Part], train: Rows, valid
         task=objective.name,
         columns=objective.columns,
         unused=tuple(column for column in train.columns if column not in objective.columns.to_dict().values()),
-        split_off=None if valid is not None else len(parts[1].records) / len(train),
+        split_off=None if valid is not None else len(parts[1].records) / sum(len(part.records) for part in parts),
         max_length=objective.tokenizer.max_length,
     )
     return replace(found, facts=objective.facts(), warnings=(*objective.notes(), *found.warnings))
@@ -194,5 +232,5 @@ def _lengths(part: Part) -> list[int]:
     """Tokens of each record before truncation, special tokens included."""
     lengths = [0] * len(part.records)
     for owner, example in zip(part.owners, part.examples, strict=True):
-        lengths[owner] = max(lengths[owner], example.encoding.positions[-1] + 1)
+        lengths[owner] = max(lengths[owner], *(one.positions[-1] + 1 for one in example.encodings))
     return lengths

@@ -10,9 +10,10 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.tasks.runner import run_batches
 from mlxbert.tasks.task import evaluation_mode
+from mlxbert.text.encoding import Encoding
 from mlxbert.training.objective import Objective, Predictions
 
-_CHUNK = 512  # examples that are sorted by length together
+_CHUNK = 512  # inputs that are sorted by length together
 
 
 def predict(
@@ -24,15 +25,43 @@ def predict(
     batch_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
-    """The objective's predictions, with the network in evaluation mode.
+    """The objective's predictions; see `compute`.
 
     Args:
         network: The network.
         objective: Computes them.
-        examples: N examples.
+        examples: Examples with N inputs.
+        group: See `compute`, as the following ones.
+        batch_tokens: Tokens per batch, padding included.
+        on_progress: Called with how many inputs are done, and N.
+
+    Returns:
+        float32 (N, …), or a list of N arrays where their shapes differ.
+    """
+    return compute(
+        network, objective.inputs(examples), objective.predict,
+        group=group, batch_tokens=batch_tokens, on_progress=on_progress,
+    )  # fmt: skip
+
+
+def compute(
+    network: Network,
+    inputs: Sequence[Encoding],
+    function: Callable[[Network, Batch], Any],
+    *,
+    group: Group | None = None,
+    batch_tokens: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Predictions:
+    """What a function of batches gives, with the network in evaluation mode.
+
+    Args:
+        network: The network.
+        inputs: N inputs.
+        function: A batch of B inputs to numbers (B, …).
         group: The processes that share the work; each gets all predictions.
         batch_tokens: Tokens per batch, padding included.
-        on_progress: Called with how many examples are done, and N; first with 0, then after every batch.
+        on_progress: Called with how many inputs are done, and N; first with 0, then after every batch.
 
     Returns:
         float32 (N, …), or a list of N arrays where their shapes differ.
@@ -43,16 +72,16 @@ def predict(
 
     def forward(batch: Batch, numbers: list[int]) -> Sequence[Any]:
         nonlocal done
-        rows = turns.take(len(numbers), lambda: [*np.asarray(objective.predict(network, batch), np.float32)])
+        rows = turns.take(len(numbers), lambda: [*np.asarray(function(network, batch), np.float32)])
         done += len(numbers)
-        tell(done, len(examples))
+        tell(done, len(inputs))
         return rows
 
-    tell(done, len(examples))
+    tell(done, len(inputs))
     found: list[Any] = []
     with evaluation_mode(network):
-        for start in range(0, len(examples), _CHUNK):
-            encodings = [example.encoding for example in examples[start : start + _CHUNK]]
-            found += run_batches(encodings, forward, network.encoder.config, batch_tokens)
+        for start in range(0, len(inputs), _CHUNK):
+            some = inputs[start : start + _CHUNK]
+            found += run_batches(some, forward, network.encoder.config, batch_tokens)
     rows = turns.exchanged(found)
     return np.array(rows, np.float32) if len({row.shape for row in rows}) < 2 else rows

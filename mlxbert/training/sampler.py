@@ -32,3 +32,24 @@ def batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> l
 def split(batch: Sequence[int], parts: int) -> list[Sequence[int]]:
     """A batch in parts of as many examples and similar lengths; of a small batch some parts are empty."""
     return [batch[part::parts] for part in range(parts)]
+
+
+def shares(lengths: Sequence[int], parts: int) -> list[list[int]]:
+    """Inputs in parts of similar lengths, and of about as many tokens; there may be fewer parts than asked for.
+
+    Args:
+        lengths: Tokens of each input.
+        parts: How many parts.
+
+    Returns:
+        Numbers of inputs, the shortest first; each is in exactly one part.
+    """
+    most = sum(lengths) / parts
+    found: list[list[int]] = [[]]
+    full = 0.0
+    for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):
+        if found[-1] and full >= most * len(found):
+            found.append([])
+        found[-1].append(number)
+        full += lengths[number]
+    return found

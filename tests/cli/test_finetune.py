@@ -87,7 +87,10 @@ def test_options_reach_the_library_as_they_are_called_there(library: Library) ->
         **{"pair_column": None, "label_column": None, "format": None, "validation_share": None, "max_length": None},
         **{"epochs": None, "lr": None, "batch_size": 32, "accumulate": 1, "schedule": "linear", "warmup": 0.1},
         **{"weight_decay": 0.01, "clip": 1.0, "dropout": None, "label_smoothing": 0.0, "class_weights": "none"},
+        "few_shot": False,
         **{"layer_decay": 1.0, "freeze": 0, "checkpointing": False, "patience": None, "metric": None, "seed": 0},
+        **{"adapter": None, "lora": None, "lora_alpha": None, "lora_dropout": 0.0, "lora_layers": "query,value"},
+        **{"dora": False, "rslora": False},
         **{"seeds": 1, "sweep": None, "save_every": None, "eval_every": None, "overwrite": False, "dry_run": False},
         "check": False,
     }
@@ -100,6 +103,11 @@ def test_options_reach_the_library_as_they_are_called_there(library: Library) ->
     assert [library.given[name] for name in ("lr", "class_weights", "format", "dtype")] == [
         *(3e-5, "balanced", "tsv", "float32")
     ]
+
+
+def test_few_shot_reaches_the_library(library: Library) -> None:
+    call(*TYPED, "--few-shot")
+    assert library.given["few_shot"] is True and library.given["task"] == "classify"
 
 
 def test_options_of_tags_reach_the_library(library: Library) -> None:
@@ -225,8 +233,8 @@ def test_an_interruption_tells_where_the_state_was_saved(library: Library, tmp_p
 
 
 def test_a_forgotten_task_is_asked_for() -> None:
-    call("finetune", "--train", "x.csv").fails(2, "name of the task first", "finetune classify|multilabel|regress")
-    call("evaluate", "--data", "x.csv").fails(2, "name of the task first", "evaluate classify|")
+    call("finetune", "--train", "x.csv").fails(2, "name of the task first", "classify, multilabel, regress")
+    call("evaluate", "--data", "x.csv").fails(2, "name of the task first", "classify, ")
     call("train", "--train", "x.csv").fails(2, "has no command 'train'", "did you mean mlxbert finetune")
     assert call("finetune", "--help").status == 0
 

@@ -37,9 +37,14 @@ COMMANDS = (
         ["replaced"],
     ),
     ["tokenize"],
+    ["mine"],
     *(["inspect"], ["convert"], ["verify"], ["doctor"], ["help"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),
-    *([group, task] for group in ("finetune", "evaluate") for task in ("classify", "multilabel", "regress", "answer")),
+    *(
+        [group, task]
+        for group in ("finetune", "evaluate")
+        for task in ("classify", "multilabel", "regress", "answer", "embed", "rerank")
+    ),
 )
 TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
 # Root reads and writes whatever it likes; without its capabilities file permissions apply to it, too.

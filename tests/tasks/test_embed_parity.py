@@ -106,7 +106,6 @@ def _ranks(values: Array) -> NDArray[np.float64]:
     return ((ends - counts + ends - 1) / 2)[inverse]
 
 
-@pytest.mark.skipif(not ALL, reason="MLXBERT_TEST_ALL is not set: it embeds all of STS-B")
 def test_similar_sentences_rank_as_people_rank_them(model: mlxbert.Model) -> None:
     first, second, scores = zip(*_pairs(), strict=True)
     cosines = (mlxbert.embed(model, first) * mlxbert.embed(model, second)).sum(axis=1)

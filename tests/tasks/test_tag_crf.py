@@ -12,7 +12,7 @@ import mlxbert
 from mlxbert import Labels
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.folders.card import WITH_CRF
+from mlxbert.folders.card import NOTES
 from mlxbert.nn.crf import CRF
 from mlxbert.weights.formats.names import CRF as FILE
 from mlxbert.weights.hub.files import needed_files
@@ -64,9 +64,9 @@ def test_it_is_saved_loaded_and_converted(family: str, tmp_path: Path) -> None:
     assert arrays(tmp_path / "saved" / FILE).keys() == NAMES
     assert not NAMES & arrays(tmp_path / "saved" / "model.safetensors").keys()
     assert read_config(tmp_path / "saved")["crf"] is True
-    assert WITH_CRF in (tmp_path / "saved" / "saved.json").read_text()
+    assert NOTES[FILE] in (tmp_path / "saved" / "saved.json").read_text()
     conversion = mlxbert.convert(tmp_path / "saved", tmp_path / "converted")
-    assert WITH_CRF in conversion.changed and WITH_CRF in (tmp_path / "converted" / "README.md").read_text()
+    assert NOTES[FILE] in conversion.changed and NOTES[FILE] in (tmp_path / "converted" / "README.md").read_text()
     mlxbert.save(mlxbert.load(tmp_path / "converted", dtype="float32"), tmp_path / "again")
     for name in ("saved", "converted", "again"):
         assert_same(model, mlxbert.load(tmp_path / name, dtype="float32"))

@@ -134,9 +134,9 @@ class Pair:
     def parameters(self) -> tuple[Arrays, Arrays]:
         """Ours and theirs after training, by our names."""
         self.model.float().save_pretrained(self._folder / "end")
-        return {name: np.array(array) for name, array in self.run.best().items()}, parameters_of(
-            load(self._folder / "end")
-        )
+        trained = {name: np.array(array) for name, array in self.run.best().items()}
+        start = parameters_of(load(self._folder / "start"))  # frozen ones stay as they are
+        return start | trained, parameters_of(load(self._folder / "end"))
 
 
 def _examples(compared: Compared, case: Case) -> tuple[list[Example], list[Labelled]]:

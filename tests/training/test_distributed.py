@@ -110,7 +110,6 @@ def weights(output: Path) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("task", TASKS)
 def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Path, task: str) -> None:
     given: dict[str, Any] = {"train": data_file(data, task, 160).name, "task": task}
@@ -128,7 +127,6 @@ def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_lost_process_ends_the_other_and_two_resume_to_the_same_bits(data: Path, tmp_path: Path, lost: int) -> None:
     command = finetune(data, tmp_path / "out", "--save-every", "2", epochs=6)
@@ -192,7 +190,6 @@ def test_what_fails_on_one_machine_ends_all_with_one_message(data: Path, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("task", TASKS)
 def test_evaluation_is_that_of_one_process(data: Path, tmp_path: Path, task: str) -> None:
     train, test = data_file(data, task, 160), data_file(data, task, 90, seed=1)

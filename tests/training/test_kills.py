@@ -68,7 +68,6 @@ def _saved(partial: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in partial.glob("runs/*/state.json")}
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("task", TASKS)
 def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> None:
     command = command_of(task, folder)
@@ -82,7 +81,7 @@ def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> No
         status = stop(command, tmp_path / "parts", rng.uniform(0, seconds / 8), how)
         assert not status
         kills += status is None
-    assert kills >= min(KILLS, 2)
+    assert kills > 2
     found = (tmp_path / "parts/model.safetensors").read_bytes() if (tmp_path / "parts").exists() else None
     assert (found or finished(command, tmp_path / "parts")) == expected
     assert not (tmp_path / "parts.partial").exists()

@@ -1,5 +1,6 @@
 """The order of the data, and the learning rate."""
 
+import random
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from mlxbert.errors import ArgumentError
 from mlxbert.training.optimizer import learning_rate
 from mlxbert.training.options import TrainingOptions, check_sweep
-from mlxbert.training.sampler import batches, split
+from mlxbert.training.sampler import batches, shares, split
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=300), st.integers(1, 40), st.integers(0, 5))
@@ -82,3 +83,17 @@ def test_a_sweep_is_every_combination() -> None:
     for bad in ({"lr": []}, {"lr": 1e-5}, {"lr": "12"}, {"nothing": [1]}, {"save_every": [1]}):
         with pytest.raises(ArgumentError):
             check_sweep(bad)
+
+
+def test_shares_hold_every_input_once_in_similar_lengths_and_amounts() -> None:
+    rng = random.Random(2)
+    lengths = [rng.choice((5, 9, 100, 128)) for _ in range(90)]
+    for parts in (1, 2, 5, 200):
+        found = shares(lengths, parts)
+        assert sorted(number for share in found for number in share) == list(range(90))
+        assert 1 <= len(found) <= parts and all(found)
+        ordered = [lengths[number] for share in found for number in share]
+        assert ordered == sorted(ordered)
+        if parts <= 5:
+            amounts = [sum(lengths[number] for number in share) for share in found]
+            assert len(found) == parts and max(amounts) - min(amounts) <= 2 * max(lengths)

@@ -17,6 +17,7 @@ from mlxbert.config import (
 from mlxbert.errors import ConfigError
 from mlxbert.labels import PROBLEM_TYPES, Labels
 from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.pooling import POOLINGS
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.keymap import Table
 
@@ -43,6 +44,8 @@ class Family:
         exported: The name in transformers of a tensor (plain name) that is written, where it depends on the
             configuration.
         pooled: Whether the class without a head has the pooler, if the family has one at all.
+        modules: Patterns of stems on disk whose modules in transformers have other names in memory, and these names:
+            several where a matrix is fused on disk alone. PEFT names adapters by them.
         config_overrides: Keys of `config.json` that are written for transformers where the file is in another dialect;
             `None` for a key that is omitted.
     """
@@ -57,6 +60,7 @@ class Family:
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict)
     pooled: bool = True
+    modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
 
@@ -183,12 +187,16 @@ def read_labels(config: ConfigJson) -> Labels:
     Raises:
         ConfigError: It names them in a way that cannot be used.
     """
-    own = config.get("thresholds"), config.get("crf", False), config.get("no_answer_threshold")
+    named = ("thresholds", None), ("crf", False), ("no_answer_threshold", None), ("head_pooling", None)
+    own = (config.get(*key) for key in named)
     labels = Labels(_read_names(config), config.get("problem_type"), *own)
     if problem := labels.thresholds_problem():
         raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to choose labels from 0.5 on')
     if problem := labels.crf_problem():
         raise config.refuse("crf", problem, hint='remove "crf" from it to use the model without')
+    known = [name for name in POOLINGS if name != "attention"]
+    if labels.head_pooling is not None and not {*str(labels.head_pooling).split("+")} <= {*known}:
+        raise config.refuse("head_pooling", f"one of {', '.join(known)}, or several joined by '+'")
     return labels
 
 

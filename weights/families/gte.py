@@ -9,6 +9,8 @@ from mlxbert.weights.families.family import read_dropout, read_facts, read_head_
 from mlxbert.weights.families.nomic import NOMIC
 from mlxbert.weights.families.rotation import (
     QKV,
+    QKV_IN_MEMORY,
+    in_memory,
     read_base,
     read_rotary,
     read_theta,
@@ -77,6 +79,12 @@ _LAYER: Table = (
     same("feed_forward.down", "mlp.down_proj"),
     same("feed_forward_norm", "mlp_ln"),
 )
+_IN_MEMORY = {
+    "attention.qkv_proj": QKV_IN_MEMORY,
+    "attention.o_proj": ("self_attn.o_proj",),
+    "mlp.up_gate_proj": ("mlp.up_proj", "mlp.gate_proj"),
+    "mlp.down_proj": ("mlp.down_proj",),
+}
 
 GTE = replace(
     NOMIC,
@@ -89,5 +97,6 @@ GTE = replace(
         "masked_lm": masked_lm_table("lm_head.dense", "lm_head.norm", "lm_head.decoder"),
     },
     tied={"lm_head.decoder.weight": WORDS},
+    modules=in_memory("encoder.layer.{}.", _IN_MEMORY),
     config_overrides=_overrides,
 )

@@ -24,7 +24,7 @@ from mlxbert.weights.families.family import (
     read_rate,
 )
 from mlxbert.weights.families.rotation import FREQUENCIES, QKV, read_base, read_rotary, read_theta
-from mlxbert.weights.families.tables import CRF, encoder_table
+from mlxbert.weights.families.tables import CRF, VECTOR_CLASSIFIER, encoder_table
 from mlxbert.weights.keymap import Table, same, split
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -157,7 +157,7 @@ MODERNBERT = Family(
     encoder=encoder_table(_EMBEDDINGS, _LAYER, "layers.{}.", (same("final_norm", "final_norm"),)),
     parts={
         "masked_lm": _with_head("masked_lm", "decoder"),
-        "sequence_classifier": _with_head("sequence_classifier", "classifier"),
+        "sequence_classifier": (*_with_head("sequence_classifier", "classifier"), *VECTOR_CLASSIFIER),
         "token_classifier": (*_with_head("token_classifier", "classifier"), *CRF),
         "question_answering": _with_head("question_answering", "classifier"),
     },

@@ -16,6 +16,8 @@ from mlxbert.weights.families.family import (
 from mlxbert.weights.families.rotation import (
     FREQUENCIES,
     QKV,
+    QKV_IN_MEMORY,
+    in_memory,
     read_base,
     read_rotary,
     read_theta,
@@ -148,6 +150,13 @@ _LAYER: Table = (
     same("feed_forward.down", "mlp.fc2"),
     same("feed_forward_norm", "norm2"),
 )
+_IN_MEMORY = {
+    "attn.Wqkv": QKV_IN_MEMORY,
+    "attn.out_proj": ("self_attn.o_proj",),
+    "mlp.fc11": ("mlp.up_proj",),
+    "mlp.fc12": ("mlp.gate_proj",),
+    "mlp.fc2": ("mlp.down_proj",),
+}
 
 NOMIC = Family(
     class_prefixes={"nomic_bert": "NomicBert"},
@@ -165,5 +174,6 @@ NOMIC = Family(
     },
     buffers=(*BUFFERS, FREQUENCIES),
     tied={"cls.predictions.decoder.weight": WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    modules=in_memory("encoder.layers.{}.", _IN_MEMORY),
     config_overrides=_overrides,
 )

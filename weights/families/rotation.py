@@ -1,5 +1,7 @@
 """What the families with rotary positions have in common."""
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from mlxbert.config import EncoderConfig, Rotary, Rotation
@@ -8,7 +10,19 @@ from mlxbert.weights.families.family import read_head_size
 from mlxbert.weights.keymap import Table, same
 
 QKV = ("attention.query", "attention.key", "attention.value")
+QKV_IN_MEMORY = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FREQUENCIES = r".*(inv_freq|rotary_emb\..*)"  # buffers
+
+
+def in_memory(layer: str, stems: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """`Family.modules` of a family whose layers transformers renames: by patterns of stems on disk.
+
+    Args:
+        layer: The prefix of a layer on disk, with `{}` for its number.
+        stems: The names in memory of the modules of a layer, by their stems on disk.
+    """
+    pattern = re.escape(layer).replace(r"\{\}", r"(\d+)")
+    return {pattern + re.escape(stem): tuple(rf"layers.\1.{name}" for name in names) for stem, names in stems.items()}
 
 
 def read_base(config: ConfigJson, key: str, default: float | None = None) -> float:

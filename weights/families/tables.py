@@ -40,12 +40,13 @@ def masked_lm_table(transform: str, norm: str, bias: str) -> Table:
 def classifier_table(out: str, transform: str | None = None) -> Table:
     """The tensors of a sequence classifier."""
     before = () if transform is None else (same("heads.sequence_classifier.transform.dense", transform),)
-    return (*before, same("heads.sequence_classifier.out", out))
+    return (*before, same("heads.sequence_classifier.out", out), *VECTOR_CLASSIFIER)
 
 
-POOLER: Table = within("encoder.", "", (same("pooler.dense", "pooler.dense"),))
-# A part of the head that transformers does not have: in a file of its own, see `mlxbert.weights.save`.
+# Heads and parts of heads that transformers does not have: in files of their own, see `mlxbert.weights.save`.
+VECTOR_CLASSIFIER: Table = (same("heads.sequence_classifier.linear", "vector_classifier"),)
 CRF: Table = (same("heads.token_classifier.crf", "crf"),)
+POOLER: Table = within("encoder.", "", (same("pooler.dense", "pooler.dense"),))
 TOKEN_CLASSIFIER: Table = (same("heads.token_classifier.out", "classifier"), *CRF)
 QUESTION_ANSWERING: Table = (same("heads.question_answering.out", "qa_outputs"),)
 MASKED_LM: Table = masked_lm_table(

@@ -15,7 +15,7 @@ from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import Header, LazyArrays, TensorInfo
-from mlxbert.weights.formats.names import CRF, EXPECTED, NOT_READ
+from mlxbert.weights.formats.names import ADAPTER_WEIGHTS, EXPECTED, NOT_READ, OWN, holds_weights
 
 TENSORFLOW = "TensorFlow 1"
 # The name of each format, by the module that reads it. A module is imported only if no earlier format was found.
@@ -126,18 +126,25 @@ def open_weights(
     raise _nothing(folder)
 
 
-def with_crf(weights: WeightFiles, folder: Path, elsewhere: Mapping[Path, Header]) -> WeightFiles:
-    """The weights of a folder with those of a CRF beside them, if there are any.
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds weights of a model, besides an adapter and what is `OWN`, by the names of its files."""
+    beside = (ADAPTER_WEIGHTS, *OWN.values())
+    return any(holds_weights(path.name) and path.name not in beside for path in folder.iterdir())
+
+
+def with_own(weights: WeightFiles, folder: Path, name: str, elsewhere: Mapping[Path, Header]) -> WeightFiles:
+    """The weights of a folder with those of mlxbert's own in a file beside them, if there are any.
 
     Args:
         weights: The weights.
         folder: The folder.
+        name: One of the names of `OWN`.
         elsewhere: See `open_weights`.
 
     Raises:
         CheckpointError: The file is damaged.
     """
-    path = folder / CRF
+    path = folder / name
     if weights.format != "safetensors" or not (path in elsewhere or path.is_file()):
         return weights
     header = elsewhere.get(path) or safetensors.read_header(path)

@@ -37,7 +37,7 @@ VOCABULARY = (
 )
 SMALL = (
     CONFIG,
-    "adapter_config.json",  # not supported, but its weights must not be ignored silently
+    names.ADAPTER,
     MODULES,
     "config_sentence_transformers.json",
     *TRANSFORMER_SETTINGS,
@@ -169,7 +169,7 @@ def _weights(
     cached = [(format, files) for format, files in found if format.reusable and is_here(files[0])]
     format, files = (cached or found)[0]
     shards = _shards(name, files[0], listed, read) if format.sharded else []
-    return files + shards + [prefix + file for file in (names.CRF,) if file in inside]
+    return files + shards + [prefix + file for file in names.OWN.values() if file in inside]
 
 
 def _configs(prefix: str, listed: Collection[str]) -> list[str]:
@@ -183,7 +183,7 @@ def _configs(prefix: str, listed: Collection[str]) -> list[str]:
 def needed_files(
     name: str, listed: Collection[str], read: ReadJson, is_here: Callable[[str], bool] = lambda file: False
 ) -> list[str]:
-    """The files of a repository that its model needs, small ones first; weights in one format only.
+    """The files of a repository that its model needs, or its adapter: small ones first; weights in one format only.
 
     Args:
         name: The repository, for messages.
@@ -209,6 +209,8 @@ def needed_files(
         found = _weights(name, prefix, listed, read, is_here) if folder or not elsewhere else []
         weights += found
         encoders += bool(found and configs) and (may_be_encoder or not folder)
+    if not encoders and {names.ADAPTER, names.ADAPTER_WEIGHTS} <= {*listed}:
+        return [*small, names.ADAPTER_WEIGHTS]
     if not encoders:
         raise _no_model(name, listed)
     return small + weights

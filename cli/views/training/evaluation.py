@@ -98,7 +98,7 @@ def _mistakes(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
             ("  predicted ", "dim"),
             (words.line(mistake.predicted, 60) or "none", "red"),
         )
-        place = f"{console.visible(mistake.place)}  {_sureness(found.task, mistake)}"
+        place = f"{console.visible(mistake.place)}  {_sureness(found, mistake)}"
         yield Padding(Text(place, "dim"), (0, 0, 0, 2))
         yield Padding(line, (0, 0, 0, 4))
         yield _indented(mistake.text, width)
@@ -106,11 +106,13 @@ def _mistakes(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
             yield _indented(mistake.pair, width)
 
 
-def _sureness(task: str, mistake: "Mistake") -> str:
+def _sureness(found: "Evaluation", mistake: "Mistake") -> str:
     """How wrong the model was; of several labels, about which ones."""
-    if task == "regress":
+    if found.numeric:
         return f"{words.score(mistake.score)} apart"
-    if task in ("classify", "tag", "answer"):
+    if found.task == "embed":  # pairs with scores are as far apart as their ranks; the others were not found
+        return f"{mistake.score:.0%} of the ranks apart" if mistake.pair else f"nDCG {1 - mistake.score:.2f}"
+    if found.task in ("classify", "tag", "answer"):
         return f"{mistake.score:.0%} sure"
     expected, predicted = ({*given.split(", ")} - {""} for given in (mistake.expected, mistake.predicted))
     missed, added = sorted(expected - predicted), sorted(predicted - expected)

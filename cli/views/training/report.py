@@ -136,7 +136,8 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
     yield "model", f"{started.model} → {started.output}"
     frozen = f", {started.frozen:,} frozen" if started.frozen else ""
     yield "parameters", f"{started.parameters:,}{frozen}"
-    yield "head", "new" if started.new_head else "the model's own"
+    if started.new_head is not None:
+        yield "head", "new" if started.new_head else "the model's own"
     records = next((split.examples for split in started.report.splits), 0) if started.report else started.examples
     kind = "examples" if started.examples == records else "windows"  # of long texts
     yield "steps", f"{started.steps:,} in {words.count(started.epochs, 'epoch')} of {started.examples:,} {kind}"

@@ -34,7 +34,7 @@ def finished(event: "Finished", width: int) -> Iterator["RenderableType"]:
     if len(event.runs) > 1:
         yield from runs(event, width)
     if event.summary is not None:
-        yield from _advice(event.summary, event.output, _task(event))
+        yield from _advice(event.summary, event.output, event.evaluation is not None and event.evaluation.numeric)
     if event.check is not None:
         told = f"transformers gives the same logits, to {event.check:.1e}"
         yield Text.assemble(("check    ", "bold"), told)
@@ -121,12 +121,12 @@ def _plain_bar(score: float, scale: tuple[float, float], width: int) -> "Text":
     return Text(console.bar(min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0, width), "dim")
 
 
-def _advice(summary: "Summary", output: str, task: str | None) -> Iterator["RenderableType"]:
+def _advice(summary: "Summary", output: str, numeric: bool) -> Iterator["RenderableType"]:
     from rich.text import Text
 
     yield Text("")
     if summary.weakest is not None:
-        name = "largest error" if task == "regress" else "weakest"
+        name = "largest error" if numeric else "weakest"
         yield Text.assemble((f"{name}  ", "bold yellow"), console.visible(summary.weakest))
     yield Text.assemble(("model    ", "bold"), console.visible(output))
     yield Text.assemble(("use it   ", "bold"), (console.visible(summary.command), "cyan"))

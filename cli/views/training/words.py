@@ -52,8 +52,12 @@ def interval(bounds: tuple[float, float], metric: str, task: str | None) -> str:
 
 
 def method(metric: str, task: str | None) -> str:
-    """How the interval of a metric is found; Wilson's is for shares of independent examples, which words are not."""
-    return "Wilson's" if metric in ("accuracy", "subset_accuracy") and task != "tag" else "bootstrap"
+    """How the interval of a metric is found.
+
+    Wilson's is for shares of independent examples: words are not, nor are pairs with a threshold that is tuned on them.
+    """
+    shares = metric in ("accuracy", "subset_accuracy", "triplet_accuracy") and task not in ("tag", "rerank")
+    return "Wilson's" if shares else "bootstrap"
 
 
 def value(given: object) -> str:

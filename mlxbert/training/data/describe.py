@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from mlxbert.data.columns import Columns
+from mlxbert.data.columns import Found
 from mlxbert.data.labelled import Labelled
 from mlxbert.training.data.checks import find_warnings
 from mlxbert.training.data.report import DataReport, SplitReport
@@ -35,7 +35,7 @@ def describe(
     valid: Part | None,
     *,
     task: str,
-    columns: Columns,
+    columns: Found,
     split_off: float | None,
     max_length: int,
     unused: tuple[str, ...] = (),

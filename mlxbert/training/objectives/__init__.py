@@ -20,7 +20,11 @@ OBJECTIVES: Mapping[str, tuple[str, str]] = {
     "regress": ("regress", "Regress"),
     "tag": ("tag", "Tag"),
     "answer": ("answer", "AnswerObjective"),
+    "embed": ("embed", "Embed"),
+    "rerank": ("rerank", "Rerank"),
 }
+# By an option that, where it is true, chooses another objective for a task.
+_VARIANTS: Mapping[str, Mapping[str, tuple[str, str]]] = {"classify": {"few_shot": ("few_shot", "FewShot")}}
 
 
 def make_objective(task: str, **options: Any) -> "Objective[Any]":
@@ -31,16 +35,18 @@ def make_objective(task: str, **options: Any) -> "Objective[Any]":
     """
     if task not in OBJECTIVES:
         raise ArgumentError(f"task is {task!r:.60}, expected one of {', '.join(OBJECTIVES)}")
-    module, name = OBJECTIVES[task]
-    kind = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     given = {option: value for option, value in options.items() if value is not None}
+    variants = _VARIANTS.get(task, {})
+    chosen = [variant for option, variant in variants.items() if given.pop(option, False)]
+    module, name = (chosen or [OBJECTIVES[task]])[0]
+    kind = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     own = {
         name for base in kind.__mro__ for name, parameter in inspect.signature(base.__init__).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }  # fmt: skip
     for option in given:
         if option not in own:
-            known = sorted({*own, *(field.name for field in fields(TrainingOptions))})
+            known = sorted({*own, *variants, *(field.name for field in fields(TrainingOptions))})
             similar = difflib.get_close_matches(option, known, n=1)
             hint = f"did you mean {similar[0]}?" if similar else None
             raise ArgumentError(f"{option} is given, which {task} does not have", hint=hint)

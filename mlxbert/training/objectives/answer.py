@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mlxbert.data.columns import Columns
 from mlxbert.data.questions import Question, find_question_columns, read_questions
 from mlxbert.data.rows import Rows
 from mlxbert.device import mx
@@ -68,6 +69,7 @@ class AnswerObjective(TaskObjective[Window]):
     """
 
     name, head, command = "answer", HEAD, "answer"
+    columns: Columns | None = None
     arguments = '"…" --context-file FILE'
 
     def __init__(

@@ -22,6 +22,7 @@ class Regress(TextObjective):
     name = "regress"
     kind = "number"
     problem_type = "regression"
+    numeric = True
 
     def labels_of(self, records: Sequence[Labelled]) -> Labels:
         """One output, called by the column that is predicted."""

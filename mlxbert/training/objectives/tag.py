@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxbert.data.columns import Columns
 from mlxbert.data.rows import Rows
 from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.data.tagged import Tagged, read_tagged
@@ -28,7 +29,7 @@ from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels
 from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as, tokenless
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
-from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.objectives.task import Origin, TaskObjective
 from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.summary import Evaluation
 from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_metrics, tagging, tally
@@ -71,6 +72,7 @@ class Tag(TaskObjective[TagExample]):
     """
 
     name = "tag"
+    columns: Columns | None = None
     head, command = HEAD, "tag"
 
     def __init__(
@@ -107,9 +109,9 @@ class Tag(TaskObjective[TagExample]):
         own = {"scheme": self._scheme, "crf": self._crf, "label_all_pieces": self._all, "stride": self._stride}
         return super().settings() | self._asked | own
 
-    def start(self, labels: Labels | None) -> None:
+    def start(self, source: Origin) -> None:
         """See `TaskObjective.start`."""
-        self._reader.own = labels
+        self._reader.own = source.labels(self.head)
 
     def read(self, rows: Rows) -> list[Tagged]:
         """Sentences with tags of one scheme, that of the first files."""

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
-from mlxbert.data.columns import Columns
+from mlxbert.data.columns import Found
 from mlxbert.data.rows import Rows
 from mlxbert.data.trained import trained_columns
 from mlxbert.errors import ArgumentError, check_whole
@@ -35,6 +35,16 @@ class Record(Protocol):
         """What should be predicted: records with the same key and another label contradict each other."""
 
 
+class Origin(Protocol):
+    """The model that training starts from."""
+
+    def labels(self, head: str) -> Labels | None:
+        """The labels of a head; `None` if the model does not have it."""
+
+    def pooling(self) -> str:
+        """How the model makes the vector of a text; `mean` where its files do not say."""
+
+
 class TaskObjective(Objective[AnyExample]):
     """A task of the command line.
 
@@ -46,6 +56,7 @@ class TaskObjective(Objective[AnyExample]):
         head: The head that is trained, a name in `mlxbert.nn.heads.HEADS`.
         command: The command that uses the model.
         arguments: What follows that command.
+        numeric: Whether it predicts numbers, so that the name of the output says nothing.
         columns: What was read from where, once something was read.
         labels: The labels of the model, after `bind`.
     """
@@ -53,7 +64,8 @@ class TaskObjective(Objective[AnyExample]):
     head: ClassVar[str]
     command: ClassVar[str]
     arguments: ClassVar[str] = '"…"'
-    columns: Columns | None = None
+    numeric: ClassVar[bool] = False
+    columns: Found | None = None
     labels: Labels
     _asked: dict[str, str | None]  # the columns that are named, by option
 
@@ -65,6 +77,11 @@ class TaskObjective(Objective[AnyExample]):
         if max_length is not None:
             check_whole("max_length", max_length, 8)
         self.metric, self.minimize, self.max_length = metric, not known[metric], max_length
+
+    @property
+    def needs(self) -> str:
+        """The task that the model must be able to do, as `mlxbert.load` calls it."""
+        return self.command
 
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
@@ -85,12 +102,8 @@ class TaskObjective(Objective[AnyExample]):
         if model.labels is not None:
             self.labels = model.labels
 
-    def start(self, labels: Labels | None) -> None:
-        """Takes the labels of the model that training starts from, before anything is read.
-
-        Args:
-            labels: Those of its head for this task; `None` if it has none.
-        """
+    def start(self, source: Origin) -> None:
+        """Takes what it needs to know of the model that training starts from, before anything is read."""
 
     def facts(self) -> dict[str, str]:
         """What the report says of the data besides columns, by name; after reading."""

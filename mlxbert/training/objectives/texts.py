@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from mlxbert.data.columns import find_columns
+from mlxbert.data.columns import Columns, find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
 from mlxbert.data.rows import Rows
 from mlxbert.data.trained import missing_pair, trained_columns
@@ -46,6 +46,7 @@ class TextObjective(TaskObjective[Example]):
 
     head, command = HEAD, "classify"
     kind: ClassVar[Literal["class", "classes", "number"]]
+    columns: Columns | None = None
     problem_type: ClassVar[str]
 
     def __init__(

@@ -5,6 +5,7 @@ Shapes: N examples, C labels, D numbers of a vector.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -71,7 +72,26 @@ def baselines(
     return found | {FROZEN: _score(task, metric, expected[asked], predicted)}
 
 
-def fit_linear(vectors: Numbers, targets: Floats, task: str) -> Callable[[Numbers], Floats]:
+@dataclass(frozen=True)
+class LinearModel:
+    """A linear model of vectors.
+
+    Attributes:
+        weights: (D, C), or (D,) for numbers.
+        bias: (C,), or a number.
+        link: What makes predictions of `vectors @ weights + bias`.
+    """
+
+    weights: Floats
+    bias: Floats
+    link: Callable[[Floats], Floats]
+
+    def __call__(self, vectors: Numbers) -> Floats:
+        """Vectors (M, D) to probabilities (M, C), or to numbers (M,)."""
+        return self.link(vectors @ self.weights + self.bias)
+
+
+def fit_linear(vectors: Numbers, targets: Floats, task: str) -> LinearModel:
     """Fits a linear model, its weights (not the bias) held small by an L2 penalty.
 
     Vectors are centred and scaled to a mean squared length of 1. The strength of the penalty is then 1, which is the
@@ -82,24 +102,19 @@ def fit_linear(vectors: Numbers, targets: Floats, task: str) -> Callable[[Number
         vectors: (N, D).
         targets: 0 and 1 (N, C), one 1 per row for `classify`, any for `multilabel`; numbers (N,) for `regress`.
         task: `classify` (softmax), `multilabel` (a sigmoid per label) or `regress` (least squares).
-
-    Returns:
-        Vectors (M, D) to probabilities (M, C), or to numbers (M,).
     """
     middle = vectors.mean(0, dtype=np.float64)
     length = math.sqrt(float(((vectors - middle) ** 2).sum(1).mean())) or 1.0
-
-    def inputs(given: Numbers) -> Floats:
-        return np.hstack([(given - middle) / length, np.ones((len(given), 1))])
-
-    x = inputs(vectors)
+    x = np.hstack([(vectors - middle) / length, np.ones((len(vectors), 1))])
     penalty = np.append(np.ones(x.shape[1] - 1), 0.0)
+    link: Callable[[Floats], Floats]
     if task == "regress":
         weights = np.linalg.solve(x.T @ x + np.diag(penalty), x.T @ targets)
-        return lambda given: inputs(given) @ weights
-    link = _softmax if task == "classify" else _sigmoid
-    weights = _minimize(x, targets, penalty, link, curvature=0.5 if task == "classify" else 0.25)
-    return lambda given: link(inputs(given) @ weights)
+        link = _identity
+    else:
+        link = _softmax if task == "classify" else _sigmoid
+        weights = _minimize(x, targets, penalty, link, curvature=0.5 if task == "classify" else 0.25)
+    return LinearModel(weights[:-1] / length, weights[-1] - middle @ weights[:-1] / length, link)
 
 
 def _minimize(
@@ -124,6 +139,10 @@ def _minimize(
         faster = (1 + math.sqrt(1 + 4 * pace**2)) / 2
         ahead, pace = weights + (pace - 1) / faster * (weights - before), faster
     return weights
+
+
+def _identity(values: Floats) -> Floats:
+    return values
 
 
 def _softmax(logits: Floats) -> Floats:

@@ -72,13 +72,13 @@ def classification(
         InputError: There is no record, or one has an unknown label.
         MlxbertError: A probability is not finite.
     """
-    _check("classify", metric, records, probabilities, (len(records), len(names)))
+    check_predictions("classify", metric, records, probabilities, (len(records), len(names)))
     expected = label_numbers(records, names)
     predicted = probabilities.argmax(1)
     confusion = confusion_matrix(expected, predicted, len(names))
     scores = classify_metrics(expected, probabilities)
     sure = probabilities.max(1)
-    worst = _worst(sure, expected != predicted)
+    worst = worst_first(sure, expected != predicted)
     return Evaluation(
         task="classify",
         examples=len(records),
@@ -89,7 +89,7 @@ def classification(
         labels=label_scores(names, Counts(np.diag(confusion), confusion.sum(0), confusion.sum(1))),
         confusion=tuple(map(tuple, confusion.tolist())),
         mistakes=tuple(
-            _mistake(records[number], names[expected[number]], names[predicted[number]], sure[number])
+            mistake(records[number], names[expected[number]], names[predicted[number]], sure[number])
             for number in worst
         ),
         **about,
@@ -121,7 +121,7 @@ def multilabel(
         InputError: There is no record, or one has an unknown label.
         MlxbertError: A probability is not finite.
     """
-    _check("multilabel", metric, records, probabilities, (len(records), len(names)))
+    check_predictions("multilabel", metric, records, probabilities, (len(records), len(names)))
     thresholds = [MIDDLE] * len(names) if thresholds is None else thresholds
     if np.shape(thresholds) not in ((len(names),), probabilities.shape):
         raise ArgumentError(f"thresholds have the shape {np.shape(thresholds)}, expected one per label ({len(names)})")
@@ -130,7 +130,7 @@ def multilabel(
     scores = multilabel_metrics(expected, probabilities, thresholds)
     sure = np.where(predicted, probabilities, 1 - probabilities)
     wrong = np.where(expected == predicted, 0, sure)
-    worst = _worst(wrong.max(1), (expected != predicted).any(1))
+    worst = worst_first(wrong.max(1), (expected != predicted).any(1))
     return Evaluation(
         task="multilabel",
         examples=len(records),
@@ -140,7 +140,7 @@ def multilabel(
         metrics=scores,
         labels=label_scores(names, Counts.of_matrices(expected, predicted)),
         mistakes=tuple(
-            _mistake(
+            mistake(
                 records[number],
                 _joined(names, expected[number]),
                 _joined(names, predicted[number]),
@@ -169,7 +169,7 @@ def regression(
         InputError: There is no record.
         MlxbertError: A predicted number is not finite.
     """
-    _check("regress", metric, records, values, (len(records),))
+    check_predictions("regress", metric, records, values, (len(records),))
     expected, predicted = numbers(records), values.astype(np.float64)
     scores = regress_metrics(expected, predicted)
     distance = np.abs(predicted - expected)
@@ -181,8 +181,8 @@ def regression(
         interval=regress_interval(metric, expected, predicted),
         metrics=scores,
         mistakes=tuple(
-            _mistake(records[number], f"{expected[number]:.4g}", f"{predicted[number]:.4g}", distance[number])
-            for number in _worst(distance, distance > 0)
+            mistake(records[number], f"{expected[number]:.4g}", f"{predicted[number]:.4g}", distance[number])
+            for number in worst_first(distance, distance > 0)
         ),
         **about,
     )
@@ -225,7 +225,23 @@ def _number(record: Labelled, label: str, known: dict[str, int]) -> int:
     return known[label]
 
 
-def _check(task: str, metric: str, records: Sequence[Labelled], given: Numbers, shape: tuple[int, ...]) -> None:
+def check_predictions(
+    task: str, metric: str, records: Sequence[Labelled], given: Numbers, shape: tuple[int, ...]
+) -> None:
+    """Refuses what cannot be scored.
+
+    Args:
+        task: The name of the task.
+        metric: The main metric.
+        records: N records.
+        given: The predictions.
+        shape: What their shape should be.
+
+    Raises:
+        ArgumentError: The metric is none of this task, or the shape is another one.
+        InputError: There is no record.
+        MlxbertError: A prediction is not finite.
+    """
     check_metric(task, metric)
     if not records:
         raise InputError("there is no example to evaluate")
@@ -257,13 +273,14 @@ def label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]
     )
 
 
-def _worst(badness: Numbers, wrong: Bools) -> list[int]:
+def worst_first(badness: Numbers, wrong: Bools) -> list[int]:
     """The numbers of the wrong examples with the largest values, the worst first."""
     ranked = np.argsort(-badness, kind="stable")
     return [int(number) for number in ranked[wrong[ranked]][:MISTAKES]]
 
 
-def _mistake(record: Labelled, expected: str, predicted: str, score: float, label: str | None = None) -> Mistake:
+def mistake(record: Labelled, expected: str, predicted: str, score: float, label: str | None = None) -> Mistake:
+    """A record that is wrong; see `Mistake`."""
     return Mistake(
         text=record.text,
         pair=record.pair,

@@ -40,8 +40,22 @@ METRICS: Mapping[str, Mapping[str, bool]] = MappingProxyType(
         },
         "regress": {"spearman": True, "pearson": True, "mse": False, "mae": False, "r2": True},
         "answer": {"f1": True, "exact_match": True},
+        "embed": dict.fromkeys(
+            ("spearman", "pearson", "ndcg@10", "map", "mrr@10", "recall@10", "recall@100", "triplet_accuracy"), True
+        ),
+        "rerank": {
+            "average_precision": True,
+            "f1": True,
+            "accuracy": True,
+            "spearman": True,
+            "pearson": True,
+            "ndcg@10": True,
+            "map": True,
+            "mrr@10": True,
+        },
     }
 )
+_NUMERIC = ("regress", "rerank")  # tasks that predict numbers
 _LARGE = 0.7  # a share of one class from which on accuracy misleads; CoLA, reported by Matthews for this, has 0.704
 _MARGIN = 0.05  # how far below the mean F1 a label stands out
 
@@ -124,6 +138,11 @@ class Evaluation:
         if self.confusion is not None and not self.classes:
             object.__setattr__(self, "classes", tuple(score.label for score in self.labels))
 
+    @property
+    def numeric(self) -> bool:
+        """Whether numbers are predicted, which are more or less wrong."""
+        return self.task in _NUMERIC
+
     def to_dict(self) -> dict[str, Any]:
         """The evaluation as plain dicts and lists."""
         return asdict(self)
@@ -157,7 +176,7 @@ def weakest(evaluation: Evaluation) -> str | None:
 
     Labels: the one with the lowest F1, if that is clearly below their mean. Numbers: the largest distance.
     """
-    if evaluation.task == "regress":
+    if evaluation.numeric:
         return _farthest(evaluation)
     known = [number for number, label in enumerate(evaluation.labels) if label.support]
     if len(known) < 2:
@@ -191,9 +210,9 @@ def _farthest(evaluation: Evaluation) -> str | None:
     if not evaluation.mistakes:
         return None
     worst = evaluation.mistakes[0]
+    average = f"; by {evaluation.metrics['mae']:.3g} on average" if "mae" in evaluation.metrics else ""
     return (
-        f"off by {worst.score:.3g} at most: {worst.expected} is predicted as {worst.predicted} ({worst.place}); "
-        f"by {evaluation.metrics['mae']:.3g} on average"
+        f"off by {worst.score:.3g} at most: {worst.expected} is predicted as {worst.predicted} ({worst.place}){average}"
     )
 
 

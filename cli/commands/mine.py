@@ -1,0 +1,59 @@
+"""`mlxbert mine`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mlxbert.cli import session
+from mlxbert.cli.options import ModelOptions, OutputOptions
+from mlxbert.cli.output.file import check_output
+from mlxbert.cli.training import FormatOption
+from mlxbert.cli.views import console, progress
+from mlxbert.files import atomic_write
+
+
+def mine(
+    model: ModelOptions,
+    out: OutputOptions,
+    pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Pairs of texts that belong together.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File of JSON lines to write.")],
+    negatives: Annotated[int, typer.Option(min=1, metavar="N", help="Negatives for each query, at most.")] = 5,
+    margin: Annotated[
+        float, typer.Option(metavar="X", help="How much less similar than its positive a negative must be.")
+    ] = 0.05,
+    skip: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the N most similar texts.")] = 0,
+    text_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of the queries; guessed if left out.")
+    ] = None,
+    pair_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of the texts that belong to them.")
+    ] = None,
+    format: FormatOption = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+) -> None:
+    """Find hard negatives for training: texts that the model considers similar to a query but that do not belong to it.
+
+    The file has lines of query, positives and negatives, which finetune embed and finetune rerank read.
+
+    Example: mlxbert mine pairs.csv --output hard.jsonl
+    """
+    check_output(output, overwrite, sources=pairs)
+    loaded = session.load("embed", model)
+    from rich.text import Text
+
+    from mlxbert.tasks.mine import mine as find
+
+    given: dict[str, Any] = {"negatives": negatives, "margin": margin, "skip": skip, "batch_tokens": model.batch_tokens}
+    given |= {"text_column": text_column, "pair_column": pair_column, "format": format}
+    with progress.counted("texts") as update:
+        found = find(loaded, pairs, **given, on_progress=update)
+    with atomic_write(output) as file:
+        file.writelines(json.dumps(one.to_dict(), ensure_ascii=False).encode() + b"\n" for one in found)
+    few = sum(len(one.negatives) < negatives for one in found)
+    count = sum(len(one.negatives) for one in found)
+    if few:
+        console.say("note", f"{few:,} of {len(found):,} queries have fewer than {negatives} negatives")
+    value = {"output": str(output), "queries": len(found), "negatives": count, "with_fewer": few}
+    session.show_object(value, lambda: [Text(f"{count:,} negatives for {len(found):,} queries: {output}")], out)

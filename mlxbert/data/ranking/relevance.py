@@ -1,0 +1,146 @@
+"""Queries with texts and how well each text answers, from rows: what a cross-encoder is trained on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlxbert.data.columns import PAIR_NAMES, QUERY_NAMES, check_header, check_named, find_label, usual_pair
+from mlxbert.data.labelled import Labelled, first_problem, get_text, get_value, plain, to_number
+from mlxbert.data.ranking.groups import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
+from mlxbert.data.rows import Row, Rows
+from mlxbert.errors import InputError
+
+
+class Judged(Labelled):
+    """A query (`text`), a text (`pair`), and how well it answers, from 0 to 1 (`label`)."""
+
+    __slots__ = ()
+
+    @property
+    def group(self) -> str:
+        """The query: all its texts are in the training data, or all in the validation data."""
+        return self.text
+
+
+@dataclass(frozen=True)
+class RelevanceColumns:
+    """The columns that are read.
+
+    Attributes:
+        query: The query.
+        text: The text; `None` where rows have `positives` and `negatives` instead of a text and a label.
+        label: The label; `None` there.
+        guessed: Which of these were guessed.
+    """
+
+    query: str
+    text: str | None
+    label: str | None
+    guessed: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> bool:
+        """Whether rows have `positives` and `negatives`."""
+        return self.text is None
+
+    def to_dict(self) -> dict[str, str]:
+        """The columns by what they hold: `query`, `text` and `label`, or `query`, `positives` and `negatives`."""
+        if self.text is None or self.label is None:
+            return {QUERY: self.query, POSITIVES: POSITIVES, NEGATIVES: NEGATIVES}
+        return {QUERY: self.query, "text": self.text, "label": self.label}
+
+    def fit(self, rows: Rows) -> bool:
+        """Whether other rows have them, too."""
+        return has_groups(rows.columns) if self.groups else {*self.to_dict().values()} <= {*rows.columns}
+
+
+def find_relevance_columns(
+    rows: Rows, *, query_column: str | None = None, text_column: str | None = None, label_column: str | None = None
+) -> RelevanceColumns:
+    """Finds what is not named, by usual names; rows with `positives` or `negatives` are groups, unless one is named.
+
+    Args:
+        rows: The data.
+        query_column: The column of the query.
+        text_column: The column of the text.
+        label_column: The column of the label.
+
+    Raises:
+        ArgumentError: A column is not there, or is named for two purposes.
+        InputError: A column is not named and cannot be guessed, or a table seems to have no line with names.
+    """
+    given = {"query": query_column, "text": text_column, "label": label_column}
+    check_named(given, rows.columns)
+    if has_groups(rows.columns) and text_column is None and label_column is None:
+        return RelevanceColumns(query_column or QUERY, None, None, () if query_column else ("query",))
+    query, text = _pair(rows, query_column, text_column)
+    label = label_column
+    if label is None:
+        label = find_label([column for column in rows.columns if column not in (query, text)], rows)
+    found = {"query": query, "text": text, "label": label}
+    guessed = tuple(role for role in found if given[role] is None)
+    check_header(rows, [found[role] for role in guessed])
+    return RelevanceColumns(query, text, label, guessed)
+
+
+def _pair(rows: Rows, query: str | None, text: str | None) -> tuple[str, str]:
+    """The columns of query and text; where one is named, the other is its usual partner."""
+    a, b = usual_pair(rows.columns, (*QUERY_NAMES, *PAIR_NAMES), query, text)
+    if a is not None and b is not None:
+        return a, b
+    if query is not None and text is not None:
+        return query, text
+    raise InputError(
+        f"{', '.join(rows.files)}: the columns of query and text cannot be guessed; "
+        f"the data have: {', '.join(rows.columns)}",
+        hint="choose the columns with query_column= and text_column=",
+    )
+
+
+def read_judged(rows: Sequence[Row], columns: RelevanceColumns, max_score: float = 1.0) -> list[Judged]:
+    """The pairs of rows with their labels; of groups positives have 1, negatives 0, each of them is a record.
+
+    Args:
+        rows: The rows.
+        columns: What is read from which column.
+        max_score: The largest label; all are divided by it.
+
+    Raises:
+        InputError: A text or a label is missing, empty, or cannot be used; the message begins with the place of the
+            first such row, and counts the others.
+    """
+    found: list[Judged] = []
+    problems: list[InputError] = []
+    for row in rows:
+        try:
+            found += _group(row, columns) if columns.groups else [_single(row, columns, max_score)]
+        except InputError as problem:
+            problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
+    if problems:
+        raise first_problem(problems)
+    return found
+
+
+def _group(row: Row, columns: RelevanceColumns) -> list[Judged]:
+    group = read_group(row.values, columns.query)
+    labelled = ((text, label) for texts, label in ((group.positives, 1.0), (group.negatives, 0.0)) for text in texts)
+    return [Judged(group.query, text, label, row.place) for text, label in labelled]
+
+
+def _single(row: Row, columns: RelevanceColumns, max_score: float) -> Judged:
+    assert columns.text is not None and columns.label is not None
+    query, text = (get_text(row.values, column) for column in (columns.query, columns.text))
+    return Judged(query, text, _label(row.values, columns.label, max_score), row.place)
+
+
+def _label(values: Mapping[str, Any], column: str, max_score: float) -> float:
+    given = plain(get_value(values, column))
+    if isinstance(given, bool):
+        return float(given)
+    number = to_number(given, column)
+    if not 0 <= number <= max_score:
+        raise InputError(
+            f"{column!r} is {number:g}, expected a number from 0 to {max_score:g}",
+            hint="scores from 0 to 5 become labels with max_score=5" if number >= 0 else None,
+        )
+    return number / max_score

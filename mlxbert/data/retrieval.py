@@ -1,0 +1,109 @@
+"""Queries, documents, and judgements of which documents answer which query: what retrieval is evaluated on."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.data.ranking.beir import CORPUS, Judgement, judged_by_query, read_beir
+from mlxbert.data.ranking.groups import read_group
+from mlxbert.data.ranking.smart import is_smart, read_smart
+from mlxbert.data.rows import Rows, read_rows
+from mlxbert.errors import InputError
+
+_LAYOUTS = (
+    "a folder of BEIR (corpus.jsonl, queries.jsonl, qrels/test.tsv) or of SMART (as Cranfield is), or records of "
+    "query, positives and negatives"
+)
+_LOG = logging.getLogger("mlxbert")
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Queries, documents and judgements.
+
+    Attributes:
+        queries: The queries by their identifiers.
+        documents: The documents by theirs.
+        judgements: By query and document how well it answers: above 0 for a relevant document, the more the better.
+            Documents without a judgement are not relevant.
+        files: Where these are from.
+    """
+
+    queries: Mapping[str, str]
+    documents: Mapping[str, str]
+    judgements: Mapping[str, Mapping[str, float]]
+    files: tuple[str, ...]
+
+
+def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", format: str | None = None) -> Retrieval:
+    """Reads what retrieval is evaluated on.
+
+    Documents and queries without text are left out, and judgements that name unknown ones, each with a warning.
+
+    Args:
+        source: A folder of BEIR: `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`, `text`),
+            `qrels/test.tsv` (`query-id`, `corpus-id`, `score`, with a header). Or a folder of SMART, see
+            `mlxbert.data.ranking.smart`. Or whatever `read_rows` takes, such as .jsonl, with records
+            `{"query": …, "positives": […], "negatives": […]}`: the texts of all records are the documents.
+        split: Which of the judgements of BEIR are read.
+        format: The format of files of records, where their endings do not say it.
+
+    Raises:
+        InputError: A file is missing or damaged, or there is no query, no document or no relevant one.
+    """
+    if not isinstance(source, str | Path) or not Path(source).is_dir():
+        return _of_groups(read_rows(source, format=format))
+    folder = Path(source)
+    if (folder / CORPUS).is_file():
+        return _checked(str(folder), *read_beir(folder, split))
+    if is_smart(folder):
+        return _checked(str(folder), *read_smart(folder))
+    raise InputError(f"{folder}: a folder with neither {CORPUS} nor a .qry, expected {_LAYOUTS}")
+
+
+def _of_groups(rows: Rows) -> Retrieval:
+    """Those of records; documents and queries are numbered from 1."""
+    queries: dict[str, str] = {}
+    documents: dict[str, str] = {}
+    judgements: list[Judgement] = []
+    for row in rows:
+        try:
+            group = read_group(row.values)
+        except InputError as problem:
+            raise InputError(f"{row.place}: {problem.message}", hint=problem.hint) from None
+        query = queries.setdefault(group.query, str(len(queries) + 1))
+        for texts, grade in ((group.positives, 1.0), (group.negatives, 0.0)):
+            for text in texts:
+                judgements.append((query, documents.setdefault(text, str(len(documents) + 1)), grade))
+    return _checked(", ".join(rows.files), _by_number(documents), _by_number(queries), judgements, rows.files)
+
+
+def _by_number(numbers: Mapping[str, str]) -> dict[str, str]:
+    return {number: text for text, number in numbers.items()}
+
+
+def _checked(
+    name: str,
+    documents: Mapping[str, str],
+    queries: Mapping[str, str],
+    judgements: list[Judgement],
+    files: tuple[str, ...],
+) -> Retrieval:
+    """Leaves out what cannot be used, and says so."""
+    texts, asked = ({key: text for key, text in part.items() if text.strip()} for part in (documents, queries))
+    known = [one for one in judgements if one[0] in asked and one[1] in texts]
+    for left_out, what in (
+        (len(documents) - len(texts), "documents without text"),
+        (len(queries) - len(asked), "queries without text"),
+        (len(judgements) - len(known), "judgements of queries or documents that are not there, or have no text"),
+    ):
+        if left_out:
+            _LOG.warning("%s: %s are left out: %s", name, what, f"{left_out:,}")
+    for there, what in ((texts, "document"), (asked, "query")):
+        if not there:
+            raise InputError(f"{name}: there is no {what}")
+    if not any(grade > 0 for _, _, grade in known):
+        raise InputError(f"{name}: no document is relevant to a query", hint="the judgements name no known document")
+    return Retrieval(asked, texts, judged_by_query(known), files)

@@ -1,0 +1,163 @@
+"""Low-rank adaptation of linear layers: LoRA (arXiv:2106.09685), rsLoRA (arXiv:2312.03732), DoRA (arXiv:2402.09353).
+
+    y = x Wᵀ + b + scale · dropout(x) Aᵀ Bᵀ        DoRA: rows of W + scale · B A with a norm of their own
+
+The weights of the layer stay as they are and keep their names; beside them are `lora_a`, `lora_b` and, for DoRA,
+`magnitude`. Layers whose weights are one matrix in transformers share A: its B has the rows of all of them.
+
+Shapes: I inputs, O outputs, r rank.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from mlxbert.device import mx, nn
+from mlxbert.nn.dropout import Dropout
+
+PARAMETERS = ("lora_a", "lora_b", "magnitude")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraSettings:
+    """How layers are adapted.
+
+    Attributes:
+        rank: The rank r of the update.
+        alpha: The update is multiplied by alpha / r.
+        dropout: The rate of the dropout of the input of A.
+        rslora: Whether the factor is alpha / √r instead (rsLoRA).
+        dora: Whether the norm of each row of the adapted matrix is learned apart from its direction (DoRA).
+    """
+
+    rank: int
+    alpha: float
+    dropout: float = 0.0
+    rslora: bool = False
+    dora: bool = False
+
+    @property
+    def scale(self) -> float:
+        """The factor of the update."""
+        return scale_of(self.rank, self.alpha, rslora=self.rslora)
+
+
+def scale_of(rank: int, alpha: float, *, rslora: bool) -> float:
+    """The factor of an update of this rank."""
+    return alpha / (math.sqrt(rank) if rslora else rank)
+
+
+class LoraLinear(nn.Module):
+    """An adapted linear layer.
+
+    Args:
+        base: The layer, plain or quantized; its parameters are not trained.
+        settings: How it is adapted.
+        key: Of the first values of A.
+        shared: The layer whose A it shares; `None` for one of its own.
+    """
+
+    def __init__(
+        self,
+        base: nn.Linear | nn.QuantizedLinear,
+        settings: LoraSettings,
+        key: mx.array,
+        shared: "LoraLinear | None" = None,
+    ) -> None:
+        super().__init__()
+        for name in base:
+            self[name] = base[name]
+        self.freeze()
+        self.scale = settings.scale
+        self.dropout = Dropout(settings.dropout)
+        self._packing = (base.group_size, base.bits, base.mode) if isinstance(base, nn.QuantizedLinear) else None
+        weight = self._weight()
+        if shared is None:
+            bound = 1 / math.sqrt(weight.shape[1])  # Kaiming's uniform with a = √5, as torch initializes linear layers
+            self.lora_a = mx.random.uniform(-bound, bound, (settings.rank, weight.shape[1]), key=key)
+        # A function: a layer would be a child, and have the parameters of two.
+        self._down: Callable[[], mx.array] = (lambda: self["lora_a"]) if shared is None else shared._down
+        self.lora_b = mx.zeros((weight.shape[0], settings.rank))
+        if settings.dora:
+            self.magnitude = _row_norms(weight)  # B is 0
+
+    def _weight(self) -> mx.array:
+        """The weights of the layer as it was, (O, I)."""
+        if self._packing is None:
+            return self["weight"]
+        group_size, bits, mode = self._packing
+        return mx.dequantize(
+            self["weight"], self["scales"], self.get("biases"), group_size=group_size, bits=bits, mode=mode
+        )
+
+    def _product(self, x: mx.array) -> mx.array:
+        """`x` times the weights as they were, without the bias."""
+        if self._packing is None:
+            return x @ self["weight"].T
+        group_size, bits, mode = self._packing
+        return mx.quantized_matmul(
+            x, self["weight"], self["scales"], self.get("biases"), group_size=group_size, bits=bits, mode=mode
+        )
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """(…, I) → (…, O)."""
+        product, dropped = self._product(x), self.dropout(x)
+        update = (dropped @ self._down().T) @ self.lora_b.T * self.scale
+        y = product + self["bias"] if "bias" in self else product
+        if "magnitude" not in self:
+            return y + update
+        # With dropout both halves of the adapted matrix see the same input.
+        seen = self._product(dropped) if self.dropout.drops else product
+        factor = self._factor().astype(x.dtype)
+        return y + (factor - 1) * seen + factor * update
+
+    def _factor(self) -> mx.array:
+        """What the norm of each row is multiplied by, float32 (O,); no gradient flows through the norm itself."""
+        rows = self._weight().astype(mx.float32) + self.scale * (self.lora_b @ self._down()).astype(mx.float32)
+        return self.magnitude.astype(mx.float32) / mx.stop_gradient(_row_norms(rows))
+
+
+def _row_norms(matrix: mx.array) -> mx.array:
+    return mx.sqrt(mx.square(matrix.astype(mx.float32)).sum(axis=1))
+
+
+def merged(weight: mx.array, update: mx.array, magnitude: mx.array | None) -> mx.array:
+    """An adapted matrix, float32 (O, I).
+
+    Args:
+        weight: The matrix as it was.
+        update: scale · B A.
+        magnitude: The norms of the rows, (O,), for DoRA.
+    """
+    rows = weight.astype(mx.float32) + update.astype(mx.float32)
+    if magnitude is None:
+        return rows
+    return rows * (magnitude.astype(mx.float32) / _row_norms(rows))[:, None]
+
+
+def adapt(network: nn.Module, groups: Iterable[Sequence[str]], settings: LoraSettings, seed: int = 0) -> set[str]:
+    """Adapts linear layers of a network in place.
+
+    Args:
+        network: The network.
+        groups: Paths of linear layers; those of a group share A.
+        settings: How they are adapted.
+        seed: Determines A, together with the paths.
+
+    Returns:
+        The names of the new parameters.
+    """
+    modules = dict(network.named_modules())
+    names: set[str] = set()
+    for group in groups:
+        first: LoraLinear | None = None
+        for path in group:
+            parent, _, name = path.rpartition(".")
+            key = mx.random.key(zlib.crc32(f"{seed} {path}.lora_a".encode()))
+            adapted = LoraLinear(modules[path], settings, key, first)
+            modules[parent][name] = adapted
+            first = first or adapted
+            names |= {f"{path}.{own}" for own in PARAMETERS if own in adapted}
+    network.train(network.training)  # new modules are in training mode
+    return names

@@ -1,0 +1,101 @@
+"""Losses over the vectors of texts, in float32: they compare the texts of a whole batch with each other.
+
+Shapes: B examples, M negatives, W size of a vector.
+"""
+
+from collections.abc import Callable, Sequence
+
+from mlxbert.device import mx
+from mlxbert.nn.embedder import Normalize
+from mlxbert.nn.losses import cross_entropy, mean_squared_error
+
+_EXCLUDED = -1e4  # a logit whose exponential is 0, and finite, as 0 · inf is not a number
+_unit = Normalize()
+
+
+def cosines(first: mx.array, second: mx.array) -> mx.array:
+    """The cosine of each pair of rows: (B, W) and (B, W) → (B,)."""
+    return (_unit(first) * _unit(second)).sum(axis=-1)
+
+
+def in_batch_negatives(
+    anchors: mx.array, candidates: mx.array, excluded: mx.array, *, temperature: float, symmetric: bool = False
+) -> mx.array:
+    """The sum over the anchors of the cross-entropy of their positive among all candidates of the batch.
+
+    Also known as multiple negatives ranking loss (arXiv:1705.00652) and InfoNCE.
+
+    Args:
+        anchors: (B, W).
+        candidates: (B + M, W): the positives in the order of their anchors, then negatives.
+        excluded: Boolean (B, B + M): candidates that are no negatives of an anchor, such as its own text.
+        temperature: Divides the cosines.
+        symmetric: Whether each positive must find its anchor, too; the loss is then the mean of both directions.
+    """
+    logits = mx.where(excluded, _EXCLUDED, _unit(anchors) @ _unit(candidates).T / temperature)
+    count = anchors.shape[0]
+    forward = cross_entropy(logits, mx.arange(count))
+    if not symmetric:
+        return forward
+    return (forward + cross_entropy(logits[:, :count].T, mx.arange(count))) / 2
+
+
+def cosine_error(first: mx.array, second: mx.array, scores: mx.array) -> mx.array:
+    """The sum of squared differences between cosines and scores, (B,)."""
+    return mean_squared_error(cosines(first, second), scores)
+
+
+def same_class(vectors: mx.array, classes: mx.array) -> mx.array:
+    """The squared error of the cosines of all pairs of vectors to 1 within a class and to 0 between classes.
+
+    Pairs of both kinds count alike: it is the mean over pairs within classes plus the mean over those between classes,
+    as SetFit (arXiv:2209.11055) draws as many of the one as of the other.
+
+    Args:
+        vectors: (B, W).
+        classes: Integers (B,).
+    """
+    units = _unit(vectors)
+    alike = (classes[:, None] == classes[None, :]).astype(mx.float32)
+    pairs = 1 - mx.eye(classes.size)  # each twice, none of a vector with itself
+    errors = mx.square(units @ units.T - alike)
+    within, between = pairs * alike, 1 - alike
+    return sum(((errors * kind).sum() / mx.maximum(kind.sum(), 1) for kind in (within, between)), mx.array(0.0))
+
+
+def cosent(first: mx.array, second: mx.array, scores: mx.array, *, temperature: float) -> mx.array:
+    """CoSENT: a pair with a higher score should have a higher cosine; one number for the whole batch.
+
+    `log(1 + Σ exp((cos(j) - cos(i)) / temperature))` over all pairs i, j with `scores[i] > scores[j]`. See
+    https://kexue.fm/archives/8847.
+
+    Args:
+        first: (B, W).
+        second: (B, W).
+        scores: (B,); only their order matters.
+        temperature: Divides the cosines.
+    """
+    logits = cosines(first, second) / temperature
+    differences = logits[None, :] - logits[:, None]  # (i, j): cos(j) - cos(i)
+    differences = mx.where(scores[:, None] > scores[None, :], differences, _EXCLUDED)
+    return mx.logsumexp(mx.concatenate([mx.zeros(1), differences.reshape(-1)]))
+
+
+def triplet(anchors: mx.array, positives: mx.array, negatives: mx.array, *, margin: float) -> mx.array:
+    """The sum of `max(0, |anchor - positive| - |anchor - negative| + margin)`, Euclidean distances; all (B, W)."""
+
+    def distance(other: mx.array) -> mx.array:
+        return mx.sqrt(mx.maximum(mx.square(anchors - other).sum(axis=-1), 1e-12))  # at 0 the slope is infinite
+
+    return mx.maximum(distance(positives) - distance(negatives) + margin, 0).sum()
+
+
+def matryoshka(loss: Callable[[mx.array], mx.array], vectors: mx.array, sizes: Sequence[int]) -> mx.array:
+    """The sum of a loss over the leading values of vectors (arXiv:2205.13147).
+
+    Args:
+        loss: Takes vectors (T, W').
+        vectors: (T, W).
+        sizes: How many leading values are kept, each in turn; they are scaled to length 1 again.
+    """
+    return sum((loss(_unit(vectors[:, :size])) for size in sizes), mx.array(0.0))

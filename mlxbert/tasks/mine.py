@@ -1,0 +1,131 @@
+"""`mlxbert.mine`: texts that a model finds similar to a query although they do not belong to it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.data.related import Related, find_related_columns, read_related
+from mlxbert.data.rows import read_rows
+from mlxbert.errors import ArgumentError, InputError, check_whole
+from mlxbert.model import Model
+from mlxbert.results import Result
+from mlxbert.tasks.arguments import check_model
+from mlxbert.tasks.embed import stacked
+from mlxbert.tasks.ranking import nearest
+from mlxbert.tasks.similarity import embed_tasks
+
+
+@dataclass(frozen=True)
+class Mined(Result):
+    """A query with the texts that belong to it, and hard negatives.
+
+    Attributes:
+        query: The query.
+        positives: The texts that belong to it.
+        negatives: Texts that do not, the most similar first; there may be fewer than asked for.
+    """
+
+    query: str
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...]
+
+
+def mine(
+    model: Model,
+    pairs: str | Path | Iterable[Any],
+    *,
+    negatives: int = 5,
+    margin: float = 0.05,
+    skip: int = 0,
+    format: str | None = None,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    batch_tokens: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Mined]:
+    """Finds hard negatives for training embedders and rerankers: the texts nearest to a query that are not its own.
+
+    The candidates are the positives of all queries. Texts nearly as similar as the positive are often unlabelled
+    positives: `margin` leaves them out.
+
+    Example:
+        >>> pairs = [{"anchor": "a cat", "positive": "a kitten"}, {"anchor": "a dog", "positive": "a puppy"}]
+        >>> mlxbert.mine(mlxbert.load(), pairs)[0].negatives
+
+    Args:
+        model: The model whose vectors are compared.
+        pairs: Texts that belong together: files or records, as `finetune("embed", …)` takes them.
+        negatives: How many for each query, at most.
+        margin: How much smaller the cosine of a negative must be than that of the query's worst positive.
+        skip: How many of the nearest of these are left out.
+        format: The format of the files, where their endings do not say it.
+        text_column: The column of the queries; found if left out. The same for `pair_column`.
+        pair_column: The column of the positives.
+        batch_tokens: Tokens per batch, padding included.
+        on_progress: Called with how many texts have vectors, and of how many.
+
+    Returns:
+        One for each different query, in their order.
+
+    Raises:
+        ArgumentError: An argument is invalid.
+        InputError: The data are not pairs, or one cannot be used.
+    """
+    check_model(model)
+    check_whole("negatives", negatives, 1)
+    check_whole("skip", skip, 0)
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not -2 <= margin <= 2:
+        raise ArgumentError(f"margin is {margin!r:.60}, expected a difference of cosines, from -2 to 2")
+    model.require("embed")
+    rows = read_rows(pairs, format=format)
+    columns = find_related_columns(rows, text_column=text_column, pair_column=pair_column)
+    if columns.kind != "pairs":
+        hint = "rows with a score say less: keep those with a high one, without the column of scores"
+        raise InputError(
+            f"{', '.join(rows.files)}: read as {columns.kind}, expected pairs of texts that belong together",
+            hint=hint if columns.kind == "scored" else "choose the columns with text_column= and pair_column=",
+        )
+    belonging = _belonging(read_related(rows, columns))
+    return _mined(model, belonging, negatives, margin, skip, batch_tokens, on_progress)
+
+
+def _belonging(records: Sequence[Related]) -> dict[str, tuple[str, ...]]:
+    """The positives of each query."""
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        found.setdefault(record.text, {}).update(dict.fromkeys(record.positives))
+    return {query: tuple(positives) for query, positives in found.items()}
+
+
+def _mined(
+    model: Model,
+    belonging: Mapping[str, tuple[str, ...]],
+    negatives: int,
+    margin: float,
+    skip: int,
+    batch_tokens: int | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> list[Mined]:
+    import numpy as np
+
+    texts = list(dict.fromkeys(text for positives in belonging.values() for text in positives))
+    asking, task = embed_tasks(model, {"batch_tokens": batch_tokens}, None)
+    total = len(belonging) + len(texts)
+    tell = on_progress or (lambda done, total: None)
+    queries = stacked(asking, [*belonging], "raise", lambda done, _: tell(done, total))
+    documents = stacked(task, texts, "raise", lambda done, _: tell(len(belonging) + done, total))
+    numbers = {text: number for number, text in enumerate(texts)}
+    worst = [
+        min(float(vector @ documents[numbers[text]]) for text in positives)
+        for vector, positives in zip(queries, belonging.values(), strict=True)
+    ]
+    most = max(map(len, belonging.values())) + 1  # its own texts, and itself
+    best, cosines = nearest(queries, documents, negatives + skip + most, np.array(worst, np.float32) - margin)
+    found: list[Mined] = []
+    for row, near, (query, positives) in zip(best, cosines, belonging.items(), strict=True):
+        own = {query, *positives}
+        counted = (texts[number] for number in row[np.isfinite(near)].tolist())
+        others = [text for text in counted if text not in own]
+        found.append(Mined(query, positives, tuple(others[skip : skip + negatives])))
+    return found

@@ -1,0 +1,139 @@
+"""Which layers get adapters, and which parameters are trained beside them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlxbert.errors import ArgumentError
+from mlxbert.model import Model
+from mlxbert.nn.lora import LoraSettings, adapt
+from mlxbert.training.options import ALL_LINEAR, TrainingOptions
+from mlxbert.training.plan import Plan, Source
+from mlxbert.weights.adapter import TASK_TYPES
+from mlxbert.weights.build import parameters
+from mlxbert.weights.checkpoint import network_shapes
+from mlxbert.weights.families.registry import Architecture
+from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.save_adapter import has_fresh_pooler, write_adapter
+from mlxbert.weights.source import BUILTIN, local_folder
+from mlxbert.weights.targets import Target, targets
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """The adapters of a model.
+
+    Attributes:
+        targets: The modules that are adapted.
+        settings: How they are adapted.
+        trained: The names of the parameters that are trained: adapters, heads, and a pooler that is fresh.
+    """
+
+    targets: tuple[Target, ...]
+    settings: LoraSettings
+    trained: frozenset[str]
+
+    def writer(self, model: Model, source: Source) -> Callable[[Path], None]:
+        """Writes the adapters and heads of a trained model into a folder, in PEFT's format.
+
+        Args:
+            model: The model.
+            source: Its base.
+        """
+        on_disk = source.name != BUILTIN and local_folder(source.name) is not None
+        base = {
+            "base_model_name_or_path": str(source.folder.resolve()) if on_disk else source.name,
+            "revision": source.revision,
+        }
+        return lambda folder: write_adapter(
+            folder, model.architecture, model.network, self.targets, self.settings, base
+        )
+
+
+def adapt_model(model: Model, options: TrainingOptions) -> Adapters | None:
+    """Puts adapters into the network of a model; `None` where the options ask for none.
+
+    Raises:
+        ArgumentError: A name is of no layer.
+    """
+    settings = options.adapters
+    if settings is None:
+        return None
+    chosen = choose(model.architecture, options.lora_layers)
+    names = adapt(model.network, (target.ours for target in chosen), settings, options.seed)
+    fresh = ("heads.", "encoder.pooler.") if has_fresh_pooler(model.architecture, model.network) else ("heads.",)
+    names |= {name for name in parameters(model.network) if name.startswith(fresh)}
+    return Adapters(chosen, settings, frozenset(names))
+
+
+def refuse_with_adapters(files: ModelFolder, *, check: bool) -> None:
+    """Refuses what adapters cannot be trained on, or not be compared with.
+
+    Args:
+        files: The model that training starts from.
+        check: Whether the result is compared with transformers.
+
+    Raises:
+        ArgumentError: The model has an adapter already, or a comparison is asked for.
+    """
+    if files.adapter is not None:
+        raise ArgumentError(
+            f"{files.adapter}: is an adapter, expected a model: an adapter has one base",
+            hint=f"mlxbert convert BASE FOLDER --adapter {files.adapter} merges it into a model",
+        )
+    if check:
+        raise ArgumentError(
+            "check is True with lora, but check compares whole models",
+            hint="mlxbert convert BASE FOLDER --adapter DIR merges the adapter into a model for transformers",
+        )
+
+
+def check_adapters(architecture: Architecture, options: TrainingOptions, plan: Plan) -> None:
+    """Refuses names of layers that there are not, and what an adapter cannot hold.
+
+    Raises:
+        ArgumentError: There are such.
+    """
+    choose(architecture, options.lora_layers)
+    for name in ("pooling", "normalize"):
+        if (value := plan.objective.settings().get(name)) is not None:
+            raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors as its base does")
+    if any(labels is not None and labels.head_pooling is not None for labels in plan.heads.values()):
+        raise ArgumentError("few_shot is given with lora, but an adapter cannot hold a classifier of vectors")
+    if others := [head for head in plan.heads if head not in TASK_TYPES]:
+        raise ArgumentError(f"lora trains {', '.join(TASK_TYPES)}, this objective has the head {others[0]}")
+
+
+def choose(architecture: Architecture, layers: str) -> tuple[Target, ...]:
+    """The modules of an encoder that names choose, in the order of the network.
+
+    Args:
+        architecture: The model.
+        layers: Names separated by commas, or `all-linear`: a name chooses every module that it is, or is the end of.
+
+    Raises:
+        ArgumentError: A name is of no linear layer.
+    """
+    config = architecture.config
+    shapes = network_shapes(config)
+    linear = {
+        name.removesuffix(".weight") for name, shape in shapes.items()
+        if name.startswith("encoder.layers.") and name.endswith(".weight") and len(shape) == 2
+    }  # fmt: skip
+    found = targets(architecture.family, config.num_stored_layers)
+    known = [target for target in found if linear.issuperset(target.ours)]
+    if layers == ALL_LINEAR:
+        return tuple(known)
+    wanted = {name.strip(): None for name in layers.split(",")}
+    for name in wanted:
+        if not any(name in target.names for target in known):
+            raise ArgumentError(
+                f"lora_layers names {name!r:.60}, expected {ALL_LINEAR} or some of {', '.join(_shown(known))}"
+            )
+    return tuple(target for target in known if not target.names.isdisjoint(wanted))
+
+
+def _shown(known: list[Target]) -> list[str]:
+    """The modules of a layer by our names, with those of transformers."""
+    found = {target.inside: [path.rpartition(".")[2] for path in target.ours] for target in known}
+    return [f"{own} ({theirs})" for theirs, ours in found.items() for own in ours]

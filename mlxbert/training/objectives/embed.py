@@ -1,0 +1,231 @@
+"""Vectors of texts: what belongs together becomes similar, what does not becomes dissimilar.
+
+Shapes: B examples of a batch, T texts of a batch, W size of a vector.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from mlxbert.data.related import Related, RelatedColumns, find_related_columns, read_related
+from mlxbert.data.rows import Rows
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, check_whole
+from mlxbert.labels import Labels
+from mlxbert.model import Model
+from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.embedder import Embedder
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.tasks.embed import KINDS, own_prompt
+from mlxbert.text.encoding import Encoding
+from mlxbert.training.objective import Comparison, Part, Predictions
+from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.objectives.vector_loss import WHAT, Texts, VectorLoss
+from mlxbert.training.predict import predict
+from mlxbert.training.scores import vectors as scoring
+from mlxbert.training.scores.summary import Evaluation
+
+
+class Embed(TaskObjective[Texts], Comparison[Texts]):
+    """Contrastive and regression losses over vectors.
+
+    Args:
+        text_column: Where the text or query stands; `None` guesses. The same for the others.
+        pair_column: Where the texts that belong to it stand.
+        negative_column: Where texts stand that do not belong to it.
+        label_column: Where the similarity of text and pair stands.
+        chunk: The most examples that are computed at a time; a larger batch takes no more memory.
+        pooling: How tokens become a vector; `None` for the model's own.
+        normalize: Whether vectors get length 1; `None` for what the model does.
+        loss: See `VectorLoss`, as the following ones.
+        temperature: Divides the cosines.
+        margin: How much farther a negative should be.
+        symmetric: Whether each positive must find its text, too.
+        dimensions: Sizes to which vectors can be truncated later, each of which is trained.
+        max_score: The score of the most similar pair.
+        **asked: See `TaskObjective`.
+    """
+
+    name, head, command = "embed", "", "embed"
+    lr_factor = 0.4  # nothing is new
+    mixed = True  # texts of other lengths are negatives, too
+    columns: RelatedColumns | None = None
+    embedder: Embedder
+
+    def __init__(
+        self,
+        *,
+        text_column: str | None = None,
+        pair_column: str | None = None,
+        negative_column: str | None = None,
+        label_column: str | None = None,
+        chunk: int | None = None,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        loss: str | None = None,
+        temperature: float = 0.05,
+        margin: float = 5.0,
+        symmetric: bool = False,
+        dimensions: Sequence[int] | None = None,
+        max_score: float = 1.0,
+        **asked: Any,
+    ) -> None:
+        super().__init__(**asked)
+        self._metric = asked.get("metric")
+        self._asked = {
+            "text_column": text_column, "pair_column": pair_column, "negative_column": negative_column,
+            "label_column": label_column,
+        }  # fmt: skip
+        if chunk is not None:
+            check_whole("chunk", chunk, 1)
+        self._loss = VectorLoss(
+            loss, temperature=temperature, margin=margin, symmetric=symmetric,
+            dimensions=None if dimensions is None else tuple(dimensions), max_score=max_score,
+        )  # fmt: skip
+        self.chunk, self._pooling, self._normalize = chunk, pooling, normalize
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        own = {"chunk": self.chunk, "pooling": self._pooling, "normalize": self._normalize, **asdict(self._loss)}
+        return super().settings() | self._asked | own
+
+    def read(self, rows: Rows) -> list[Related]:
+        """Related texts; validation data may have other columns than the training data, such as scores."""
+        there = any(column in rows.columns for column in self._asked.values())
+        columns = find_related_columns(rows, **(self._asked if self.columns is None or there else {}))
+        self.columns = self.columns or columns
+        return read_related(rows, columns)
+
+    def check(self, records: Sequence[Related]) -> None:
+        """See `TaskObjective.check`."""
+        assert self.columns is not None
+        self._loss = self._loss.chosen(self.columns.kind)
+        self._loss.check(records)
+
+    def check_valid(self, train: Sequence[Related], valid: Sequence[Related]) -> None:
+        """Takes the metric that fits the validation data."""
+        self._choose_metric(valid)
+
+    def matched(self, records: Sequence[Related], model: Model) -> tuple[Sequence[Related], Mapping[str, int]]:
+        """The records as they are; takes the metric that fits them."""
+        self._choose_metric(records)
+        return records, {}
+
+    def _choose_metric(self, valid: Sequence[Related]) -> None:
+        kinds = {"scored" if one.label is not None else "pairs" if one.positives else "texts" for one in valid}
+        self._validated = " and ".join(WHAT[kind] for kind in sorted(kinds))
+        known = scoring.metrics_of(valid)
+        if self._metric is not None and self._metric not in known:
+            raise ArgumentError(f"metric is {self._metric!r}, the validation data allow {', '.join(known)}")
+        self.metric = self._metric or known[0]
+
+    def facts(self) -> dict[str, str]:
+        """The loss, which depends on the data."""
+        return {"loss": str(self._loss.name), "validated by": self._validated}
+
+    def notes(self) -> tuple[str, ...]:
+        """That texts alone need dropout."""
+        if self.columns is None or self.columns.kind != "texts" or not self._without_dropout:
+            return ()
+        return ("The model has no dropout: unless you set --dropout, the two views of each text are the same.",)
+
+    def heads(self, records: Sequence[Related]) -> Mapping[str, Labels | None]:
+        """None: the encoder is trained."""
+        return {}
+
+    def bind(self, model: Model) -> None:
+        """Takes the tokenizer and the pooling of a model."""
+        super().bind(model)
+        self.embedder = model.embedder.variant(pooling=self._pooling, normalize=self._normalize)
+        self.width = self.embedder.size
+        rates = {one.rate for one in model.network.modules() if isinstance(one, Dropout)}
+        self._without_dropout = not any(rates)
+        if self.embedder.needs_attentions:
+            raise ArgumentError("pooling is 'attention', which sentence-transformers cannot open")
+        if (largest := max(self._loss.dimensions or (), default=0)) > self.width:
+            raise ArgumentError(f"dimensions has {largest}, the model's vectors have {self.width} values")
+        self.tokenizer = model.embed_tokenizer.adapted(max_length=self.max_length)
+        longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # what is trained is also used
+        self.embedder.config = replace(self.embedder.config, max_length=longest)
+        prompts = self.embedder.config.prompts
+        usual = prompts.get(self.embedder.config.default_prompt_name or "", "")
+        self._prompts = {kind: prompts.get(own_prompt(prompts, kind) or "", usual) for kind in KINDS} | {None: usual}
+        if any(self._prompts.values()) and not self.embedder.config.include_prompt:
+            raise ArgumentError(
+                f"{model.source} leaves prompts out of its pooling, which training and its metrics do not",
+                hint="mlxbert embed computes its vectors",
+            )
+
+    def prepare(self, record: Related) -> Texts:
+        """The first example of a record."""
+        return self.examples(record)[0]
+
+    def examples(self, record: Related) -> Sequence[Texts]:
+        """One example for each positive."""
+        kind = "scored" if record.label is not None else "pairs" if record.positives else "texts"
+        first, second = ("query", "document") if kind == "pairs" else (None, None)
+        anchor = self._encode(record.text, first)
+        if kind == "texts":
+            halves = tuple(self._encode(half, None) for half in halved(record.text))
+            return [Texts(anchor, None, (anchor,), (record.text, record.text), kind, halves)]
+        apart = self._loss.name == "triplet" and record.negatives  # an example for each negative
+        chosen = [(one,) for one in record.negatives] if apart else [record.negatives]
+        return [
+            Texts(
+                anchor, record.label, tuple(self._encode(text, second) for text in (positive, *negatives)),
+                (record.text, positive, *negatives), kind,
+            )
+            for positive in record.positives for negatives in chosen
+        ]  # fmt: skip
+
+    def _encode(self, text: str, kind: str | None) -> Encoding:
+        return self.tokenizer.encode(self._prompts[kind] + text, overflow="truncate")
+
+    def outputs(self, network: Network, inputs: Batch) -> mx.array:
+        """Vectors, float32 (T, W)."""
+        hidden = network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
+        return self.embedder(hidden, inputs.attention_mask)
+
+    def compare(self, outputs: mx.array, examples: Sequence[Texts]) -> tuple[mx.array, float]:
+        """See `Comparison.compare`."""
+        return self._loss(outputs, examples)
+
+    def inputs(self, examples: Sequence[Texts]) -> Sequence[Encoding]:
+        """All texts; of a text alone its halves."""
+        return [one for example in examples for one in example.evaluated]
+
+    def predict(self, network: Network, inputs: Batch) -> Predictions:
+        """Vectors, float32 (T, W)."""
+        return np.array(self.outputs(network, inputs))
+
+    def metrics(self, examples: Sequence[Texts], predictions: Predictions) -> dict[str, float]:
+        """See `mlxbert.training.scores.vectors`."""
+        return scoring.vector_scores(examples, np.asarray(predictions)).means()
+
+    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+        """See `TaskObjective.evaluation`."""
+        return scoring.evaluation(part.records, part.examples, np.asarray(predictions), metric=self.metric, **facts)
+
+    def baselines(self, model: Model, train: Sequence[Related], valid: Sequence[Related]) -> dict[str, float]:
+        """The score of the model before training."""
+        examples = [example for record in valid for example in self.examples(record)]
+        trained, self.embedder = self.embedder, model.embedder
+        predictions = predict(model.network, self, examples)
+        self.embedder = trained
+        return {"before training": self.metrics(examples, predictions)[self.metric]}
+
+    def tuned(self, part: Part, predictions: Predictions) -> Labels:
+        """The labels of the configuration, which do not matter here."""
+        return self.config.heads.labels or Labels()
+
+
+def halved(text: str) -> tuple[str, ...]:
+    """The two halves of a text: of its words, or of its characters where no spaces separate words."""
+    words = text.split()
+    if len(words) > 1:
+        return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
+    middle = len(text) // 2
+    return (text[:middle], text[middle:]) if middle else ()

@@ -1,0 +1,113 @@
+"""One class per text from few examples (SetFit, arXiv:2209.11055).
+
+Instead of a classifier, the encoder is trained first: vectors of texts with the same label become similar, others
+dissimilar, so that n examples give n² / 2 pairs. The classifier is a logistic regression on the vectors.
+
+Shapes: B examples of a batch, T texts, W size of a vector.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.data.labelled import Labelled
+from mlxbert.device import mx
+from mlxbert.distributed import Group
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.labels import Labels
+from mlxbert.model import Model
+from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.nn.vector_losses import same_class
+from mlxbert.training.objective import Comparison, Example
+from mlxbert.training.objectives.classify import Classify
+from mlxbert.training.objectives.task import Origin
+from mlxbert.training.objectives.texts import HEAD
+from mlxbert.training.predict import compute
+from mlxbert.training.scores.baselines import fit_linear
+
+
+class FewShot(Comparison[Example], Classify):
+    """Similar vectors within classes, and a logistic regression on them.
+
+    Args:
+        **asked: See `Classify`; without `label_smoothing` and `class_weights`.
+
+    Attributes:
+        embedder: How the trained model makes vectors, after `bind`.
+    """
+
+    mixed = True  # lengths may tell classes apart, and a batch of one class has nothing to compare
+    embedder: Embedder
+    _pooling = "mean"
+
+    def __init__(self, **asked: Any) -> None:
+        super().__init__(**asked)
+        for name, usual in (("label_smoothing", 0.0), ("class_weights", "none")):
+            if getattr(self, name) != usual:
+                raise ArgumentError(f"{name} is given, which does not work with few_shot")
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        return super().settings() | {"few_shot": True}
+
+    def start(self, source: Origin) -> None:
+        """Takes the pooling of the model that training starts from."""
+        self._pooling = source.pooling()
+
+    def check(self, records: Sequence[Labelled]) -> None:
+        """See `TaskObjective.check`."""
+        super().check(records)
+        if self.columns is not None and self.columns.pair is not None:
+            raise InputError(
+                f"column {self.columns.pair!r} holds second texts, few_shot takes texts alone",
+                hint="leave out few_shot, or name the column of the text alone with text_column=",
+            )
+
+    def heads(self, records: Sequence[Labelled]) -> Mapping[str, Labels | None]:
+        """A classifier of vectors with the classes of the records, to which it is fitted.
+
+        Raises:
+            InputError: No two records have the same class.
+        """
+        labels = self.labels_of(records)
+        if len(labels) == len(records):
+            raise InputError(
+                f"{records[0].place} and below: every training example has another label, expected two with the same"
+            )
+        self._records = records
+        return {HEAD: replace(labels, head_pooling=self._pooling)}
+
+    def bind(self, model: Model) -> None:
+        """Takes tokenizer, labels and pooling of a model."""
+        super().bind(model)
+        how = EmbeddingConfig(parse_poolings(self.labels.head_pooling or "mean"), normalize=True)
+        self.embedder = Embedder(how, self.config.hidden_size)
+        self.width = self.embedder.size
+
+    def outputs(self, network: Network, inputs: Batch) -> mx.array:
+        """Vectors of length 1, float32 (T, W)."""
+        return self.embedder(network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids))
+
+    def compare(self, outputs: mx.array, examples: Sequence[Example]) -> tuple[mx.array, float]:
+        """See `same_class`."""
+        return same_class(outputs, mx.array([example.target for example in examples])), 1.0
+
+    def fit(self, network: Network, group: Group) -> None:
+        """Fits the classifier to the vectors of the training texts."""
+        examples = [self.prepare(record) for record in self._records]
+        vectors = np.asarray(compute(network, self.inputs(examples), self._vectors, group=group))
+        targets = np.eye(len(self.labels))[[example.target for example in examples]]
+        found = fit_linear(vectors, targets, "classify")
+        head = {"weight": found.weights.T, "bias": found.bias}
+        weights = [(f"heads.{HEAD}.linear.{name}", mx.array(array, mx.float32)) for name, array in head.items()]
+        network.load_weights(weights, strict=False)
+
+    def _vectors(self, network: Network, inputs: Batch) -> NDArray[np.float32]:
+        """What the classifier takes: vectors as they are pooled, float32 (T, W)."""
+        hidden = network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
+        return np.array(self.embedder.variant(normalize=False)(hidden))

@@ -1,0 +1,177 @@
+"""How well a text answers a query: the one score of a cross-encoder.
+
+Shapes: B examples of a batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+
+from mlxbert.data.ranking.relevance import Judged, RelevanceColumns, find_relevance_columns, read_judged
+from mlxbert.data.rows import Rows
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.labels import Labels
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
+from mlxbert.tasks.rerank import check_one_score
+from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
+from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.objectives.texts import HEAD
+from mlxbert.training.options import RerankLoss
+from mlxbert.training.scores.metrics import negative_log
+from mlxbert.training.scores.reranking import (
+    check_rerank_metric,
+    cosine_baseline,
+    metrics_of,
+    rerank_metrics,
+    reranking,
+)
+from mlxbert.training.scores.summary import Evaluation
+from mlxbert.weights.cross_encoder import activation, gives_probabilities
+
+LOSSES: tuple[str, ...] = get_args(RerankLoss)
+_LABELS = Labels(("LABEL_0",))  # as sentence-transformers has it, without a problem_type
+
+
+@dataclass(frozen=True)
+class Pair(Example):
+    """A query with a text; its target is the label.
+
+    Attributes:
+        record: The query, the text and the label.
+    """
+
+    record: Judged
+
+
+class Rerank(TaskObjective[Pair]):
+    """One score for a query and a text.
+
+    `bce` is the cross-entropy of the score's sigmoid, as sentence-transformers' BinaryCrossEntropyLoss; `mse` is the
+    squared error of the score itself, as its MSELoss.
+
+    Args:
+        query_column: Where the query stands; `None` guesses. The same for the others.
+        text_column: Where the text stands.
+        label_column: Where the label stands.
+        loss: `bce` or `mse`.
+        max_score: The largest label of the data; all are divided by it.
+        **asked: See `TaskObjective`.
+    """
+
+    name, head, command = "rerank", HEAD, "rerank"
+    arguments = '"…" --input FILE'
+    numeric = True
+    columns: RelevanceColumns | None = None
+    _notes: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        *,
+        query_column: str | None = None,
+        text_column: str | None = None,
+        label_column: str | None = None,
+        loss: str = "bce",
+        max_score: float = 1.0,
+        **asked: Any,
+    ) -> None:
+        super().__init__(**asked)
+        if loss not in LOSSES:
+            raise ArgumentError(f"loss is {loss!r:.60}, expected one of {', '.join(LOSSES)}")
+        number = isinstance(max_score, int | float) and not isinstance(max_score, bool)
+        if not number or not 0 < max_score < float("inf"):
+            raise ArgumentError(f"max_score is {max_score!r:.60}, expected a number above 0")
+        self._asked = {"query_column": query_column, "text_column": text_column, "label_column": label_column}
+        self._loss, self._max_score = loss, float(max_score)
+        self._metric = asked.get("metric")
+        self._probabilities = loss == "bce"
+
+    @property
+    def needs(self) -> str:
+        """A cross-encoder is a classifier with one output."""
+        return "classify"
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        return super().settings() | self._asked | {"loss": self._loss, "max_score": self._max_score}
+
+    def read(self, rows: Rows) -> list[Judged]:
+        """Pairs with labels; the labels that are read first decide which metric is the main one."""
+        columns = self.columns
+        if columns is None or not columns.fit(rows):  # files of another layout
+            columns = find_relevance_columns(rows, **self._asked)
+        records = read_judged(rows, columns, self._max_score)
+        if self.columns is None:
+            self.columns = columns
+            self.metric = self._metric or metrics_of(records)[0]
+        return records
+
+    def notes(self) -> tuple[str, ...]:
+        """See `TaskObjective.notes`."""
+        return self._notes
+
+    def check(self, records: Sequence[Judged]) -> None:
+        """Refuses labels that are all the same; counts queries that no text answers."""
+        labels = {record.label for record in records}
+        if len(labels) < 2:
+            said = f"every example has the label {records[0].label:g}, expected different ones"
+            raise InputError(f"{records[0].place} and below: {said}")
+        if self.columns is not None and self.columns.groups:
+            answered = {record.text for record in records if record.label}
+            without = len({record.text for record in records} - answered)
+            self._notes = (f"Queries without a positive text: {without:,}.",) if without else ()
+
+    def check_valid(self, train: Sequence[Judged], valid: Sequence[Judged]) -> None:
+        """Refuses validation data that do not have the metric."""
+        check_rerank_metric(self.metric, valid)
+
+    def heads(self, records: Sequence[Judged]) -> Mapping[str, Labels | None]:
+        """A classifier with one output."""
+        return {HEAD: _LABELS}
+
+    def config_keys(self) -> dict[str, Any]:
+        """See `Objective.config_keys`."""
+        return activation(probabilities=self._probabilities)
+
+    def check_model(self, model: Model) -> None:
+        """Refuses a model with several scores; takes what its files say of them."""
+        check_one_score(model)
+        self._probabilities = gives_probabilities(model.files)
+
+    def prepare(self, record: Judged) -> Pair:
+        """Tokenizes a query and a text; the longer one is truncated first."""
+        encoding = self.tokenizer.encode(record.text, record.pair, overflow="truncate")
+        return Pair(encoding, record.label, record)
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
+        """The summed losses, and the number of examples."""
+        logits = network.logits(HEAD, batch.inputs)[:, 0]
+        loss = binary_cross_entropy if self._loss == "bce" else mean_squared_error
+        return loss(logits, batch.targets), float(batch.targets.shape[0])
+
+    def predict(self, network: Network, inputs: Batch) -> Predictions:
+        """The scores, float32 (B,): probabilities, or the logits themselves."""
+        logits = network.logits(HEAD, inputs).astype(mx.float32)[:, 0]
+        return np.array(mx.sigmoid(logits) if self._probabilities else logits)
+
+    def metrics(self, examples: Sequence[Pair], predictions: Predictions) -> dict[str, float]:
+        """See `mlxbert.training.scores.reranking`; `loss` is that of training, without dropout."""
+        scores, targets = np.asarray(predictions), np.array([example.target for example in examples])
+        if self._loss == "bce":
+            losses = targets * negative_log(scores) + (1 - targets) * negative_log(1 - scores)
+        else:
+            losses = (scores.astype(np.float64) - targets) ** 2
+        return rerank_metrics([example.record for example in examples], scores) | {"loss": float(losses.mean())}
+
+    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+        """See `TaskObjective.evaluation`."""
+        return reranking(part.records, np.asarray(predictions), metric=self.metric, **facts)
+
+    def baselines(self, model: Model, train: Sequence[Judged], valid: Sequence[Judged]) -> dict[str, float]:
+        """The cosine of the vectors of query and text."""
+        return cosine_baseline(model, valid, self.metric)

@@ -1,0 +1,167 @@
+"""The loss of a batch of vectors, by name: which texts are compared, and how.
+
+Shapes: B examples of a batch, T texts of a batch, W size of a vector.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.data.related import Related
+from mlxbert.device import mx
+from mlxbert.errors import ArgumentError, InputError, check_whole
+from mlxbert.nn import vector_losses as losses
+from mlxbert.text.encoding import Encoding
+from mlxbert.training.objective import Example
+from mlxbert.training.options import VectorLossName
+
+_FITTING = {"texts": ("in-batch",), "pairs": ("in-batch", "triplet"), "scored": ("cosent", "cosine")}  # by kind
+LOSSES: tuple[str, ...] = get_args(VectorLossName)
+WHAT = {"texts": "texts alone", "pairs": "texts that belong together", "scored": "scored pairs"}
+
+
+@dataclass(frozen=True)
+class Texts(Example):
+    """The texts of a record.
+
+    Attributes:
+        others: The inputs after the first one: the positive, then the negatives. A text alone is its own positive.
+        texts: The texts themselves.
+        kind: What the record is: `texts`, `pairs` or `scored`.
+        halves: Of a text alone its two halves, by which it is evaluated.
+    """
+
+    others: tuple[Encoding, ...] = ()
+    texts: tuple[str, ...] = ()
+    kind: str = "pairs"
+    halves: tuple[Encoding, ...] = ()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.encodings))
+
+    @property
+    def encodings(self) -> Sequence[Encoding]:
+        """See `Example.encodings`."""
+        return (self.encoding, *self.others)
+
+    @property
+    def evaluated(self) -> Sequence[Encoding]:
+        """The inputs by which it is evaluated."""
+        return self.halves if self.kind == "texts" else self.encodings
+
+
+@dataclass(frozen=True)
+class VectorLoss:
+    """A loss over the vectors of a batch.
+
+    Attributes:
+        name: One of `LOSSES`; `None` for `cosent` where there are scores, and `in-batch` elsewhere.
+        temperature: Divides the cosines of `in-batch` and `cosent`.
+        margin: Of `triplet`: how much farther the negative should be.
+        symmetric: Of `in-batch`: whether each positive must find its text, too.
+        dimensions: Sizes to which vectors can be truncated later (Matryoshka): the loss is the sum over them.
+        max_score: The score of the most similar pair: scores are divided by it.
+    """
+
+    name: str | None
+    temperature: float = 0.05
+    margin: float = 5.0
+    symmetric: bool = False
+    dimensions: tuple[int, ...] | None = None
+    max_score: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.name is not None and self.name not in LOSSES:
+            raise ArgumentError(f"loss is {self.name!r:.60}, expected one of {', '.join(LOSSES)}")
+        for name in ("temperature", "margin", "max_score"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
+                raise ArgumentError(f"{name} is {value!r:.60}, expected a number above 0")
+        for size in self.dimensions or ():
+            check_whole("dimensions", size, 1)
+
+    def chosen(self, kind: str) -> "VectorLoss":
+        """The loss for data of a kind.
+
+        Raises:
+            ArgumentError: The loss does not fit the data.
+        """
+        name = self.name or _FITTING[kind][0]
+        if name not in _FITTING[kind]:
+            raise ArgumentError(f"loss is {name!r}, for {WHAT[kind]} expected {' or '.join(_FITTING[kind])}")
+        return replace(self, name=name)
+
+    def check(self, records: Sequence[Related]) -> None:
+        """Refuses training data from which nothing can be learned.
+
+        Raises:
+            InputError: There are such; the message begins with a place.
+        """
+        first = f"{records[0].place} and below"
+        if self.name == "triplet" and (lacking := next((one for one in records if not one.negatives), None)):
+            raise InputError(f"{lacking.place}: there is no negative, which loss 'triplet' needs")
+        if self.name == "in-batch" and len({record.text for record in records}) < 2:
+            raise InputError(f"{first}: every example has the same text, expected different ones")
+        if records[0].label is not None and len({record.label for record in records}) < 2:
+            raise InputError(f"{first}: every pair has the score {records[0].label:g}, expected different ones")
+        if self.name == "cosine":
+            self._check_scores(records)
+
+    def _check_scores(self, records: Sequence[Related]) -> None:
+        scores = [record.label or 0.0 for record in records]
+        for record, score in zip(records, scores, strict=True):
+            if not -1 <= score / self.max_score <= 1:
+                largest = max(map(abs, scores))
+                raise InputError(
+                    f"{record.place}: the score is {score:g}, expected at most {self.max_score:g}",
+                    hint=f"max_score={largest:g} divides all scores by {largest:g}; loss='cosent' takes any scores",
+                )
+
+    def __call__(self, vectors: mx.array, examples: Sequence[Texts]) -> tuple[mx.array, float]:
+        """The loss, and its weight.
+
+        Args:
+            vectors: Of all texts of the examples, (T, W), in their order.
+            examples: B examples.
+        """
+        sizes = [len(one.encodings) for one in examples]
+        loss = self._of(examples, np.cumsum([0, *sizes[:-1]]), np.array(sizes))
+        weight = 1.0 if self.name == "cosent" else float(len(examples))  # one number for the batch
+        return (losses.matryoshka(loss, vectors, self.dimensions) if self.dimensions else loss(vectors)), weight
+
+    def _of(
+        self, examples: Sequence[Texts], first: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> Callable[[mx.array], mx.array]:
+        """The loss of vectors (T, W'); `first` is the row of each example's first text, and it has `sizes` of them."""
+        anchors, positives = mx.array(first), mx.array(first + 1)
+        if self.name == "in-batch":
+            negatives = [np.arange(start + 2, start + size) for start, size in zip(first, sizes, strict=True)]
+            candidates = mx.array(np.concatenate([first + 1, *negatives]))
+            excluded = mx.array(_excluded(examples))
+            return lambda v: losses.in_batch_negatives(
+                v[anchors], v[candidates], excluded, temperature=self.temperature, symmetric=self.symmetric
+            )
+        if self.name == "triplet":
+            return lambda v: losses.triplet(v[anchors], v[positives], v[mx.array(first + 2)], margin=self.margin)
+        scores = mx.array([one.target / self.max_score for one in examples])
+        if self.name == "cosine":
+            return lambda v: losses.cosine_error(v[anchors], v[positives], scores)
+        return lambda v: losses.cosent(v[anchors], v[positives], scores, temperature=self.temperature)
+
+
+def _excluded(examples: Sequence[Texts]) -> NDArray[np.bool_]:
+    """Which candidates are no negatives of an anchor, (B, B + M): its own text, its positive, and those of its equals.
+
+    Its own positive is not excluded: it is the right answer.
+    """
+    known: dict[str, int] = {}
+    numbers = [[known.setdefault(text, len(known)) for text in one.texts] for one in examples]
+    anchors, positives = (np.array([one[place] for one in numbers]) for place in (0, 1))
+    negatives = [number for one in numbers for number in one[2:]]
+    candidates = np.array([*positives, *negatives])
+    same = (candidates == positives[:, None]) | (candidates == anchors[:, None])
+    equals = np.pad(anchors == anchors[:, None], ((0, 0), (0, len(negatives))))
+    return (same | equals) & ~np.eye(len(anchors), len(candidates), dtype=bool)

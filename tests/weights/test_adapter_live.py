@@ -1,0 +1,177 @@
+"""Adapters beside PEFT: what one of the two writes computes the same in the other."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.device import mx, nn
+from mlxbert.folders.save import write_trained
+from mlxbert.training.adapters import adapt_model
+from mlxbert.training.options import TrainingOptions
+from mlxbert.training.plan import Source
+from mlxbert.weights.folder import ModelFolder
+from tests.helpers.families import FAMILIES, make_model
+from tests.helpers.frozen import add_vocabulary
+from tests.helpers.parity import Case
+
+torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
+transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
+peft = pytest.importorskip("peft", reason="live parity needs peft")
+
+pytestmark = [pytest.mark.slow]
+
+NAMES = ("A", "B", "C", "D")
+HEADS = {"sequence_classifier": "ForSequenceClassification", "token_classifier": "ForTokenClassification"}
+KINDS: dict[str, dict[str, Any]] = {
+    "lora": {"lora_layers": "all-linear"},
+    "dora": {"dora": True, "lora_alpha": 5.0},
+    "rslora": {"rslora": True, "dora": True, "lora_layers": "all-linear", "lora_alpha": 3.0},
+}
+CELLS = [
+    *((family, "sequence_classifier", kind) for kind in KINDS for family in
+      ("bert", "roberta", "distilbert", "albert", "modernbert, mean, biases", "deberta-v2")),
+    *((family, "sequence_classifier", "dora") for family in ("electra", "mpnet", "albert, two groups", "deberta-v3")),
+    *((family, "sequence_classifier", kind) for family in ("nomic", "gte", "modernbert") for kind in ("lora", "dora")),
+    ("bert", "token_classifier", "lora"), ("modernbert", "token_classifier", "dora"),
+]  # fmt: skip
+
+
+def _ours(model: mlxbert.Model, head: str, case: Case) -> Any:
+    arrays = [None if array is None else mx.array(array) for array in (case.input_ids, case.mask, case.segments)]
+    network = model.network
+    assert arrays[0] is not None
+    output = network(arrays[0], arrays[1], arrays[2])
+    return np.array(network.logits(head, output)) * _shown(head, case)
+
+
+def _theirs(model: Any, head: str, case: Case) -> Any:
+    given = {"input_ids": case.input_ids, "attention_mask": case.mask, "token_type_ids": case.segments}
+    with torch.no_grad():
+        found = model(**{name: torch.tensor(array).long() for name, array in given.items() if array is not None})
+    return found.logits.numpy() * _shown(head, case)
+
+
+def _shown(head: str, case: Case) -> Any:
+    """Zeros where logits are of padding."""
+    return case.real[..., None] if head == "token_classifier" else 1
+
+
+def _cases(family: str) -> list[Case]:
+    cases = FAMILIES[family].cases
+    return [cases["padding"], *([cases["pairs"]] if FAMILIES[family].segments > 1 else [])]
+
+
+def _difference(family: str, head: str, a: Any, b: Any) -> float:
+    """The largest difference of outputs, as a share of the largest."""
+    pairs = [(a(head, case), b(head, case)) for case in _cases(family)]
+    return max(float(np.abs(one - two).max() / max(1.0, np.abs(two).max())) for one, two in pairs)
+
+
+def _with(function: Any, model: Any) -> Any:
+    return lambda head, case: function(model, head, case)
+
+
+def change(network: Any, trained: frozenset[str]) -> None:
+    """Gives what is trained values as after training."""
+    mx.random.seed(5)
+    arrays = dict(nn.utils.tree_flatten(network.parameters()))
+    changed = [(name, arrays[name] + mx.random.normal(arrays[name].shape) * 0.1) for name in sorted(trained)]
+    network.load_weights(changed, strict=False)
+
+
+@pytest.mark.parametrize(("family", "head", "kind"), CELLS)
+def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    # A model with the masked-word head has no pooler: it is fresh, and part of the adapter.
+    make_model(FAMILIES[family], "Model" if kind == "lora" else "ForMaskedLM").save_pretrained(base)
+    add_vocabulary(base)
+    model = mlxbert.load(base, new_heads={head: mlxbert.Labels(NAMES)}, dtype="float32", device="cpu")
+    adapters = adapt_model(model, TrainingOptions(lora=3, **KINDS[kind]))
+    assert adapters is not None
+    change(model.network, adapters.trained)
+    (tmp_path / "out").mkdir()
+    source = Source(name=str(base), files=ModelFolder(base))
+    write_trained(model, tmp_path / "out", lambda folder: {}, {}, adapter=adapters.writer(model, source))
+    (tmp_path / "out/.unfinished").unlink()
+    # Theirs.
+    plain = getattr(transformers, f"AutoModel{HEADS[head]}").from_pretrained(
+        base, num_labels=4, attn_implementation="eager"
+    )
+    theirs = peft.PeftModel.from_pretrained(plain, tmp_path / "out").eval()
+    assert _difference(family, head, _with(_ours, model), _with(_theirs, theirs)) < 1e-5
+    # Merged while it is loaded, with and without the name of its base.
+    for name, adapter in ((base, tmp_path / "out"), (tmp_path / "out", None)):
+        merged = mlxbert.load(name, adapter=adapter, dtype="float32", device="cpu")
+        assert merged.labels is not None and merged.labels.names == NAMES and [*merged.network.heads] == [head]
+        assert _difference(family, head, _with(_ours, merged), _with(_ours, model)) < 1e-5
+    # Merged into a folder, for transformers.
+    mlxbert.convert(base, tmp_path / "merged", adapter=tmp_path / "out")
+    opened = getattr(transformers, f"AutoModel{HEADS[head]}").from_pretrained(
+        tmp_path / "merged", attn_implementation="eager"
+    )
+    assert [*opened.config.id2label.values()] == [*NAMES]
+    assert _difference(family, head, _with(_theirs, opened.eval()), _with(_ours, model)) < 1e-5
+
+
+def _random_theirs(model: Any) -> None:
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name or "magnitude" in name or "modules_to_save" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+
+
+@pytest.mark.parametrize(
+    ("family", "targets", "options"),
+    [
+        ("bert", ["query", "value"], {}),
+        ("bert", r".*\.layer\.[01]\.attention\.self\.(query|key)", {"use_dora": True, "use_rslora": True}),
+        (
+            "bert",
+            "all-linear",
+            {"rank_pattern": {"query": 5}, "alpha_pattern": {"query": 7, "0.output.dense": 1}},
+        ),
+        ("roberta", ["query", "dense"], {"use_dora": True, "exclude_modules": r".*classifier.*"}),
+        ("distilbert", ["q_lin", "lin1"], {"use_rslora": True, "modules_to_save": ["pre_classifier", "classifier"]}),
+        ("albert", ["query", "ffn"], {"use_dora": True}),
+        ("electra", ["query", "value"], {}),
+        ("mpnet", ["q", "o"], {"use_dora": True}),
+        ("modernbert", ["Wqkv", "Wi"], {"use_dora": True}),
+        ("modernbert", ["Wo"], {"modules_to_save": ["head", "classifier"]}),
+        ("nomic", ["q_proj", "v_proj", "up_proj"], {"use_dora": True}),
+        ("gte", ["k_proj", "gate_proj", "o_proj"], {"use_dora": True}),
+        ("deberta-v2", ["query_proj", "pos_key_proj"], {"modules_to_save": ["pooler", "classifier"]}),
+        ("deberta-v3", ["value_proj"], {"use_dora": True, "task_type": None}),
+    ],
+)
+def test_what_peft_writes_opens_here(family: str, targets: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    head = "sequence_classifier"
+    model = make_model(FAMILIES[family], "ForSequenceClassification")
+    model.save_pretrained(tmp_path / "base")
+    add_vocabulary(tmp_path / "base")
+    model.name_or_path = str(tmp_path / "base")
+    config = peft.LoraConfig(**{"r": 3, "lora_alpha": 4, "target_modules": targets, "task_type": "SEQ_CLS"} | options)
+    theirs = peft.get_peft_model(model, config)
+    _random_theirs(theirs)
+    theirs.save_pretrained(tmp_path / "adapter")
+    ours = mlxbert.load(tmp_path / "base", adapter=tmp_path / "adapter", dtype="float32", device="cpu")
+    assert [*ours.network.heads] == [head]
+    assert ours.labels is not None and ours.labels.names == NAMES
+    assert _difference(family, head, _with(_ours, ours), _with(_theirs, theirs.eval())) < 1e-5
+
+
+def test_a_head_that_the_base_lacks_has_numbers_for_labels(tmp_path: Path) -> None:
+    make_model(FAMILIES["bert"], "ForMaskedLM").save_pretrained(tmp_path / "base")
+    add_vocabulary(tmp_path / "base")
+    model = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "base", num_labels=5)
+    theirs = peft.get_peft_model(model, peft.LoraConfig(target_modules=["query"], task_type="TOKEN_CLS"))
+    _random_theirs(theirs)
+    theirs.save_pretrained(tmp_path / "adapter")
+    ours = mlxbert.load(tmp_path / "adapter", dtype="float32", device="cpu")
+    assert ours.labels is not None and ours.labels.names == tuple(f"LABEL_{number}" for number in range(5))
+    assert [*ours.network.heads] == ["token_classifier"]  # the head of the base belongs to the encoder as it was
+    head = "token_classifier"
+    assert _difference("bert", head, _with(_ours, ours), _with(_theirs, theirs.eval())) < 1e-5

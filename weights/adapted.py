@@ -1,0 +1,88 @@
+"""Finds a model and the adapter that goes with it: either is given, or the folder of an adapter names its base."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.weights.adapter import described, read_settings
+from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.formats.files import has_weights
+from mlxbert.weights.formats.names import ADAPTER
+from mlxbert.weights.source import check_source, find_folder
+
+Find = Callable[[str, str | None], ModelFolder]  # (source, revision) → its folder
+
+
+def find_model(
+    source: str | Path,
+    adapter: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    offline: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ModelFolder:
+    """The folder of a model, with its adapter if it has one.
+
+    Args:
+        source: The model, see `find_folder`; or the folder of an adapter, whose base is found by its name in there.
+        adapter: The folder of an adapter for the model, or its name on the hub.
+        revision: Branch, tag or commit of `source`.
+        offline: Make no requests to the hub.
+        on_progress: Called with the downloaded and the total bytes during a download.
+
+    Raises:
+        MlxbertError: A folder cannot be found, see `find_folder`; or the adapter is none that mlxbert reads.
+    """
+
+    def find(name: str | Path, revision: str | None) -> ModelFolder:
+        return ModelFolder(find_folder(name, revision=revision, offline=offline, on_progress=on_progress))
+
+    found = find(source, revision)
+    if adapter is not None:
+        check_source(adapter, "adapter")
+        if is_adapter(found.path):
+            raise ArgumentError(f"{found.path}: is an adapter, expected a model that adapter={str(adapter)!r} fits")
+        return with_adapter(found, find(adapter, None).path)
+    return with_base(found, find)
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter and no model of its own."""
+    return (folder / ADAPTER).is_file() and not has_weights(folder)
+
+
+def with_adapter(base: ModelFolder, adapter: Path) -> ModelFolder:
+    """A model with an adapter.
+
+    Raises:
+        MlxbertError: The adapter cannot be used, see `mlxbert.weights.adapter.described`.
+    """
+    return replace(base, adapter=adapter, described_by=described(adapter, base.config_json))
+
+
+def with_base(found: ModelFolder, find: Callable[[str, str | None], ModelFolder]) -> ModelFolder:
+    """The base of an adapter with the adapter; any other model as it is.
+
+    Args:
+        found: The folder.
+        find: Finds a model by name and revision.
+
+    Raises:
+        MlxbertError: The base cannot be found.
+    """
+    if not is_adapter(found.path):
+        return found
+    settings = read_settings(found.path)
+    name, revision = settings.string("base_model_name_or_path"), settings.get("revision")
+    try:
+        base = find(name, None if revision is None else str(revision))
+    except MlxbertError as problem:
+        raise type(problem)(
+            f"{found.path}: is an adapter for {name}, which cannot be found ({problem.message})",
+            hint=f"name the model that it is for: load(BASE, adapter={str(found.path)!r}), or --model BASE --adapter "
+            f"{found.path}",
+        ) from None
+    if is_adapter(base.path):
+        raise ArgumentError(f"{found.path}: is an adapter for {name}, which is an adapter itself, expected a model")
+    return with_adapter(base, found.path)

@@ -1,0 +1,292 @@
+"""Adapters in the format of PEFT, read: `adapter_config.json` and `adapter_model.safetensors` beside a base model.
+
+An adapter is merged into the weights of its base while these are read, so that whatever loads a checkpoint loads an
+adapted one as well. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from mlxbert.device import mx
+from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.nn.heads import HEADS
+from mlxbert.nn.lora import merged, scale_of
+from mlxbert.weights.config_json import ConfigJson, read_json
+from mlxbert.weights.families.family import Family
+from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.files import WeightFiles, with_own
+from mlxbert.weights.formats.headers import FLOATS, TensorInfo
+from mlxbert.weights.formats.names import ADAPTER, ADAPTER_WEIGHTS, CRF
+from mlxbert.weights.hub.files import CONFIG
+from mlxbert.weights.targets import Target, targets
+
+PREFIX = "base_model.model."
+MAGNITUDE = "lora_magnitude_vector"
+TASK_TYPES = {"sequence_classifier": "SEQ_CLS", "token_classifier": "TOKEN_CLS", "question_answering": "QUESTION_ANS"}
+_LORA = re.compile(rf"(.+)\.(?:lora_([AB])\.weight|({MAGNITUDE})(?:\.weight)?)")
+_MERGE = "load it with peft, merge it (merge_and_unload) and save the model"
+# Settings that change what an adapter computes, and the values that mlxbert knows.
+_ONLY = {"bias": "none", "lora_bias": False, "use_qalora": False, "megatron_config": None, "layer_replication": None}
+_ONLY |= dict.fromkeys(("alora_invocation_tokens", "arrow_config", "use_bdlora", "kasa_config", "monteclora_config"))
+_ONLY |= dict.fromkeys(("target_parameters", "trainable_token_indices"))
+_INITIAL = (True, False, "gaussian", "orthogonal", "eva")  # the others change the weights of the base, too
+# The keys of a config.json that name a head, its labels, and how its scores are used.
+_OF_HEADS: tuple[str, ...] = (
+    *("architectures", "id2label", "label2id", "num_labels", "problem_type", "thresholds", "crf"),
+    *("no_answer_threshold", "head_pooling", "sentence_transformers", "sbert_ce_default_activation_function"),
+)
+
+
+def read_settings(folder: Path) -> ConfigJson:
+    """Reads the `adapter_config.json` of a folder.
+
+    Raises:
+        ConfigError: It is missing or damaged, or describes something else than LoRA, DoRA or rsLoRA.
+    """
+    path = folder / ADAPTER
+    if not path.is_file():
+        raise ConfigError(f"{folder}: no {ADAPTER} in this folder", hint="give the folder of an adapter of PEFT")
+    settings = ConfigJson(path, read_json(path, ConfigError))
+    settings.choice("peft_type", ("LORA",))
+    for key, value in _ONLY.items():
+        if settings.get(key, value) not in (value, [], {}):
+            raise settings.refuse(key, f"{value!r}: mlxbert does not compute adapters with it", hint=_MERGE)
+    if settings.get("init_lora_weights", True) not in _INITIAL:
+        known = ", ".join(map(repr, _INITIAL))
+        raise settings.refuse(
+            "init_lora_weights", f"one of {known}: with others the base has other weights, too", hint=_MERGE
+        )
+    return settings
+
+
+def head_of(config_json: ConfigJson) -> str | None:
+    """The head that the first of `architectures` has; `None` for a model without one."""
+    classes = config_json.strings("architectures")[:1]
+    return next((head for head, spec in HEADS.items() for name in classes if name.endswith(spec.class_name)), None)
+
+
+def described(folder: Path, base: ConfigJson) -> ConfigJson:
+    """The `config.json` of a base with the head and the labels of an adapter.
+
+    They are those of a `config.json` beside the adapter, as mlxbert writes it. PEFT writes none: then the adapter's
+    class names the head, and classes have numbers, unless there are as many as the base has.
+
+    Args:
+        folder: The adapter.
+        base: The configuration of the base.
+
+    Raises:
+        ConfigError: A file is damaged, or the adapter belongs to another family.
+    """
+    settings, (name, family) = read_settings(folder), family_of(base)
+    kept = {key: value for key, value in base.values.items() if key not in _OF_HEADS}
+    if (folder / CONFIG).is_file():
+        own = ConfigJson(folder / CONFIG, read_json(folder / CONFIG, ConfigError))
+        if family_of(own)[1] is not family:
+            raise ConfigError(f"{folder}: is an adapter for a {family_of(own)[0]} model, the base is a {name} model")
+        if head_of(own) is None:
+            return base
+        return ConfigJson(base.path, kept | {key: own.values[key] for key in _OF_HEADS if key in own.values})
+    class_name = settings.nested("auto_mapping").get("base_model_class")
+    if not isinstance(class_name, str):
+        heads = {kind: head for head, kind in TASK_TYPES.items()}
+        head = heads.get(str(settings.get("task_type")))
+        if head is None:
+            return base
+        class_name = family.class_prefixes[name] + HEADS[head].class_name
+    found = ConfigJson(base.path, base.values | {"architectures": [class_name]})
+    count = _outputs(folder, family, head_of(found))
+    if count is None or count == len(base.get("id2label") or "12"):
+        return found
+    return ConfigJson(
+        base.path,
+        kept | {"architectures": [class_name], "id2label": {str(n): f"LABEL_{n}" for n in range(count)}},
+    )
+
+
+def _outputs(folder: Path, family: Family, head: str | None) -> int | None:
+    """How many outputs the head of an adapter has; `None` where the adapter has none with labels."""
+    if head is None or not HEADS[head].labelled:
+        return None
+    stems = [entry.theirs[0] for entry in family.parts.get(head, ()) if entry.ours == (f"heads.{head}.out",)]
+    info = _open_weights(folder).tensors.get(f"{PREFIX}{stems[0]}.weight") if stems else None
+    return info.shape[0] if info is not None and info.shape else None
+
+
+def _open_weights(folder: Path) -> WeightFiles:
+    path = folder / ADAPTER_WEIGHTS
+    if not path.is_file():
+        raise CheckpointError(
+            f"{folder}: no {ADAPTER_WEIGHTS} in this folder",
+            hint="if it has an adapter_model.bin, load it with peft and save it again",
+        )
+    return with_own(WeightFiles("safetensors", {path: safetensors.read_header(path)}), folder, CRF, {})
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an adapter adds to the weights of a module.
+
+    Attributes:
+        target: The module.
+        scale: The factor of B A.
+        names: The names in the file, by `A`, `B` and, for DoRA, `lora_magnitude_vector`.
+    """
+
+    target: Target
+    scale: float
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """An adapter that fits its base.
+
+    Attributes:
+        folder: Its folder.
+        weights: Its files.
+        updates: The updates of each tensor of the base, by plain names.
+        replaced: The names in the file of the tensors that replace those of the base, by plain names.
+    """
+
+    folder: Path
+    weights: WeightFiles = field(repr=False)
+    updates: Mapping[str, tuple[Update, ...]]
+    replaced: Mapping[str, str]
+
+    @cached_property
+    def _arrays(self) -> Mapping[str, mx.array]:
+        return self.weights.arrays()
+
+    def replacement(self, plain: str) -> mx.array:
+        """A tensor that replaces one of the base."""
+        return self._arrays[self.replaced[plain]]
+
+    def merged(self, plain: str, base: mx.array) -> mx.array:
+        """A tensor of the base with the updates, float32; one without any is returned unchanged."""
+        updates = self.updates.get(plain, ())
+        if not updates:
+            return base
+        rows = [*mx.split(base.astype(mx.float32), updates[0].target.parts, axis=0)]
+        for update in updates:
+            a, b = (self._arrays[update.names[letter]].astype(mx.float32) for letter in "AB")
+            magnitude = self._arrays[update.names[MAGNITUDE]] if MAGNITUDE in update.names else None
+            part = update.target.part
+            rows[part] = merged(rows[part], update.scale * (b @ a), magnitude)
+        return mx.concatenate(rows, axis=0)
+
+
+def read_adapter(
+    folder: Path, family: Family, layers: int, parts: Mapping[str, set[str]], shapes: Mapping[str, tuple[int, ...]]
+) -> Adapter:
+    """Opens an adapter, and checks that it fits its base; no tensor is read.
+
+    Args:
+        folder: Its folder.
+        family: The family of the base.
+        layers: The number of stored layers of the base.
+        parts: The plain names of the tensors of the encoder and of each part that the base can have.
+        shapes: The shapes of the tensors of the base, by plain names.
+
+    Raises:
+        CheckpointError: The weights are damaged, or do not fit the base.
+        ConfigError: The configuration cannot be used.
+    """
+    settings, weights = read_settings(folder), _open_weights(folder)
+    modules = {target.name: target for target in targets(family, layers, family.parts)}
+    found: dict[str, dict[str, str]] = {}
+    replaced: dict[str, str] = {}
+    for name, info in weights.tensors.items():
+        if info.dtype not in FLOATS:
+            raise CheckpointError(f"{info.file}: tensor {name!r} has dtype {info.dtype}, expected {', '.join(FLOATS)}")
+        whole = name.removeprefix(PREFIX)
+        if lora := _LORA.fullmatch(whole):
+            found.setdefault(lora[1], {})[lora[2] or lora[3]] = name
+        elif (plain := _unprefixed(whole, family)) in set().union(*parts.values()):
+            replaced[plain] = name
+        else:
+            raise _no_place(folder, name)
+    updates: dict[str, tuple[Update, ...]] = {}
+    for module, names in found.items():
+        target = modules.get(_unprefixed(module, family))
+        if target is None or target.tensor not in shapes:
+            raise _no_place(folder, next(iter(names.values())))
+        _check(folder, weights, target, names, shapes[target.tensor])
+        alpha, rank = _alpha(settings, module), weights.tensors[names["A"]].shape[0]
+        scale = scale_of(rank, alpha, rslora=settings.flag("use_rslora", default=False))
+        updates[target.tensor] = (*updates.get(target.tensor, ()), Update(target, scale, names))
+    return Adapter(folder, weights, updates, replaced)
+
+
+def _unprefixed(name: str, family: Family) -> str:
+    return next((name.removeprefix(prefix) for prefix in family.prefixes if name.startswith(prefix)), name)
+
+
+def _alpha(settings: ConfigJson, module: str) -> float:
+    """The alpha of a module: that of the first pattern that fits the end of its name, or that of all others."""
+    patterns = settings.nested("alpha_pattern")
+    for pattern in patterns.values:
+        try:
+            fits = re.match(rf"(.*\.)?({pattern})$", module)
+        except re.error as problem:
+            raise ConfigError(f"{settings.path}: alpha_pattern {pattern!r} is no pattern ({problem})") from None
+        if fits:
+            return patterns.number(pattern, low=-1e9, high=1e9)
+    return settings.number("lora_alpha", low=-1e9, high=1e9, default=8)
+
+
+def _check(
+    folder: Path, weights: WeightFiles, target: Target, names: Mapping[str, str], shape: tuple[int, ...]
+) -> None:
+    """Refuses the tensors of a module that are incomplete, or whose shapes are not those of its weights."""
+    absent = [part for part in "AB" if part not in names]
+    if absent:
+        raise CheckpointError(f"{folder}: module {target.name!r} has no lora_{absent[0]}")
+    own = {part: weights.tensors[name].shape for part, name in names.items()}
+    rank = own["A"][0] if len(own["A"]) == 2 else 0
+    rows = shape[0] // target.parts
+    expected = {"A": (rank, *shape[1:]), "B": (rows, rank), MAGNITUDE: (rows,)}
+    for part, found in own.items():
+        if not rank or len(shape) != 2 or found != expected[part]:
+            raise CheckpointError(
+                f"{folder}: {names[part]!r} has the shape {found}, which does not fit the base, whose "
+                f"{target.name!r} has {(rows, *shape[1:])}",
+                hint="the adapter may belong to another model",
+            )
+
+
+def _no_place(folder: Path, name: str) -> CheckpointError:
+    return CheckpointError(
+        f"{folder}: the base has no place for tensor {name!r}", hint="the adapter may belong to another model"
+    )
+
+
+def merged_names(
+    adapter: Adapter, head: str | None, parts: Mapping[str, set[str]], tied: Mapping[str, str], names: Mapping[str, str]
+) -> dict[str, str]:
+    """The names in the files of all tensors of an adapted checkpoint, by plain names.
+
+    Other heads of the base are left out where the adapter is for one: they belong to the encoder as it was.
+
+    Args:
+        adapter: The adapter.
+        head: Its head; `None` for an encoder alone.
+        parts: The plain names of the tensors of the encoder and of each part.
+        tied: See `Family.tied`.
+        names: The names in the files of the base.
+    """
+    dropped: set[str] = set()
+    if head is not None:
+        kept = set().union(*(parts.get(part, set()) for part in ("encoder", "pooler", head)))
+        dropped = {name for part, found in parts.items() if part in HEADS for name in found} - kept
+        dropped |= set() if head == "masked_lm" else {*tied}
+    return {plain: name for plain, name in names.items() if plain not in dropped} | dict(adapter.replaced)
+
+
+def tensor_infos(adapter: Adapter) -> dict[str, TensorInfo]:
+    """The tensors that replace those of the base, by their names in the file."""
+    return {name: adapter.weights.tensors[name] for name in adapter.replaced.values()}
