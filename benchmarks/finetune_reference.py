@@ -55,7 +55,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
         targets = _targets(setting, names, labels)
         return [{**one, "labels": target} for one, target in zip(inputs, targets, strict=True)]
 
-    train, test = encoded(texts, labels), encoded(test_texts, test_labels)
+    train, test = encoded(texts, labels)[: given.first], encoded(test_texts, test_labels)
     trainer, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), train, setting, seed)
     logits, valid = trainer.predict(test).predictions, None
     if setting.metric == "macro_f1":

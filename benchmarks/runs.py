@@ -89,7 +89,8 @@ def run_missing(parser: argparse.ArgumentParser, names: Collection[str], run: Ru
     """Runs every set with every seed that the file of results does not hold, and adds a line of JSON for each.
 
     Args:
-        parser: Has the options of these runs; what all runs need is added: SETS MODEL RESULTS `--only` `--seeds`.
+        parser: Has the options of these runs; what all runs need is added: SETS MODEL RESULTS `--only` `--seeds`
+            `--first`.
         names: The sets.
         run: Trains once: the name of a set, a seed, and the arguments, to what is written.
         kinds: Options that make a run another one, beside its set and its seed.
@@ -99,11 +100,12 @@ def run_missing(parser: argparse.ArgumentParser, names: Collection[str], run: Ru
     parser.add_argument("results", type=Path)
     parser.add_argument("--only", choices=list(names), action="append")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, help="only so many training examples, from the start of the file")
     given = parser.parse_args()
     known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
     for seed in range(given.seeds):
         for name in given.only or names:
-            one = {"set": name, "seed": seed, **{kind: getattr(given, kind) for kind in kinds}}
+            one = {"set": name, "seed": seed, **{kind: getattr(given, kind) for kind in (*kinds, "first")}}
             if not any(one.items() <= line.items() for line in known):
                 result = {**one, **run(name, seed, given)}
                 with given.results.open("a") as file:

@@ -1,6 +1,7 @@
 """mlxbert's training on the sets of `spans_sets.py`, as `spans_reference.py` trains; a line of JSON per run.
 
-Run: python benchmarks/spans_ours.py SETS MODEL RESULTS.jsonl [--only NAME] [--seeds 3] [--crf] [--save FOLDER]
+Run: python benchmarks/spans_ours.py SETS MODEL RESULTS.jsonl [--only NAME] [--seeds 3] [--first N] [--crf]
+    [--save FOLDER]
 
 The weights after the last update are scored on the test set; there is no validation, as in the reference. Runs that
 RESULTS holds are not repeated. Needs seqeval, which scores both sides.
@@ -38,7 +39,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     objective: Any = make_objective(setting.task, max_length=setting.max_length, **how)
     ending = "conll" if setting.task == "tag" else "json"
     rows = read_rows(given.sets / name / f"train.{ending}")
-    records = objective.read(rows)
+    records = objective.read(rows)[: given.first]
     model = load(given.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
     objective.bind(model)
     part = prepared(objective, [(record, record.place) for record in records])

@@ -1,6 +1,6 @@
 """transformers' own training on the sets of `spans_sets.py`; a line of JSON per run.
 
-Run: python benchmarks/spans_reference.py SETS MODEL RESULTS.jsonl [--only NAME] [--seeds 3]
+Run: python benchmarks/spans_reference.py SETS MODEL RESULTS.jsonl [--only NAME] [--seeds 3] [--first N]
 
 The first token of a word carries its label; answers are searched through windows with a stride, of the 20 best starts
 and ends of each, as in transformers' examples. Needs torch, transformers, accelerate and seqeval.
@@ -38,10 +38,11 @@ _BEST = 20  # starts and ends of a window
 Span = tuple[int, int, float]
 
 
-def tag(name: str, sets: Path, folder: str, seed: int, output: Path | None) -> dict[str, Any]:
+def tag(name: str, given: argparse.Namespace, seed: int, output: Path | None) -> dict[str, Any]:
     """Trains once and scores the test sentences."""
-    setting, tokenizer = SETTINGS[name], AutoTokenizer.from_pretrained(folder)
-    train, test = (read_sentences(sets / name / f"{split}.conll") for split in ("train", "test"))
+    setting, tokenizer = SETTINGS[name], AutoTokenizer.from_pretrained(given.model)
+    train, test = (read_sentences(given.sets / name / f"{split}.conll") for split in ("train", "test"))
+    train = train[: given.first]
     names = sorted({tag for sentence in train for _, tag in sentence})
 
     def encoded(sentence: list[tuple[str, str]]) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def tag(name: str, sets: Path, folder: str, seed: int, output: Path | None) -> d
 
     transformers.set_seed(seed)
     labels = {"id2label": dict(enumerate(names)), "label2id": {label: number for number, label in enumerate(names)}}
-    model = AutoModelForTokenClassification.from_pretrained(folder, **labels)
+    model = AutoModelForTokenClassification.from_pretrained(given.model, **labels)
     collator = DataCollatorForTokenClassification(tokenizer)
     rows = [{key: value for key, value in encoded(one).items() if key != "first"} for one in train]
     trainer, spent = train_theirs(model, collator, rows, setting, seed)
@@ -81,10 +82,11 @@ def tag(name: str, sets: Path, folder: str, seed: int, output: Path | None) -> d
     return {"score": measure([[tag for _, tag in one] for one in test], predicted), **spent}
 
 
-def answer(name: str, sets: Path, folder: str, seed: int, output: Path | None) -> dict[str, Any]:
+def answer(name: str, given: argparse.Namespace, seed: int, output: Path | None) -> dict[str, Any]:
     """Trains once and scores the test questions."""
-    setting, tokenizer = SETTINGS[name], AutoTokenizer.from_pretrained(folder)
-    train, test = ([*read_questions(sets / name / f"{split}.json")] for split in ("train", "test"))
+    setting, tokenizer = SETTINGS[name], AutoTokenizer.from_pretrained(given.model)
+    train, test = ([*read_questions(given.sets / name / f"{split}.json")] for split in ("train", "test"))
+    train = train[: given.first]
 
     def windows(question: dict[str, Any]) -> Any:
         return tokenizer(
@@ -109,7 +111,7 @@ def answer(name: str, sets: Path, folder: str, seed: int, output: Path | None) -
                 last = min(place for place in places if offsets[place][1] >= end)
             rows.append({**row, "start_positions": first, "end_positions": last})
     transformers.set_seed(seed)
-    model = AutoModelForQuestionAnswering.from_pretrained(folder)
+    model = AutoModelForQuestionAnswering.from_pretrained(given.model)
     _, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), rows, setting, seed)
     if output is not None:
         model.save_pretrained(output)
@@ -162,7 +164,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(1)
     output = given.save / name if given.save and seed == 0 else None
     train = tag if SETTINGS[name].task == "tag" else answer
-    return train(name, given.sets, given.model, seed, output)
+    return train(name, given, seed, output)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,106 @@
+"""Classifiers from few examples, with `--few-shot` and without: a line of JSON per run.
+
+Run: python benchmarks/few_shot.py SETS RESULTS.jsonl [--model MODEL] [--only sst2|trec|bbc] [--shots 8] [--draws 5]
+
+SETS has the folders sst2, trec and bbc-news as they are published. Each draw takes other training texts of each class;
+all are scored on the same 500 test texts. Both sides have mlxbert's defaults, so each splits off its own validation
+data. Runs that RESULTS holds are not repeated.
+"""
+
+import argparse
+import csv
+import json
+import random
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Texts = list[tuple[str, str]]  # texts and their classes
+TESTED, TEST_SEED = 500, 0
+
+
+def _sst2(folder: Path) -> tuple[Texts, Texts]:
+    def read(name: str) -> Texts:
+        with (folder / "sst2" / name).open(encoding="utf-8", newline="") as file:
+            rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            return [(row["sentence"], row["label"]) for row in rows]
+
+    return read("train.tsv"), read("dev.tsv")
+
+
+def _trec(folder: Path) -> tuple[Texts, Texts]:
+    def read(name: str) -> Texts:
+        lines = (folder / "trec" / name).read_text("latin-1").rstrip("\n").split("\n")
+        return [(text, label) for label, _, text in (line.partition(" ") for line in lines)]
+
+    return read("TREC.train.all"), read("TREC.test.all")
+
+
+def _bbc(folder: Path) -> tuple[Texts, Texts]:
+    """The articles of the archive; a random half of them is the test data."""
+    with tarfile.open(folder / "bbc-news" / "bbc-news.tar.xz") as archive:
+        files = sorted((one for one in archive if one.isfile() and one.name.endswith(".txt")), key=lambda one: one.name)
+        contents = [(archive.extractfile(one), Path(one.name).parent.name) for one in files]
+        found = [(file.read().decode("latin-1"), label) for file, label in contents if file is not None]
+    found = [(text, label) for text, label in found if label.isalpha() and text.strip()]
+    random.Random(TEST_SEED).shuffle(found)
+    return found[len(found) // 2 :], found[: len(found) // 2]
+
+
+SETS: dict[str, Callable[[Path], tuple[Texts, Texts]]] = {"sst2": _sst2, "trec": _trec, "bbc": _bbc}
+
+
+def drawn(texts: Texts, shots: int, draw: int) -> list[dict[str, str]]:
+    """As many texts of each class, as records."""
+    rng = random.Random(f"draw {draw}")
+    classes = sorted({label for _, label in texts})
+    some = [one for name in classes for one in rng.sample([one for one in texts if one[1] == name], shots)]
+    return [{"text": text, "label": label} for text, label in some]
+
+
+def run(model: str, train: list[dict[str, str]], test: list[dict[str, str]], few_shot: bool) -> dict[str, Any]:
+    """Trains once with the defaults, and scores the test texts."""
+    import mlxbert
+
+    begun = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "model"
+        finished: Any = [*mlxbert.finetune("classify", train=train, model=model, output=output, few_shot=few_shot)][-1]
+        spent = time.process_time() - begun
+        found = mlxbert.evaluate("classify", mlxbert.load(output, task="classify"), data=test)
+    return {"accuracy": found.metrics["accuracy"], "valid": finished.score, "step": finished.step, "cpu": spent}
+
+
+def main() -> None:
+    """Runs what RESULTS does not hold yet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sets", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--only", choices=SETS, action="append")
+    parser.add_argument("--shots", type=int, action="append")
+    parser.add_argument("--draws", type=int, default=5)
+    given = parser.parse_args()
+    lines = given.results.read_text(encoding="utf-8").splitlines() if given.results.exists() else []
+    done = [json.loads(line)["run"] for line in lines]
+    for name in given.only or SETS:
+        train, test = SETS[name](given.sets)
+        asked = random.Random(TEST_SEED).sample(test, TESTED)
+        records = [{"text": text, "label": label} for text, label in asked]
+        for shots in given.shots or (8, 64):
+            for draw in range(given.draws):
+                for few_shot in (True, False):
+                    key = {"set": name, "shots": shots, "draw": draw, "few_shot": few_shot}
+                    if key in done:
+                        continue
+                    found = {"run": key, **run(given.model, drawn(train, shots, draw), records, few_shot)}
+                    with given.results.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(found) + "\n")
+                    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
