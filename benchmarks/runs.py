@@ -45,6 +45,7 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
     from mlxbert.training.gradients import install
     from mlxbert.training.loop import Run, Training
     from mlxbert.training.options import TrainingOptions
+    from mlxbert.training.sampler import Epochs
 
     options = TrainingOptions(
         epochs=setting.epochs, lr=setting.lr, batch_size=setting.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY,
@@ -53,7 +54,8 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
     training = Run(
         Training(
             network=model.network, objective=objective, examples=examples, places=[""] * len(examples),
-            options=options, dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
+            order=Epochs(examples, options, mixed=objective.mixed), options=options,
+            dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
         ),
         None,
     )  # fmt: skip

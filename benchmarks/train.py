@@ -51,6 +51,7 @@ def ours(size: str, batch: int, length: int, checkpointing: bool) -> Callable[[i
     from mlxbert.training.loop import Run, Training
     from mlxbert.training.objectives.classify import Classify
     from mlxbert.training.options import TrainingOptions
+    from mlxbert.training.sampler import Epochs
 
     labels = mlxbert.Labels(("a", "b"), "single_label_classification")
     config = {"model_type": "bert", **COMMON, **SIZES[size]}
@@ -67,8 +68,9 @@ def ours(size: str, batch: int, length: int, checkpointing: bool) -> Callable[[i
     examples = [example(ids, number % 2) for number, ids in enumerate(rows)]
     options = TrainingOptions(batch_size=batch, epochs=1, checkpointing=checkpointing)
     training = Training(
-        network=model.network, objective=objective, examples=examples, places=[""] * len(examples), options=options,
-        dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
+        network=model.network, objective=objective, examples=examples, places=[""] * len(examples),
+        order=Epochs(examples, options), options=options, dtype=mx.float32, evaluate=None,
+        streams=max(len(training_workers()), 1),
     )  # fmt: skip
     events = Run(training, None).events()
 

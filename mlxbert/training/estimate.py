@@ -19,8 +19,9 @@ def estimate(run: Run, plan: Plan) -> Estimate:
         plan: Its data.
     """
     lengths = [len(example) for example in plan.train.examples]
-    updates = [run.batches(step) for step in range(run.epoch_steps)]
-    tokens = [sum(lengths[number] for batch in update for number in batch) for update in updates]
+    order = run.order
+    updates = [order.batches(step) for step in range(order.epoch_steps)]
+    tokens = [sum(map(order.tokens, update)) for update in updates]
     largest = max(updates, key=lambda update: max(len(batch) * max(lengths[n] for n in batch) for batch in update))
     run.try_update(largest)  # also warms up
     seconds, timed = 0.0, 0
@@ -28,6 +29,6 @@ def estimate(run: Run, plan: Plan) -> Estimate:
         start = time.perf_counter()
         run.try_update(updates[step])
         seconds, timed = seconds + time.perf_counter() - start, timed + tokens[step]
-    training = sum(tokens) * run.epochs * seconds / timed
+    training = sum(tokens) * order.epochs(run.steps) * seconds / timed
     evaluating = sum(map(len, plan.valid.examples)) * run.evaluations * seconds / timed * _FORWARD
     return Estimate(seconds=training + evaluating, memory=mx.get_peak_memory(), available=available_memory())

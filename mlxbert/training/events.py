@@ -96,6 +96,7 @@ class Step(Event):
         tokens_per_second: Over the last steps, without padding.
         memory: Bytes at the peak so far, as MLX counts them.
         seconds_left: Until the end of this run.
+        terms: The losses that `loss` consists of, by name; empty where it is a single one.
     """
 
     event = "step"
@@ -107,6 +108,7 @@ class Step(Event):
     tokens_per_second: float
     memory: int
     seconds_left: float
+    terms: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ from mlxbert.training.objectives import make_objective
 from mlxbert.training.options import TrainingOptions, check_sweep
 from mlxbert.training.plan import Plan, Source, make_plan
 from mlxbert.training.predict import predict
+from mlxbert.training.sampler import Epochs
 from mlxbert.training.workspace import Workspace, clean_up
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
@@ -217,9 +218,11 @@ def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | 
         predictions = predict(model.network, plan.objective, plan.valid.examples, group=group)
         return plan.objective.metrics(plan.valid.examples, predictions)
 
+    examples = plan.train.examples
     training = Training(
-        network=model.network, objective=plan.objective, examples=plan.train.examples, places=plan.train.places,
-        options=options, dtype=command.dtype, evaluate=evaluate, group=group, run=number,
+        network=model.network, objective=plan.objective, examples=examples, places=plan.train.places,
+        order=Epochs(examples, options, mixed=plan.objective.mixed), options=options, dtype=command.dtype,
+        evaluate=evaluate, group=group, run=number,
         trained=None if adapters is None else adapters.trained,
         streams=group.broadcast(max(len(training_workers()), 1)),
     )  # fmt: skip

@@ -10,9 +10,10 @@ result is that of the whole batch at once, in the memory of one part (GradCache,
 
 import functools
 import hashlib
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from mlxbert.cores import in_parallel, training_workers
@@ -35,18 +36,24 @@ class Gradients:
         loss: The sum of losses, float32.
         weight: What it is divided by, float32.
         arrays: The sum of gradients of `loss * scale`, float32, by the names of the parameters.
+        terms: The sums of the losses that `loss` consists of, float32, by name; empty where it is a single one.
     """
 
     loss: mx.array
     weight: mx.array
     arrays: Arrays
+    terms: Arrays = field(default_factory=dict)
 
 
 def added(one: Gradients, other: Gradients) -> Gradients:
     """The sum of both."""
-    arrays = {name: array + other.arrays[name] for name, array in one.arrays.items()}
-    mx.eval(arrays)
-    return Gradients(one.loss + other.loss, one.weight + other.weight, arrays)
+    arrays, terms = _plus(one.arrays, other.arrays), _plus(one.terms, other.terms)
+    mx.eval(arrays, terms)
+    return Gradients(one.loss + other.loss, one.weight + other.weight, arrays, terms)
+
+
+def _plus(one: Arrays, other: Arrays) -> Arrays:
+    return {name: array + other[name] for name, array in one.items()}
 
 
 @dataclass(frozen=True)
@@ -99,15 +106,17 @@ class Differentiator:
 
     def _loss(
         self, parameters: Arrays, batch: TrainBatch, key: mx.array, scale: float, compare: Compare | None
-    ) -> tuple[mx.array, tuple[mx.array, mx.array]]:
+    ) -> tuple[mx.array, tuple[mx.array, mx.array, Arrays]]:
         self._install(parameters)
         with dropout.seeded(key):
             if compare is None:
-                loss, weight = self._objective.loss(self._network, batch)
+                found, weight = self._objective.terms(self._network, batch)
+                loss = functools.reduce(operator.add, found.values())
             else:
                 assert isinstance(self._objective, Comparison)
-                loss, weight = compare(self._objective.outputs(self._network, batch.inputs))
-        return loss * scale, (loss, mx.array(weight, dtype=mx.float32))
+                (loss, weight), found = compare(self._objective.outputs(self._network, batch.inputs)), {}
+        terms = {name: found[name] for name in self._objective.losses}
+        return loss * scale, (loss, mx.array(weight, dtype=mx.float32), terms)
 
     def __call__(self, parameters: Arrays, parts: Sequence[Part], scale: float = 1.0) -> Gradients:
         """The sums over some parts, evaluated.
@@ -121,25 +130,23 @@ class Differentiator:
         return self._summed(parameters, [functools.partial(self._evaluated, parameters, part, scale) for part in parts])
 
     def _summed(self, parameters: Arrays, parts: Sequence[Callable[[], Gradients]]) -> Gradients:
-        loss, weight = mx.array(0.0), mx.array(0.0)
-        sums: Arrays = {}
+        total: Gradients | None = None
         for some in _rounds(parts):  # so that accumulation needs no more memory than one batch
             for one in in_parallel(some):
-                loss, weight = loss + one.loss, weight + one.weight
-                sums = {name: sums[name] + array for name, array in one.arrays.items()} if sums else one.arrays
-            mx.eval(loss, weight, sums)
-        if not parts:
-            sums = {name: mx.zeros_like(array) for name, array in parameters.items()}
-            mx.eval(sums)
-        return Gradients(loss, weight, sums)
+                total = one if total is None else added(total, one)
+        if total is not None:
+            return total
+        sums = {name: mx.zeros_like(array) for name, array in parameters.items()}
+        mx.eval(sums)
+        return Gradients(mx.array(0.0), mx.array(0.0), sums, {name: mx.array(0.0) for name in self._objective.losses})
 
     def _evaluated(self, parameters: Arrays, part: Part, scale: float, compare: Compare | None = None) -> Gradients:
         """Those of one part; `compare` is the loss of its outputs, where it is not that of the objective."""
         with self._tracing:
             # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
-            (_, (loss, weight)), gradients = self._function(dict(parameters), *part(), scale, compare)
-        mx.eval(loss, weight, gradients)
-        return Gradients(loss, weight, gradients)
+            (_, (loss, weight, terms)), gradients = self._function(dict(parameters), *part(), scale, compare)
+        mx.eval(loss, weight, terms, gradients)
+        return Gradients(loss, weight, gradients, terms)
 
     def compared(
         self, parameters: Arrays, parts: Sequence[Part | None], rows: Sequence[int], batch: Whole, scale: float = 1.0

@@ -28,6 +28,7 @@ from mlxbert.training.objective import Comparison, Objective, TrainBatch
 from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, learning_rate, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, UsedRows
+from mlxbert.training.sampler import Order
 
 _SAVE_EVERY = 200
 _FIRST_SCALE, _LARGEST_SCALE, _CALM = 2.0**15, 2.0**24, 1000  # of the loss in float16
@@ -42,8 +43,9 @@ class Training:
     Attributes:
         network: The network, with float32 weights.
         objective: What is trained.
-        examples: Training examples; `len` of one is its tokens.
+        examples: Training examples.
         places: Where each stands, for errors.
+        order: Which examples each update is computed from.
         options: How it is trained.
         dtype: The dtype of computation.
         evaluate: Computes metrics with the network as it is; `None` without validation data.
@@ -57,6 +59,7 @@ class Training:
     objective: Objective[Any]
     examples: Sequence[Any]
     places: Sequence[str]
+    order: Order
     options: TrainingOptions
     dtype: mx.Dtype
     evaluate: Evaluate | None
@@ -70,9 +73,7 @@ class Run:
     """One run: `events` does the work.
 
     Attributes:
-        epochs: Passes over the training data.
-        epoch_steps: Updates in each.
-        steps: Updates in all.
+        order: Which examples each update is computed from.
         evaluations: Evaluations in all.
         state: After the last update.
     """
@@ -80,13 +81,9 @@ class Run:
     def __init__(self, training: Training, store: Store | None) -> None:
         self._t, self._store = training, store
         options = training.options
-        batches = math.ceil(len(training.examples) / options.batch_size)
-        self.epoch_steps = math.ceil(batches / options.accumulate)
-        self.epochs = options.epochs
-        self.steps = self.epoch_steps * options.epochs
-        self.evaluations = math.ceil(self.steps / (options.eval_every or self.epoch_steps))
-        self._lengths = [len(example) for example in training.examples]
-        self._epoch: tuple[int, list[list[int]]] = (-1, [])
+        self.order = order = training.order
+        self.steps, self._every = order.steps, options.eval_every or order.epoch_steps
+        self.evaluations = math.ceil(self.steps / self._every)
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)
         network = training.network
         network.encoder.checkpointing = options.checkpointing
@@ -179,8 +176,7 @@ class Run:
         yield Saved(run=self._t.run, step=self.state.progress.step, path=str(self._store.folder))
 
     def _evaluation_due(self, progress: Progress) -> bool:
-        every = self._t.options.eval_every or self.epoch_steps
-        due = progress.step > 0 and (progress.step % every == 0 or progress.step == self.steps)
+        due = progress.step > 0 and (progress.step % self._every == 0 or progress.step == self.steps)
         return due and progress.evaluated != progress.step and self._t.evaluate is not None
 
     def _evaluated(self, started: float) -> Evaluated:
@@ -200,7 +196,7 @@ class Run:
         better = progress.best_step < 0 or sign * score > sign * progress.best_score
         best = better or score == progress.best_score  # of equal ones the one that was trained longer
         worse = 0 if better else progress.worse + 1
-        found = {"step": progress.step, "epoch": self._epochs_done(progress.step), **metrics}
+        found = {"step": progress.step, "epoch": self.order.epochs(progress.step), **metrics}
         progress = replace(
             progress,
             evaluated=progress.step,
@@ -217,13 +213,10 @@ class Run:
             best=best, seconds=time.perf_counter() - begun,
         )  # fmt: skip
 
-    def _epochs_done(self, step: int) -> float:
-        return round(step / self.epoch_steps, 4)
-
     def _step(self, started: float) -> Step:
         state, options = self.state, self._t.options
         progress, begun = state.progress, time.perf_counter()
-        batches = self.batches(progress.step)
+        batches = self.order.batches(progress.step)
         found, lr = self._gradients(batches, progress), learning_rate(progress.step, self.steps, options)
         loss, weight = scalar(found.loss), scalar(found.weight) or 1.0  # batches without a target change nothing
         length = scalar(norm(found.arrays)) / (weight * progress.scale)
@@ -238,8 +231,9 @@ class Run:
         scaled = _rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
         self.state = replace(state, progress=replace(scaled, step=progress.step + 1, seconds=seconds))
         self._saved = False
-        self._recent.append((time.perf_counter() - begun, sum(self._lengths[n] for batch in batches for n in batch)))
-        return self._step_event(loss / weight, lr, length)
+        self._recent.append((time.perf_counter() - begun, sum(map(self.order.tokens, batches))))
+        terms = {name: scalar(term) / weight for name, term in found.terms.items()}
+        return self._step_event(loss / weight, terms, lr, length)
 
     def _updated(self, state: State, gradients: Arrays, length: float, divisor: float, lr: float) -> State:
         """The state after an update of the weights.
@@ -267,24 +261,15 @@ class Run:
         weight = scalar(found.weight) * self.state.progress.scale
         self._updated(self.state, found.arrays, scalar(norm(found.arrays)) / weight, weight, 0.0)
 
-    def _step_event(self, loss: float, lr: float, length: float) -> Step:
+    def _step_event(self, loss: float, terms: Mapping[str, float], lr: float, length: float) -> Step:
         step = self.state.progress.step
         spent, tokens = (sum(values) for values in zip(*self._recent, strict=True))
         each = (time.perf_counter() - self._began) / (step - self._first_step)
         return Step(
-            run=self._t.run, step=step, epoch=self._epochs_done(step), loss=loss, lr=lr, gradient_norm=length,
+            run=self._t.run, step=step, epoch=self.order.epochs(step), loss=loss, lr=lr, gradient_norm=length,
             tokens_per_second=tokens / spent, memory=mx.get_peak_memory(), seconds_left=each * (self.steps - step),
+            terms=terms,
         )  # fmt: skip
-
-    def batches(self, step: int) -> list[list[int]]:
-        """The batches of an update: numbers of examples."""
-        epoch, place = divmod(step, self.epoch_steps)
-        if self._epoch[0] != epoch:
-            options, lengths = self._t.options, self._lengths
-            sorted_by = [0] * len(lengths) if self._t.objective.mixed else lengths
-            self._epoch = (epoch, sampler.batches(sorted_by, options.batch_size, options.seed, epoch))
-        first = place * self._t.options.accumulate
-        return self._epoch[1][first : first + self._t.options.accumulate]
 
     def _gradients(self, batches: list[list[int]], progress: Progress) -> Gradients:
         """The sums over all parts in all processes."""
@@ -294,26 +279,34 @@ class Run:
             each = (self._compared(number, batch, progress) for number, batch in enumerate(batches))
             found = functools.reduce(added, each)
         else:
-            parts = [part for number, batch in enumerate(batches) for part in self._parts(number, batch, progress)]
+            totals = self._t.objective.totals([self._t.examples[n] for batch in batches for n in batch])
+            parts = [
+                part for number, batch in enumerate(batches) for part in self._parts(number, batch, progress, totals)
+            ]
             found = self._differentiate(self.state.parameters, parts, progress.scale)
         if group.size == 1:
             return found
-        shared = {} if compared else {"loss": found.loss, "weight": found.weight}  # of a whole batch all have the same
-        summed = group.sum({**shared, **found.arrays})
-        return Gradients(summed.pop("loss", found.loss), summed.pop("weight", found.weight), summed)
+        if compared:  # all have the same loss of the whole batch
+            return replace(found, arrays=group.sum(found.arrays))
+        terms = {f"term {name}": term for name, term in found.terms.items()}
+        summed = group.sum({"loss": found.loss, "weight": found.weight, **terms, **found.arrays})
+        loss, weight = summed.pop("loss"), summed.pop("weight")
+        terms = {name: summed.pop(f"term {name}") for name in found.terms}
+        return Gradients(loss, weight, summed, terms)
 
-    def _parts(self, number: int, batch: Sequence[int], progress: Progress) -> Iterator[Part]:
+    def _parts(self, number: int, batch: Sequence[int], progress: Progress, totals: Any) -> Iterator[Part]:
         """This process's parts of a batch."""
         training, group = self._t, self._t.group
         for part, members in enumerate(sampler.split(batch, training.streams * group.size)):
             if members and part % group.size == group.rank:
-                yield functools.partial(self._part, members, (training.options.seed, progress.step, number, part))
+                place = (training.options.seed, progress.step, number, part)
+                yield functools.partial(self._part, members, place, totals)
 
-    def _part(self, members: Sequence[int], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
+    def _part(self, members: Sequence[int], place: tuple[int, ...], totals: Any) -> tuple[TrainBatch, mx.array]:
         """The batch of some examples, and the key of its dropout."""
         examples = [self._t.examples[number] for number in members]
         batch = self._t.objective.collate(examples, random.Random(f"collate {place}"))
-        return self._renumbered(batch), dropout_key(*place)
+        return self._renumbered(replace(batch, totals=totals)), dropout_key(*place)
 
     def _compared(self, number: int, batch: Sequence[int], progress: Progress) -> Gradients:
         """Those of a batch whose examples are compared: its parts are inputs of similar length."""

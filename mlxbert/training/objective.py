@@ -57,13 +57,15 @@ class TrainBatch:
 
     Attributes:
         inputs: The inputs of the network.
-        targets: What it should predict, (B, …).
+        targets: What it should predict: an array (B, …), or what else the objective's `loss` takes.
         examples: The examples, for a `Comparison`.
+        totals: What `Objective.totals` gave for all examples of the update that this batch is a part of.
     """
 
     inputs: Batch
-    targets: mx.array
+    targets: Any
     examples: Sequence[Any] = ()
+    totals: Any = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Objective(ABC, Generic[AnyExample]):
         metric: The metric that chooses the best checkpoint.
         minimize: Whether a smaller value of the metric is better.
         lr_factor: The usual learning rate, relative to that of a new head on an encoder.
+        losses: The names of the losses that `terms` gives, where there are several.
         mixed: Whether a batch must have examples of any length; otherwise they are of similar length, to save padding.
         embedder: How the trained model makes vectors, where it is trained for them, after `bind`; its folder says so.
         tokenizer: The model's tokenizer, after `bind`.
@@ -119,6 +122,7 @@ class Objective(ABC, Generic[AnyExample]):
     metric: str
     minimize: bool = False
     lr_factor: ClassVar[float] = 1.0
+    losses: tuple[str, ...] = ()
     mixed: ClassVar[bool] = False
     embedder: Embedder | None = None
     tokenizer: Tokenizer
@@ -183,6 +187,15 @@ class Objective(ABC, Generic[AnyExample]):
 
         Both are float32 scalars; the weight is the number of examples, or of tokens, that the sum is over.
         """
+
+    def totals(self, examples: Sequence[AnyExample]) -> Any:
+        """What `terms` has to know of all examples of an update, of which it sees a part: `TrainBatch.totals`."""
+        return None
+
+    def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
+        """The losses whose sum is trained, by their names, and the weight, as in `loss`; by default that loss alone."""
+        loss, weight = self.loss(network, batch)
+        return {"": loss}, weight
 
     def inputs(self, examples: Sequence[AnyExample]) -> Sequence[Encoding]:
         """The inputs that predictions are made of: one per example, unless a subclass says otherwise."""

@@ -1,7 +1,33 @@
 """The order of the training data: batches of similar length, as a function of seed and epoch."""
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
+from typing import Protocol
+
+from mlxbert.training.options import TrainingOptions
+
+
+class Order(Protocol):
+    """Which examples each update of a run is computed from.
+
+    Attributes:
+        steps: Updates in all.
+        epoch_steps: Updates between two evaluations, where nothing else is asked for.
+    """
+
+    steps: int
+    epoch_steps: int
+
+    def batches(self, step: int) -> list[list[int]]:
+        """The batches of an update, counted from 0: numbers of examples."""
+
+    def epochs(self, step: int) -> float:
+        """How many passes over the data the first `step` updates are."""
+
+    def tokens(self, numbers: Sequence[int]) -> int:
+        """How many tokens some examples have."""
+
 
 _WINDOW = 50  # batches whose examples are sorted by length together: little padding, and still a random order
 
@@ -27,6 +53,39 @@ def batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> l
     found = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     rng.shuffle(found)
     return found
+
+
+class Epochs:
+    """An `Order` in which every example comes once per epoch.
+
+    Args:
+        examples: The examples; `len` of one is its tokens.
+        options: How many epochs, which batches, which seed.
+        mixed: Whether batches have examples of any length.
+    """
+
+    def __init__(self, examples: Sequence[Sized], options: TrainingOptions, *, mixed: bool = False) -> None:
+        self._lengths, self._options, self._mixed = [len(example) for example in examples], options, mixed
+        self.epoch_steps = math.ceil(math.ceil(len(examples) / options.batch_size) / options.accumulate)
+        self.steps = self.epoch_steps * options.epochs
+        self._last: tuple[int, list[list[int]]] = (-1, [])
+
+    def batches(self, step: int) -> list[list[int]]:
+        """See `Order`."""
+        epoch, place = divmod(step, self.epoch_steps)
+        if self._last[0] != epoch:
+            sorted_by = [0] * len(self._lengths) if self._mixed else self._lengths
+            self._last = (epoch, batches(sorted_by, self._options.batch_size, self._options.seed, epoch))
+        first = place * self._options.accumulate
+        return self._last[1][first : first + self._options.accumulate]
+
+    def epochs(self, step: int) -> float:
+        """See `Order`."""
+        return round(step / self.epoch_steps, 4)
+
+    def tokens(self, numbers: Sequence[int]) -> int:
+        """See `Order`."""
+        return sum(self._lengths[number] for number in numbers)
 
 
 def split(batch: Sequence[int], parts: int) -> list[Sequence[int]]:

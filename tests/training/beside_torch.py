@@ -23,6 +23,7 @@ from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.classify import Classify
 from mlxbert.training.objectives.texts import TextObjective
 from mlxbert.training.options import TrainingOptions
+from mlxbert.training.sampler import Epochs
 from tests.helpers.families import FAMILIES, Compared
 from tests.nn.test_gradients_live import Arrays, load, parameters_of, their_model
 
@@ -79,7 +80,7 @@ class Pair:
         self.run = Run(
             Training(
                 network=network, objective=self.objective, examples=self.examples, places=[""] * case.count,
-                options=case.loop, dtype=mx.float32, evaluate=None,
+                order=Epochs(self.examples, case.loop), options=case.loop, dtype=mx.float32, evaluate=None,
             ),
             None,
         )  # fmt: skip
@@ -102,7 +103,7 @@ class Pair:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         losses = []
         for step in range(steps):
-            loss = self._loss([number for batch in self.run.batches(step) for number in batch], dtype)
+            loss = self._loss([number for batch in self.run.order.batches(step) for number in batch], dtype)
             optimizer.zero_grad()
             loss.backward()
             if options.clip:

@@ -19,6 +19,7 @@ from mlxbert.training.loop import Run, Training
 from mlxbert.training.objective import Example, Objective, Predictions, TrainBatch
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.predict import predict
+from mlxbert.training.sampler import Epochs
 from tests.helpers.tiny import random_network, tiny_config
 
 HEAD = "sequence_classifier"
@@ -82,7 +83,10 @@ def make_run(folder: Path | None = None, *, rate: float = 0.1, data: int = 50, *
 
     given: dict[str, Any] = {"dtype": mx.float32, "evaluate": evaluate} | of_training
     places = [f"line {number}" for number in range(data)]
-    training = Training(network=net, objective=objective, examples=found, places=places, options=options, **given)
+    order = Epochs(found, options)
+    training = Training(
+        network=net, objective=objective, examples=found, places=places, order=order, options=options, **given
+    )
     return Run(training, None if folder is None else Store(folder))
 
 

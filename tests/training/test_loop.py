@@ -101,7 +101,7 @@ def test_accumulated_batches_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> N
     three = make_run(rate=0, batch_size=8, accumulate=3, epochs=1, weight_decay=0.1)
     assert one.steps == three.steps == 3
     for run in (one, three):  # the same examples, whose order differs: batches are drawn with their size
-        monkeypatch.setattr(run, "batches", functools.partial(_fixed, size=24 if run is one else 8))
+        monkeypatch.setattr(run.order, "batches", functools.partial(_fixed, size=24 if run is one else 8))
     pairs = zip(steps(one.events()), steps(three.events()), strict=True)
     assert all(a.loss == pytest.approx(b.loss, rel=1e-5) for a, b in pairs)
     for name, array in one.state.parameters.items():

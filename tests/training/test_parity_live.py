@@ -54,7 +54,7 @@ def test_the_losses_are_those_of_torch(family: str, task: str, tmp_path: Path) -
 def test_batches_of_different_size_are_accumulated_to_one(family: str, task: str, tmp_path: Path) -> None:
     case = Case(family, *TASKS[task], {"accumulate": 2, "epochs": 10}, count=27)
     pair = Pair(case, tmp_path)
-    sizes = {tuple(map(len, pair.run.batches(step))) for step in range(pair.run.steps)}
+    sizes = {tuple(map(len, pair.run.order.batches(step))) for step in range(pair.run.steps)}
     assert pair.run.steps == 20 and {(8, 3), (8, 8)} <= sizes
     assert_same_training(pair)
 
