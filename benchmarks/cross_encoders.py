@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from runs import Setting, run_missing, train_ours, train_theirs
+from runs import Setting, run_missing, sampled, train_ours, train_theirs
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 
@@ -93,7 +93,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
     setting = SETTINGS[name]
     pairs, asked = (_read(given.sets / name / f"{part}.csv") for part in ("train", "test"))
-    pairs = pairs[: given.first]
+    pairs = sampled(pairs, given.first)
     if given.side == "theirs":
         import torch
 

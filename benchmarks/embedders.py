@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from runs import CLIP, WARMUP, WEIGHT_DECAY, Setting, run_missing, timed, train_ours
+from runs import CLIP, WARMUP, WEIGHT_DECAY, Setting, run_missing, sampled, timed, train_ours
 
 SETTINGS = {"stsb": Setting("embed", epochs=2, metric="spearman", lr=5e-5, batch_size=32)}
 Texts = list[tuple[str, str, float]]
@@ -97,7 +97,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set before and after."""
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
     train, test = (_read(given.sets / name / f"{part}.csv") for part in ("train", "test"))
-    train = train[: given.first]
+    train = sampled(train, given.first)
     found = (_ours if given.side == "ours" else _theirs)(name, seed, given, train, test)
     return {**found, "threads": given.threads}
 

@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from finetune_sets import SETTINGS, score
-from runs import run_missing, train_ours
+from runs import run_missing, sampled, train_ours
 
 
 def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
         columns["pair_column"] = "pair"
     objective: Any = make_objective(setting.task, max_length=setting.max_length, **columns)
     records, test = (objective.read(read_rows(given.sets / name / f"{part}.csv")) for part in ("train", "test"))
-    records = records[: given.first]
+    records = sampled(records, given.first)
     model = load(given.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
     objective.bind(model)
     examples, asked = ([objective.prepare(record) for record in part] for part in (records, test))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import transformers
 from finetune_sets import SETTINGS, score
-from runs import Setting, run_missing, train_theirs
+from runs import Setting, run_missing, sampled, train_theirs
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding
 
 
@@ -55,7 +55,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
         targets = _targets(setting, names, labels)
         return [{**one, "labels": target} for one, target in zip(inputs, targets, strict=True)]
 
-    train, test = encoded(texts, labels)[: given.first], encoded(test_texts, test_labels)
+    train, test = sampled(encoded(texts, labels), given.first), encoded(test_texts, test_labels)
     trainer, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), train, setting, seed)
     logits, valid = trainer.predict(test).predictions, None
     if setting.metric == "macro_f1":

@@ -2,14 +2,16 @@
 
 import argparse
 import json
+import random
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 WARMUP, WEIGHT_DECAY, CLIP = 0.1, 0.01, 1.0
+Record = TypeVar("Record")
 Run = Callable[[str, int, argparse.Namespace], dict[str, Any]]
 
 
@@ -38,6 +40,13 @@ class Setting:
     batch_size: int = 32
 
 
+def sampled(records: Sequence[Record], count: int | None) -> list[Record]:
+    """So many records, always the same ones, in their order; `None` for all."""
+    if count is None:
+        return [*records]
+    return [records[number] for number in sorted(random.Random(0).sample(range(len(records)), count))]
+
+
 def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Setting, seed: int) -> dict[str, Any]:
     """Trains a model of mlxbert without validation; it has the weights after the last update. Returns what it took."""
     from mlxbert.cores import training_workers
@@ -54,7 +63,7 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
     training = Run(
         Training(
             network=model.network, objective=objective, examples=examples, places=[""] * len(examples),
-            order=Epochs(examples, options, mixed=objective.mixed), options=options,
+            order=Epochs(examples, options), options=options,
             dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
         ),
         None,
@@ -102,7 +111,7 @@ def run_missing(parser: argparse.ArgumentParser, names: Collection[str], run: Ru
     parser.add_argument("results", type=Path)
     parser.add_argument("--only", choices=list(names), action="append")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first", type=int, help="only so many training examples, from the start of the file")
+    parser.add_argument("--first", type=int, help="only so many training examples, drawn by chance")
     given = parser.parse_args()
     known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
     for seed in range(given.seeds):

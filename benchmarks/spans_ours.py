@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from runs import run_missing, train_ours
+from runs import run_missing, sampled, train_ours
 from spans_sets import (
     MAX_WORDS,
     SETTINGS,
@@ -39,7 +39,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     objective: Any = make_objective(setting.task, max_length=setting.max_length, **how)
     ending = "conll" if setting.task == "tag" else "json"
     rows = read_rows(given.sets / name / f"train.{ending}")
-    records = objective.read(rows)[: given.first]
+    records = sampled(objective.read(rows), given.first)
     model = load(given.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
     objective.bind(model)
     part = prepared(objective, [(record, record.place) for record in records])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from runs import run_missing, train_theirs
+from runs import run_missing, sampled, train_theirs
 from spans_sets import (
     MAX_WORDS,
     SETTINGS,
@@ -42,7 +42,7 @@ def tag(name: str, given: argparse.Namespace, seed: int, output: Path | None) ->
     """Trains once and scores the test sentences."""
     setting, tokenizer = SETTINGS[name], AutoTokenizer.from_pretrained(given.model)
     train, test = (read_sentences(given.sets / name / f"{split}.conll") for split in ("train", "test"))
-    train = train[: given.first]
+    train = sampled(train, given.first)
     names = sorted({tag for sentence in train for _, tag in sentence})
 
     def encoded(sentence: list[tuple[str, str]]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def answer(name: str, given: argparse.Namespace, seed: int, output: Path | None)
     """Trains once and scores the test questions."""
     setting, tokenizer = SETTINGS[name], AutoTokenizer.from_pretrained(given.model)
     train, test = ([*read_questions(given.sets / name / f"{split}.json")] for split in ("train", "test"))
-    train = train[: given.first]
+    train = sampled(train, given.first)
 
     def windows(question: dict[str, Any]) -> Any:
         return tokenizer(

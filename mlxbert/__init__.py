@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from mlxbert.folders.verify import verify
     from mlxbert.labels import Labels
     from mlxbert.model import Model, load, new_model
+    from mlxbert.pretraining.evaluate import WordEvaluation, evaluate_words
+    from mlxbert.pretraining.pretrain import pretrain
+    from mlxbert.pretraining.vocabulary import Vocabulary, vocabulary
     from mlxbert.results import (
         Answer,
         Classification,
@@ -104,11 +107,14 @@ _HOMES = {
         "TokenizerError",
     ),
     "mlxbert.model": ("Model", "load", "new_model"),
+    "mlxbert.pretraining.vocabulary": ("Vocabulary", "vocabulary"),
     "mlxbert.results": (
         *("Answer", "Classification", "Embedding", "Entity", "Failure", "Fill", "FillMask", "Label", "Mask"),
         *("NextSentence", "PairSimilarity", "Regression", "Replaced", "ReplacedToken", "Reranked"),
         *("Similarity", "Span", "Tagged", "Token", "Tokens"),
     ),
+    "mlxbert.pretraining.evaluate": ("WordEvaluation", "evaluate_words"),
+    "mlxbert.pretraining.pretrain": ("pretrain",),
     "mlxbert.tasks.answer": ("answer",),
     "mlxbert.tasks.classify": ("classify",),
     "mlxbert.tasks.embed": ("embed", "embed_stream"),
@@ -181,6 +187,8 @@ __all__ = [
     "TrainBatch",
     "Usage",
     "Verification",
+    "Vocabulary",
+    "WordEvaluation",
     "__version__",
     "answer",
     "classify",
@@ -190,6 +198,7 @@ __all__ = [
     "evaluate",
     "evaluate_reranking",
     "evaluate_search",
+    "evaluate_words",
     "fill_mask",
     "finetune",
     "inspect",
@@ -197,6 +206,7 @@ __all__ = [
     "mine",
     "new_model",
     "next_sentence",
+    "pretrain",
     "replaced",
     "rerank",
     "save",
@@ -206,6 +216,7 @@ __all__ = [
     "tag",
     "tokenize",
     "verify",
+    "vocabulary",
 ]
 
 

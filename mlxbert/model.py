@@ -3,7 +3,7 @@
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from mlxbert.device import dtype_name, mx
 from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
 from mlxbert.labels import Labels
 from mlxbert.nn.embedder import Embedder
-from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, task_parts, titles
+from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts, titles
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import build_network, first_problem, new_network
@@ -122,6 +122,15 @@ def _open(source: str, folder: ModelFolder, task: str | None) -> tuple[Checkpoin
     return checkpoint, task_parts(task, checkpoint.config.heads)
 
 
+def _known_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple[str, ...], dict[str, None]]:
+    """The parts of a checkpoint that some heads consist of, and the heads that it does not have."""
+    known = [head for head in heads if head in checkpoint.parts]
+    parts = dict.fromkeys(part for head in known for part in head_parts(head, checkpoint.config.heads))
+    return tuple(part for part in parts if part in checkpoint.parts), {
+        head: None for head in heads if head not in known
+    }
+
+
 def _check_all(checkpoint: Checkpoint) -> None:
     """Refuses a checkpoint with a part that cannot be built; the hint names the tasks that do not need the part."""
     problem = first_problem(checkpoint, checkpoint.parts)
@@ -143,6 +152,7 @@ def load(
     adapter: str | Path | None = None,
     task: str | None = None,
     new_heads: Mapping[str, Labels | None] | None = None,
+    heads: Iterable[str] | None = None,
     dtype: str = "auto",
     device: str = "auto",
     revision: str | None = None,
@@ -166,6 +176,7 @@ def load(
             that it needs, and refuses a checkpoint without them. `None` loads every part.
         new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, and the
             labels of those that have labels; heads of the checkpoint are not loaded then.
+        heads: Exactly these heads, which have no labels; those that the checkpoint does not have get fresh weights.
         dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device.
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
@@ -183,14 +194,18 @@ def load(
     check_source(source)
     if task is not None and task not in TASKS:
         raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
-    if task is not None and new_heads is not None:
-        raise ArgumentError(f"task is {task!r} and new_heads are given, expected one of the two")
+    given = {"task": task, "new_heads": new_heads, "heads": heads}
+    if len(named := [name for name, value in given.items() if value is not None]) > 1:
+        raise ArgumentError(f"{' and '.join(named)} are given, expected one of them")
     source = str(source)
     devices.use(device)
     chosen = devices.choose_dtype(dtype)
     folder = find_model(source, adapter, revision=revision, offline=offline, on_progress=on_progress)
     checkpoint, parts = _open(source, folder, task)
-    parts = parts if new_heads is None else ()
+    if heads is not None:
+        parts, new_heads = _known_and_new(checkpoint, [*heads])
+    elif new_heads is not None:
+        parts = ()
     tokenizer = load_tokenizer(folder, checkpoint.config)
     _warn_about_tokenizer(source, tokenizer, checkpoint.config)
     if task is None and new_heads is None:

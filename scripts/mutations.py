@@ -410,8 +410,8 @@ MUTATIONS = (
     Mutation(
         "the weight of the last part alone divides the sums",
         "mlxbert/training/gradients.py",
-        "loss, weight = loss + one.loss, weight + one.weight",
-        "loss, weight = loss + one.loss, one.weight",
+        "one.loss + other.loss, one.weight + other.weight",
+        "one.loss + other.loss, other.weight",
         "tests/training/test_loop.py::test_accumulated_batches_are_one_batch",
     ),
     Mutation(

@@ -36,6 +36,7 @@ ROOMS = (
     ("mlxbert.tasks",),
     ("mlxbert.folders",),
     ("mlxbert.training",),
+    ("mlxbert.pretraining",),
     ("mlxbert.cli", "mlxbert.__main__"),
 )
 # The order within rooms that have one.
@@ -78,6 +79,11 @@ INSIDE = {
         *("rows", "adapters", "gradients", "checkpoint", "loop", "estimate", "workspace", "command"),
         *("finish", "check", "finetune", "evaluate"),
     ),
+    "mlxbert.pretraining": (
+        *("corpus", "subwords", "vocabulary", "chunks", "phases", "masks", "examples", "terms", "settings", "start"),
+        *("data", "objective", "evaluate", "pretrain"),
+    ),
+    "mlxbert.pretraining.corpus": ("documents", "tokens", "writer", "store"),
     "mlxbert.cli": (
         *(
             "launched",
@@ -89,6 +95,7 @@ INSIDE = {
             "spans",
             "embedding",
             "relevance",
+            "pretraining",
             "events",
             "output",
             "session",
@@ -220,10 +227,12 @@ COMMANDS = (
         "replaced",
         "tokenize",
         "mine",
+        "pretrain",
         "inspect",
         "convert",
         "verify",
         "doctor",
+        "vocabulary",
     ),
     *("models-list", "models-download", "models-path", "models-remove"),
     *(

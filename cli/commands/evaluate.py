@@ -1,7 +1,12 @@
 """`mlxbert evaluate …`: one command per task."""
 
+from typing import Annotated
+
+import typer
+
 from mlxbert.cli import launched, session
 from mlxbert.cli.embedding import RelatedColumns, SearchOptions
+from mlxbert.cli.pretraining import EvaluateTextOptions
 from mlxbert.cli.relevance import QueryColumns, RetrievalOptions, ScoreOptions
 from mlxbert.cli.spans import AnswerColumns, AnswerOptions, WordColumns
 from mlxbert.cli.training import Columns, EvaluateOptions, Group
@@ -89,6 +94,26 @@ def evaluate_rerank(
         given = retrieval.given(options) | {"format": columns.given()["format"]}
         found = evaluate_reranking(loaded, embedder, **given, on_progress=update)
     session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), options.out)
+
+
+def evaluate_mlm(
+    options: EvaluateTextOptions,
+    objective: Annotated[str, typer.Option(metavar="TERMS", help="mlm, or with pairs mlm,nsp or mlm,sop.")] = "mlm",
+) -> None:
+    """Measure how well a model predicts hidden words of plain text: accuracy and pseudo-perplexity.
+
+    The same words are hidden every time, so that models with the same vocabulary can be compared.
+
+    Example: mlxbert evaluate mlm --data notes.txt --model my-bert
+    """
+    model = session.load("fill-mask" if objective == "mlm" else "", options.model)
+    from mlxbert.pretraining.evaluate import evaluate_words
+
+    with progress.counted("bytes") as update:
+        found = evaluate_words(model, **options.given(), objective=objective, on_progress=update)
+    rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in found.metrics.items()]
+    rows += [("hidden tokens", f"{found.hidden:,}"), ("examples", f"{found.examples:,}")]
+    session.show_object(found.to_dict(), lambda: console.facts("hidden words", rows), options.out)
 
 
 def _evaluate(task: str, options: EvaluateOptions, *groups: Group, command: str = "classify") -> None:

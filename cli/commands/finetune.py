@@ -1,13 +1,10 @@
 """`mlxbert finetune …`: one command per task."""
 
-import json
-import shlex
 from contextlib import ExitStack
-from pathlib import Path
 
 from mlxbert.cli import session
 from mlxbert.cli.embedding import RelatedColumns, VectorOptions
-from mlxbert.cli.events.run import command_line, open_sinks, send
+from mlxbert.cli.events.run import open_sinks, resumable, send
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.relevance import QueryColumns, RerankOptions, ScoreOptions
 from mlxbert.cli.spans import AnswerColumns, AnswerOptions, TagOptions, WordColumns
@@ -110,21 +107,5 @@ def _train(task: str, options: FinetuneOptions, *groups: Group) -> None:
         update = opened.enter_context(progress.download(model.model, before=begun))
         own = {name: value for group in groups for name, value in group.given().items()}
         events = finetune(task, **options.given(), **own, on_progress=update)
-        try:
+        with resumable(None if piped or data.dry_run else options.saving.output, opened):
             send(events, sinks, begun)
-        except KeyboardInterrupt:
-            opened.close()  # the live view ends before the hint
-            if not piped and not data.dry_run:
-                saved = _saved(options.saving.output)
-                console.say("hint", f"{saved}the same command resumes:", shlex.join(command_line()))
-            raise
-
-
-def _saved(output: Path) -> str:
-    """Where an interrupted run stands on disk, if it can be found out: `saved at step 12; `."""
-    try:
-        states = output.with_name(f"{output.name}.partial").rglob("state.json")
-        newest = max(states, key=lambda path: path.stat().st_mtime, default=None)
-        return f"saved at step {json.loads(newest.read_bytes())['step']:,}; " if newest else ""
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""

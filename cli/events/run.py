@@ -1,8 +1,11 @@
 """Events on their way: where they go is decided by the options, and an interruption reaches the training."""
 
+import json
+import shlex
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from mlxbert.cli import launched
 from mlxbert.cli.events.lines import EventLog, JsonLines
@@ -63,6 +66,33 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) 
             if isinstance(events, Generator):
                 events.throw(KeyboardInterrupt)
             raise
+
+
+@contextmanager
+def resumable(output: Path | None, opened: ExitStack) -> Iterator[None]:
+    """Says how to resume a run that is interrupted inside.
+
+    Args:
+        output: The folder that the run will write; `None` for a run that cannot resume.
+        opened: Closed before anything is said: the live view.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        opened.close()
+        if output is not None:
+            console.say("hint", f"{_saved(output)}the same command resumes:", shlex.join(command_line()))
+        raise
+
+
+def _saved(output: Path) -> str:
+    """Where an interrupted run stands on disk, if it can be found out: `saved at step 12; `."""
+    try:
+        states = output.with_name(f"{output.name}.partial").rglob("state.json")
+        newest = max(states, key=lambda path: path.stat().st_mtime, default=None)
+        return f"saved at step {json.loads(newest.read_bytes())['step']:,}; " if newest else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def command_line() -> list[str]:

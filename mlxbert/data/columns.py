@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Protocol
 
+from mlxbert.data.lines import uncompressed_name
 from mlxbert.data.rows import Row, Rows
 from mlxbert.errors import ArgumentError, InputError
 
@@ -173,7 +174,7 @@ def check_header(rows: Rows, columns: Sequence[str]) -> None:
     Raises:
         InputError: It was.
     """
-    if not all(name.removesuffix(".gz").endswith((".csv", ".tsv")) for name in rows.files):
+    if not all(uncompressed_name(name).endswith((".csv", ".tsv")) for name in rows.files):
         return
     named = (name for group in (*_TEXT, *_LABEL, *map(" ".join, PAIR_NAMES)) for name in group.split())
     usual = {name for name in named if len(name) > 1}  # single letters are often labels

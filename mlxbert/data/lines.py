@@ -3,12 +3,13 @@
 import errno
 import io
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import IO, BinaryIO, cast
 
 from mlxbert.data.live import Pipe
 from mlxbert.errors import InputError
 
 _BOM = b"\xef\xbb\xbf"
+_COMPRESSED = (".gz", ".xz")
 _TO_UTF8 = "convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8"
 # How files begin that are no UTF-8 text as a whole, and what to do about them.
 _OTHERS = {
@@ -17,19 +18,26 @@ _OTHERS = {
     b"PK\x03\x04": ("a zip archive, as .docx and .xlsx are", "save it as .txt or .csv"),
     b"%PDF-": ("PDF", "convert it to .txt"),
     b"\x1f\x8b": ("gzip", "give the file a name that ends with .gz, or unpack it with: gzip -dc"),
+    b"\xfd7zXZ\0": ("xz", "give the file a name that ends with .xz, or unpack it with: xz -dc"),
 }
 
 
 def is_compressed(name: str) -> bool:
-    """Whether the ending of a file says that gzip has compressed it."""
-    return name.lower().endswith(".gz")
+    """Whether the ending of a file says that gzip or xz has compressed it."""
+    return name.lower().endswith(_COMPRESSED)
+
+
+def uncompressed_name(name: str) -> str:
+    """The name of a file, in lower case and without the ending that compression added."""
+    name = name.lower()
+    return next((name.removesuffix(ending) for ending in _COMPRESSED if name.endswith(ending)), name)
 
 
 class Lines:
     """Lines split at newlines only; a byte-order mark, and the carriage return of CRLF, are removed.
 
     Args:
-        name: What errors call the file. If it ends with `.gz`, the file is compressed with gzip.
+        name: What errors call the file. If it ends with `.gz` or `.xz`, the file is compressed.
         file: To be read.
         lenient: Whether a line that is not UTF-8, or holds a zero byte, is kept for `problem` instead of raised.
     """
@@ -43,7 +51,7 @@ class Lines:
         self._counted = _Counted(file) if is_compressed(name) else None
         pipe = file if isinstance(file, Pipe) and self._counted is None else None
         self.ready = pipe.ready if pipe is not None else lambda: True  # as of `Live`
-        self._raw: Iterable[bytes] = file if self._counted is None else _decompressed(self._counted)
+        self._raw: Iterable[bytes] = file if self._counted is None else _decompressed(self._counted, name)
 
     @property
     def done(self) -> int:
@@ -132,11 +140,17 @@ class _Counted(io.RawIOBase):
         return data
 
 
-def _decompressed(file: _Counted) -> Iterator[bytes]:
+def _decompressed(file: _Counted, name: str) -> Iterator[bytes]:
     import gzip
+    import lzma
     import zlib
 
+    xz, counted = name.lower().endswith(".xz"), cast(IO[bytes], file)
     try:
-        yield from io.BufferedReader(gzip.GzipFile(fileobj=file, mode="rb"))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
-        raise OSError(errno.EIO, f"damaged gzip data: {problem}") from None
+        if xz:
+            with lzma.LZMAFile(counted) as unpacked:
+                yield from unpacked
+        else:
+            yield from io.BufferedReader(gzip.GzipFile(fileobj=file, mode="rb"))
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as problem:
+        raise OSError(errno.EIO, f"damaged {'xz' if xz else 'gzip'} data: {problem}") from None

@@ -1,6 +1,6 @@
 """Records from files: one text each, or several values, streamed whatever the size of the file.
 
-`.txt`, `.jsonl`, `.csv` and `.tsv` files are UTF-8, and may be compressed with gzip (`.txt.gz` …); `.parquet` files
+`.txt`, `.jsonl`, `.csv` and `.tsv` files are UTF-8, and may be compressed (`.txt.gz`, `.txt.xz` …); `.parquet` files
 need pyarrow. A record that cannot be used becomes an `InputError` in its place, also where a line is not UTF-8 or holds
 a zero byte. Blank lines of .jsonl files and empty rows of .csv and .tsv files are not records.
 """
@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, overload
 
-from mlxbert.data.lines import Lines, is_compressed
+from mlxbert.data.lines import Lines, is_compressed, uncompressed_name
 from mlxbert.data.live import Live, as_it_comes
 from mlxbert.data.parquet import ParquetRows
 from mlxbert.data.parse import json_type, read_objects, read_table, separator_hint
@@ -184,7 +184,7 @@ def read_records(
 
 
 def find_format(name: str, *, texts: bool = False) -> Format:
-    """The format that the ending of a file names; a `.gz` after it does not count.
+    """The format that the ending of a file names; a `.gz` or `.xz` after it does not count.
 
     Args:
         name: The name of the file.
@@ -194,13 +194,13 @@ def find_format(name: str, *, texts: bool = False) -> Format:
         ArgumentError: It names none.
     """
     compressed = is_compressed(name)
-    ending = Path(name.lower().removesuffix(".gz")).suffix
+    ending = Path(uncompressed_name(name)).suffix
     if ending not in _ENDINGS or (compressed and _ENDINGS[ending] is Format.parquet):
         if os.path.isdir(name):  # a text may be too long for a path
             raise ArgumentError(f"{name}: is a folder, expected a file")
         others = ", ".join(known for known, format in _ENDINGS.items() if not texts or format in _TEXTS)
         raise ArgumentError(
-            f"{name}: extension {Path(name).suffix!r}, expected one of {others}, or a text format with .gz",
+            f"{name}: extension {Path(name).suffix!r}, expected one of {others}, or a text format with .gz or .xz",
             hint=_SAVED_AS.get(ending, "otherwise name the format, for example format='jsonl'"),
         )
     return _ENDINGS[ending]

@@ -1,7 +1,7 @@
-"""The folder that `convert` and `save` write: it appears when it is complete, and replaces no files of anybody else.
+"""The folder that `convert`, `save` and `vocabulary` write.
 
-It is written as `NAME.partial` and renamed at the end. Its configuration is written last, so that no program mistakes
-an unfinished folder for a model.
+It appears when it is complete, and replaces no files of anybody else. It is written as `NAME.partial` and renamed at
+the end. Its configuration is written last, so that no program mistakes an unfinished folder for a model.
 """
 
 import json
@@ -15,7 +15,8 @@ from pathlib import Path
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.files import acquire_lock, sha256
 
-MANIFEST, SAVED = "conversion.json", "saved.json"  # what convert and save leave in their folders
+# What convert, save and vocabulary leave in their folders.
+MANIFEST, SAVED, VOCABULARY = "conversion.json", "saved.json", "vocabulary.json"
 MARKER = ".unfinished"  # a file in the folder until it is complete
 _HINT = "choose another folder"
 SYSTEM_FILES = {".DS_Store"}  # macOS leaves it in a folder that somebody opened
@@ -62,8 +63,8 @@ def _check_location(target: Path, source: Path) -> None:
 
 
 def _manifest(folder: Path) -> Path | None:
-    """The manifest that `convert` or `save` left in a folder."""
-    return next((folder / name for name in (MANIFEST, SAVED) if (folder / name).is_file()), None)
+    """The manifest that `convert`, `save` or `vocabulary` left in a folder."""
+    return next((folder / name for name in (MANIFEST, SAVED, VOCABULARY) if (folder / name).is_file()), None)
 
 
 def _check_unchanged(folder: Path, shown_as: Path) -> None:

@@ -26,17 +26,32 @@ def cross_entropy(
         weights: (C,), the weight of each class; `None` for 1.
         label_smoothing: The share of each target that all classes divide among themselves, 0 to 1.
     """
-    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
-        raise ArgumentError(f"targets have shape {targets.shape}, expected (N,) for logits (N, C) = {logits.shape}")
-    wide = logits.astype(mx.float32)
-    log_sum: mx.array = cast(Any, _log_sum_exp)(wide)[0]
-    losses = (log_sum - mx.take_along_axis(wide, targets[:, None], axis=1))[:, 0]
+    losses, wide, log_sum = _cross_entropies(logits, targets)
     if weights is not None:
         losses = losses * weights[targets]
     if not label_smoothing:
         return losses.sum()
     spread = log_sum - wide if weights is None else (log_sum - wide) * weights
     return (1 - label_smoothing) * losses.sum() + label_smoothing * spread.mean(axis=-1).sum()
+
+
+def cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
+    """The cross-entropy of each row, float32 (N,), see `cross_entropy`.
+
+    Args:
+        logits: (N, C).
+        targets: Integers (N,), the right class of each row.
+    """
+    return _cross_entropies(logits, targets)[0]
+
+
+def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    """Those of the rows, (N,); the logits as float32, (N, C); the logarithms of their sums of exponentials, (N, 1)."""
+    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
+        raise ArgumentError(f"targets have shape {targets.shape}, expected (N,) for logits (N, C) = {logits.shape}")
+    wide = logits.astype(mx.float32)
+    log_sum: mx.array = cast(Any, _log_sum_exp)(wide)[0]
+    return (log_sum - mx.take_along_axis(wide, targets[:, None], axis=1))[:, 0], wide, log_sum
 
 
 @mx.custom_function

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import Encoding as Library
+from tokenizers import Tokenizer as Plain
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.checks import guarded, largest_id
-from mlxbert.weights.tokenizers.files import TokenizerFiles, lower_cased, read_tokenizer
+from mlxbert.weights.tokenizers.files import TokenizerFiles, lower_cased, read_tokenizer, without_special
 
 _LONG = 256  # code points from which on a text is kept until the next: the questions about one follow each other
 
@@ -28,6 +29,7 @@ class Tokenizer:
         max_length: The maximum input length in tokens, special tokens included.
         special: The special tokens in the vocabulary, by role: `cls`, `sep`, `pad`, `unk`, `mask`.
         vocab_size: The number of tokens, added ones included.
+        templates: The special tokens around one text, and around two.
     """
 
     def __init__(self, files: TokenizerFiles, config: EncoderConfig) -> None:
@@ -47,8 +49,10 @@ class Tokenizer:
             )
         self._single = self._template(pair=False)
         self._pair = self._template(pair=True)
+        self.templates = self._single, self._pair
         self._spelling = files.spelling
         self._last: tuple[str, Pieces] | None = None
+        self._plain: Plain | None = None
         mask = files.special.get("mask", "")
         separate, joined = (self._encode(text).ids for text in (f"a {mask}", f"a{mask}"))
         self._mask_hides_space = separate == joined
@@ -88,7 +92,7 @@ class Tokenizer:
                     f"the maximum input length is {max_length} tokens, special tokens need {len(self._single) - 1}"
                 )
         if lower_case:
-            changed._tokenizer, changed._last = lower_cased(self._tokenizer), None
+            changed._tokenizer, changed._last, changed._plain = lower_cased(self._tokenizer), None, None
         return changed
 
     @property
@@ -215,6 +219,12 @@ class Tokenizer:
     def pieces(self, text: str) -> list[int]:
         """The token ids of a text, without special tokens."""
         return self._split(text).ids
+
+    def encode_many(self, texts: Sequence[str]) -> list[Library]:
+        """The `ids` and `word_ids` of many texts of valid Unicode, on all cores; special tokens in them are text."""
+        self._plain = self._plain or without_special(self._tokenizer)
+        with guarded("the vocabulary"):
+            return list(self._plain.encode_batch(list(texts), add_special_tokens=False))
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
         with guarded(f"the vocabulary, used on {text!r:.60}"):

@@ -55,13 +55,16 @@ def with_defaults(options: TrainingOptions, given: Mapping[str, Any], plan: Plan
     updates = -(-len(plan.train.examples) // (options.batch_size * options.accumulate))
     # Few examples need more epochs: below some hundred updates even the head is not trained.
     epochs = min(max(TrainingOptions.epochs, -(-_FEW_UPDATES // updates)), _MOST_EPOCHS)
-    width = plan.objective.config.hidden_size
-    # The usual rates are those of models 768 and 1,024 wide; narrower ones need larger steps.
-    lr = 1e-4 if width < 512 else 5e-5 if width < 1000 else 2e-5
+    lr = usual_rate(plan.objective.config.hidden_size)
     lr *= plan.objective.lr_factor * (1 if options.lora is None else LORA_RATE)
     usual = {"epochs": epochs, "lr": lr}
     chosen = usual | {name: given[name] for name in usual if name in given}
     return replace(options, **chosen)
+
+
+def usual_rate(width: int) -> float:
+    """The learning rate for a model of some width; those of models 768 and 1,024 wide are BERT's."""
+    return 1e-4 if width < 512 else 5e-5 if width < 1000 else 2e-5  # narrower ones need larger steps
 
 
 def compute_dtype(name: str) -> mx.Dtype:
@@ -74,8 +77,7 @@ def compute_dtype(name: str) -> mx.Dtype:
 def manifest(command: Command, plan: Plan) -> dict[str, Any]:
     """What decides every bit of the result: only with the same manifest does a run resume."""
     return {
-        "mlxbert": __version__,
-        "mlx": metadata.version("mlx"),
+        **computed_with(command.dtype, command.group),
         "task": plan.objective.name,
         "model": hash_model(command.source.files),
         "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
@@ -84,11 +86,19 @@ def manifest(command: Command, plan: Plan) -> dict[str, Any]:
         "sha256": dict(plan.sha256),
         "training_examples": len(plan.train.examples),
         "validation_examples": len(plan.valid.examples),
-        "dtype": dtype_name(command.dtype),
+    }
+
+
+def computed_with(dtype: mx.Dtype, group: Group) -> dict[str, Any]:
+    """What decides the bits of a result besides what is trained: versions, device, processes."""
+    return {
+        "mlxbert": __version__,
+        "mlx": metadata.version("mlx"),
+        "dtype": dtype_name(dtype),
         "device": "gpu" if devices.on_gpu() else "cpu",
         "blas": BLAS.name,
         "streams": len(training_workers()),
-        "processes": command.group.size,
+        "processes": group.size,
     }
 
 

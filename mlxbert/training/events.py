@@ -47,6 +47,7 @@ class Started(Event):
         processes: How many processes share the work.
         report: What the data look like; in the first run only.
         estimate: Time and memory, in the first run only.
+        corpus: What the corpus of pre-training consists of, by name.
     """
 
     event = "started"
@@ -56,7 +57,7 @@ class Started(Event):
     runs: int
     varied: Mapping[str, Any]
     examples: int
-    epochs: int
+    epochs: float
     steps: int
     first_step: int
     parameters: int
@@ -66,6 +67,7 @@ class Started(Event):
     processes: int = 1
     report: DataReport | None = None
     estimate: "Estimate | None" = None
+    corpus: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,7 @@ class Evaluated(Event):
         metric: The name of the one that chooses the best.
         best: Whether it is the best so far.
         seconds: What the evaluation took.
+        filled: Texts whose blanks the model fills, in pre-training.
     """
 
     event = "evaluated"
@@ -131,6 +134,7 @@ class Evaluated(Event):
     metric: str
     best: bool
     seconds: float
+    filled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

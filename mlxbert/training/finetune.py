@@ -221,7 +221,7 @@ def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | 
     examples = plan.train.examples
     training = Training(
         network=model.network, objective=plan.objective, examples=examples, places=plan.train.places,
-        order=Epochs(examples, options, mixed=plan.objective.mixed), options=options, dtype=command.dtype,
+        order=Epochs(examples, options), options=options, dtype=command.dtype,
         evaluate=evaluate, group=group, run=number,
         trained=None if adapters is None else adapters.trained,
         streams=group.broadcast(max(len(training_workers()), 1)),

@@ -49,6 +49,7 @@ class Training:
         options: How it is trained.
         dtype: The dtype of computation.
         evaluate: Computes metrics with the network as it is; `None` without validation data.
+        show: Texts that an evaluation shows, made with the network as it is.
         trained: The names of the parameters that are trained; `None` for all that `freeze` leaves.
         streams: Parts of a batch that one process computes at a time.
         group: The processes.
@@ -63,6 +64,7 @@ class Training:
     options: TrainingOptions
     dtype: mx.Dtype
     evaluate: Evaluate | None
+    show: Callable[[], tuple[str, ...]] = tuple
     trained: AbstractSet[str] | None = None
     streams: int = 1
     group: Group = field(default_factory=Group)
@@ -210,7 +212,7 @@ class Run:
         self.state = replace(state, progress=progress, best=whole if best else state.best)
         return Evaluated(
             run=self._t.run, step=progress.step, epoch=found["epoch"], metrics=metrics, metric=objective.metric,
-            best=best, seconds=time.perf_counter() - begun,
+            best=best, seconds=time.perf_counter() - begun, filled=self._t.show(),
         )  # fmt: skip
 
     def _step(self, started: float) -> Step:
@@ -279,9 +281,10 @@ class Run:
             each = (self._compared(number, batch, progress) for number, batch in enumerate(batches))
             found = functools.reduce(added, each)
         else:
-            totals = self._t.objective.totals([self._t.examples[n] for batch in batches for n in batch])
+            examples = [[self._t.examples[number] for number in batch] for batch in batches]
+            totals = self._t.objective.totals([example for batch in examples for example in batch])
             parts = [
-                part for number, batch in enumerate(batches) for part in self._parts(number, batch, progress, totals)
+                part for number, batch in enumerate(examples) for part in self._parts(number, batch, progress, totals)
             ]
             found = self._differentiate(self.state.parameters, parts, progress.scale)
         if group.size == 1:
@@ -294,17 +297,17 @@ class Run:
         terms = {name: summed.pop(f"term {name}") for name in found.terms}
         return Gradients(loss, weight, summed, terms)
 
-    def _parts(self, number: int, batch: Sequence[int], progress: Progress, totals: Any) -> Iterator[Part]:
+    def _parts(self, number: int, batch: Sequence[Any], progress: Progress, totals: Any) -> Iterator[Part]:
         """This process's parts of a batch."""
         training, group = self._t, self._t.group
-        for part, members in enumerate(sampler.split(batch, training.streams * group.size)):
-            if members and part % group.size == group.rank:
+        found = sampler.parts([len(example) for example in batch], training.streams * group.size)
+        for part, members in enumerate(found):
+            if part % group.size == group.rank:
                 place = (training.options.seed, progress.step, number, part)
-                yield functools.partial(self._part, members, place, totals)
+                yield functools.partial(self._part, [batch[member] for member in members], place, totals)
 
-    def _part(self, members: Sequence[int], place: tuple[int, ...], totals: Any) -> tuple[TrainBatch, mx.array]:
+    def _part(self, examples: Sequence[Any], place: tuple[int, ...], totals: Any) -> tuple[TrainBatch, mx.array]:
         """The batch of some examples, and the key of its dropout."""
-        examples = [self._t.examples[number] for number in members]
         batch = self._t.objective.collate(examples, random.Random(f"collate {place}"))
         return self._renumbered(replace(batch, totals=totals)), dropout_key(*place)
 

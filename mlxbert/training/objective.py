@@ -112,7 +112,6 @@ class Objective(ABC, Generic[AnyExample]):
         minimize: Whether a smaller value of the metric is better.
         lr_factor: The usual learning rate, relative to that of a new head on an encoder.
         losses: The names of the losses that `terms` gives, where there are several.
-        mixed: Whether a batch must have examples of any length; otherwise they are of similar length, to save padding.
         embedder: How the trained model makes vectors, where it is trained for them, after `bind`; its folder says so.
         tokenizer: The model's tokenizer, after `bind`.
         config: The model's configuration, after `bind`.
@@ -123,7 +122,6 @@ class Objective(ABC, Generic[AnyExample]):
     minimize: bool = False
     lr_factor: ClassVar[float] = 1.0
     losses: tuple[str, ...] = ()
-    mixed: ClassVar[bool] = False
     embedder: Embedder | None = None
     tokenizer: Tokenizer
     config: EncoderConfig

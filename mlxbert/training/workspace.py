@@ -6,6 +6,7 @@ DIR.partial/
   runs/000/                 state.json, state-….safetensors, best-….safetensors while it trains
   runs/000/result.json      when it is done, with weights.safetensors
   model/                    the finished model, before it becomes DIR
+  corpus/  valid/           of pre-training: token ids
 ```
 """
 
@@ -26,7 +27,7 @@ from mlxbert.training.optimizer import Arrays
 
 _LOG = logging.getLogger("mlxbert")
 _MANIFEST, _RESULT, _WEIGHTS = "manifest.json", "result.json", "weights.safetensors"
-_OURS = {"lock", _MANIFEST, f"{_MANIFEST}.unfinished", "runs", "model", *SYSTEM_FILES}
+_OURS = {"lock", _MANIFEST, f"{_MANIFEST}.unfinished", "runs", "model", "corpus", "valid", *SYSTEM_FILES}
 
 
 class Workspace:

@@ -38,7 +38,8 @@ COMMANDS = (
     ),
     ["tokenize"],
     ["mine"],
-    *(["inspect"], ["convert"], ["verify"], ["doctor"], ["help"]),
+    ["pretrain"],
+    *(["vocabulary"], ["inspect"], ["convert"], ["verify"], ["doctor"], ["help"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),
     *(
         [group, task]

@@ -227,12 +227,27 @@ def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
     Raises:
         TokenizerError: The vocabulary is damaged and cannot be copied.
     """
-    check_ids(tokenizer)
-    with guarded("the vocabulary"):
-        changed = Tokenizer.from_str(tokenizer.to_str())
+    changed = _copy(tokenizer)
     steps = [normalizers.Lowercase()] if changed.normalizer is None else [normalizers.Lowercase(), changed.normalizer]
     changed.normalizer = normalizers.Sequence(steps)
     return changed
+
+
+def without_special(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy to which special tokens that are spelled out in a text are ordinary text.
+
+    Raises:
+        TokenizerError: The vocabulary is damaged and cannot be copied.
+    """
+    changed = _copy(tokenizer)
+    changed.encode_special_tokens = True
+    return changed
+
+
+def _copy(tokenizer: Tokenizer) -> Tokenizer:
+    check_ids(tokenizer)
+    with guarded("the vocabulary"):
+        return Tokenizer.from_str(tokenizer.to_str())
 
 
 def _spelling(tokenizer: Tokenizer) -> Spelling:

@@ -59,7 +59,7 @@ class Curve:
         return found
 
 
-def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epochs: int) -> Iterator["Text"]:
+def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epochs: float) -> Iterator["Text"]:
     """A curve with its scale: `height` lines, the axis with marks, and a line of epochs.
 
     Args:
@@ -145,16 +145,16 @@ def _axis(steps: int, columns: int, marks: Mapping[int, str]) -> "Text":
     return text
 
 
-def _epochs(columns: int, epochs: int) -> "Text":
+def _epochs(columns: int, epochs: float) -> "Text":
     """The numbers of epochs under the axis, as many as there is room for."""
     from rich.text import Text
 
     room = max(columns // 8, 1)
     stride = max(math.ceil(epochs / room), 1)
-    end = f"{epochs} epoch{'s' if epochs != 1 else ''}"
+    end = f"{epochs:g} epoch{'s' if epochs != 1 else ''}"
     line = [" "] * columns
-    for epoch in range(0, epochs, stride):
-        place = columns * epoch // max(epochs, 1)
+    for epoch in range(0, math.ceil(epochs), stride):
+        place = int(columns * epoch // max(epochs, 1))
         if place + len(str(epoch)) + 1 < columns - len(end):
             line[place : place + len(str(epoch))] = str(epoch)
     line[columns - len(end) :] = end

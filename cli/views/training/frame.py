@@ -138,7 +138,7 @@ def _foot(state: "State", started: "Started", width: int) -> Iterator["Text"]:
     over = state.place >= started.steps
     left = "" if over else f"{words.duration(step.seconds_left)} left" if step else "starting"
     where = f"step {state.place:,} of {started.steps:,}"
-    epoch = f"epoch {step.epoch:.2f} of {started.epochs}" if step else ""
+    epoch = f"epoch {step.epoch:.2f} of {started.epochs:g}" if step else ""
     facts = [where, epoch, left] if width >= _NARROW else [where, left]
     told = "  ".join(fact for fact in facts if fact)
     bars = min(max(width - len(told) - 8, 0), 40)

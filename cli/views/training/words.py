@@ -26,7 +26,7 @@ def about(seconds: float) -> str:
     return "about a second"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: float, noun: str) -> str:
     """A number with its noun: `1 label`, `6 labels`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

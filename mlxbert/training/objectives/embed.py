@@ -51,7 +51,6 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
 
     name, head, command = "embed", "", "embed"
     lr_factor = 0.4  # nothing is new
-    mixed = True  # texts of other lengths are negatives, too
     columns: RelatedColumns | None = None
     embedder: Embedder
 

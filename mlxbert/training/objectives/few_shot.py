@@ -41,7 +41,6 @@ class FewShot(Comparison[Example], Classify):
         embedder: How the trained model makes vectors, after `bind`.
     """
 
-    mixed = True  # lengths may tell classes apart, and a batch of one class has nothing to compare
     embedder: Embedder
     _pooling = "mean"
 

@@ -1,0 +1,211 @@
+"""A BERT from nothing, trained by mlxbert and by torch on the same examples: losses, and tokens per second in turn.
+
+Run: python benchmarks/pretrain.py CORPUS VOCABULARY RESULTS.jsonl --side ours|theirs|speed [--steps 2000]
+    [--layers 4] [--width 256] [--batch-size 16] [--length 64] [--dropout 0.1] [--threads 2]
+
+Both begin with the same weights, and see the same batches with the same hidden words; the update is AdamW's with the
+same rates, decay and clipping. The losses of all steps, and the loss on examples that were held out, are written as a
+line of JSON. Needs torch and transformers for `theirs` and `speed`.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROUNDS, BLOCK = 7, 10  # of `speed`: updates of each side in turn
+WARMUP, WEIGHT_DECAY, CLIP, LR = 0.1, 0.01, 1.0, 5e-4
+
+
+class Both:
+    """The run of mlxbert, and all that torch needs to repeat it."""
+
+    def __init__(self, given: argparse.Namespace, folder: Path) -> None:
+        import mlxbert
+        from mlxbert.cores import training_workers
+        from mlxbert.device import mx
+        from mlxbert.pretraining.data import Maker
+        from mlxbert.pretraining.examples import Described
+        from mlxbert.pretraining.objective import Pretraining
+        from mlxbert.pretraining.settings import Settings
+        from mlxbert.pretraining.start import find_start
+        from mlxbert.pretraining.terms.mlm import MaskedWords
+        from mlxbert.training.loop import Run, Training
+        from mlxbert.training.options import TrainingOptions
+
+        config = {
+            "model_type": "bert", "hidden_size": given.width, "num_hidden_layers": given.layers,
+            "num_attention_heads": given.width // 64, "intermediate_size": 4 * given.width,
+            "max_position_embeddings": 512, "hidden_dropout_prob": given.dropout,
+            "attention_probs_dropout_prob": given.dropout, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
+        }  # fmt: skip
+        (folder / "size.json").write_text(json.dumps(config))
+        start = find_start(None, None, folder / "size.json", given.vocabulary, ["masked_lm"], "cpu")
+        self.model = start.model(["masked_lm"], 0)
+        mlxbert.save(self.model, folder / "start")
+        settings = Settings(corpus=(given.corpus,), length=str(given.length), shards=folder / "corpus")
+        options = TrainingOptions(
+            lr=LR, batch_size=given.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY, clip=CLIP, seed=0
+        )
+        maker = Maker(settings, self.model.tokenizer, None, self.model.config.max_length)
+        self.data = maker.make(folder, options, given.steps, 1.0, None)
+        self.objective = Pretraining({MaskedWords(): 1.0})
+        self.objective.use(self.model.config)
+        self.folder, self.steps, self.size = folder, given.steps, given.batch_size
+        self.run = Run(
+            Training(
+                network=self.model.network, objective=self.objective, examples=self.data.train,
+                places=Described(self.data.train), order=self.data.order, options=options, dtype=mx.float32,
+                evaluate=None, streams=max(len(training_workers()), 1),
+            ),
+            None,
+        )  # fmt: skip
+
+    def ours(self) -> Iterator[float]:
+        """The losses of mlxbert's updates."""
+        from mlxbert.training.events import Step
+
+        return (event.loss for event in self.run.events() if isinstance(event, Step))
+
+    def our_loss(self) -> float:
+        """The loss of the trained weights on what was held out."""
+        from mlxbert.distributed import Group
+        from mlxbert.training.gradients import install
+
+        install(self.model.network, self.run.best())
+        return self.objective.measure(self.model.network, self.data.valid, Group(), 32)["loss"]
+
+    def batch(self, examples: list[Any]) -> dict[str, Any]:
+        """A batch for torch."""
+        import torch
+
+        made = self.objective.collate(examples, random.Random(0))
+        inputs, targets = made.inputs, made.targets
+        count = sum(len(one.places) for one in examples)
+        mask = inputs.attention_mask
+
+        def tensor(array: Any) -> Any:
+            return torch.tensor(np.array(array), dtype=torch.long)
+
+        return {
+            "ids": tensor(inputs.input_ids),
+            "mask": None if mask is None else tensor(mask),
+            **{name: tensor(getattr(targets, name))[:count] for name in ("rows", "columns", "originals")},
+        }
+
+
+class Theirs:
+    """The same model in torch."""
+
+    def __init__(self, both: Both) -> None:
+        import torch
+        from transformers import BertForMaskedLM, get_linear_schedule_with_warmup
+
+        torch.manual_seed(0)
+        self.both = both
+        self.model = BertForMaskedLM.from_pretrained(both.folder / "start").train()
+        named = [*self.model.named_parameters()]
+        plain = [one for name, one in named if one.ndim < 2]
+        groups = [{"params": [one for _, one in named if one.ndim > 1]}, {"params": plain, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=LR, weight_decay=WEIGHT_DECAY)
+        self.schedule = get_linear_schedule_with_warmup(self.optimizer, round(WARMUP * both.steps), both.steps)
+
+    def loss(self, batch: dict[str, Any], reduction: str = "mean") -> Any:
+        """The cross-entropy of the hidden words."""
+        import torch
+
+        hidden = self.model.bert(batch["ids"], attention_mask=batch["mask"]).last_hidden_state
+        words = self.model.cls(hidden[batch["rows"], batch["columns"]])
+        return torch.nn.functional.cross_entropy(words, batch["originals"], reduction=reduction)
+
+    def losses(self) -> Iterator[float]:
+        """The losses of the updates."""
+        import torch
+
+        for step in range(self.both.steps):
+            [numbers] = self.both.data.order.batches(step)
+            loss = self.loss(self.both.batch([self.both.data.train[number] for number in numbers]))
+            self.optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+            self.optimizer.step()
+            self.schedule.step()
+            yield float(loss.detach())
+
+    def held_out(self) -> float:
+        """The loss on what was held out."""
+        import torch
+
+        self.model.eval()
+        loss = count = 0.0
+        with torch.no_grad():
+            for start in range(0, len(self.both.data.valid), 32):
+                numbers = range(start, min(start + 32, len(self.both.data.valid)))
+                batch = self.both.batch([self.both.data.valid[number] for number in numbers])
+                loss, count = loss + float(self.loss(batch, "sum")), count + len(batch["originals"])
+        return loss / count
+
+
+def speed(both: Both) -> dict[str, Any]:
+    """Tokens per second of both in turn: medians of blocks of updates."""
+    sides: dict[str, Iterator[float]] = {"ours": both.ours(), "theirs": Theirs(both).losses()}
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(ROUNDS + 1):
+        steps = range(turn * BLOCK, (turn + 1) * BLOCK)
+        tokens = sum(both.data.order.tokens(both.data.order.batches(step)[0]) for step in steps)
+        for name, losses in sides.items():
+            begun = time.perf_counter()
+            for _ in steps:
+                next(losses)
+            if turn:  # the first block warms up
+                found[name].append(tokens / (time.perf_counter() - begun))
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    ratios = [ours / theirs for ours, theirs in zip(found["ours"], found["theirs"], strict=True)]
+    return {**medians, "ratio": statistics.median(ratios), "ratios": sorted(ratios)}
+
+
+def main() -> None:
+    """Runs one side."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("vocabulary")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--side", choices=("ours", "theirs", "speed"), required=True)
+    for name, default in (
+        ("steps", 2000), ("layers", 4), ("width", 256), ("batch-size", 16), ("length", 64), ("threads", 2)
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    given = parser.parse_args()
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    if given.side != "ours":
+        import torch
+
+        torch.set_num_threads(given.threads)
+    facts = {name: getattr(given, name) for name in ("side", "steps", "batch_size", "length", "dropout", "threads")}
+    with tempfile.TemporaryDirectory() as folder:
+        both = Both(given, Path(folder))
+        if given.side == "speed":
+            result = speed(both)
+        else:
+            begun = time.process_time()
+            theirs = Theirs(both) if given.side == "theirs" else None
+            losses = [*(both.ours() if theirs is None else theirs.losses())]
+            spent = time.process_time() - begun
+            held = both.our_loss() if theirs is None else theirs.held_out()
+            result = {"held_out": held, "cpu_s": spent, "losses": losses}
+        with given.results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**facts, **result}) + "\n")
+    print({name: value for name, value in {**facts, **result}.items() if name != "losses"})
+
+
+if __name__ == "__main__":
+    main()

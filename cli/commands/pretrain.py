@@ -1,0 +1,84 @@
+"""`mlxbert pretrain`, and the vocabulary of a new model."""
+
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mlxbert.cli import session
+from mlxbert.cli.events.run import open_sinks, resumable, send
+from mlxbert.cli.options import OutputOptions
+from mlxbert.cli.pretraining import Documents, PretrainOptions
+from mlxbert.cli.views import progress
+from mlxbert.cli.views import vocabulary as views
+
+
+def pretrain(options: PretrainOptions) -> None:
+    """Train a model on plain text: continue one on your own documents, or begin a new one.
+
+    If training is interrupted, with Ctrl-C or otherwise, the same command resumes it from the last saved state.
+
+    Example: mlxbert pretrain notes.txt --model bert-base-uncased --output my-bert
+    """
+    if options.new.config is None:
+        session.note_builtin("pretrain", options.model)
+    with ExitStack() as opened:
+        sinks = open_sinks(options.out, dry=False, opened=opened)
+        from mlxbert.pretraining.pretrain import pretrain as train
+
+        reading = opened.enter_context(progress.counted("bytes"))
+        update = opened.enter_context(progress.download(options.model.model))
+        events = train(**options.given(), on_progress=update, on_read=reading)
+        with resumable(options.saving.output, opened):
+            send(events, sinks, lambda: None)
+
+
+class VocabularyKind(StrEnum):
+    """The kind of a vocabulary: `mlxbert.pretraining.vocabulary.KINDS`."""
+
+    wordpiece = "wordpiece"
+    bpe = "bpe"
+    unigram = "unigram"
+
+
+def vocabulary(
+    out: OutputOptions,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt or .jsonl, also .gz or .xz.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")],
+    kind: Annotated[
+        VocabularyKind, typer.Option(help="As of BERT, RoBERTa or XLM-RoBERTa.")
+    ] = VocabularyKind.wordpiece,
+    size: Annotated[int, typer.Option(min=1, metavar="N", help="Number of tokens, special tokens included.")] = 30_000,
+    cased: Annotated[
+        bool, typer.Option("--cased", help="Distinguish case in a wordpiece vocabulary; the others always do.")
+    ] = False,
+    documents: Annotated[
+        Documents, typer.Option(help="Where documents of a .txt end: at a blank line, or at each line.")
+    ] = Documents.blank,
+    field: Annotated[str, typer.Option(metavar="NAME", help="Field of a .jsonl file.")] = "text",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier vocabulary.")] = False,
+) -> None:
+    """Train the vocabulary of a new model.
+
+    mlxbert.new_model and transformers open the folder. The same files give the same vocabulary.
+
+    Example: mlxbert vocabulary articles.txt --size 8000 --output my-vocabulary
+    """
+    from mlxbert.pretraining.vocabulary import vocabulary as train
+
+    with progress.transfer("reading the corpus twice") as update:
+        found = train(
+            files,
+            output,
+            kind=kind.value,
+            size=size,
+            cased=cased,
+            field=field,
+            documents=documents.value,
+            overwrite=overwrite,
+            on_progress=update,
+        )
+    value = {"folder": str(found.folder)} | found.to_dict()
+    session.show_object(value, lambda: views.vocabulary(found), out)

@@ -1,0 +1,1 @@
+"""Corpora: text files to documents, documents to token ids on disk."""

@@ -1,0 +1,171 @@
+"""A corpus as token ids on disk, read once and resumable.
+
+`ids.bin` holds the tokens, `sentences.bin` where each sentence ends in tokens, `documents.bin` where each document ends
+in sentences. `corpus.json`, replaced last, says how much of these files counts: what lies beyond is of an interrupted
+run, and is cut off.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.data.records import find_format
+from mlxbert.errors import CheckpointError, InputError, MlxbertError
+from mlxbert.files import acquire_lock, sha256
+from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
+from mlxbert.pretraining.corpus.tokens import ids_dtype
+from mlxbert.pretraining.corpus.writer import State, Writer, load_state
+from mlxbert.text.tokenizer import Tokenizer
+
+VERSION = 1  # of the format
+_LOCK, _NO_SPACE = ".lock", 28
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What a corpus was made of.
+
+    Attributes:
+        files: The files.
+        sha256: Their SHA-256.
+        bytes: Their size, as they are.
+        documents: Documents with at least one token.
+        sentences: Sentences with at least one token.
+        tokens: Tokens, without special tokens.
+        unknown: How many of them are not in the vocabulary.
+        skipped: Lines and records that cannot be used.
+        empty: Files without a line.
+        problems: What is wrong with the first of these.
+        seconds: How long reading took, in all runs.
+    """
+
+    files: tuple[str, ...]
+    sha256: Mapping[str, str]
+    bytes: int
+    documents: int
+    sentences: int
+    tokens: int
+    unknown: int
+    skipped: int
+    empty: int
+    problems: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The tokens of a corpus; T tokens, S sentences, D documents.
+
+    Attributes:
+        ids: (T,) token ids; the highest bit says that the token continues the word of the token before.
+        sentences: (S,) where each sentence ends, in tokens.
+        documents: (D,) where each document ends, in sentences.
+        report: What it was made of.
+    """
+
+    ids: NDArray[Any] = field(repr=False)
+    sentences: NDArray[np.int64] = field(repr=False)
+    documents: NDArray[np.int64] = field(repr=False)
+    report: CorpusReport
+
+    def tokens(self, start: int, end: int) -> NDArray[np.int32]:
+        """The ids of the tokens from `start` up to `end`."""
+        return (self.ids[start:end] & (self._highest - 1)).astype(np.int32)
+
+    def continues(self, start: int, end: int) -> NDArray[np.bool_]:
+        """Whether each token from `start` up to `end` continues a word."""
+        return np.asarray(self.ids[start:end] & self._highest != 0)
+
+    @property
+    def _highest(self) -> Any:
+        return self.ids.dtype.type(1 << (8 * self.ids.dtype.itemsize - 1))
+
+
+def read_corpus(
+    files: Sequence[str | Path],
+    folder: Path,
+    tokenizer: Tokenizer,
+    *,
+    field: str = "text",
+    documents: str = "blank",
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Corpus:
+    """Reads text files into a folder of token ids, or opens the folder if it holds them already.
+
+    An interrupted call continues where it was; the result is the same. If the files, the vocabulary or an option has
+    changed, it begins anew.
+
+    Args:
+        files: `.txt` or `.jsonl`, also with `.gz` or `.xz`; see `DocumentReader`.
+        folder: The folder of the corpus.
+        tokenizer: The tokenizer. Special tokens that are spelled out in a text are ordinary text.
+        field: The field of .jsonl objects that is the text.
+        documents: Where documents of a .txt end: `blank`, at an empty line, or `line`, at each line.
+        on_progress: Called with the read and the total bytes of the files.
+
+    Raises:
+        ArgumentError: An argument is invalid, or another process reads into the folder.
+        InputError: A file cannot be read or has no usable text, or no document has a sentence of two tokens.
+        CheckpointError: The files of the folder are damaged.
+        MlxbertError: The folder cannot be written; what was read before is kept.
+    """
+    paths = check_files(files, field, documents)
+    try:
+        hashes = {str(path): sha256(path) for path in paths}
+    except OSError as problem:
+        raise InputError(f"{problem.filename}: cannot be read ({problem.strerror})") from None
+    key = {
+        "version": VERSION,
+        "files": [[find_format(str(path)).value, hashes[str(path)]] for path in paths],
+        "tokenizer": hashlib.sha256(tokenizer.files.tokenizer.to_str().encode()).hexdigest(),
+        **{"field": field, "documents": documents, "width": ids_dtype(tokenizer).itemsize},
+    }
+    state = load_state(folder, key)
+    if not state.complete:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with acquire_lock(folder / _LOCK, "run"):
+                state = load_state(folder, key)
+                reader = DocumentReader(paths, field, documents, state.place)
+                state = Writer(folder, tokenizer, state).write(reader, on_progress)
+                (folder / _LOCK).unlink()
+        except OSError as problem:
+            hint = "make room and repeat the command: it resumes" if problem.errno == _NO_SPACE else None
+            raise MlxbertError(
+                f"{folder}: the corpus cannot be written ({problem.strerror}); what was read before is kept", hint=hint
+            ) from None
+    return _open(folder, paths, hashes, tokenizer, state)
+
+
+def _open(folder: Path, paths: Sequence[Path], hashes: Mapping[str, str], tokenizer: Tokenizer, state: State) -> Corpus:
+    if state.longest < 2:
+        names = ", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else "")
+        raise InputError(
+            f"{names}: no sentence has two tokens, expected text of the language of the vocabulary",
+            hint="does field= name the text, and is the vocabulary the right one?",
+        )
+    try:
+        ids = np.memmap(folder / "ids.bin", ids_dtype(tokenizer), "r", shape=(state.tokens,))
+        sentences = np.memmap(folder / "sentences.bin", "<i8", "r", shape=(state.sentences,))
+        documents = np.memmap(folder / "documents.bin", "<i8", "r", shape=(state.documents,))
+    except (OSError, ValueError) as problem:
+        raise CheckpointError(f"{folder}: the corpus is damaged ({problem})", hint="remove the folder") from None
+    report = CorpusReport(
+        files=tuple(map(str, paths)),
+        sha256=hashes,
+        bytes=sum(path.stat().st_size for path in paths),
+        documents=state.documents,
+        sentences=state.sentences,
+        tokens=state.tokens,
+        unknown=state.unknown,
+        skipped=state.place.skipped,
+        empty=state.place.empty,
+        problems=state.place.problems,
+        seconds=state.seconds,
+    )
+    return Corpus(ids, sentences, documents, report)

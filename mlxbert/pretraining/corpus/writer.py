@@ -1,0 +1,155 @@
+"""Writes the tokens of documents block by block, each committed by a state that is replaced last."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from mlxbert.files import atomic_write
+from mlxbert.pretraining.corpus.documents import DocumentReader, Part, Place
+from mlxbert.pretraining.corpus.tokens import tokenize
+from mlxbert.text.tokenizer import Tokenizer
+
+BLOCK = 2**20  # tokens after which the state is written
+BATCH_SENTENCES, BATCH_CHARACTERS = 2048, 500_000
+_STATE = "corpus.json"
+
+
+@dataclass(frozen=True)
+class State:
+    """What is committed.
+
+    Attributes:
+        key: What the corpus is made of, and the bytes of an id as `width`; with another key it begins anew.
+        place: How far the files were read.
+        tokens: Tokens on disk.
+        sentences: Sentences on disk.
+        documents: Documents on disk.
+        closed: The sentences of these documents.
+        unknown: Tokens that are not in the vocabulary.
+        longest: Tokens of the longest sentence.
+        seconds: Time of all runs.
+        complete: Whether all files were read.
+    """
+
+    key: Mapping[str, Any]
+    place: Place = field(default_factory=Place)
+    tokens: int = 0
+    sentences: int = 0
+    documents: int = 0
+    closed: int = 0
+    unknown: int = 0
+    longest: int = 0
+    seconds: float = 0.0
+    complete: bool = False
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each file that count."""
+        return {
+            "ids.bin": self.tokens * self.key["width"],
+            **{"sentences.bin": self.sentences * 8, "documents.bin": self.documents * 8},
+        }
+
+
+def load_state(folder: Path, key: Mapping[str, Any]) -> State:
+    """The committed state, or an empty one if there is none for this key, or if files are too short for it."""
+    try:
+        values = json.loads((folder / _STATE).read_bytes())
+        place = Place(**{**values["place"], "problems": tuple(values["place"]["problems"])})
+        state = State(**{**values, "place": place})
+        whole = state.key == key and all((folder / name).stat().st_size >= size for name, size in state.sizes.items())
+    except (OSError, ValueError, TypeError, KeyError):
+        return State(key)
+    return state if whole else State(key)
+
+
+class Writer:
+    """Appends to the files of a corpus, after what its state says.
+
+    Args:
+        folder: The folder, which exists.
+        tokenizer: The tokenizer.
+        state: Where to begin.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer, state: State) -> None:
+        self._folder, self._tokenizer = folder, tokenizer
+        self._state = state
+        self._begun, self._before = time.monotonic(), state.seconds
+        self._files: dict[str, BinaryIO] = {}
+
+    def write(self, reader: DocumentReader, on_progress: Callable[[int, int], None] | None) -> State:
+        """Writes all that a reader finds; returns the state at the end.
+
+        Raises:
+            OSError: A file cannot be written; what is committed stays.
+        """
+        with ExitStack() as opened:
+            for name, size in self._state.sizes.items():
+                path = self._folder / name
+                self._files[name] = opened.enter_context(path.open("r+b" if path.exists() else "w+b"))
+                self._files[name].truncate(size)
+                self._files[name].seek(size)
+            committed = self._state.tokens
+            for parts in _batches(reader):
+                self._append(parts)
+                if parts[-1].resumable and self._state.tokens - committed >= BLOCK:
+                    self._commit(reader.place)
+                    committed = self._state.tokens
+                if on_progress is not None:
+                    on_progress(reader.done, reader.total)
+            self._commit(reader.place, complete=True)
+        return self._state
+
+    def _append(self, parts: list[Part]) -> None:
+        state = self._state
+        found = tokenize(self._tokenizer, [sentence for part in parts for sentence in part.sentences])
+        kept = found.lengths > 0
+        ends = state.tokens + np.cumsum(found.lengths[kept])
+        # How many sentences there are up to the end of each part, then where a document ends that has some.
+        bounds = np.cumsum([len(part.sentences) for part in parts])
+        counts = state.sentences + np.concatenate([[0], np.cumsum(kept)])[bounds]
+        closed = counts[[not part.continues for part in parts]]
+        closed = closed[np.diff(closed, prepend=state.closed) > 0]
+        for name, array in (("ids.bin", found.ids), ("sentences.bin", ends), ("documents.bin", closed)):
+            self._files[name].write(array.astype(array.dtype if name == "ids.bin" else "<i8").tobytes())
+        self._state = replace(
+            state,
+            tokens=state.tokens + len(found.ids),
+            sentences=state.sentences + len(ends),
+            documents=state.documents + len(closed),
+            closed=int(closed[-1]) if len(closed) else state.closed,
+            unknown=state.unknown + found.unknown,
+            longest=max(state.longest, int(found.lengths.max(initial=0))),
+        )
+
+    def _commit(self, place: Place, *, complete: bool = False) -> None:
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        seconds = round(self._before + time.monotonic() - self._begun, 3)
+        self._state = replace(self._state, place=place, seconds=seconds, complete=complete)
+        with atomic_write(self._folder / _STATE) as file:
+            file.write(json.dumps(asdict(self._state), indent=1).encode())
+
+
+def _batches(parts: DocumentReader) -> Iterator[list[Part]]:
+    """Parts that are tokenized together; the reader is not ahead of them."""
+    batch: list[Part] = []
+    sentences = characters = 0
+    for part in parts:
+        batch.append(part)
+        sentences += len(part.sentences)
+        characters += sum(map(len, part.sentences))
+        if sentences >= BATCH_SENTENCES or characters >= BATCH_CHARACTERS or len(batch) >= BATCH_SENTENCES:
+            yield batch
+            batch, sentences, characters = [], 0, 0
+    if batch:
+        yield batch

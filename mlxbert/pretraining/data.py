@@ -1,0 +1,170 @@
+"""From corpus files to examples for training and evaluation."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.pretraining.chunks import Chunks, full_sentences, sentence_pairs, split_off
+from mlxbert.pretraining.corpus.store import Corpus, CorpusReport, read_corpus
+from mlxbert.pretraining.examples import Examples, Frame, Pairs
+from mlxbert.pretraining.masks import Masking
+from mlxbert.pretraining.phases import Length, Phase, Phases, read_lengths
+from mlxbert.pretraining.settings import Settings
+from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.training.options import TrainingOptions
+
+MOST_HELD_OUT = 1000  # examples: evaluation should not take long
+OnRead = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Data:
+    """The examples of a run.
+
+    Attributes:
+        train: Those that are trained on.
+        valid: Those that are evaluated on.
+        order: The order of the former.
+        report: What the corpus consists of.
+    """
+
+    train: Examples
+    valid: Examples
+    order: Phases
+    report: CorpusReport
+
+
+def make_frame(tokenizer: Tokenizer) -> Frame:
+    """The special tokens of a tokenizer.
+
+    Raises:
+        ArgumentError: It has no separator.
+    """
+    separator = tokenizer.token_id(tokenizer.special.get("sep", ""))
+    if separator is None:
+        raise ArgumentError("the vocabulary has no separator token, which pre-training needs")
+    numbers = (tokenizer.token_id(token) for token in tokenizer.special.values())
+    special = np.array([number for number in numbers if number is not None], np.int32)
+    return Frame(*tokenizer.templates, special, separator)
+
+
+def make_masking(tokenizer: Tokenizer, settings: Settings, *, all_masked: bool = False) -> Masking:
+    """How tokens of a vocabulary are hidden.
+
+    Raises:
+        ArgumentError: It has no mask token.
+    """
+    mask = None if tokenizer.mask_token is None else tokenizer.token_id(tokenizer.mask_token)
+    if mask is None:
+        raise ArgumentError("the vocabulary has no mask token, which pre-training needs")
+    known = tokenizer.known_ids()
+    words = np.setdiff1d(np.arange(tokenizer.vocab_size) if known is None else known, make_frame(tokenizer).special)
+    return Masking(
+        mask, words.astype(np.int32), share=settings.mask_share, whole_words=settings.whole_words, all_masked=all_masked
+    )
+
+
+class Maker:
+    """Makes the examples of a run.
+
+    Args:
+        settings: What is asked for.
+        tokenizer: The tokenizer.
+        pairs: How two texts are put together, if they are.
+        longest: The most tokens that the model takes.
+        all_masked: See `Masking`.
+    """
+
+    def __init__(
+        self, settings: Settings, tokenizer: Tokenizer, pairs: Pairs | None, longest: int, *, all_masked: bool = False
+    ) -> None:
+        self._settings, self._tokenizer, self._pairs = settings, tokenizer, pairs
+        self._frame = make_frame(tokenizer)
+        self._masking = make_masking(tokenizer, settings, all_masked=all_masked)
+        self.lengths = read_lengths(settings.length, longest)
+
+    def make(
+        self, folder: Path, options: TrainingOptions, steps: int | None, epochs: float, on_read: OnRead | None
+    ) -> Data:
+        """Reads the corpus and divides it.
+
+        Args:
+            folder: The folder of the run, for the token ids.
+            options: Batches and seed.
+            steps: Updates in all; `None` for `epochs` passes.
+            epochs: Passes over the corpus.
+            on_read: Called with the bytes of the corpus that are read, and of how many.
+        """
+        settings = self._settings
+        corpus = self._read(settings.corpus, settings.shards or folder / "corpus", on_read)
+        phases: list[Phase] = []
+        held_out: Chunks | None = None
+        others: Chunks | None = None
+        for length in self.lengths:
+            chunks = self._chunks(corpus, length, options.seed)
+            others = others or chunks
+            if not settings.valid:
+                chunks, held = split_off(chunks, settings.validation_share, MOST_HELD_OUT, options.seed)
+                held_out = held if held_out is None else held_out
+            size = max(options.batch_size * self.lengths[0].tokens // length.tokens, 1)  # as many tokens in each phase
+            phases.append(Phase(chunks, length.tokens, length.share, size, chunks))
+        order = Phases(phases, steps=steps, epochs=epochs, accumulate=options.accumulate, seed=options.seed)
+        evaluated = corpus
+        if held_out is None or others is None:
+            evaluated = self._read(settings.valid, folder / "valid", None)
+            others = self._chunks(evaluated, self.lengths[0], options.seed)
+            held_out = _first(others, MOST_HELD_OUT, options.seed)
+        train = self._examples(corpus, order, options.seed)
+        return Data(train, self.evaluated(evaluated, held_out, others), order, corpus.report)
+
+    def evaluated(self, corpus: Corpus, chunks: Chunks, others: Chunks) -> Examples:
+        """Examples whose masks are always the same, whatever the seed of a run."""
+        phase = Phase(chunks, self.lengths[0].tokens, 1.0, 1, others)
+        order = Phases([phase], steps=1, epochs=1, accumulate=1, seed=0)
+        return self._examples(corpus, order, 0)
+
+    def all_of(self, files: Sequence[Path], folder: Path, most: int | None, on_read: OnRead | None) -> Examples:
+        """Examples of other files, to evaluate on: all of them, or `most` drawn ones."""
+        corpus = self._read(files, folder, on_read)
+        chunks = self._chunks(corpus, self.lengths[0], 0)
+        return self.evaluated(corpus, chunks if most is None else _first(chunks, most, 0), chunks)
+
+    def _examples(self, corpus: Corpus, order: Phases, seed: int) -> Examples:
+        return Examples(
+            corpus, order, self._frame, self._masking, pairs=self._pairs, copies=self._settings.masks, seed=seed
+        )
+
+    def _read(self, files: Sequence[Path], folder: Path, on_read: OnRead | None) -> Corpus:
+        return read_corpus(
+            files, folder, self._tokenizer, field=self._settings.field, documents=self._settings.documents,
+            on_progress=on_read,
+        )  # fmt: skip
+
+    def _chunks(self, corpus: Corpus, length: Length, seed: int) -> Chunks:
+        """The chunks of a phase.
+
+        Raises:
+            InputError: There are none.
+        """
+        template = self._frame.single if self._pairs is None else self._frame.pair
+        room = length.tokens - sum(special is not None for special, _ in template)
+        if self._pairs is None:
+            found = full_sentences(corpus, room, across=self._settings.across_documents)
+        else:
+            found = sentence_pairs(corpus, room, seed)
+        if not len(found):
+            raise InputError(
+                "the corpus has no two sentences of one document, which pairs are made of",
+                hint="the objective mlm needs no pairs",
+            )
+        return found
+
+
+def _first(chunks: Chunks, most: int, seed: int) -> Chunks:
+    """At most so many chunks, drawn by chance."""
+    chosen = np.zeros(len(chunks), bool)
+    chosen[np.random.default_rng([seed, 0]).permutation(len(chunks))[:most]] = True
+    return chunks.take(chosen)

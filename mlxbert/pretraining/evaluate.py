@@ -1,0 +1,100 @@
+"""`mlxbert.evaluate_words`: how well a model predicts the hidden words of a text."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.distributed import Group
+from mlxbert.errors import ArgumentError, check_whole
+from mlxbert.model import Model
+from mlxbert.nn.heads import HEADS
+from mlxbert.pretraining.data import Maker
+from mlxbert.pretraining.objective import Pretraining
+from mlxbert.pretraining.settings import Settings, files_of, pairs_of
+from mlxbert.pretraining.terms.registry import TERMS, read_terms
+
+_BATCH = 32
+
+
+@dataclass(frozen=True)
+class WordEvaluation:
+    """How well a model predicts what is hidden.
+
+    Attributes:
+        model: The model.
+        data: The files.
+        examples: How many examples were made of them.
+        hidden: How many tokens were hidden.
+        metrics: `loss`, `accuracy` and `pseudo_perplexity` (the exponential of the mean loss of a hidden token); with
+            pairs the losses and accuracies of both heads.
+    """
+
+    model: str
+    data: tuple[str, ...]
+    examples: int
+    hidden: int
+    metrics: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The evaluation as plain dicts and lists."""
+        return asdict(self)
+
+
+def evaluate_words(
+    model: Model,
+    data: str | Path | Sequence[str | Path],
+    *,
+    objective: str = "mlm",
+    examples: int | None = 1000,
+    length: int = 128,
+    on_progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> WordEvaluation:
+    """Evaluates a model on plain text: the same tokens are hidden every time, whichever the model's weights are.
+
+    Example:
+        >>> mlxbert.evaluate_words(mlxbert.load(), "notes.txt").metrics["accuracy"]
+
+    Args:
+        model: A model with a masked-word head.
+        data: Files of text, as for `mlxbert.pretrain`.
+        objective: `mlm`, or with pairs of texts `mlm,nsp` or `mlm,sop`.
+        examples: So many examples, drawn by chance; `None` for all.
+        length: Tokens of an example.
+        on_progress: Called with the bytes of the files that are read, and of how many.
+        **options: `field`, `documents`, `across_documents`, `whole_words` and `mask_share`, see `mlxbert.pretrain`.
+
+    Raises:
+        ArgumentError: An argument is invalid.
+        MissingHeadError: The model does not have the head.
+        InputError: A file cannot be used.
+    """
+    if not isinstance(model, Model):
+        raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
+    if examples is not None:
+        check_whole("examples", examples, 1)
+    weights = read_terms(objective)
+    pretraining = Pretraining({TERMS[name](): weight for name, weight in weights.items()})
+    for head in pretraining.heads(()):
+        if head not in model.network.heads:
+            task = HEADS[head].task
+            model.require(task) if task else _refuse(model, head)
+    given = {name: value for name, value in options.items() if value is not None}
+    known = ("field", "documents", "across_documents", "whole_words", "mask_share")
+    if other := [name for name in given if name not in known]:
+        raise ArgumentError(f"{other[0]} is given, expected some of {', '.join(known)}")
+    settings = Settings(corpus=files_of(data, "data"), length=str(length), **given)
+    pairs = pairs_of([*weights], settings.across_documents)
+    pretraining.use(model.config)
+    maker = Maker(settings, model.tokenizer, pairs, model.config.max_length)
+    with tempfile.TemporaryDirectory(prefix="mlxbert-") as folder:
+        found = maker.all_of(settings.corpus, Path(folder), examples, on_progress)
+        metrics = pretraining.measure(model.network, found, Group(), _BATCH)
+        hidden = sum(len(found[number].places) for number in range(len(found)))
+    return WordEvaluation(model.source, tuple(map(str, settings.corpus)), len(found), hidden, metrics)
+
+
+def _refuse(model: Model, head: str) -> None:
+    raise ArgumentError(f"{model.source}: has no {HEADS[head].title}")

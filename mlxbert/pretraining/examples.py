@@ -1,0 +1,232 @@
+"""Training examples: chunks of a corpus with special tokens and hidden words, a function of seed, pass and chunk.
+
+Shapes: N tokens of an example, M hidden ones.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, overload
+
+import numpy as np
+
+from mlxbert.errors import InputError
+from mlxbert.pretraining.chunks import Chunks, Numbers, document_ends
+from mlxbert.pretraining.corpus.store import Corpus
+from mlxbert.pretraining.masks import Flags, Ids, Masking
+from mlxbert.pretraining.phases import Phases
+from mlxbert.text.encoding import Template
+
+Pairs = Literal["next", "order"]
+FOLLOWS, OTHER = 0, 1  # the classes of both heads over pairs, as transformers counts them
+
+
+@dataclass(frozen=True)
+class Example:
+    """A training example.
+
+    Attributes:
+        ids: Token ids, some of them hidden, (N,).
+        segments: The segment of each token, (N,).
+        places: The hidden tokens, (M,).
+        clean: Token ids without hiding, (N,).
+        label: Of a pair, whether the second text follows the first (0) or not (1).
+    """
+
+    ids: Ids
+    segments: Ids
+    places: Ids
+    clean: Ids
+    label: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def originals(self) -> Ids:
+        """What was hidden, (M,)."""
+        return self.clean[self.places]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Tokens of a text without special tokens.
+
+    Attributes:
+        ids: (N,).
+        continues: Whether each continues the word of the token before it, (N,).
+    """
+
+    ids: Ids
+    continues: Flags
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The special tokens around texts.
+
+    Attributes:
+        single: Around one text.
+        pair: Around two texts.
+        special: All special ids: none of them is hidden.
+        separator: The id between two documents.
+    """
+
+    single: Template
+    pair: Template
+    special: Ids
+    separator: int
+
+    def around(self, texts: Sequence[Text]) -> tuple[Ids, Ids, Flags]:
+        """Ids, segments, and which tokens continue a word, of one text or two with special tokens; each (N,)."""
+        waiting = iter(texts)
+        parts: list[tuple[Ids, int, Flags]] = []
+        for special, segment in self.single if len(texts) == 1 else self.pair:
+            if special is None:
+                text = next(waiting)
+                parts.append((text.ids, segment, text.continues))
+            else:
+                parts.append((np.array([special], np.int32), segment, np.zeros(1, bool)))
+        ids, segments, continues = zip(*parts, strict=True)
+        sizes = [len(part) for part in ids]
+        return np.concatenate(ids), np.repeat(np.array(segments, np.int32), sizes), np.concatenate(continues)
+
+
+class Examples(Sequence[Example]):
+    """The examples of a corpus by number, each made when it is asked for.
+
+    Args:
+        corpus: The corpus.
+        order: What the numbers mean.
+        frame: The special tokens.
+        masking: How tokens are hidden.
+        pairs: Whether two texts are in each: `next` takes the second one from another document in half of them, `order`
+            swaps both in half of them.
+        copies: So many passes differ, then they repeat; `None` if all differ.
+        seed: The seed.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        order: Phases,
+        frame: Frame,
+        masking: Masking,
+        *,
+        pairs: Pairs | None = None,
+        copies: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._corpus, self._order, self._frame, self._masking = corpus, order, frame, masking
+        self._pairs, self._copies, self._seed = pairs, copies, seed
+        if pairs == "next" and any(len(np.unique(phase.others.documents)) < 2 for phase in order.phases):
+            raise InputError(
+                "the corpus has one document that can be divided into pairs, next-sentence prediction needs two",
+                hint="documents are separated by empty lines; the objective mlm,sop needs only one",
+            )
+
+    def __len__(self) -> int:
+        return sum(len(phase.chunks) for phase in self._order.phases)
+
+    @overload
+    def __getitem__(self, number: int) -> Example: ...
+    @overload
+    def __getitem__(self, number: slice) -> "list[Example]": ...
+    def __getitem__(self, number: int | slice) -> "Example | list[Example]":
+        """An example; masks and pairs are drawn by its number."""
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        place = self._order.place(number)
+        chunks = self._order.phases[place.phase].chunks
+        copy = place.epoch if self._copies is None else place.epoch % self._copies
+        rng = np.random.default_rng([self._seed, place.phase, copy, place.chunk])
+        label = None if self._pairs is None else int(rng.random() < 0.5)
+        if label is None:
+            texts = [self._whole(chunks, place.chunk)]
+        else:
+            texts = self._pair(chunks, self._order.phases[place.phase].others, place.chunk, label, rng)
+        ids, segments, continues = self._frame.around(texts)
+        places, hidden = self._masking.apply(ids, continues, ~np.isin(ids, self._frame.special), rng)
+        return Example(hidden, segments, places, ids, label)
+
+    def describe(self, number: int) -> str:
+        """Where an example is in the corpus, for errors."""
+        place = self._order.place(number)
+        chunks = self._order.phases[place.phase].chunks
+        return f"tokens {chunks.starts[place.chunk]:,} to {chunks.stops[place.chunk]:,} of the corpus"
+
+    @cached_property
+    def _borders(self) -> Numbers:
+        return document_ends(self._corpus)
+
+    def _text(self, start: int, stop: int) -> Text:
+        return Text(self._corpus.tokens(start, stop), self._corpus.continues(start, stop))
+
+    def _whole(self, chunks: Chunks, number: int) -> Text:
+        """The text of a chunk, with separators between documents."""
+        start, stop = int(chunks.starts[number]), int(chunks.stops[number])
+        text = self._text(start, stop)
+        first, last = np.searchsorted(self._borders, [start, stop], ("right"))
+        inside = self._borders[first:last]
+        inside = inside[inside < stop] - start
+        if not len(inside):
+            return text
+        ids = np.insert(text.ids, inside, self._frame.separator).astype(np.int32)
+        return Text(ids, np.insert(text.continues, inside, False))
+
+    def _pair(self, chunks: Chunks, others: Chunks, number: int, label: int, rng: np.random.Generator) -> list[Text]:
+        """The two texts of a chunk; with label 1 the second is from another document, or both are swapped."""
+        start, stop = int(chunks.starts[number]), int(chunks.stops[number])
+        middle = self._division(start, stop, rng)
+        first, second = self._text(start, middle), (middle, stop)
+        if label == OTHER and self._pairs == "next":
+            second = self._elsewhere(others, int(chunks.documents[number]), stop - middle, rng)
+        texts = [first, self._text(*second)]
+        return texts[::-1] if label == OTHER and self._pairs == "order" else texts
+
+    def _division(self, start: int, stop: int, rng: np.random.Generator) -> int:
+        """Where a chunk is divided: after one of its sentences, or in a sentence before a word."""
+        first, last = np.searchsorted(self._corpus.sentences, [start + 1, stop], "left")
+        ends = self._corpus.sentences[first:last]
+        if not len(ends):
+            begins = np.flatnonzero(~self._corpus.continues(start + 1, stop))
+            ends = start + 1 + (begins if len(begins) else np.arange(stop - start - 1))
+        return int(ends[rng.integers(len(ends))])
+
+    def _elsewhere(self, chunks: Chunks, document: int, room: int, rng: np.random.Generator) -> tuple[int, int]:
+        """A text of another document that begins where a second text can begin; as long as the room, or shorter."""
+        while True:
+            other = int(rng.integers(len(chunks)))
+            if chunks.documents[other] != document:
+                break
+        start = self._division(int(chunks.starts[other]), int(chunks.stops[other]), rng)
+        end = min(start + room, int(self._borders[chunks.documents[other]]))
+        first, last = np.searchsorted(self._corpus.sentences, [start + 1, end], ("left"))
+        ends = self._corpus.sentences[first : last + 1]
+        ends = ends[ends <= end]
+        return start, int(ends[-1]) if len(ends) else end
+
+
+class Described(Sequence[str]):
+    """Where each example of `examples` is, found when it is asked for."""
+
+    def __init__(self, examples: Examples) -> None:
+        self._examples = examples
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        """See `Examples.describe`."""
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        return self._examples.describe(number)
+
+
+def in_batches(count: int, size: int) -> Iterator[range]:
+    """The numbers of examples in batches."""
+    return (range(start, min(start + size, count)) for start in range(0, count, size))

@@ -1,0 +1,171 @@
+"""Pre-training as the loop sees it: batches of examples, and a weighted sum of terms.
+
+Shapes: B examples, L length, M hidden tokens of the batch.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from mlxbert.config import EncoderConfig
+from mlxbert.device import mx
+from mlxbert.distributed import Group
+from mlxbert.labels import Labels
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.pretraining.examples import Example, Examples, in_batches
+from mlxbert.pretraining.masks import Ids
+from mlxbert.pretraining.terms.term import Seen, Targets, Term
+from mlxbert.tasks.task import evaluation_mode
+from mlxbert.text.batch import padded_length
+from mlxbert.training.objective import Objective, Predictions, TrainBatch
+
+_FILLED = 32  # the number of hidden tokens is filled up to a multiple, so that a GPU meets few shapes
+_RIGHT = {"mlm": "accuracy", "nsp": "next_sentence_accuracy", "sop": "order_accuracy", "replaced": "replaced_accuracy"}
+
+
+class Pretraining(Objective[Any]):
+    """A weighted sum of terms.
+
+    Args:
+        terms: The terms, and the weight of each.
+    """
+
+    name: ClassVar[str] = "pretrain"
+    metric = "loss"
+    minimize = True
+
+    def __init__(self, terms: Mapping[Term, float]) -> None:
+        self.weighted = terms
+        self.losses = tuple(term.name for term in terms) if len(terms) > 1 else ()
+
+    def use(self, config: EncoderConfig) -> None:
+        """Takes the configuration of the network: padding and segments."""
+        self.config = config
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        return {
+            "terms": {term.name: weight for term, weight in self.weighted.items()},
+            **{f"{term.name}_{name}": value for term in self.weighted for name, value in term.settings().items()},
+        }
+
+    def heads(self, records: Sequence[Any]) -> Mapping[str, Labels | None]:
+        """See `Objective.heads`."""
+        return {term.head: None for term in self.weighted if term.head is not None}
+
+    def prepare(self, record: Any) -> Any:
+        """Examples are made by `Examples`: this is never called."""
+        return record
+
+    def totals(self, examples: Sequence[Example]) -> dict[str, float]:
+        """What the loss of each term is divided by, and the number of examples, as the entry without a name."""
+        return {term.name: term.total(examples) for term in self.weighted} | {"": len(examples)}
+
+    def collate(self, examples: Sequence[Example], rng: random.Random) -> TrainBatch:
+        """See `Objective.collate`."""
+        length = padded_length(max(map(len, examples)), self.config.max_length)
+        lengths = np.array([len(example) for example in examples])
+        mask = np.arange(length) < lengths[:, None]
+        segments = _rows([example.segments for example in examples], length, 0)
+        inputs = Batch(
+            input_ids=mx.array(_rows([example.ids for example in examples], length, self.config.pad_token_id)),
+            attention_mask=None if mask.all() else mx.array(mask),
+            token_type_ids=mx.array(segments) if self.config.type_vocab_size > 1 and segments.any() else None,
+        )
+        return TrainBatch(inputs, self._targets(examples, length))
+
+    def _targets(self, examples: Sequence[Example], length: int) -> Targets:
+        hidden = [len(example.places) for example in examples]
+        count = sum(hidden)
+        fill = -count % _FILLED if count else _FILLED
+        labels = [example.label for example in examples]
+
+        def column(values: Sequence[Any]) -> mx.array:
+            return mx.array(np.concatenate([*values, np.zeros(fill)]).astype(np.int32))
+
+        return Targets(
+            rows=column([np.repeat(np.arange(len(examples)), hidden)]),
+            columns=column([example.places for example in examples]),
+            originals=column([example.originals for example in examples]),
+            counted=mx.array(np.arange(count + fill) < count).astype(mx.float32),
+            labels=None if None in labels else mx.array(cast(list[int], labels), dtype=mx.int32),
+            clean=mx.array(_rows([example.clean for example in examples], length, self.config.pad_token_id)),
+        )
+
+    def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
+        """Each term divided by its own total; the weights of all parts of an update add up to 1."""
+        seen, totals = Seen(network, batch.inputs, batch.targets), batch.totals
+        found = {
+            term.name: term.loss(seen) * (weight / max(totals[term.name], 1.0))
+            for term, weight in self.weighted.items()
+        }
+        return found, batch.inputs.input_ids.shape[0] / totals[""]
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
+        """The sum of the terms."""
+        found, weight = self.terms(network, batch)
+        return mx.stack([*found.values()]).sum(), weight
+
+    def predict(self, network: Network, inputs: Batch) -> Predictions:
+        """The scores of all words; evaluation computes those of hidden tokens alone, see `measure`."""
+        return np.asarray(network.logits("masked_lm", inputs).astype(mx.float32))
+
+    def metrics(self, examples: Sequence[Any], predictions: Predictions) -> dict[str, float]:
+        """Nothing: see `measure`."""
+        return {}
+
+    def measure(self, network: Network, examples: Examples, group: Group, batch_size: int) -> dict[str, float]:
+        """The metrics on examples that are not trained on.
+
+        Args:
+            network: The network; it computes in evaluation mode.
+            examples: The examples.
+            group: The processes, which share the batches.
+            batch_size: Examples per batch.
+
+        Returns:
+            `loss`, the loss of each term, `accuracy` and `pseudo_perplexity` of hidden words, and the accuracies of
+            the other heads.
+        """
+        sums = {f"{kind} {term.name}": 0.0 for term in self.weighted for kind in ("loss", "right", "total")}
+        with evaluation_mode(network):
+            for number, numbers in enumerate(in_batches(len(examples), batch_size)):
+                if number % group.size == group.rank:
+                    for name, value in self._measured(network, [examples[one] for one in numbers]).items():
+                        sums[name] += value
+        shared = group.sum({name: mx.array(value) for name, value in sums.items()})
+        return self._metrics({name: float(cast(float, array.item())) for name, array in shared.items()})
+
+    def _measured(self, network: Network, examples: Sequence[Example]) -> dict[str, float]:
+        batch = self.collate(examples, random.Random(0))
+        seen = Seen(network, batch.inputs, batch.targets)
+        found: dict[str, mx.array] = {}
+        for term in self.weighted:
+            right = term.right(seen)
+            found |= {f"loss {term.name}": term.loss(seen)}
+            found |= {} if right is None else {f"right {term.name}": right}
+        mx.eval(found)
+        totals = {f"total {name}": total for name, total in self.totals(examples).items() if name}
+        return {name: float(cast(float, array.item())) for name, array in found.items()} | totals
+
+    def _metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
+        means = {term.name: sums[f"loss {term.name}"] / max(sums[f"total {term.name}"], 1.0) for term in self.weighted}
+        found = {"loss": sum(weight * means[term.name] for term, weight in self.weighted.items())}
+        found |= {f"{name}_loss": mean for name, mean in means.items()} if self.losses else {}
+        for term in self.weighted:
+            if term.name in _RIGHT:
+                found[_RIGHT[term.name]] = sums[f"right {term.name}"] / max(sums[f"total {term.name}"], 1.0)
+        if "mlm" in means:
+            found["pseudo_perplexity"] = float(np.exp(min(means["mlm"], 700)))
+        return found
+
+
+def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:
+    """Rows padded on the right, (B, L)."""
+    found = np.full((len(values), length), fill, np.int32)
+    for row, one in zip(found, values, strict=True):
+        row[: len(one)] = one
+    return found

@@ -1,0 +1,164 @@
+"""The course of pre-training: phases with examples of different lengths, and passes over the corpus in each.
+
+An example has a number that says everything: phase, pass and chunk. So its masks are a function of seed and number.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlxbert.errors import ArgumentError
+from mlxbert.pretraining.chunks import Chunks
+from mlxbert.training import sampler
+
+
+@dataclass(frozen=True)
+class Length:
+    """A phase as it is asked for.
+
+    Attributes:
+        tokens: The most tokens of an example.
+        share: The share of all updates.
+    """
+
+    tokens: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase.
+
+    Attributes:
+        chunks: The examples.
+        tokens: The most tokens of an example.
+        share: The share of all updates.
+        batch_size: Examples per batch.
+        others: The chunks that the second text of a pair may come from.
+    """
+
+    chunks: Chunks
+    tokens: int
+    share: float
+    batch_size: int
+    others: Chunks
+
+    @property
+    def batches(self) -> int:
+        """Batches of a pass over the chunks."""
+        return math.ceil(len(self.chunks) / self.batch_size)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the number of an example means.
+
+    Attributes:
+        phase: Number of the phase.
+        epoch: Number of the pass in this phase.
+        chunk: Number of the chunk.
+    """
+
+    phase: int
+    epoch: int
+    chunk: int
+
+
+class Phases:
+    """An `Order` of updates through phases.
+
+    Args:
+        phases: The phases.
+        steps: Updates in all; `None` for `epochs` passes.
+        epochs: Passes over the corpus.
+        accumulate: Batches per update.
+        seed: The seed of the run.
+    """
+
+    def __init__(
+        self, phases: Sequence[Phase], *, steps: int | None, epochs: float, accumulate: int, seed: int
+    ) -> None:
+        self.phases, self._accumulate, self._seed = phases, accumulate, seed
+        if steps is None:
+            steps = max(round(epochs * sum(phase.share * phase.batches for phase in phases) / accumulate), 1)
+        self.steps = steps
+        self._ends = [round(steps * sum(phase.share for phase in phases[: n + 1])) for n in range(len(phases))]
+        self._ends[-1] = steps
+        self.epoch_steps = min(max(round(phases[0].batches / accumulate), 1), max(steps // 10, 1))
+        self._lengths = [(phase.chunks.stops - phase.chunks.starts).tolist() for phase in phases]
+        self._last: tuple[tuple[int, int], list[list[int]]] = ((-1, -1), [])
+
+    def batches(self, step: int) -> list[list[int]]:
+        """See `Order`."""
+        phase, first = self._phase(step)
+        per_pass = self.phases[phase].batches
+        places = ((step - first) * self._accumulate + number for number in range(self._accumulate))
+        return [
+            [self._number(Place(phase, place // per_pass, chunk)) for chunk in self._batch(phase, place)]
+            for place in places
+        ]
+
+    def _batch(self, phase: int, place: int) -> list[int]:
+        """The chunks of a batch, counted from the beginning of the phase."""
+        epoch, number = divmod(place, self.phases[phase].batches)
+        if self._last[0] != (phase, epoch):
+            size = self.phases[phase].batch_size
+            found = sampler.batches(len(self._lengths[phase]), size, self._seed + 1_000_003 * phase, epoch)
+            self._last = ((phase, epoch), found)
+        return self._last[1][number]
+
+    def _phase(self, step: int) -> tuple[int, int]:
+        """The phase of an update, and the first update of that phase."""
+        phase = next(number for number, end in enumerate(self._ends) if step < end)
+        return phase, self._ends[phase - 1] if phase else 0
+
+    def _number(self, place: Place) -> int:
+        return (place.epoch * max(len(phase.chunks) for phase in self.phases) + place.chunk) * len(
+            self.phases
+        ) + place.phase
+
+    def place(self, number: int) -> Place:
+        """What the number of an example means."""
+        rest, phase = divmod(number, len(self.phases))
+        return Place(phase, *divmod(rest, max(len(phase.chunks) for phase in self.phases)))
+
+    def epochs(self, step: int) -> float:
+        """See `Order`."""
+        done = 0.0
+        for number, phase in enumerate(self.phases):
+            first = self._ends[number - 1] if number else 0
+            done += max(min(step, self._ends[number]) - first, 0) * self._accumulate / phase.batches
+        return round(done, 4)
+
+    def tokens(self, numbers: Sequence[int]) -> int:
+        """See `Order`; special tokens are not counted."""
+        places = map(self.place, numbers)
+        return sum(self._lengths[place.phase][place.chunk] for place in places)
+
+
+def read_lengths(text: str | int, most: int) -> list[Length]:
+    """Phases of length: `128`, or `128:0.9,512:0.1`.
+
+    Args:
+        text: What is asked for.
+        most: The most tokens that the model takes.
+
+    Raises:
+        ArgumentError: It is something else, or the shares do not add up to 1.
+    """
+    found = []
+    for part in str(text).split(","):
+        tokens, colon, share = part.partition(":")
+        try:
+            found.append(Length(int(tokens), float(share) if colon else 1.0))
+        except ValueError:
+            raise ArgumentError(
+                f"length is {text!r:.60}, expected tokens, or phases with their shares", hint="128, or 128:0.9,512:0.1"
+            ) from None
+    total = sum(length.share for length in found)
+    if not math.isclose(total, 1.0, abs_tol=1e-6) or any(not 0 < length.share <= 1 for length in found):
+        raise ArgumentError(f"length is {text!r:.60}, whose shares add up to {total:g}, expected 1")
+    for length in found:
+        if not 8 <= length.tokens <= most:
+            raise ArgumentError(f"length is {length.tokens}, expected 8 to {most} tokens, which the model takes")
+    return found

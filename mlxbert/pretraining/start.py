@@ -1,0 +1,135 @@
+"""The model that pre-training starts from: a checkpoint, or fresh weights of a size and a vocabulary."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.errors import ArgumentError
+from mlxbert.folders.fingerprint import hash_model
+from mlxbert.model import Model, load, new_model
+from mlxbert.weights.adapted import find_model
+from mlxbert.weights.folder import ModelFolder, open_folder
+from mlxbert.weights.source import find_folder
+from mlxbert.weights.tokenizers.files import read_tokenizer
+
+# Layers and width, as in Google's smaller BERTs (arXiv:1908.08962); a head is 64 wide.
+SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
+_HEAD = 64
+_POSITIONS = 512
+_PAIR_FAMILIES = {"sentence_order": "albert", "discriminator": "electra"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What training starts from.
+
+    Attributes:
+        name: The model's name, or that of the size.
+        files: The folder of the model, or of the vocabulary.
+        config: The configuration of a model with fresh weights; `None` for the weights in the folder.
+        device: See `mlxbert.load`.
+    """
+
+    name: str
+    files: ModelFolder
+    config: dict[str, Any] | None
+    device: str
+
+    def model(self, heads: Sequence[str], seed: int) -> Model:
+        """The model in float32, with these heads."""
+        if self.config is None:
+            return load(
+                self.files.path, adapter=self.files.adapter, heads=heads, dtype="float32", device=self.device,
+                quantized=False, seed=seed,
+            )  # fmt: skip
+        return new_model(
+            self.config, self.files.path, heads=dict.fromkeys(heads), dtype="float32", device=self.device, seed=seed
+        )
+
+    def manifest(self) -> dict[str, Any]:
+        """What decides its weights and its vocabulary."""
+        if self.config is None:
+            return {"model": hash_model(self.files)}
+        return {"config": self.config, "vocabulary": read_tokenizer(self.files).tokenizer.to_str()}
+
+
+def find_start(
+    model: str | Path | None,
+    adapter: str | Path | None,
+    config: str | Path | None,
+    vocabulary: str | Path | None,
+    heads: Sequence[str],
+    device: str,
+    **where: Any,
+) -> Start:
+    """Finds a model, or describes a new one.
+
+    Args:
+        model: A model, see `mlxbert.load`.
+        adapter: An adapter of it that is merged into its weights first.
+        config: One of `SIZES`, or a file as a `config.json`.
+        vocabulary: The folder or name of a vocabulary, for a new model.
+        heads: The heads that are trained.
+        device: See `mlxbert.load`.
+        **where: `revision`, `offline` and `on_progress`, see `mlxbert.load`.
+
+    Raises:
+        ArgumentError: Both or neither are given.
+        MlxbertError: A folder cannot be found.
+    """
+    if config is None:
+        if vocabulary is not None:
+            raise ArgumentError(
+                "vocabulary is given without config: a trained model has its own vocabulary",
+                hint=f"config={'|'.join(SIZES)} or a file makes a new model",
+            )
+        name = "builtin" if model is None else str(model)
+        return Start(name=name, files=find_model(name, adapter, **where), config=None, device=device)
+    if model is not None:
+        raise ArgumentError("model and config are given, expected one: continue a model, or begin a new one")
+    if vocabulary is None:
+        raise ArgumentError(
+            "config is given without vocabulary", hint="mlxbert vocabulary CORPUS --output DIR makes one"
+        )
+    files = open_folder(find_folder(vocabulary, **where))
+    return Start(name=str(config), files=files, config=_configuration(str(config), files, heads), device=device)
+
+
+def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dict[str, Any]:
+    """The `config.json` of a new model."""
+    found = read_tokenizer(files)
+    size: int = found.tokenizer.get_vocab_size()
+    if config not in SIZES:
+        return {"vocab_size": size, **_read(Path(config))}
+    own = files.path / "config.json"
+    known = json.loads(own.read_bytes()).get("model_type") if own.is_file() else None
+    family = next((_PAIR_FAMILIES[head] for head in heads if head in _PAIR_FAMILIES), known or "bert")
+    layers, width = SIZES[config]
+    pad = found.tokenizer.token_to_id(found.special.get("pad", "")) or 0
+    after_padding = family in ("roberta", "xlm-roberta", "camembert")  # positions are counted from the id of padding
+    facts = {
+        "model_type": family, "vocab_size": size, "hidden_size": width, "num_hidden_layers": layers,
+        "num_attention_heads": width // _HEAD, "intermediate_size": 4 * width, "hidden_act": "gelu",
+        "max_position_embeddings": _POSITIONS + (pad + 1 if after_padding else 0),
+        "type_vocab_size": 1 if after_padding else 2, "pad_token_id": pad, "layer_norm_eps": 1e-12,
+        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02,
+    }  # fmt: skip
+    facts |= {"embedding_size": min(width, 128)} if family in ("albert", "electra") else {}
+    return facts
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A configuration file."""
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError:
+        raise ArgumentError(
+            f"config is {str(path)!r:.60}, expected {', '.join(SIZES)}, or a file as a config.json"
+        ) from None
+    except ValueError as problem:
+        raise ArgumentError(f"{path}: is no JSON ({problem})") from None
+    if not isinstance(found, dict):
+        raise ArgumentError(f"{path}: is {type(found).__name__}, expected the object of a config.json")
+    return found

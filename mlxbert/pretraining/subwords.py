@@ -1,0 +1,199 @@
+"""Trains subword vocabularies: WordPiece, byte-level BPE and Unigram, each with the special tokens of its family.
+
+The same texts give the same vocabulary. The WordPiece trainer of `tokenizers` would not: it numbers characters in the
+order of a hash table. Words are therefore marked at their beginning, BPE finds the merges, and the vocabulary is
+written as WordPiece.
+"""
+
+import importlib
+import io
+import itertools
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from mlxbert.errors import ArgumentError, MlxbertError
+
+MAX_ALPHABET = 1000  # characters of a WordPiece vocabulary, as BERT has them
+MAX_CHARACTERS = 100  # of a token
+_COVERAGE = 0.9995  # share of the text that the characters of a Unigram vocabulary make up
+_MOST_UNIGRAM = 50_000_000  # characters that its trainer sees: it takes some 20 bytes of memory for each
+_START = "\u2581"
+_SPACE = "\u0120"  # a space, as a byte of byte-level vocabularies
+_BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_ROBERTA = ("<s>", "<pad>", "</s>", "<unk>")
+_MASK = "<mask>"
+_FAIRSEQ = 2  # tokens that XLM-RoBERTa has beside those of SentencePiece: <pad>, <mask>
+
+Texts = Callable[[], Iterable[str]]  # each call begins at the first text
+
+
+@dataclass(frozen=True)
+class Characters:
+    """The characters of a corpus.
+
+    Attributes:
+        counts: How often each occurs.
+        texts: The number of texts.
+    """
+
+    counts: Counter[str]
+    texts: int
+
+    @property
+    def total(self) -> int:
+        """How many there are in all."""
+        return self.counts.total()
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """A trained vocabulary.
+
+    Attributes:
+        files: The vocabulary files by name.
+        size: The number of tokens.
+        frequent: The longer beginnings of words that training found first: the most frequent ones.
+    """
+
+    files: dict[str, bytes]
+    size: int
+    frequent: tuple[str, ...]
+
+
+def count_characters(texts: Iterable[str]) -> Characters:
+    """Counts the characters of texts."""
+    counts = np.zeros(0x110000, np.int64)
+    number = 0
+    for text in texts:
+        number += 1
+        np.add.at(counts, np.frombuffer(text.encode("utf-32-le"), np.uint32), 1)
+    return Characters(Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)}), number)
+
+
+def word_piece(texts: Texts, characters: Characters, size: int, *, cased: bool) -> Subwords:
+    """A WordPiece vocabulary, as BERT's: `vocab.txt`."""
+    normalizer = normalizers.BertNormalizer(lowercase=not cased)
+    counts: Counter[str] = Counter()
+    for character, count in characters.counts.items():
+        for normal in normalizer.normalize_str(character):
+            if not normal.isspace() and normal != _START:
+                counts[normal] += count
+    alphabet = sorted(_most_common(counts)[:MAX_ALPHABET])
+    _check_size(size, len(_BERT) + 2 * len(alphabet), f"{len(alphabet)} characters, first in a word and later")
+    trainer = Tokenizer(models.BPE())
+    trainer.normalizer = normalizer
+    trainer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Metaspace(_START, prepend_scheme="always", split=False)]
+    )
+    # Of these merges, some only join a mark and a character, and some have characters beyond the alphabet.
+    most = size + 2 * len(counts) + MAX_ALPHABET
+    _train(trainer, texts, vocab_size=most, max_token_length=MAX_CHARACTERS + 1)
+    known = set(alphabet)
+    merged = []
+    for token in _in_order(trainer.get_vocab()):
+        text = token.removeprefix(_START)
+        if len(text) > 1 and known.issuperset(text):
+            merged.append(text if token.startswith(_START) else f"##{text}")
+    tokens = [*_BERT, *alphabet, *(f"##{one}" for one in alphabet), *merged][:size]
+    lines = "".join(f"{token}\n" for token in tokens)
+    return Subwords(
+        {"vocab.txt": lines.encode()}, len(tokens), _whole(merged, lambda token: not token.startswith("##"))
+    )
+
+
+def byte_pairs(texts: Texts, characters: Characters, size: int, *, cased: bool) -> Subwords:
+    """A vocabulary of byte pairs, as RoBERTa's: `vocab.json` and `merges.txt`; it is always cased."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    first = len(_ROBERTA) + len(alphabet)
+    _check_size(size, first + 1, f"{len(alphabet)} bytes")
+    trainer = Tokenizer(models.BPE())
+    trainer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    _train(
+        trainer, texts, vocab_size=size - 1, max_token_length=MAX_CHARACTERS,
+        initial_alphabet=alphabet, special_tokens=list(_ROBERTA),
+    )  # fmt: skip
+    tokens = [*_in_order(trainer.get_vocab()), _MASK]
+    merges = json.loads(trainer.to_str())["model"]["merges"]
+    vocab = {token: number for number, token in enumerate(tokens)}
+    files = {
+        "vocab.json": json.dumps(vocab, ensure_ascii=False).encode(),
+        "merges.txt": "".join(["#version: 0.2\n", *(f"{left} {right}\n" for left, right in merges)]).encode(),
+    }
+    return Subwords(files, len(tokens), _whole(tokens[first:-1], lambda token: token.startswith(_SPACE)))
+
+
+def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> Subwords:
+    """A Unigram vocabulary, as XLM-RoBERTa's: `sentencepiece.bpe.model`; it is always cased.
+
+    Of a long corpus it takes every second sentence, or every third, and so on.
+    """
+    sentencepiece = _import_sentencepiece()
+    counts: Counter[str] = Counter()
+    for character, count in characters.counts.items():
+        for normal in unicodedata.normalize("NFKC", character):
+            counts[normal] += count
+    needed, seen = 0, 0
+    for _, count in counts.most_common():
+        if seen >= _COVERAGE * counts.total():
+            break
+        needed, seen = needed + 1, seen + count
+    _check_size(size, 3 + _FAIRSEQ + 1 + needed, f"{needed} characters")
+    step, written = -(-characters.total // _MOST_UNIGRAM), io.BytesIO()
+    chosen = (text for number, text in enumerate(texts()) if number % step == 0)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=chosen, model_writer=written, model_type="unigram", vocab_size=size - _FAIRSEQ,
+            character_coverage=_COVERAGE, max_sentence_length=2**16, hard_vocab_limit=False, num_threads=4,
+            minloglevel=3,
+        )  # fmt: skip
+    except RuntimeError as problem:
+        raise ArgumentError(f"size is {size:,}, and sentencepiece cannot train it: {problem}") from None
+    model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+    pieces = [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
+    frequent = _whole(pieces, lambda piece: piece.startswith(_START))
+    return Subwords({"sentencepiece.bpe.model": written.getvalue()}, len(pieces) + 3 + _FAIRSEQ, frequent)
+
+
+def _train(tokenizer: Tokenizer, texts: Texts, **options: Any) -> None:
+    trainer = trainers.BpeTrainer(min_frequency=2, show_progress=False, **options)
+    tokenizer.train_from_iterator(texts(), trainer)
+
+
+def _in_order(vocab: dict[str, int]) -> Iterator[str]:
+    return iter(sorted(vocab, key=vocab.__getitem__))
+
+
+def _most_common(counts: Counter[str]) -> list[str]:
+    """The characters, most frequent ones first; equally frequent ones by their code points."""
+    return sorted(counts, key=lambda character: (-counts[character], character))
+
+
+def _whole(tokens: Iterable[str], begins: Callable[[str], bool]) -> tuple[str, ...]:
+    """The first tokens that begin a word and are long enough to tell something."""
+    found = (token for token in tokens if begins(token) and len(token.strip(_START + _SPACE)) > 2)
+    return tuple(itertools.islice(found, 10))
+
+
+def _check_size(size: int, least: int, what: str) -> None:
+    if size < least:
+        raise ArgumentError(
+            f"size is {size:,}, expected at least {least:,}: special tokens and {what} of this corpus",
+            hint="choose a larger size; 30,000 is usual",
+        )
+
+
+def _import_sentencepiece() -> Any:
+    try:
+        return importlib.import_module("sentencepiece")
+    except ImportError:
+        raise MlxbertError(
+            "training a unigram vocabulary needs the package sentencepiece",
+            hint='pip install "mlxbert[unigram]", or: pip install sentencepiece',
+        ) from None

@@ -1,0 +1,209 @@
+"""Trains the vocabulary of a new model from text files, and writes it as a folder that transformers opens."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.errors import ArgumentError, InputError, check_whole
+from mlxbert.files import sha256
+from mlxbert.folders import destination
+from mlxbert.folders.destination import MARKER, VOCABULARY
+from mlxbert.pretraining import subwords
+from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.tokenizers.files import WHOLE, read_tokenizer
+
+_LOG = logging.getLogger("mlxbert")
+_MAX_LENGTH = 512
+# What a configuration has to say; sizes are those of base models.
+_BASE = {
+    **{"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
+    **{"hidden_act": "gelu", "max_position_embeddings": _MAX_LENGTH, "type_vocab_size": 2},
+}
+_FAIRSEQ = {"max_position_embeddings": _MAX_LENGTH + 2, "type_vocab_size": 1, "pad_token_id": 1}
+_FAIRSEQ |= {"bos_token_id": 0, "eos_token_id": 2}
+_BERT_TOKENS = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+_FAIRSEQ_TOKENS = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>"}
+_FAIRSEQ_TOKENS |= {"mask": "<mask>"}
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of vocabulary.
+
+    Attributes:
+        train: Trains it.
+        tokenizer: Its class in transformers.
+        model_type: The family that uses it.
+        tokens: The special tokens by role.
+        config: What the configuration has beside the sizes.
+    """
+
+    train: Callable[..., subwords.Subwords]
+    tokenizer: str
+    model_type: str
+    tokens: Mapping[str, str]
+    config: Mapping[str, int]
+
+
+KINDS = {
+    "wordpiece": _Kind(subwords.word_piece, "BertTokenizer", "bert", _BERT_TOKENS, {"pad_token_id": 0}),
+    "bpe": _Kind(subwords.byte_pairs, "RobertaTokenizer", "roberta", _FAIRSEQ_TOKENS, _FAIRSEQ),
+    "unigram": _Kind(subwords.unigram, "XLMRobertaTokenizer", "xlm-roberta", _FAIRSEQ_TOKENS, _FAIRSEQ),
+}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A vocabulary that was written.
+
+    Attributes:
+        folder: The folder.
+        kind: `wordpiece`, `bpe` or `unigram`.
+        size: The number of tokens.
+        wanted: The number that was asked for; there are fewer if the corpus is too small.
+        cased: Whether it distinguishes case.
+        files: The files of the corpus.
+        sentences: How many sentences they have.
+        characters: How many characters.
+        skipped: Lines and records that cannot be used.
+        problems: What is wrong with the first of them.
+        frequent: The most frequent tokens of several characters.
+        written: The SHA-256 of each file of the folder, by name.
+    """
+
+    folder: Path
+    kind: str
+    size: int
+    wanted: int
+    cased: bool
+    files: tuple[str, ...]
+    sentences: int
+    characters: int
+    skipped: int
+    problems: tuple[str, ...]
+    frequent: tuple[str, ...]
+    written: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of the manifest, `vocabulary.json`, which does not depend on where the folder is."""
+        return {name: value for name, value in asdict(self).items() if name != "folder"}
+
+
+def vocabulary(
+    files: Sequence[str | Path],
+    output: str | Path,
+    *,
+    kind: str = "wordpiece",
+    size: int = 30_000,
+    cased: bool = False,
+    field: str = "text",
+    documents: str = "blank",
+    overwrite: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Vocabulary:
+    """Trains a vocabulary, and writes it as a folder for `mlxbert.new_model` and transformers.
+
+    The same files give the same vocabulary, byte for byte.
+
+    Example:
+        >>> mlxbert.vocabulary(["articles.txt.gz"], "my-vocabulary", size=8000)
+
+    Args:
+        files: `.txt` or `.jsonl`, also with `.gz` or `.xz`.
+        output: The folder to write: a new or an empty one.
+        kind: `wordpiece` as of BERT, `bpe` as of RoBERTa, or `unigram` as of XLM-RoBERTa, which needs sentencepiece.
+        size: The number of tokens, special tokens included.
+        cased: Whether a `wordpiece` vocabulary distinguishes case; the other kinds always do.
+        field: The field of .jsonl objects that is the text.
+        documents: Where documents of a .txt end: `blank`, at an empty line, or `line`, at each line, whose sentences
+            are found first.
+        overwrite: Whether a folder that an earlier call wrote is replaced.
+        on_progress: Called with the read and the total bytes; the files are read twice.
+
+    Raises:
+        ArgumentError: An argument is invalid, or `size` is too small for the characters of the corpus.
+        InputError: A file cannot be read, or has no usable text.
+        MlxbertError: sentencepiece is missing, or the folder cannot be written.
+    """
+    if kind not in KINDS:
+        raise ArgumentError(f"kind is {kind!r:.60}, expected one of {', '.join(KINDS)}")
+    check_whole("size", size, 1)
+    paths = check_files(files, field, documents)
+    targets = [destination.check_target(output, path, overwrite) for path in paths]
+    corpus = _Texts(paths, field, documents, on_progress)
+    characters = subwords.count_characters(corpus())
+    if not characters.texts:
+        raise InputError(f"{', '.join(map(str, paths[:3]))}: no text, expected sentences")
+    found = KINDS[kind].train(corpus, characters, size, cased=cased)
+    if found.size < size:
+        _LOG.warning("the vocabulary has %s tokens, not %s: the corpus has no more", f"{found.size:,}", f"{size:,}")
+    with destination.partial_folder(targets[0], paths[0], overwrite) as partial:
+        _write(partial, KINDS[kind], found, cased or kind != "wordpiece")
+        names = sorted(path.name for path in partial.iterdir() if path.name != MARKER)
+        result = Vocabulary(
+            folder=targets[0],
+            kind=kind,
+            size=found.size,
+            wanted=size,
+            cased=cased or kind != "wordpiece",
+            files=tuple(map(str, paths)),
+            sentences=characters.texts,
+            characters=characters.total,
+            skipped=corpus.skipped,
+            problems=corpus.problems,
+            frequent=found.frequent,
+            written={name: sha256(partial / name) for name in names},
+        )
+        manifest = json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        (partial / VOCABULARY).write_text(manifest, encoding="utf-8")
+        destination.move(partial, targets[0])
+    return result
+
+
+class _Texts:
+    """The sentences of a corpus, from the first one with each call; the corpus is read twice."""
+
+    def __init__(
+        self, paths: Sequence[Path], field: str, documents: str, on_progress: Callable[[int, int], None] | None
+    ) -> None:
+        self._paths, self._field, self._documents, self._on_progress = paths, field, documents, on_progress
+        self._before = 0
+        self.skipped = 0
+        self.problems: tuple[str, ...] = ()
+
+    def __call__(self) -> Iterator[str]:
+        reader = DocumentReader(self._paths, self._field, self._documents)
+        for part in reader:
+            yield from part.sentences
+            if self._on_progress is not None:
+                self._on_progress(self._before + reader.done, 2 * reader.total)
+        self._before = reader.total
+        self.skipped, self.problems = reader.place.skipped, reader.place.problems
+
+
+def _write(folder: Path, kind: _Kind, found: subwords.Subwords, cased: bool) -> None:
+    """Writes the vocabulary files, and what the loader of mlxbert makes of them as a `tokenizer.json`."""
+    for name, content in found.files.items():
+        (folder / name).write_bytes(content)
+    settings: dict[str, Any] = {"tokenizer_class": kind.tokenizer, "model_max_length": _MAX_LENGTH}
+    settings |= {f"{role}_token": token for role, token in kind.tokens.items()}
+    if kind.model_type == "bert":
+        settings |= {"do_lower_case": not cased, "tokenize_chinese_chars": True, "strip_accents": None}
+    else:
+        mask = {"content": "<mask>", "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
+        settings |= {"mask_token": {"__type": "AddedToken", **mask}}
+    _put(folder / "tokenizer_config.json", settings)
+    config = {"model_type": kind.model_type, "vocab_size": found.size} | _BASE | dict(kind.config)
+    described = ModelFolder(folder, described_by=ConfigJson(folder / "config.json", config))
+    whole = read_tokenizer(described).tokenizer.to_str(pretty=True)
+    (folder / WHOLE).write_text(whole, encoding="utf-8")
+    _put(folder / "config.json", config)
+
+
+def _put(path: Path, values: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
