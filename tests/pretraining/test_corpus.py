@@ -65,7 +65,7 @@ def test_files_become_documents(tmp_path: Path, ending: str) -> None:
     objects = write(tmp_path / f"b.jsonl{ending}", "".join(json.dumps(line) + "\n" for line in lines))
     expected = [["The cat sat.", "The dogs sat on mats."], ["Tokyo, Paris!"]]
     found, place = read([text, objects])
-    assert found == [*expected, ["A cat.", "A dog."], ["One", "two. Three."]]
+    assert found == [*expected, ["A cat.", "A dog."], ["One", "two.", "Three."]]
     assert (place.file, place.skipped, place.problems) == (2, 0, ())
     assert read([text], documents="line")[0] == [["The cat sat."], ["The dogs sat on mats."], ["Tokyo, Paris!"]]
 

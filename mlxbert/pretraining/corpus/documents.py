@@ -101,9 +101,9 @@ def check_files(files: Sequence[str | Path], field: str, documents: str) -> tupl
 class DocumentReader:
     """Reads the documents of files; iterating over it reads them, once.
 
-    A .txt has a sentence per line, and an empty line between documents; with `documents="line"` each line is a
-    document. A .jsonl has a document per line: its lines are its sentences. The text of a single line is split after
-    `.`, `!` or `?`, and closing quotes and brackets, before whitespace that no lower-case letter follows.
+    A .txt has an empty line between documents; with `documents="line"` each line is a document. A .jsonl has a document
+    per line. A sentence ends with its line, or after `.`, `!` or `?`, and closing quotes and brackets, before
+    whitespace that no lower-case letter follows.
 
     Args:
         files: From `check_files`.
@@ -177,7 +177,7 @@ class DocumentReader:
     def _sentences_per_line(self, lines: Lines) -> Iterator[_Event]:
         for line in self._texts(lines):
             if line is not None:  # otherwise the document goes on with the next line
-                yield from _pieces(line)
+                yield from split_sentences(line)
                 yield _LineEnd if line else _DocumentEnd
 
     def _documents_per_line(self, lines: Lines) -> Iterator[_Event]:
@@ -197,9 +197,8 @@ class DocumentReader:
             if isinstance(text, InputError):
                 self._skip(lines.name, number, text)
             elif usable:
-                several = [line for line in text.split("\n") if line.strip()]
-                for line in several:
-                    yield from _pieces(line) if len(several) > 1 else split_sentences(line)
+                for line in text.split("\n"):
+                    yield from split_sentences(line)
                 yield _DocumentEnd
 
     def _text_of(self, record: dict[str, object] | InputError) -> str | InputError:
