@@ -104,6 +104,9 @@ class Examples(Sequence[Example]):
             swaps both in half of them.
         copies: So many passes differ, then they repeat; `None` if all differ.
         seed: The seed.
+
+    Attributes:
+        corpus, order, frame, masking: As given.
     """
 
     def __init__(
@@ -117,7 +120,7 @@ class Examples(Sequence[Example]):
         copies: int | None = None,
         seed: int = 0,
     ) -> None:
-        self._corpus, self._order, self._frame, self._masking = corpus, order, frame, masking
+        self.corpus, self.order, self.frame, self.masking = corpus, order, frame, masking
         self._pairs, self._copies, self._seed = pairs, copies, seed
         if pairs == "next" and any(len(np.unique(phase.others.documents)) < 2 for phase in order.phases):
             raise InputError(
@@ -126,7 +129,7 @@ class Examples(Sequence[Example]):
             )
 
     def __len__(self) -> int:
-        return sum(len(phase.chunks) for phase in self._order.phases)
+        return sum(len(phase.chunks) for phase in self.order.phases)
 
     @overload
     def __getitem__(self, number: int) -> Example: ...
@@ -136,31 +139,31 @@ class Examples(Sequence[Example]):
         """An example; masks and pairs are drawn by its number."""
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
-        place = self._order.place(number)
-        chunks = self._order.phases[place.phase].chunks
+        place = self.order.place(number)
+        chunks = self.order.phases[place.phase].chunks
         copy = place.epoch if self._copies is None else place.epoch % self._copies
         rng = np.random.default_rng([self._seed, place.phase, copy, place.chunk])
         label = None if self._pairs is None else int(rng.random() < 0.5)
         if label is None:
             texts = [self._whole(chunks, place.chunk)]
         else:
-            texts = self._pair(chunks, self._order.phases[place.phase].others, place.chunk, label, rng)
-        ids, segments, continues = self._frame.around(texts)
-        places, hidden = self._masking.apply(ids, continues, ~np.isin(ids, self._frame.special), rng)
+            texts = self._pair(chunks, self.order.phases[place.phase].others, place.chunk, label, rng)
+        ids, segments, continues = self.frame.around(texts)
+        places, hidden = self.masking.apply(ids, continues, ~np.isin(ids, self.frame.special), rng)
         return Example(hidden, segments, places, ids, label)
 
     def describe(self, number: int) -> str:
         """Where an example is in the corpus, for errors."""
-        place = self._order.place(number)
-        chunks = self._order.phases[place.phase].chunks
+        place = self.order.place(number)
+        chunks = self.order.phases[place.phase].chunks
         return f"tokens {chunks.starts[place.chunk]:,} to {chunks.stops[place.chunk]:,} of the corpus"
 
     @cached_property
     def _borders(self) -> Numbers:
-        return document_ends(self._corpus)
+        return document_ends(self.corpus)
 
     def _text(self, start: int, stop: int) -> Text:
-        return Text(self._corpus.tokens(start, stop), self._corpus.continues(start, stop))
+        return Text(self.corpus.tokens(start, stop), self.corpus.continues(start, stop))
 
     def _whole(self, chunks: Chunks, number: int) -> Text:
         """The text of a chunk, with separators between documents."""
@@ -171,7 +174,7 @@ class Examples(Sequence[Example]):
         inside = inside[inside < stop] - start
         if not len(inside):
             return text
-        ids = np.insert(text.ids, inside, self._frame.separator).astype(np.int32)
+        ids = np.insert(text.ids, inside, self.frame.separator).astype(np.int32)
         return Text(ids, np.insert(text.continues, inside, False))
 
     def _pair(self, chunks: Chunks, others: Chunks, number: int, label: int, rng: np.random.Generator) -> list[Text]:
@@ -186,10 +189,10 @@ class Examples(Sequence[Example]):
 
     def _division(self, start: int, stop: int, rng: np.random.Generator) -> int:
         """Where a chunk is divided: after one of its sentences, or in a sentence before a word."""
-        first, last = np.searchsorted(self._corpus.sentences, [start + 1, stop], "left")
-        ends = self._corpus.sentences[first:last]
+        first, last = np.searchsorted(self.corpus.sentences, [start + 1, stop], "left")
+        ends = self.corpus.sentences[first:last]
         if not len(ends):
-            begins = np.flatnonzero(~self._corpus.continues(start + 1, stop))
+            begins = np.flatnonzero(~self.corpus.continues(start + 1, stop))
             ends = start + 1 + (begins if len(begins) else np.arange(stop - start - 1))
         return int(ends[rng.integers(len(ends))])
 
@@ -201,8 +204,8 @@ class Examples(Sequence[Example]):
                 break
         start = self._division(int(chunks.starts[other]), int(chunks.stops[other]), rng)
         end = min(start + room, int(self._borders[chunks.documents[other]]))
-        first, last = np.searchsorted(self._corpus.sentences, [start + 1, end], ("left"))
-        ends = self._corpus.sentences[first : last + 1]
+        first, last = np.searchsorted(self.corpus.sentences, [start + 1, end], ("left"))
+        ends = self.corpus.sentences[first : last + 1]
         ends = ends[ends <= end]
         return start, int(ends[-1]) if len(ends) else end
 
