@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mlxbert.pretraining.data import Maker
-from mlxbert.pretraining.examples import Example, Examples
+from mlxbert.pretraining.examples import Example, Examples, Pairs
 from mlxbert.pretraining.settings import Settings
 from mlxbert.training.options import TrainingOptions
 
@@ -73,7 +73,8 @@ def main() -> None:
 
     tokenizer = mlxbert.load(given.model).tokenizer
     with tempfile.TemporaryDirectory() as folder:
-        for pairs, whole_words in ((None, False), (None, True), ("next", False), ("order", False)):
+        cases: tuple[tuple[Pairs | None, bool], ...] = ((None, False), (None, True), ("next", False), ("order", False))
+        for pairs, whole_words in cases:
             settings = Settings(corpus=(given.corpus,), length=str(given.length), whole_words=whole_words)
             maker = Maker(settings, tokenizer, pairs, 512)
             options = TrainingOptions(batch_size=32)
