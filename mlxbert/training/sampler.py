@@ -31,7 +31,7 @@ class Order(Protocol):
 
 
 # What a part of a batch costs besides its tokens, in tokens: sums of gradients, and small products.
-_PART, _PART_ON_GPU = 128, 4096
+_PART, _PART_ON_GPU = 48, 4096
 
 
 def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
