@@ -81,7 +81,7 @@ INSIDE = {
     ),
     "mlxbert.pretraining": (
         *("corpus", "subwords", "vocabulary", "chunks", "phases", "masks", "examples", "terms", "settings", "start"),
-        *("data", "objective", "evaluate", "pretrain"),
+        *("data", "objective", "teacher", "evaluate", "call", "result", "pretrain"),
     ),
     "mlxbert.pretraining.corpus": ("documents", "tokens", "writer", "store"),
     "mlxbert.cli": (

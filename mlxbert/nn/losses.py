@@ -45,6 +45,21 @@ def cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
     return _cross_entropies(logits, targets)[0]
 
 
+def soft_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
+    """How far each row's distribution is from that of other logits (Kullback-Leibler divergence), float32 (N,).
+
+    Args:
+        logits: (N, C).
+        targets: (N, C), the logits of the distribution that is wanted; they get no gradient.
+    """
+    _check_shapes(logits, targets)
+    wide, wanted = logits.astype(mx.float32), mx.stop_gradient(targets.astype(mx.float32))
+    log_sum: mx.array = cast(Any, _log_sum_exp)(wide)[0]
+    known: mx.array = cast(Any, _log_sum_exp)(wanted)[0]
+    shares = mx.stop_gradient(mx.exp(wanted - known))
+    return (shares * ((wanted - known) - (wide - log_sum))).sum(axis=-1)
+
+
 def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
     """Those of the rows, (N,); the logits as float32, (N, C); the logarithms of their sums of exponentials, (N, 1)."""
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:

@@ -13,7 +13,7 @@ from mlxbert.nn.heads import HEADS
 from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
-from mlxbert.pretraining.terms.registry import TERMS, read_terms
+from mlxbert.pretraining.terms.registry import TERMS, make_terms, read_terms
 
 _BATCH = 32
 
@@ -76,7 +76,9 @@ def evaluate_words(
     if examples is not None:
         check_whole("examples", examples, 1)
     weights = read_terms(objective)
-    pretraining = Pretraining({TERMS[name](): weight for name, weight in weights.items()})
+    pretraining = Pretraining(make_terms(weights))
+    if learned := [name for name in weights if TERMS[name].of_teacher]:
+        raise ArgumentError(f"the objective has {learned[0]}, which needs a teacher, expected mlm, nsp or sop")
     for head in pretraining.heads(()):
         if head not in model.network.heads:
             task = HEADS[head].task

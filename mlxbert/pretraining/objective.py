@@ -17,7 +17,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.pretraining.examples import Example, Examples, in_batches
 from mlxbert.pretraining.masks import Ids
-from mlxbert.pretraining.terms.term import Seen, Targets, Term
+from mlxbert.pretraining.terms.term import Seen, Targets, Teacher, Term
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import padded_length
 from mlxbert.training.objective import Objective, Predictions, TrainBatch
@@ -31,14 +31,15 @@ class Pretraining(Objective[Any]):
 
     Args:
         terms: The terms, and the weight of each.
+        teacher: A model whose outputs some of them learn.
     """
 
     name: ClassVar[str] = "pretrain"
     metric = "loss"
     minimize = True
 
-    def __init__(self, terms: Mapping[Term, float]) -> None:
-        self.weighted = terms
+    def __init__(self, terms: Mapping[Term, float], teacher: Teacher | None = None) -> None:
+        self.weighted, self._teacher = terms, teacher
         self.losses = tuple(term.name for term in terms) if len(terms) > 1 else ()
 
     def use(self, config: EncoderConfig) -> None:
@@ -97,7 +98,7 @@ class Pretraining(Objective[Any]):
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
         """Each term divided by its own total; the weights of all parts of an update add up to 1."""
-        seen, totals = Seen(network, batch.inputs, batch.targets), batch.totals
+        seen, totals = Seen(network, batch.inputs, batch.targets, self._teacher), batch.totals
         found = {
             term.name: term.loss(seen) * (weight / max(totals[term.name], 1.0))
             for term, weight in self.weighted.items()
@@ -141,7 +142,7 @@ class Pretraining(Objective[Any]):
 
     def _measured(self, network: Network, examples: Sequence[Example]) -> dict[str, float]:
         batch = self.collate(examples, random.Random(0))
-        seen = Seen(network, batch.inputs, batch.targets)
+        seen = Seen(network, batch.inputs, batch.targets, self._teacher)
         found: dict[str, mx.array] = {}
         for term in self.weighted:
             right = term.right(seen)

@@ -3,90 +3,42 @@
 The work is done in `DIR.partial/`, see `mlxbert.training.workspace`, on the loop of fine-tuning. The same call resumes.
 """
 
-import json
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from mlxbert import device as devices
 from mlxbert.cores import training_workers
-from mlxbert.device import dtype_name, mx
-from mlxbert.distributed import Group, join
-from mlxbert.errors import ArgumentError, InputError, check_whole
-from mlxbert.files import sha256
+from mlxbert.device import dtype_name
+from mlxbert.distributed import join
+from mlxbert.errors import ArgumentError, check_whole
 from mlxbert.folders import destination
-from mlxbert.folders.card import trained
-from mlxbert.folders.save import write_trained
 from mlxbert.model import Model
 from mlxbert.nn import dropout
+from mlxbert.pretraining.call import Call
 from mlxbert.pretraining.data import Data, Maker, OnRead
 from mlxbert.pretraining.examples import Described
 from mlxbert.pretraining.objective import Pretraining
+from mlxbert.pretraining.result import finish
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.start import Start, find_start
-from mlxbert.pretraining.terms.registry import TERMS, read_terms
+from mlxbert.pretraining.teacher import load_teacher
+from mlxbert.pretraining.terms.registry import TERMS, heads_of, make_terms, read_terms
 from mlxbert.results import FillMask
 from mlxbert.tasks.fill_mask import fill_mask
-from mlxbert.training.command import compute_dtype, computed_with, usual_rate
-from mlxbert.training.events import Event, Finished, Started
-from mlxbert.training.gradients import install
+from mlxbert.training.command import compute_dtype, usual_rate
+from mlxbert.training.events import Event, Started
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.workspace import Workspace, clean_up
+from mlxbert.weights.adapted import find_model
+from mlxbert.weights.folder import ModelFolder
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions)) - {"epochs", "patience"}
 _SETTINGS = frozenset(field.name for field in fields(Settings)) - {"corpus", "valid", "shards"}
 _NEW_RATE = 5  # new weights need larger steps than trained ones
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """A call of `pretrain`, checked.
-
-    Attributes:
-        start: What training starts from.
-        target: The folder to write.
-        objective: The terms.
-        settings: How examples are made.
-        options: How it is trained.
-        steps: Updates in all; `None` for `epochs` passes.
-        epochs: Passes over the corpus.
-        fill: Texts with blanks that are filled at each evaluation.
-        dtype: The dtype of computation.
-        overwrite: Whether existing results and unfinished work are replaced.
-        group: The processes.
-        on_read: Called while the corpus is read.
-    """
-
-    start: Start
-    target: Path
-    objective: Pretraining
-    settings: Settings
-    options: TrainingOptions
-    steps: int | None
-    epochs: float
-    fill: tuple[str, ...]
-    dtype: mx.Dtype
-    overwrite: bool
-    group: Group
-    on_read: OnRead | None
-
-    def manifest(self) -> dict[str, Any]:
-        """What decides every bit of the result: only with the same manifest does a run resume."""
-        files = {"corpus": self.settings.corpus, "valid": self.settings.valid}
-        return {
-            **computed_with(self.dtype, self.group),
-            "task": "pretrain",
-            **self.start.manifest(),
-            "options": {**self.options.to_dict(), **self.objective.settings(), **self.settings.to_dict()},
-            "steps": self.steps,
-            "passes": self.epochs,
-            "variants": [{}],
-            "sha256": _hashes(files),
-        }
 
 
 def pretrain(
@@ -96,6 +48,9 @@ def pretrain(
     objective: str = "mlm",
     model: str | Path | None = None,
     adapter: str | Path | None = None,
+    layers: Sequence[int] | None = None,
+    teacher: str | Path | None = None,
+    temperature: float = 2.0,
     config: str | Path | None = None,
     vocabulary: str | Path | None = None,
     valid: str | Path | Sequence[str | Path] | None = None,
@@ -123,9 +78,14 @@ def pretrain(
     Args:
         corpus: Files of text, `.txt` or `.jsonl`, also `.gz` and `.xz`: see `mlxbert.pretraining.corpus.documents`.
         output: The folder to write.
-        objective: The losses, with weights if they are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`.
+        objective: The losses, with weights if they are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`;
+            and from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.terms.teachers`.
         model: The model to continue: hub name, folder or `builtin`, which is the default.
         adapter: An adapter of the model that is merged into its weights first, see `mlxbert.load`.
+        layers: Only these layers of the model, from 0, with its embeddings and heads: a smaller student.
+        teacher: The model that `soft`, `hidden` and `vectors` learn from: hub name, folder or `builtin`; by default the
+            model itself, as it is before training.
+        temperature: Divides the scores of hidden words in `soft`, of both models.
         config: Begins a new model instead: `tiny`, `mini`, `small`, `medium`, `base`, or a file as a `config.json`.
         vocabulary: The vocabulary of a new model: a folder, see `mlxbert.vocabulary`, or the name of a model.
         valid: Files to evaluate on; `None` holds out a part of the corpus.
@@ -165,7 +125,6 @@ def pretrain(
         check_whole("steps", steps, 1)
     if not isinstance(epochs, int | float) or not 0 < epochs < 1e6:
         raise ArgumentError(f"epochs is {epochs!r:.60}, expected a number above 0")
-    pretraining = Pretraining({TERMS[name](): weight for name, weight in weights.items()})
     loop = TrainingOptions(**{name: known[name] for name in _LOOP & known.keys()})
     if loop.lora is not None:
         raise ArgumentError("lora is given, which pretrain does not have: an adapter holds no masked-word head")
@@ -174,17 +133,23 @@ def pretrain(
         if not group.rank and not overwrite:
             clean_up(Path(output).expanduser().resolve())
         devices.use(device)
-        start = find_start(
-            model, adapter, config, vocabulary, [*pretraining.heads(())], device,
-            revision=revision, offline=offline, on_progress=on_progress,
-        )  # fmt: skip
+        where: dict[str, Any] = {"revision": revision, "offline": offline, "on_progress": on_progress}
+        heads = heads_of(weights)
+        start = find_start(model, adapter, config, vocabulary, heads, device, **where)
+        if layers is not None:
+            start = replace(start, layers=tuple(layers))
         target = Path(output) if group.rank else destination.check_target(output, start.files.path, overwrite)
+        first = start.model(heads, loop.seed)
+        learned = [name for name in weights if TERMS[name].of_teacher]
+        teaching = _find_teacher(teacher, start, learned, where)
+        name = str(teacher or start.name)
+        taught = None if teaching is None else load_teacher(name, teaching, learned, first, device)
+        pretraining = Pretraining(make_terms(weights, temperature), taught)
         call = Call(
-            start=start, target=target, objective=pretraining, settings=settings, options=loop, steps=steps,
-            epochs=epochs, fill=tuple(fill), dtype=compute_dtype(dtype), overwrite=overwrite, group=group,
-            on_read=on_read,
+            start=start, target=target, objective=pretraining, settings=settings, options=loop,
+            steps=steps, epochs=epochs, fill=tuple(fill), dtype=compute_dtype(dtype), overwrite=overwrite, group=group,
+            teacher=teaching, on_read=on_read,
         )  # fmt: skip
-        first = start.model([*pretraining.heads(())], loop.seed)
         call = _with_defaults(call, first, known)
         Maker(settings, first.tokenizer, None, first.config.max_length)  # checked before hours of work
         manifest = call.manifest()
@@ -193,24 +158,29 @@ def pretrain(
     return _events(call, first, manifest)
 
 
+def _find_teacher(
+    teacher: str | Path | None, start: Start, learned: Sequence[str], where: Mapping[str, Any]
+) -> ModelFolder | None:
+    """The folder of the teacher that some terms learn from; by default that of the model.
+
+    Raises:
+        ArgumentError: No term learns from the teacher, or there is none.
+    """
+    if not learned:
+        if teacher is not None:
+            raise ArgumentError("teacher is given, but no term learns from it", hint="for example mlm,soft")
+        return None
+    if teacher is None and start.config is not None:
+        raise ArgumentError(f"the objective has {learned[0]}, which learns from a teacher, but none is given")
+    return start.files if teacher is None else find_model(str(teacher), **where)
+
+
 def _with_defaults(call: Call, model: Model, given: Mapping[str, Any]) -> Call:
     """The call with the learning rate that suits the model, where none is given."""
     if "lr" in given:
         return call
     rate = usual_rate(model.config.hidden_size) * (1 if call.start.config is None else _NEW_RATE)
     return replace(call, options=replace(call.options, lr=rate))
-
-
-def _hashes(roles: Mapping[str, Sequence[Path]]) -> dict[str, str]:
-    """The hashes of all files."""
-    found = {}
-    for role, paths in roles.items():
-        for path in paths:
-            try:
-                found[f"{role}: {path}"] = sha256(path)
-            except OSError as problem:
-                raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
-    return found
 
 
 def _events(call: Call, model: Model, manifest: Mapping[str, Any]) -> Iterator[Event]:
@@ -233,7 +203,7 @@ def _events(call: Call, model: Model, manifest: Mapping[str, Any]) -> Iterator[E
                 }  # fmt: skip
                 workspace.finish(0, kept, run.best())
         if first:
-            yield _finished(call, model, data, workspace)
+            yield finish(call, model, data, workspace)
 
 
 def _read(call: Call, model: Model, workspace: Workspace) -> Data:
@@ -287,42 +257,3 @@ def _started(call: Call, run: Run, data: Data) -> Started:
         device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(call.dtype)}", processes=call.group.size,
         corpus=asdict(data.report),
     )  # fmt: skip
-
-
-def _finished(call: Call, model: Model, data: Data, workspace: Workspace) -> Finished:
-    """Writes the folder."""
-    result = workspace.result(0) or {}
-    install(model.network, workspace.weights(0))
-    call.objective.use(model.config)
-    record = {
-        **call.manifest(), "corpus": asdict(data.report), "run": result, "python": sys.version.split()[0],
-        "training_examples": len(data.train), "validation_examples": len(data.valid),
-    }  # fmt: skip
-
-    def describe(folder: Path) -> Mapping[str, str]:
-        return {"training.json": json.dumps(record, indent=1) + "\n", "README.md": _card(call, data, result)}
-
-    with workspace.model() as folder:
-        write_trained(model, folder, describe)
-        destination.check_target(call.target, call.start.files.path, call.overwrite)  # hours have passed
-        destination.move(folder, call.target)
-    workspace.remove()
-    return Finished(
-        run=0, output=str(call.target), metric=call.objective.metric, score=result["score"], step=result["step"],
-        seconds=result["seconds"], runs=({"seed": call.options.seed, "score": result["score"]},),
-    )  # fmt: skip
-
-
-def _card(call: Call, data: Data, result: Mapping[str, Any]) -> str:
-    """The model card."""
-    measured: Mapping[str, float] = next((one for one in result["history"] if one["step"] == result["step"]), {})
-    rows = [f"| {name} | {value:.4f} |" for name, value in measured.items() if name not in ("step", "epoch")]
-    terms = " + ".join(f"{weight:g} {term.name}" for term, weight in call.objective.weighted.items())
-    report = data.report
-    begun = f"from {call.start.name}" if call.start.config is None else f"with fresh weights ({call.start.name})"
-    facts = [
-        f"Pre-trained by mlxbert {begun}: {terms}, {result['step']:,} updates, "
-        f"{measured.get('epoch', 0):g} passes over {report.tokens:,} tokens of {report.documents:,} documents.",
-        "", f"On {len(data.valid):,} examples that were held out:", "", "| metric | value |", "|---|---|", *rows, "",
-    ]  # fmt: skip
-    return trained(call.start.name, call.target.name, "\n".join(facts))

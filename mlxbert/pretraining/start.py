@@ -8,8 +8,10 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
+from mlxbert.labels import Labels
 from mlxbert.model import Model, load, new_model
 from mlxbert.weights.adapted import find_model
+from mlxbert.weights.build import parameters
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.source import find_folder
 from mlxbert.weights.tokenizers.files import read_tokenizer
@@ -30,20 +32,23 @@ class Start:
         files: The folder of the model, or of the vocabulary.
         config: The configuration of a model with fresh weights; `None` for the weights in the folder.
         device: See `mlxbert.load`.
+        layers: Of the model in the folder, only these layers, in this order; `None` for all.
     """
 
     name: str
     files: ModelFolder
     config: dict[str, Any] | None
     device: str
+    layers: tuple[int, ...] | None = None
 
     def model(self, heads: Sequence[str], seed: int) -> Model:
         """The model in float32, with these heads."""
         if self.config is None:
-            return load(
+            whole = load(
                 self.files.path, adapter=self.files.adapter, heads=heads, dtype="float32", device=self.device,
                 quantized=False, seed=seed,
             )  # fmt: skip
+            return whole if self.layers is None else with_layers(whole, self.layers)
         return new_model(
             self.config, self.files.path, heads=dict.fromkeys(heads), dtype="float32", device=self.device, seed=seed
         )
@@ -51,8 +56,38 @@ class Start:
     def manifest(self) -> dict[str, Any]:
         """What decides its weights and its vocabulary."""
         if self.config is None:
-            return {"model": hash_model(self.files)}
+            return {"model": hash_model(self.files), "layers": self.layers and list(self.layers)}
         return {"config": self.config, "vocabulary": read_tokenizer(self.files).tokenizer.to_str()}
+
+
+def with_layers(model: Model, layers: Sequence[int]) -> Model:
+    """A model of some layers of another one, with its embeddings and heads.
+
+    Args:
+        model: The other one.
+        layers: Numbers of its layers, from 0.
+
+    Raises:
+        ArgumentError: There is no such layer, or the family's layers are not alike.
+    """
+    values, count = dict(model.architecture.config_json.values), model.config.num_stored_layers
+    key = next((key for key in ("num_hidden_layers", "n_layers", "n_layer") if key in values), "num_hidden_layers")
+    if model.config.layer_schedule != tuple(range(count)):
+        raise ArgumentError(f"{model.source}: its layers share their weights, so that none can be left out")
+    if "global_attn_every_n_layers" in values:
+        raise ArgumentError(f"{model.source}: its layers differ in their attention, so that none can be left out")
+    if not layers or [*layers] != sorted({*layers}) or not 0 <= layers[0] <= layers[-1] < count:
+        raise ArgumentError(f"layers are {[*layers]!r:.60}, expected numbers from 0 to {count - 1} in order")
+    heads: dict[str, Labels | None] = dict.fromkeys(model.network.heads)
+    found = new_model(values | {key: len(layers)}, model.files.path, heads=heads, dtype="float32")
+    theirs = {f"encoder.layers.{new}.": f"encoder.layers.{old}." for new, old in enumerate(layers)}
+    weights = parameters(model.network)
+    copied = {
+        name: weights[next((name.replace(new, old, 1) for new, old in theirs.items() if name.startswith(new)), name)]
+        for name in parameters(found.network)
+    }
+    found.network.load_weights([*copied.items()])
+    return found
 
 
 def find_start(

@@ -1,14 +1,16 @@
 """The terms by name, and a weighted sum of them as it is written: `mlm,nsp`, `mlm:1,vectors:5`."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mlxbert.errors import ArgumentError
 from mlxbert.pretraining.terms.mlm import MaskedWords
 from mlxbert.pretraining.terms.pairs import NextSentence, SentenceOrder
+from mlxbert.pretraining.terms.teachers import HiddenStates, SoftTargets, Vectors
 from mlxbert.pretraining.terms.term import Term
 
-TERMS: Mapping[str, type[Term]] = {term.name: term for term in (MaskedWords, NextSentence, SentenceOrder)}
+_ALL: tuple[type[Term], ...] = (MaskedWords, NextSentence, SentenceOrder, SoftTargets, HiddenStates, Vectors)
+TERMS: Mapping[str, type[Term]] = {term.name: term for term in _ALL}
 
 
 def read_terms(text: str) -> dict[str, float]:
@@ -31,3 +33,26 @@ def read_terms(text: str) -> dict[str, float]:
         if not 0 < found[name] < math.inf:
             raise ArgumentError(f"the weight of {name} is {weight!r:.60}, expected a number above 0")
     return found
+
+
+def heads_of(terms: Iterable[str]) -> list[str]:
+    """The heads that some terms train, each once."""
+    return [*dict.fromkeys(head for term in terms if (head := TERMS[term].head) is not None)]
+
+
+def make_terms(weights: Mapping[str, float], temperature: float = 2.0) -> dict[Term, float]:
+    """The terms with their weights.
+
+    Args:
+        weights: From `read_terms`.
+        temperature: Of `soft`.
+
+    Raises:
+        ArgumentError: The temperature is no number above 0.
+    """
+    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise ArgumentError(f"temperature is {temperature!r:.60}, expected a number above 0")
+    return {
+        SoftTargets(temperature) if name == SoftTargets.name else TERMS[name](): weight
+        for name, weight in weights.items()
+    }

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from mlxbert.device import mx
+from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch, EncoderOutput
 from mlxbert.nn.heads import Network
 from mlxbert.pretraining.examples import Example
@@ -36,6 +37,19 @@ class Targets:
     clean: mx.array
 
 
+@dataclass(frozen=True)
+class Teacher:
+    """A model whose outputs are learned.
+
+    Attributes:
+        network: Its network, in evaluation mode.
+        embedder: How it makes vectors; `None` where nobody learns them.
+    """
+
+    network: Network
+    embedder: Embedder | None
+
+
 class Seen:
     """A batch and what the network computes of it, each once for all terms.
 
@@ -43,10 +57,11 @@ class Seen:
         network: The network.
         inputs: The batch.
         targets: What is predicted.
+        teacher: A model whose outputs are learned, if there is one.
     """
 
-    def __init__(self, network: Network, inputs: Batch, targets: Targets) -> None:
-        self.network, self.inputs, self.targets = network, inputs, targets
+    def __init__(self, network: Network, inputs: Batch, targets: Targets, teacher: "Teacher | None" = None) -> None:
+        self.network, self.inputs, self.targets, self._teacher = network, inputs, targets, teacher
 
     @cached_property
     def output(self) -> EncoderOutput:
@@ -58,6 +73,37 @@ class Seen:
         """The scores of all words at the hidden places, (M, V)."""
         return self.network.logits("masked_lm", self.output.select(self.targets.rows, self.targets.columns))
 
+    @property
+    def teacher(self) -> "Teacher":
+        """The teacher."""
+        assert self._teacher is not None
+        return self._teacher
+
+    @cached_property
+    def teacher_output(self) -> EncoderOutput:
+        """The output of the teacher's encoder, for the same batch."""
+        return self.teacher.network(self.inputs.input_ids, self.inputs.attention_mask, self.inputs.token_type_ids)
+
+    @cached_property
+    def teacher_words(self) -> mx.array:
+        """The teacher's scores of all words at the hidden places, (M, V)."""
+        chosen = self.teacher_output.select(self.targets.rows, self.targets.columns)
+        return mx.stop_gradient(self.teacher.network.logits("masked_lm", chosen))
+
+    @cached_property
+    def vectors(self) -> mx.array:
+        """The vectors of the texts, pooled as the teacher pools, (B, W)."""
+        assert self.teacher.embedder is not None
+        return self.teacher.embedder(self.output)
+
+    @cached_property
+    def teacher_vectors(self) -> mx.array:
+        """The teacher's vectors of the texts with nothing hidden, (B, W)."""
+        teacher = self.teacher
+        assert teacher.embedder is not None
+        output = teacher.network(self.targets.clean, self.inputs.attention_mask, self.inputs.token_type_ids)
+        return mx.stop_gradient(teacher.embedder(output))
+
 
 class Term(ABC):
     """A loss.
@@ -65,10 +111,12 @@ class Term(ABC):
     Attributes:
         name: Its name in options and events.
         head: The head that it trains; `None` for none of its own.
+        of_teacher: Whether it learns from a teacher.
     """
 
     name: ClassVar[str]
     head: ClassVar[str | None] = None
+    of_teacher: ClassVar[bool] = False
 
     def total(self, examples: Sequence[Example]) -> float:
         """What the loss of some examples is divided by: their number, unless a term says otherwise."""

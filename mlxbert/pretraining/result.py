@@ -1,0 +1,58 @@
+"""The folder that pre-training writes: the model, its card, and the record of the training."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mlxbert.folders import destination
+from mlxbert.folders.card import trained
+from mlxbert.folders.save import write_trained
+from mlxbert.model import Model
+from mlxbert.pretraining.call import Call
+from mlxbert.pretraining.data import Data
+from mlxbert.training.events import Finished
+from mlxbert.training.gradients import install
+from mlxbert.training.workspace import Workspace
+
+
+def finish(call: Call, model: Model, data: Data, workspace: Workspace) -> Finished:
+    """Writes the folder."""
+    result = workspace.result(0) or {}
+    install(model.network, workspace.weights(0))
+    call.objective.use(model.config)
+    record = {
+        **call.manifest(), "corpus": asdict(data.report), "run": result, "python": sys.version.split()[0],
+        "training_examples": len(data.train), "validation_examples": len(data.valid),
+    }  # fmt: skip
+
+    def describe(folder: Path) -> Mapping[str, str]:
+        return {"training.json": json.dumps(record, indent=1) + "\n", "README.md": _card(call, data, result)}
+
+    with workspace.model() as folder:
+        kept = "vectors" in [term.name for term in call.objective.weighted] and call.start.files.modules
+        write_trained(model, folder, describe, embedder=model.embedder if kept else None)
+        destination.check_target(call.target, call.start.files.path, call.overwrite)  # hours have passed
+        destination.move(folder, call.target)
+    workspace.remove()
+    return Finished(
+        run=0, output=str(call.target), metric=call.objective.metric, score=result["score"], step=result["step"],
+        seconds=result["seconds"], runs=({"seed": call.options.seed, "score": result["score"]},),
+    )  # fmt: skip
+
+
+def _card(call: Call, data: Data, result: Mapping[str, Any]) -> str:
+    """The model card."""
+    measured: Mapping[str, float] = next((one for one in result["history"] if one["step"] == result["step"]), {})
+    rows = [f"| {name} | {value:.4f} |" for name, value in measured.items() if name not in ("step", "epoch")]
+    terms = " + ".join(f"{weight:g} {term.name}" for term, weight in call.objective.weighted.items())
+    report = data.report
+    begun = f"from {call.start.name}" if call.start.config is None else f"with fresh weights ({call.start.name})"
+    facts = [
+        f"Pre-trained by mlxbert {begun}: {terms}, {result['step']:,} updates, "
+        f"{measured.get('epoch', 0):g} passes over {report.tokens:,} tokens of {report.documents:,} documents.",
+        "", f"On {len(data.valid):,} examples that were held out:", "", "| metric | value |", "|---|---|", *rows, "",
+    ]  # fmt: skip
+    return trained(call.start.name, call.target.name, "\n".join(facts))
