@@ -41,7 +41,7 @@ from mlxbert.cli.commands.inspect import inspect
 from mlxbert.cli.commands.mine import mine
 from mlxbert.cli.commands.models import models_download, models_list, models_path, models_remove
 from mlxbert.cli.commands.next_sentence import next_sentence
-from mlxbert.cli.commands.pretrain import pretrain, vocabulary
+from mlxbert.cli.commands.pretrain import distill, pretrain, vocabulary
 from mlxbert.cli.commands.replaced import replaced
 from mlxbert.cli.commands.rerank import rerank
 from mlxbert.cli.commands.similarity import similarity
@@ -87,7 +87,7 @@ _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
 }
 
 _USING = (fill_mask, embed, similarity, rerank, classify, tag, answer, next_sentence, replaced, tokenize)
-for command in (*_USING, mine, pretrain, vocabulary, inspect, convert, verify, doctor):
+for command in (*_USING, mine, pretrain, distill, vocabulary, inspect, convert, verify, doctor):
     app.command(command.__name__.replace("_", "-"), cls=Command)(flatten(command, set_up_notes))
 for name, (about, commands) in _GROUPS.items():
     group = typer.Typer(help=about, cls=Group, no_args_is_help=True)

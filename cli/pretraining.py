@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mlxbert.cli.options import ComputingOptions, ModelOptions, OutputOptions
+from mlxbert.cli.options import ComputingOptions, Device, DType, ModelOptions, Offline, OutputOptions, Revision
 from mlxbert.cli.training import EventOptions, Group, SavingOptions
+from mlxbert.errors import ArgumentError
 from mlxbert.training.options import Schedule
 
 _CORPUS, _START, _TRAINING = "Data", "Model", "Training"
@@ -95,6 +96,60 @@ class PretrainingOptions(Group):
 
 
 @dataclass(frozen=True)
+class TeacherOptions(Group):
+    """From whom the model learns."""
+
+    teacher: Annotated[
+        str | None, _option(_TRAINING, "NAME", "Model that soft, hidden and vectors learn from.", "the model itself")
+    ] = None
+    temperature: Annotated[float, _option(_TRAINING, "X", "Softens the scores of hidden words in soft.")] = 2.0
+
+
+@dataclass(frozen=True)
+class StudentOptions(Group):
+    """Who learns from whom."""
+
+    teacher: Annotated[str, typer.Option(metavar="NAME", help="Model to learn from.")]
+    student: Annotated[str | None, _option(_START, "NAME", "Model to train.", "layers of the teacher")] = None
+    layers: Annotated[
+        str | None, _option(_START, "N,N,…", "Layers of the teacher that the student begins with.", "every other one")
+    ] = None
+    revision: Revision = None
+    offline: Offline = False
+    temperature: Annotated[float, _option(_TRAINING, "X", "Softens the scores of hidden words in soft.")] = 2.0
+    dtype: Annotated[DType, typer.Option(help="Dtype of computation.", rich_help_panel=_START)] = DType.auto
+    device: Annotated[Device, typer.Option(help="Device of computation.", rich_help_panel=_START)] = Device.auto
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library, `layers` as numbers."""
+        try:
+            layers = None if self.layers is None else [int(layer) for layer in self.layers.split(",")]
+        except ValueError:
+            raise ArgumentError(
+                f"--layers {self.layers!r:.60} is not N,N,…", hint="for example --layers 0,2,4"
+            ) from None
+        return super().given() | {"layers": layers}
+
+
+@dataclass(frozen=True)
+class DistillOptions:
+    """All options of `distill`."""
+
+    corpus: CorpusOptions
+    saving: SavingOptions
+    student: StudentOptions
+    training: PretrainingOptions
+    out: EventOptions
+
+    def given(self) -> dict[str, Any]:
+        """The options as arguments of the library."""
+        given = self.corpus.given() | self.training.given() | self.saving.given() | self.student.given()
+        if given["objective"] is None:
+            given.pop("objective")  # the default of distill
+        return given | {"fill": given["fill"] or ()}
+
+
+@dataclass(frozen=True)
 class PretrainOptions:
     """All options of `pretrain`."""
 
@@ -103,6 +158,7 @@ class PretrainOptions:
     new: NewModelOptions
     model: ComputingOptions
     training: PretrainingOptions
+    teacher: TeacherOptions
     out: EventOptions
 
     def given(self) -> dict[str, Any]:
@@ -110,9 +166,8 @@ class PretrainOptions:
         where = {name: getattr(self.model, name) for name in ("revision", "offline", "adapter")}
         where |= {"dtype": self.model.dtype.value, "device": self.model.device.value}
         where |= {"model": None if self.new.config else self.model.model}
-        saving = self.saving.given()
-        saving.pop("check")
-        given = self.corpus.given() | self.new.given() | self.training.given() | saving | where
+        given = self.corpus.given() | self.new.given() | self.training.given() | self.teacher.given() | where
+        given |= self.saving.given() | {"objective": self.training.objective or "mlm"}
         return given | {"fill": given["fill"] or ()}
 
 

@@ -194,10 +194,6 @@ class SavingOptions(Group):
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier model.", rich_help_panel=_SAVING)
     ] = False
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Compare the finished model with transformers.", rich_help_panel=_SAVING),
-    ] = False
     eval_every: Annotated[
         int | None,
         typer.Option(
@@ -213,6 +209,16 @@ class SavingOptions(Group):
             rich_help_panel=_SAVING,
         ),
     ] = None
+
+
+@dataclass(frozen=True)
+class CheckedOptions(SavingOptions):
+    """What is written, and whether it is checked."""
+
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Compare the finished model with transformers.", rich_help_panel=_SAVING),
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -242,7 +248,7 @@ class FinetuneOptions:
     """What every `finetune` takes, besides columns and what differs between tasks."""
 
     data: DataOptions
-    saving: SavingOptions
+    saving: CheckedOptions
     model: ComputingOptions
     training: TrainingOptions
     out: EventOptions

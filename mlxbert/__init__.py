@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mlxbert.folders.verify import verify
     from mlxbert.labels import Labels
     from mlxbert.model import Model, load, new_model
+    from mlxbert.pretraining.distill import distill
     from mlxbert.pretraining.evaluate import WordEvaluation, evaluate_words
     from mlxbert.pretraining.pretrain import pretrain
     from mlxbert.pretraining.vocabulary import Vocabulary, vocabulary
@@ -113,6 +114,7 @@ _HOMES = {
         *("NextSentence", "PairSimilarity", "Regression", "Replaced", "ReplacedToken", "Reranked"),
         *("Similarity", "Span", "Tagged", "Token", "Tokens"),
     ),
+    "mlxbert.pretraining.distill": ("distill",),
     "mlxbert.pretraining.evaluate": ("WordEvaluation", "evaluate_words"),
     "mlxbert.pretraining.pretrain": ("pretrain",),
     "mlxbert.tasks.answer": ("answer",),
@@ -193,6 +195,7 @@ __all__ = [
     "answer",
     "classify",
     "convert",
+    "distill",
     "embed",
     "embed_stream",
     "evaluate",

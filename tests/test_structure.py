@@ -81,7 +81,7 @@ INSIDE = {
     ),
     "mlxbert.pretraining": (
         *("corpus", "subwords", "vocabulary", "chunks", "phases", "masks", "examples", "terms", "settings", "start"),
-        *("data", "objective", "teacher", "evaluate", "call", "result", "pretrain"),
+        *("data", "objective", "teacher", "evaluate", "call", "result", "pretrain", "distill"),
     ),
     "mlxbert.pretraining.corpus": ("documents", "tokens", "writer", "store"),
     "mlxbert.cli": (
@@ -228,6 +228,7 @@ COMMANDS = (
         "tokenize",
         "mine",
         "pretrain",
+        "distill",
         "inspect",
         "convert",
         "verify",

@@ -1,18 +1,21 @@
-"""`mlxbert pretrain`, and the vocabulary of a new model."""
+"""`mlxbert pretrain` and `distill`, and the vocabulary of a new model."""
 
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.events.run import open_sinks, resumable, send
+from mlxbert.cli.events.sink import Sink
 from mlxbert.cli.options import OutputOptions
-from mlxbert.cli.pretraining import Documents, PretrainOptions
+from mlxbert.cli.pretraining import DistillOptions, Documents, PretrainOptions
 from mlxbert.cli.views import progress
 from mlxbert.cli.views import vocabulary as views
+from mlxbert.training.events import Event
 
 
 def pretrain(options: PretrainOptions) -> None:
@@ -28,11 +31,32 @@ def pretrain(options: PretrainOptions) -> None:
         sinks = open_sinks(options.out, dry=False, opened=opened)
         from mlxbert.pretraining.pretrain import pretrain as train
 
-        reading = opened.enter_context(progress.counted("bytes"))
-        update = opened.enter_context(progress.download(options.model.model))
-        events = train(**options.given(), on_progress=update, on_read=reading)
-        with resumable(options.saving.output, opened):
-            send(events, sinks, lambda: None)
+        _follow(train, options.given(), options.model.model, sinks, opened)
+
+
+def distill(options: DistillOptions) -> None:
+    """Train a smaller model on plain text to predict what a larger one predicts.
+
+    The student begins with every other layer of its teacher. Interrupted, the same command resumes.
+
+    Example: mlxbert distill notes.txt --teacher bert-base-uncased --output my-student
+    """
+    with ExitStack() as opened:
+        sinks = open_sinks(options.out, dry=False, opened=opened)
+        from mlxbert.pretraining.distill import distill as train
+
+        _follow(train, options.given(), options.student.teacher, sinks, opened)
+
+
+def _follow(
+    train: Callable[..., Iterator[Event]], given: dict[str, Any], model: str, sinks: list[Sink], opened: ExitStack
+) -> None:
+    """Trains, and shows how it goes on."""
+    reading = opened.enter_context(progress.transfer("reading the corpus"))
+    update = opened.enter_context(progress.download(model))
+    events = train(**given, on_progress=update, on_read=reading)
+    with resumable(Path(given["output"]), opened):
+        send(events, sinks, lambda: None)
 
 
 class VocabularyKind(StrEnum):

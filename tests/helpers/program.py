@@ -39,6 +39,7 @@ COMMANDS = (
     ["tokenize"],
     ["mine"],
     ["pretrain"],
+    ["distill"],
     *(["vocabulary"], ["inspect"], ["convert"], ["verify"], ["doctor"], ["help"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),
     *(

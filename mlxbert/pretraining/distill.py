@@ -1,0 +1,62 @@
+"""`mlxbert.distill`: a smaller student of a model; pre-training with other defaults."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlxbert.errors import ArgumentError
+from mlxbert.pretraining.pretrain import pretrain
+from mlxbert.training.events import Event
+from mlxbert.weights.adapted import find_model
+from mlxbert.weights.families.registry import read_architecture
+
+OBJECTIVE = "mlm:2,soft:5,hidden:1"  # DistilBERT's terms and weights (arXiv:1910.01108)
+
+
+def distill(
+    corpus: str | Path | Sequence[str | Path],
+    *,
+    teacher: str | Path,
+    output: str | Path,
+    student: str | Path | None = None,
+    layers: Sequence[int] | None = None,
+    objective: str = OBJECTIVE,
+    **options: Any,
+) -> Iterator[Event]:
+    """Trains a student on plain text to predict what its teacher predicts, and writes it as a model folder.
+
+    Example:
+        >>> for event in mlxbert.distill("notes.txt", teacher="bert-base-uncased", output="my-student"):
+        ...     print(event)
+
+    Args:
+        corpus: See `mlxbert.pretrain`.
+        teacher: The model that it learns from: hub name, folder or `builtin`.
+        output: The folder to write.
+        student: A model with the same vocabulary to train; `None` takes layers of the teacher.
+        layers: The layers of the teacher that the student begins with, from 0; `None` for every other one.
+        objective: The losses with their weights.
+        **options: All others of `mlxbert.pretrain`.
+
+    Returns:
+        An iterator of events, as of `mlxbert.pretrain`.
+
+    Raises:
+        MlxbertError: See `mlxbert.pretrain`.
+    """
+    for name in ("model", "config", "vocabulary", "adapter"):
+        if options.get(name) is not None:
+            raise ArgumentError(f"{name} is given, which distill does not have: the student is student or layers")
+    if student is not None:
+        if layers is not None:
+            raise ArgumentError("student and layers are given, expected one: layers are those of the teacher")
+        return pretrain(
+            corpus, output=output, model=student, teacher=teacher, objective=objective, **options
+        )  # fmt: skip
+    if layers is None:
+        where = {name: options[name] for name in ("revision", "offline", "on_progress") if name in options}
+        found = read_architecture(find_model(str(teacher), **where).config_json).config
+        layers = range(0, found.num_stored_layers, 2)
+    return pretrain(
+        corpus, output=output, model=teacher, layers=layers, teacher=teacher, objective=objective, **options
+    )
