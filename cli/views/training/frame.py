@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
-from mlxbert.cli.views.training import curve, words
+from mlxbert.cli.views.training import corpus, curve, words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,7 +41,7 @@ def frame(state: "State", width: int, height: int) -> "RenderableType":
     marks = {started.first_step: "▷"} if started.first_step else {}
     marks |= {event.step: "◆" for event in state.evaluations} | ({state.best.step: "★"} if state.best else {})
     columns = width - _BESIDE - 4 if beside else width
-    drawn = [_title("loss"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=started.epochs)]
+    drawn = [_title("loss"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=round(started.epochs, 2))]
     if not beside:
         return Group(*head, *drawn, *evaluations, *foot)
     table = Table.grid(padding=(0, 4, 0, 0))
@@ -75,7 +75,7 @@ def _head(state: "State", started: "Started", width: int) -> Iterator["Text"]:
     from rich.text import Text
 
     text = Text.assemble(
-        ("fine-tuning ", "dim"),
+        ("fine-tuning ", "dim") if started.corpus is None else "",
         (started.task, "bold"),
         ("  ", ""),
     )
@@ -106,7 +106,7 @@ def _evaluations(state: "State", width: int, most: int) -> Iterator["Text"]:
     metric = state.evaluations[-1].metric
     name = console.visible(metric)
     bars = min(max(width - _AROUND, 0), 20)
-    losses = any(map(_loss, state.evaluations))
+    losses = metric != "loss" and any(map(_loss, state.evaluations))
     title = f"{'epoch':>6}  {name:<{bars + 7 if bars else 7}}" + (f"  {'loss':>7}" if losses else "")
     yield _cut(Text(title, "dim"), width)
     top = max(max(abs(event.metrics[metric]) for event in state.evaluations), 1e-12)
@@ -138,7 +138,7 @@ def _foot(state: "State", started: "Started", width: int) -> Iterator["Text"]:
     over = state.place >= started.steps
     left = "" if over else f"{words.duration(step.seconds_left)} left" if step else "starting"
     where = f"step {state.place:,} of {started.steps:,}"
-    epoch = f"epoch {step.epoch:.2f} of {started.epochs:g}" if step else ""
+    epoch = f"epoch {step.epoch:.2f} of {started.epochs:.3g}" if step else ""
     facts = [where, epoch, left] if width >= _NARROW else [where, left]
     told = "  ".join(fact for fact in facts if fact)
     bars = min(max(width - len(told) - 8, 0), 40)
@@ -159,6 +159,10 @@ def _foot(state: "State", started: "Started", width: int) -> Iterator["Text"]:
         ("gradient", words.figure(step.gradient_norm)),
     ]
     yield from _flowing([*numbers, *([("saved at step", f"{state.saved.step:,}")] if state.saved else [])], width)
+    if started.corpus is not None:
+        yield from (
+            _cut(line, width) for line in corpus.below(step, state.evaluations[-1] if state.evaluations else None)
+        )
 
 
 def _flowing(facts: list[tuple[str, str]], width: int) -> Iterator["Text"]:

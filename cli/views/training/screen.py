@@ -1,7 +1,7 @@
 """Training at a terminal: the report, the live view, the summary."""
 
 from mlxbert.cli.views import console
-from mlxbert.cli.views.training import evaluation, report, summary
+from mlxbert.cli.views.training import corpus, evaluation, report, summary
 from mlxbert.cli.views.training.live import LiveView
 from mlxbert.training.events import Event, Finished, Started
 
@@ -39,6 +39,9 @@ class Screen:
             self._live = None
 
     def _report(self) -> None:
+        if self._first is not None and self._first.corpus is not None:
+            for part in corpus.before(self._first, self._first.corpus):
+                self._screen.print(part)
         if self._first is not None and self._first.report is not None:
             for part in report.before(self._first, self._first.report, self._screen.width):
                 self._screen.print(part)
