@@ -467,8 +467,8 @@ MUTATIONS = (
     Mutation(
         "the labels of pairs are swapped",
         "mlxbert/pretraining/examples.py",
-        "FOLLOWS, OTHER = 0, 1",
-        "FOLLOWS, OTHER = 1, 0",
+        "OTHER = 1 ",
+        "OTHER = 0 ",
         "tests/pretraining/test_masks.py::test_half_of_the_second_texts_are_from_another_document",
     ),
     Mutation(

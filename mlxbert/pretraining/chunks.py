@@ -4,7 +4,8 @@ Positions are token numbers of the corpus. Where a sentence alone is too long, i
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,10 @@ class Chunks:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def size(self, number: int) -> int:
+        """The tokens of one."""
+        return int(self.stops[number] - self.starts[number])
+
     def take(self, chosen: NDArray[np.bool_]) -> "Chunks":
         """Those where `chosen` (N,) is true."""
         return Chunks(self.starts[chosen], self.stops[chosen], self.documents[chosen])
@@ -48,7 +53,7 @@ def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Chunks
         across: Whether a chunk continues in the next document; then a separator stands between both, which counts.
     """
     borders = document_ends(corpus)
-    found: list[tuple[int, int, int]] = []
+    found = array("q")  # a list of numbers would take five times the memory
     begin = 0
     for number, end in [(0, int(borders[-1]))] if across else enumerate(borders.tolist()):
         start = begin
@@ -57,7 +62,7 @@ def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Chunks
             if across:
                 inside = np.searchsorted(borders, stop, "left") - np.searchsorted(borders, start, "right")
                 stop = _fitting(corpus, start, end, max(room - int(inside), 1))
-            found.append((start, stop, int(np.searchsorted(borders, start, "right")) if across else number))
+            found.extend((start, stop, int(np.searchsorted(borders, start, "right")) if across else number))
             start = stop
         begin = end
     return _chunks(found)
@@ -75,7 +80,7 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -
         shorter: The share of chunks whose size is drawn, so that the model sees short texts, too.
     """
     rng = random.Random(f"chunks {seed}")
-    found: list[tuple[int, int, int]] = []
+    found = array("q")
     for number, ends in enumerate(_units(corpus, room // 2)):
         first = 0
         while first < len(ends) - 1:
@@ -86,7 +91,7 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -
             alone = last - first < 2  # what is left of a document is one sentence: the one before comes twice
             start = max(first - alone, 0)
             if last - start >= 2:
-                found.append((ends[start], ends[last], number))
+                found.extend((ends[start], ends[last], number))
             first = last
     return _chunks(found)
 
@@ -96,8 +101,8 @@ def document_ends(corpus: Corpus) -> Numbers:
     return np.asarray(corpus.sentences[corpus.documents - 1], np.int64)
 
 
-def split_off(chunks: Chunks, share: float, most: int, seed: int) -> tuple[Chunks, Chunks]:
-    """Chunks for training and for evaluation; of many documents, whole ones are held out.
+def held_out(chunks: Chunks, share: float, most: int, seed: int) -> Chunks:
+    """Chunks to evaluate on; of many documents, whole ones.
 
     Args:
         chunks: All of them.
@@ -108,7 +113,7 @@ def split_off(chunks: Chunks, share: float, most: int, seed: int) -> tuple[Chunk
     Raises:
         InputError: There are too few to hold some out.
     """
-    count = min(max(round(share * len(chunks)), 1), most) if share else 0
+    count = min(max(round(share * len(chunks)), 1), most)
     if count >= len(chunks):
         raise InputError(
             f"the corpus gives {len(chunks)} examples, none is left to train on", hint="more text, or shorter examples"
@@ -122,8 +127,16 @@ def split_off(chunks: Chunks, share: float, most: int, seed: int) -> tuple[Chunk
         sizes = np.bincount(chunks.documents)
         order = rng.permutation(documents)
         order = order[np.cumsum(sizes[order]) <= max(count, sizes.max())]
-        held = np.isin(chunks.documents, order) if count else held
-    return chunks.take(~held), chunks.take(held)
+        held = np.isin(chunks.documents, order)
+    return chunks.take(held)
+
+
+def apart_from(chunks: Chunks, others: Chunks) -> Chunks:
+    """The chunks that have no token in common with others."""
+    order = np.argsort(others.starts)
+    starts, stops = others.starts[order], np.maximum.accumulate(others.stops[order])
+    before = np.searchsorted(starts, chunks.stops, "left")  # so many others begin before a chunk ends
+    return chunks.take((before == 0) | (stops[before - 1] <= chunks.starts))
 
 
 def _fitting(corpus: Corpus, start: int, end: int, room: int) -> int:
@@ -154,6 +167,6 @@ def _units(corpus: Corpus, most: int) -> Iterator[list[int]]:
         sentence, start = count, ends[-1]
 
 
-def _chunks(found: Sequence[tuple[int, int, int]]) -> Chunks:
-    columns = np.array(found, np.int64).reshape(-1, 3).T
-    return Chunks(*columns)
+def _chunks(found: "array[int]") -> Chunks:
+    """Chunks of their numbers: start, stop and document of each, one after the other."""
+    return Chunks(*np.frombuffer(found, np.int64).reshape(-1, 3).T.copy() if found else np.zeros((3, 0), np.int64))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.pretraining.chunks import Chunks, full_sentences, sentence_pairs, split_off
+from mlxbert.pretraining.chunks import Chunks, apart_from, full_sentences, held_out, sentence_pairs
 from mlxbert.pretraining.corpus.store import Corpus, CorpusReport, read_corpus
 from mlxbert.pretraining.examples import Examples, Frame, Pairs
 from mlxbert.pretraining.masks import Masking
@@ -101,24 +101,28 @@ class Maker:
         settings = self._settings
         corpus = self._read(settings.corpus, settings.shards or folder / "corpus", on_read)
         phases: list[Phase] = []
-        held_out: Chunks | None = None
+        held: Chunks | None = None
         others: Chunks | None = None
         for length in self.lengths:
             chunks = self._chunks(corpus, length, options.seed)
             others = others or chunks
             if not settings.valid:
-                chunks, held = split_off(chunks, settings.validation_share, MOST_HELD_OUT, options.seed)
-                held_out = held if held_out is None else held_out
+                held = held or held_out(chunks, settings.validation_share, MOST_HELD_OUT, options.seed)
+                chunks = apart_from(chunks, held)
+            if not len(chunks):
+                raise InputError(
+                    "the corpus is so small that all of it is held out", hint="more text, or valid= with other text"
+                )
             size = max(options.batch_size * self.lengths[0].tokens // length.tokens, 1)  # as many tokens in each phase
             phases.append(Phase(chunks, length.tokens, length.share, size, chunks))
         order = Phases(phases, steps=steps, epochs=epochs, accumulate=options.accumulate, seed=options.seed)
         evaluated = corpus
-        if held_out is None or others is None:
+        if held is None or others is None:
             evaluated = self._read(settings.valid, folder / "valid", None)
             others = self._chunks(evaluated, self.lengths[0], options.seed)
-            held_out = _first(others, MOST_HELD_OUT, options.seed)
+            held = _first(others, MOST_HELD_OUT, options.seed)
         train = self._examples(corpus, order, options.seed)
-        return Data(train, self.evaluated(evaluated, held_out, others), order, corpus.report)
+        return Data(train, self.evaluated(evaluated, held, others), order, corpus.report)
 
     def evaluated(self, corpus: Corpus, chunks: Chunks, others: Chunks) -> Examples:
         """Examples whose masks are always the same, whatever the seed of a run."""

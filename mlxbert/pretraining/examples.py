@@ -18,7 +18,7 @@ from mlxbert.pretraining.phases import Phases
 from mlxbert.text.encoding import Template
 
 Pairs = Literal["next", "order"]
-FOLLOWS, OTHER = 0, 1  # the classes of both heads over pairs, as transformers counts them
+OTHER = 1  # the class of pairs that do not follow each other, of both heads, as transformers counts them
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,6 @@ class Phases:
         self._ends = [round(steps * sum(phase.share for phase in phases[: n + 1])) for n in range(len(phases))]
         self._ends[-1] = steps
         self.epoch_steps = min(max(round(phases[0].batches / accumulate), 1), max(steps // 10, 1))
-        self._lengths = [(phase.chunks.stops - phase.chunks.starts).tolist() for phase in phases]
         self._last: tuple[tuple[int, int], list[list[int]]] = ((-1, -1), [])
 
     def batches(self, step: int) -> list[list[int]]:
@@ -103,7 +102,7 @@ class Phases:
         epoch, number = divmod(place, self.phases[phase].batches)
         if self._last[0] != (phase, epoch):
             size = self.phases[phase].batch_size
-            found = sampler.batches(len(self._lengths[phase]), size, self._seed + 1_000_003 * phase, epoch)
+            found = sampler.batches(len(self.phases[phase].chunks), size, self._seed + 1_000_003 * phase, epoch)
             self._last = ((phase, epoch), found)
         return self._last[1][number]
 
@@ -132,8 +131,7 @@ class Phases:
 
     def tokens(self, numbers: Sequence[int]) -> int:
         """See `Order`; special tokens are not counted."""
-        places = map(self.place, numbers)
-        return sum(self._lengths[place.phase][place.chunk] for place in places)
+        return sum(self.phases[place.phase].chunks.size(place.chunk) for place in map(self.place, numbers))
 
 
 def read_lengths(text: str | int, most: int) -> list[Length]:

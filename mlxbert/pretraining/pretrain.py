@@ -26,7 +26,6 @@ from mlxbert.pretraining.settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.start import Start, find_start
 from mlxbert.pretraining.teacher import load_teacher
 from mlxbert.pretraining.terms.registry import TERMS, heads_of, make_terms, read_terms
-from mlxbert.results import FillMask
 from mlxbert.tasks.fill_mask import fill_mask
 from mlxbert.training.command import compute_dtype, usual_rate
 from mlxbert.training.events import Event, Started
@@ -56,7 +55,7 @@ def pretrain(
     valid: str | Path | Sequence[str | Path] | None = None,
     steps: int | None = None,
     epochs: float = 1.0,
-    fill: Sequence[str] = (),
+    fill: str | Sequence[str] = (),
     shards: str | Path | None = None,
     revision: str | None = None,
     offline: bool = False,
@@ -145,13 +144,15 @@ def pretrain(
         name = str(teacher or start.name)
         taught = None if teaching is None else load_teacher(name, teaching, learned, first, device)
         pretraining = Pretraining(make_terms(weights, temperature), taught)
+        texts = (fill,) if isinstance(fill, str) else tuple(fill)
         call = Call(
             start=start, target=target, objective=pretraining, settings=settings, options=loop,
-            steps=steps, epochs=epochs, fill=tuple(fill), dtype=compute_dtype(dtype), overwrite=overwrite, group=group,
+            steps=steps, epochs=epochs, fill=texts, dtype=compute_dtype(dtype), overwrite=overwrite, group=group,
             teacher=teaching, on_read=on_read,
         )  # fmt: skip
         call = _with_defaults(call, first, known)
         Maker(settings, first.tokenizer, None, first.config.max_length)  # checked before hours of work
+        _filled(first, call.fill)
         manifest = call.manifest()
     if group.size > 1:
         group.check_same({name: value for name, value in manifest.items() if name not in ("streams", "blas")})
@@ -231,7 +232,7 @@ def _make_run(call: Call, model: Model, data: Data, workspace: Workspace | None)
         return objective.measure(model.network, data.valid, group, batch)
 
     def show() -> tuple[str, ...]:
-        return tuple(map(_filled, fill_mask(model, [*call.fill], top_k=1))) if call.fill else ()
+        return _filled(model, call.fill)
 
     training = Training(
         network=model.network, objective=objective, examples=data.train, places=Described(data.train),
@@ -241,12 +242,19 @@ def _make_run(call: Call, model: Model, data: Data, workspace: Workspace | None)
     return Run(training, None if workspace is None else workspace.store(0))
 
 
-def _filled(found: FillMask) -> str:
-    """A text with the best word in each of its blanks."""
-    text = found.text
-    for mask in reversed(found.masks):
-        text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]
-    return text
+def _filled(model: Model, texts: Sequence[str]) -> tuple[str, ...]:
+    """Texts with the best word in each of their blanks.
+
+    Raises:
+        InputError: A text has no blank.
+    """
+    found = []
+    for one in fill_mask(model, [*texts], top_k=1) if texts else ():
+        text = one.text
+        for mask in reversed(one.masks):
+            text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]
+        found.append(text)
+    return tuple(found)
 
 
 def _started(call: Call, run: Run, data: Data) -> Started:

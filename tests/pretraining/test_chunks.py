@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.pretraining.chunks import document_ends, full_sentences, sentence_pairs, split_off
+from mlxbert.pretraining.chunks import apart_from, document_ends, full_sentences, held_out, sentence_pairs
 from mlxbert.pretraining.phases import Phase, Phases, read_lengths
 from tests.pretraining.corpora import corpus, random_corpus
 
@@ -61,23 +61,38 @@ def test_pairs_have_two_sentences_of_one_document_and_lose_none() -> None:
 
 def test_many_documents_are_held_out_whole() -> None:
     chunks = full_sentences(random_corpus(300), ROOM)
-    train, held = split_off(chunks, 0.05, 1000, seed=1)
+    held = held_out(chunks, 0.05, 1000, seed=1)
+    train = apart_from(chunks, held)
     assert len(train) + len(held) == len(chunks)
     assert 0 < len(held) <= 0.08 * len(chunks)
     assert not {*train.documents.tolist()} & {*held.documents.tolist()}
-    again = split_off(chunks, 0.05, 1000, seed=1)[1]
+    again = held_out(chunks, 0.05, 1000, seed=1)
     assert (again.starts == held.starts).all()
 
 
 def test_of_few_documents_chunks_are_held_out() -> None:
     chunks = full_sentences(corpus([[20] * 100, [20] * 100]), ROOM)
-    train, held = split_off(chunks, 0.1, 1000, seed=0)
-    assert len(held) == round(0.1 * len(chunks)) and len(train) + len(held) == len(chunks)
+    held = held_out(chunks, 0.1, 1000, seed=0)
+    assert len(held) == round(0.1 * len(chunks)) and len(apart_from(chunks, held)) + len(held) == len(chunks)
 
 
 def test_one_chunk_cannot_be_divided() -> None:
     with pytest.raises(InputError, match="1 examples"):
-        split_off(full_sentences(corpus([[5]]), ROOM), 0.01, 10, 0)
+        held_out(full_sentences(corpus([[5]]), ROOM), 0.01, 10, 0)
+
+
+def test_nothing_that_is_held_out_is_trained_on_in_examples_of_other_lengths() -> None:
+    found = corpus([[20] * 100, [20] * 100])
+    held = held_out(sentence_pairs(found, ROOM, 0), 0.1, 1000, seed=0)
+    hidden = np.zeros(len(found.ids), bool)
+    for start, stop in zip(held.starts, held.stops, strict=True):
+        hidden[start:stop] = True
+    for chunks in (sentence_pairs(found, ROOM, 0), full_sentences(found, 300), full_sentences(found, 30)):
+        rest = apart_from(chunks, held)
+        assert 0 < len(rest) < len(chunks)
+        assert not any(hidden[start:stop].any() for start, stop in zip(rest.starts, rest.stops, strict=True))
+        overlapping = [hidden[start:stop].any() for start, stop in zip(chunks.starts, chunks.stops, strict=True)]
+        assert len(rest) + sum(overlapping) == len(chunks)
 
 
 def test_every_chunk_comes_once_in_a_pass_in_another_order() -> None:

@@ -171,5 +171,10 @@ def test_a_file_that_is_not_there(folder: Path, tmp_path: Path) -> None:
         run(folder, tmp_path / "out", corpus=tmp_path / "nothing.txt")
 
 
+def test_a_text_to_fill_needs_a_blank(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        start(folder, tmp_path / "out", fill="the cat sat")
+
+
 def test_terms_have_weights() -> None:
     assert read_terms("mlm, nsp:0.5") == {"mlm": 1.0, "nsp": 0.5}
