@@ -34,6 +34,9 @@ class RelatedColumns(Group):
 class VectorOptions(Group):
     """How vectors are compared while training."""
 
+    teacher: Annotated[
+        str | None, _number("Learn the vectors of this model instead, from texts alone.", "NAME", "none")
+    ] = None
     loss: Annotated[
         VectorLossName | None,
         typer.Option(

@@ -184,6 +184,20 @@ class ClassOptions(Group):
 
 
 @dataclass(frozen=True)
+class TeacherOptions(Group):
+    """From whom a task is learned, besides the labels."""
+
+    teacher: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Also learn from what a finished model predicts.", rich_help_panel=_TRAINING),
+    ] = None
+    teacher_weight: Annotated[float, _share("Share of the teacher in the loss; the labels have the rest.")] = 0.5
+    temperature: Annotated[
+        float, _share("Divides scores of teacher and model: larger, and unlikely labels count more.")
+    ] = 2.0
+
+
+@dataclass(frozen=True)
 class SavingOptions(Group):
     """What is written."""
 

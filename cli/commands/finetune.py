@@ -8,49 +8,51 @@ from mlxbert.cli.events.run import open_sinks, resumable, send
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.relevance import QueryColumns, RerankOptions, ScoreOptions
 from mlxbert.cli.spans import AnswerColumns, AnswerOptions, TagOptions, WordColumns
-from mlxbert.cli.training import ClassOptions, Columns, FinetuneOptions, Group
+from mlxbert.cli.training import ClassOptions, Columns, FinetuneOptions, Group, TeacherOptions
 from mlxbert.cli.views import console, progress
 
 
-def finetune_classify(options: FinetuneOptions, columns: Columns, classes: ClassOptions) -> None:
+def finetune_classify(options: FinetuneOptions, columns: Columns, classes: ClassOptions, guide: TeacherOptions) -> None:
     """Train a model to give each text, or pair of texts, one of several labels.
 
     If training is interrupted, with Ctrl-C or otherwise, the same command resumes it from the last saved state.
 
     Example: mlxbert finetune classify --train reviews.csv --output my-model
     """
-    _train("classify", options, columns, classes)
+    _train("classify", options, columns, classes, guide)
 
 
-def finetune_multilabel(options: FinetuneOptions, columns: Columns) -> None:
+def finetune_multilabel(options: FinetuneOptions, columns: Columns, guide: TeacherOptions) -> None:
     """Train a model to give each text, or pair of texts, any number of labels.
 
     The score above which a label is given is tuned for each label on the validation data.
 
     Example: mlxbert finetune multilabel --train emotions.jsonl --output my-model
     """
-    _train("multilabel", options, columns)
+    _train("multilabel", options, columns, guide)
 
 
-def finetune_regress(options: FinetuneOptions, columns: Columns) -> None:
+def finetune_regress(options: FinetuneOptions, columns: Columns, guide: TeacherOptions) -> None:
     """Train a model to give each text, or pair of texts, a number.
 
     Example: mlxbert finetune regress --train ratings.csv --pair-column answer --output my-model
     """
-    _train("regress", options, columns)
+    _train("regress", options, columns, guide)
 
 
-def finetune_tag(options: FinetuneOptions, columns: WordColumns, tags: TagOptions) -> None:
+def finetune_tag(options: FinetuneOptions, columns: WordColumns, tags: TagOptions, guide: TeacherOptions) -> None:
     """Train a model to tag words: names and other entities, parts of speech, chunks.
 
     Data are sentences of CoNLL or CoNLL-U, lists of words and tags, or texts with spans.
 
     Example: mlxbert finetune tag --train train.conll --output my-model
     """
-    _train("tag", options, columns, tags)
+    _train("tag", options, columns, tags, guide)
 
 
-def finetune_answer(options: FinetuneOptions, columns: AnswerColumns, answers: AnswerOptions) -> None:
+def finetune_answer(
+    options: FinetuneOptions, columns: AnswerColumns, answers: AnswerOptions, guide: TeacherOptions
+) -> None:
     """Train a model to answer questions with a part of a text, or to say that the text has no answer.
 
     Data are .json files of SQuAD, 1.1 or 2.0, or rows of question, context and answers. Long contexts are looked at
@@ -58,7 +60,7 @@ def finetune_answer(options: FinetuneOptions, columns: AnswerColumns, answers: A
 
     Example: mlxbert finetune answer --train train-v2.0.json --output my-model
     """
-    _train("answer", options, columns, answers)
+    _train("answer", options, columns, answers, guide)
 
 
 def finetune_embed(options: FinetuneOptions, columns: RelatedColumns, vectors: VectorOptions) -> None:
@@ -73,7 +75,7 @@ def finetune_embed(options: FinetuneOptions, columns: RelatedColumns, vectors: V
 
 
 def finetune_rerank(
-    options: FinetuneOptions, columns: QueryColumns, scores: ScoreOptions, losses: RerankOptions
+    options: FinetuneOptions, columns: QueryColumns, scores: ScoreOptions, losses: RerankOptions, guide: TeacherOptions
 ) -> None:
     """Train a cross-encoder, which scores how well a text answers a query.
 
@@ -82,7 +84,7 @@ def finetune_rerank(
 
     Example: mlxbert finetune rerank --train pairs.jsonl --output my-model
     """
-    _train("rerank", options, columns, scores, losses)
+    _train("rerank", options, columns, scores, losses, guide)
 
 
 def _train(task: str, options: FinetuneOptions, *groups: Group) -> None:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from mlxbert.cores import training_workers
 from mlxbert.device import BLAS, dtype_name, mx
 from mlxbert.distributed import Group
 from mlxbert.folders.fingerprint import hash_model
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.objectives.teacher import Teacher
+from mlxbert.training.options import TeacherOptions, TrainingOptions
 from mlxbert.training.plan import Plan, Source
 
 LORA_RATE = 10  # adapters begin at 0 and are small: they need larger steps than the weights beside them
@@ -36,6 +37,7 @@ class Command:
         check: Whether the finished folder is compared with transformers.
         group: The processes.
         line: The command line of this call; `None` where the data are not files.
+        teacher: The model that is learned from, if there is one.
     """
 
     source: Source
@@ -48,6 +50,7 @@ class Command:
     check: bool
     group: Group
     line: str | None
+    teacher: Teacher | None = None
 
 
 def with_defaults(options: TrainingOptions, given: Mapping[str, Any], plan: Plan) -> TrainingOptions:
@@ -80,6 +83,7 @@ def manifest(command: Command, plan: Plan) -> dict[str, Any]:
         **computed_with(command.dtype, command.group),
         "task": plan.objective.name,
         "model": hash_model(command.source.files),
+        **({} if command.teacher is None else command.teacher.manifest()),
         "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
         "options": {**command.options.to_dict(), **plan.objective.settings()},
         "variants": [dict(variant) for variant in command.variants],
@@ -110,6 +114,7 @@ def command_line(task: str, given: Mapping[str, Any]) -> str | None:
         given: The arguments of the call.
     """
     words = ["mlxbert", "finetune", task]
+    defaults = _DEFAULTS if task == "embed" else _DEFAULTS | asdict(TeacherOptions())
     for name, value in {**given, **given.get("options", {})}.items():
         if name in _NOT_SHOWN or name == "task" or value is None or (value is False and name != "normalize"):
             continue
@@ -119,7 +124,7 @@ def command_line(task: str, given: Mapping[str, Any]) -> str | None:
             if not isinstance(files, list | tuple) or not all(isinstance(file, str | Path) for file in files):
                 return None
             words += [word for file in files for word in (option, str(file))]
-        elif value == _DEFAULTS.get(name):
+        elif value == defaults.get(name):
             continue
         elif name == "sweep":
             words += [word for key, found in value.items() for word in (option, f"{key}={','.join(map(str, found))}")]

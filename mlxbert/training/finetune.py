@@ -7,6 +7,7 @@ call resumes; another one is refused.
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -32,7 +33,8 @@ from mlxbert.training.gradients import install
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives import make_objective
-from mlxbert.training.options import TrainingOptions, check_sweep
+from mlxbert.training.objectives.teacher import find_teacher
+from mlxbert.training.options import TeacherOptions, TrainingOptions, check_sweep
 from mlxbert.training.plan import Plan, Source, make_plan
 from mlxbert.training.predict import predict
 from mlxbert.training.sampler import Epochs
@@ -42,6 +44,7 @@ from mlxbert.weights.checkpoint import open_checkpoint
 
 Data = str | Path | Iterable[Any]
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
+_TEACHER = frozenset(field.name for field in fields(TeacherOptions))
 _LOG = logging.getLogger("mlxbert")
 OnProgress = Callable[[int, int], None]
 
@@ -54,6 +57,7 @@ def finetune(
     valid: Data | None = None,
     model: str | Path = "builtin",
     adapter: str | Path | None = None,
+    teacher: str | Path | None = None,
     revision: str | None = None,
     offline: bool = False,
     dtype: str = "auto",
@@ -84,6 +88,9 @@ def finetune(
         valid: Validation data, which choose the best checkpoint; `None` splits off `validation_share` of `train`.
         model: The model to start from: hub name, folder or `builtin`.
         adapter: An adapter of the model that is merged into its weights first, see `mlxbert.load`.
+        teacher: A finished model for the same task and labels, from which is learned, too: its scores are computed once
+            for the training data, and `teacher_weight` of the loss is the distance from them. `embed` learns its
+            vectors of texts alone.
         revision: See `mlxbert.load`.
         offline: See `mlxbert.load`.
         dtype: The dtype of computation: `float32`, `float16` (with a scaled loss) or `bfloat16`; weights are trained in
@@ -103,8 +110,9 @@ def finetune(
             `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` also
             `label_smoothing`, `class_weights` and `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and
             `stride`; for `answer` `stride` and `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for
-            `embed` `negative_column`, and those of `mlxbert.training.objectives.embed.Embed`. `epochs` and `lr` depend
-            on data and model if they are left out.
+            `embed` `negative_column`, and those of `mlxbert.training.objectives.embed.Embed`; with `teacher` also those
+            of `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and model if
+            they are left out.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`.
@@ -113,7 +121,8 @@ def finetune(
         MlxbertError: An argument, the data, the model or the folder cannot be used.
     """
     line = command_line(task, locals()) if isinstance(task, str) else None
-    loop = {name: options.pop(name) for name in _LOOP & options.keys() if options[name] is not None}
+    loop = _taken(options, _LOOP)
+    learned = _taken(options, _TEACHER if task != "embed" else frozenset())  # temperature means something else there
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
     if isinstance(task, Objective) and any(value is not None for value in options.values()):
         raise ArgumentError(
@@ -144,11 +153,16 @@ def finetune(
             objective, source, rows, None if valid is None else read_rows(valid, format=format), validation_share,
             given.seed,
         )  # fmt: skip
+        guide = find_teacher(
+            teacher, objective, plan.train, TeacherOptions(**learned), device, offline=offline, on_progress=on_progress
+        )
+        plan = plan if guide is None else replace(plan, report=guide.noted(plan.report))
         if check:
             require(plan.heads)
         command = Command(
             source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, check=check,
             group=group, options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
+            teacher=guide,
         )  # fmt: skip
         for variant in variants:  # checked before hours of work
             chosen = replace(command.options, **variant)
@@ -161,6 +175,11 @@ def finetune(
             {name: value for name, value in manifest(command, plan).items() if name not in ("streams", "blas")}
         )
     return _events(command, plan)
+
+
+def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
+    """Some options, which are removed from the rest; those that are `None` stay."""
+    return {name: options.pop(name) for name in names & options.keys() if options[name] is not None}
 
 
 def _events(command: Command, plan: Plan) -> Iterator[Event]:
@@ -226,6 +245,8 @@ def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | 
         trained=None if adapters is None else adapters.trained,
         streams=group.broadcast(max(len(training_workers()), 1)),
     )  # fmt: skip
+    if command.teacher is not None:
+        training = replace(training, objective=command.teacher.objective, examples=command.teacher.lessons(group))
     return Run(training, None if workspace is None else workspace.store(number))
 
 

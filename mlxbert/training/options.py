@@ -133,6 +133,33 @@ class TrainingOptions:
         return asdict(self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TeacherOptions:
+    """How much a teacher counts.
+
+    Attributes:
+        teacher_weight: The share of the loss that is the distance from the teacher; the rest is that of the labels.
+        temperature: Divides the scores of teacher and student: larger, and less likely labels count more.
+    """
+
+    teacher_weight: float = 0.5
+    temperature: float = 2.0
+
+    def __post_init__(self) -> None:
+        _number("teacher_weight", self.teacher_weight, 0, 1, above=True)
+        _number("temperature", self.temperature, 0, 1e6, above=True)
+
+    def refuse_alone(self) -> None:
+        """Refuses options of a teacher where there is none.
+
+        Raises:
+            ArgumentError: One is not the default.
+        """
+        for name in self.__dataclass_fields__:
+            if getattr(self, name) != getattr(TeacherOptions, name):
+                raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
+
+
 def _number(name: str, value: object, least: float, most: float, *, above: bool = False) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not least <= value <= most or (above and value == least):  # type: ignore[operator]

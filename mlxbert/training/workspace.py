@@ -189,7 +189,9 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     there, here = _flat(found), _flat(wanted)
     names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     words = [
-        f"other {name}" if name == "model" else f"{name} is {here.get(name)!r:.60}, was {there.get(name)!r:.60}"
+        f"other {name}"
+        if name in ("model", "teacher")
+        else f"{name} is {here.get(name)!r:.60}, was {there.get(name)!r:.60}"
         for name in names
     ]
     if data := _other_data(found.get("sha256"), wanted.get("sha256")):

@@ -87,7 +87,7 @@ def test_options_reach_the_library_as_they_are_called_there(library: Library) ->
         **{"pair_column": None, "label_column": None, "format": None, "validation_share": None, "max_length": None},
         **{"epochs": None, "lr": None, "batch_size": 32, "accumulate": 1, "schedule": "linear", "warmup": 0.1},
         **{"weight_decay": 0.01, "clip": 1.0, "dropout": None, "label_smoothing": 0.0, "class_weights": "none"},
-        "few_shot": False,
+        **{"few_shot": False, "teacher": None, "teacher_weight": 0.5, "temperature": 2.0},
         **{"layer_decay": 1.0, "freeze": 0, "checkpointing": False, "patience": None, "metric": None, "seed": 0},
         **{"adapter": None, "lora": None, "lora_alpha": None, "lora_dropout": 0.0, "lora_layers": "query,value"},
         **{"dora": False, "rslora": False},
@@ -108,6 +108,13 @@ def test_options_reach_the_library_as_they_are_called_there(library: Library) ->
 def test_few_shot_reaches_the_library(library: Library) -> None:
     call(*TYPED, "--few-shot")
     assert library.given["few_shot"] is True and library.given["task"] == "classify"
+
+
+def test_a_teacher_reaches_the_library(library: Library) -> None:
+    call(*TYPED, "--teacher", "large", "--teacher-weight", "0.8", "--temperature", "4")
+    assert [library.given[name] for name in ("teacher", "teacher_weight", "temperature")] == ["large", 0.8, 4.0]
+    call("finetune", "embed", *TYPED[2:], "--teacher", "large")
+    assert library.given["teacher"] == "large" and "teacher_weight" not in library.given
 
 
 def test_options_of_tags_reach_the_library(library: Library) -> None:

@@ -127,6 +127,19 @@ def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_two_processes_learn_the_same_of_a_teacher(data: Path, tmp_path: Path, task: str) -> None:
+    given: dict[str, Any] = {"train": data_file(data, task, 160).name, "task": task}
+    assert alone(finetune(data, tmp_path / "teacher", **given)).status == 0
+    taught = ("--teacher", str(tmp_path / "teacher"), "--accumulate", "2")
+    first, second = both(finetune(data, tmp_path / "two", *taught, **given), tmp_path)
+    assert (first.status, first.err, second.status, second.err) == (0, "", 0, "")
+    single = alone(finetune(data, tmp_path / "one", *taught, **given))
+    assert losses(first) == pytest.approx(losses(single), rel=1e-4)
+    assert all({*line["terms"]} == {"labels", "teacher"} for line in first.lines if line["event"] == "step")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_lost_process_ends_the_other_and_two_resume_to_the_same_bits(data: Path, tmp_path: Path, lost: int) -> None:
     command = finetune(data, tmp_path / "out", "--save-every", "2", epochs=6)
