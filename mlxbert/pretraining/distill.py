@@ -19,7 +19,7 @@ def distill(
     teacher: str | Path,
     output: str | Path,
     student: str | Path | None = None,
-    layers: Sequence[int] | None = None,
+    layers: str | Sequence[int] | None = None,
     objective: str = OBJECTIVE,
     **options: Any,
 ) -> Iterator[Event]:

@@ -23,7 +23,7 @@ from mlxbert.pretraining.examples import Described
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.result import finish
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
-from mlxbert.pretraining.start import Start, find_start
+from mlxbert.pretraining.start import Start, find_start, read_layers
 from mlxbert.pretraining.teacher import load_teacher
 from mlxbert.pretraining.terms.registry import TERMS, heads_of, make_terms, read_terms
 from mlxbert.tasks.fill_mask import fill_mask
@@ -47,7 +47,7 @@ def pretrain(
     objective: str = "mlm",
     model: str | Path | None = None,
     adapter: str | Path | None = None,
-    layers: Sequence[int] | None = None,
+    layers: str | Sequence[int] | None = None,
     teacher: str | Path | None = None,
     temperature: float = 2.0,
     config: str | Path | None = None,
@@ -136,7 +136,7 @@ def pretrain(
         heads = heads_of(weights)
         start = find_start(model, adapter, config, vocabulary, heads, device, **where)
         if layers is not None:
-            start = replace(start, layers=tuple(layers))
+            start = replace(start, layers=read_layers(layers))
         target = Path(output) if group.rank else destination.check_target(output, start.files.path, overwrite)
         first = start.model(heads, loop.seed)
         learned = [name for name in weights if TERMS[name].of_teacher]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,19 @@ def with_layers(model: Model, layers: Sequence[int]) -> Model:
         for name in parameters(found.network)
     }
     found.network.load_weights([*copied.items()])
-    return found
+    return replace(found, _embedder=model._embedder)  # vectors are pooled as before
+
+
+def read_layers(given: str | Sequence[int]) -> tuple[int, ...]:
+    """Numbers of layers: a list, or a text as `0,2,4`.
+
+    Raises:
+        ArgumentError: It is something else.
+    """
+    try:
+        return tuple(int(layer) for layer in (given.split(",") if isinstance(given, str) else given))
+    except (TypeError, ValueError):
+        raise ArgumentError(f"layers is {given!r:.60}, expected numbers, such as 0,2,4") from None
 
 
 def find_start(

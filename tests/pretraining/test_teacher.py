@@ -1,5 +1,6 @@
 """What a student learns from a teacher, and students of some layers."""
 
+import importlib
 import random
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import mlxbert
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
+from mlxbert.nn.losses import soft_cross_entropies
 from mlxbert.pretraining.chunks import full_sentences
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.start import with_layers
 from mlxbert.pretraining.terms.registry import make_terms, read_terms
 from mlxbert.pretraining.terms.term import Seen, Teacher
 from mlxbert.weights.build import parameters
+from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 from tests.pretraining.corpora import WORDS, examples, random_corpus
 from tests.pretraining.files import model_folder, text_file
@@ -95,6 +98,44 @@ def test_distillation_writes_a_smaller_model(folder: Path, tmp_path: Path) -> No
     assert mlxbert.load(tmp_path / "out").config.num_stored_layers == 3
 
 
+@pytest.mark.parametrize("layers", [[0], None])
+def test_a_student_of_vectors_keeps_the_modules_of_its_teacher(
+    folder: Path, tmp_path: Path, layers: list[int] | None
+) -> None:
+    teacher = save_st(tmp_path / "teacher", pooling("cls", old=True), NORMALIZE)
+    given = {"objective": "mlm,vectors", "layers": layers, "model": teacher, "output": tmp_path / "out", **OPTIONS}
+    assert [*mlxbert.pretrain(folder / "text.txt", **given)]
+    found = mlxbert.load(tmp_path / "out", task="embed").embedder
+    assert found.config.poolings == ("cls",) and found.unit
+
+
+def test_an_interrupted_student_ends_in_the_same_bits(folder: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {**OPTIONS, "steps": 4, "teacher": folder / "deep", "layers": "0,3", "save_every": 2}
+    for name in ("whole", "cut"):
+        events = mlxbert.distill(folder / "text.txt", output=tmp_path / name, **given)
+        if name == "cut":
+            next(event for event in events if isinstance(event, mlxbert.Saved))
+            events.close()  # type: ignore[attr-defined]
+            events = mlxbert.distill(folder / "text.txt", output=tmp_path / name, **given)
+        first = next(event for event in events if isinstance(event, mlxbert.Started))
+        assert (first.first_step > 0) == (name == "cut") and [*events]
+    one, other = (mx.load(str(tmp_path / name / "model.safetensors")) for name in ("whole", "cut"))
+    assert isinstance(one, dict) and isinstance(other, dict)
+    assert all(mx.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_gradients_of_soft_targets_are_those_of_torch() -> None:
+    torch = importlib.import_module("torch")
+    rng = np.random.default_rng(0)
+    ours, theirs = (rng.normal(size=(6, 400)).astype(np.float32) * 4 for _ in range(2))
+    found = mx.grad(lambda scores: 9 * soft_cross_entropies(scores / 3, mx.array(theirs) / 3).sum())(mx.array(ours))
+    wanted = torch.tensor(ours, dtype=torch.float64, requires_grad=True)
+    logs = [torch.log_softmax(scores / 3, -1) for scores in (wanted, torch.tensor(theirs, dtype=torch.float64))]
+    (9 * torch.nn.functional.kl_div(*logs, log_target=True, reduction="sum")).backward()
+    np.testing.assert_allclose(np.array(found), wanted.grad.numpy(), atol=1e-5)
+
+
 def test_a_model_that_is_its_own_teacher_has_nothing_to_learn(folder: Path, tmp_path: Path) -> None:
     given = {**OPTIONS, "steps": 1, "dropout": 0.0, "model": folder / "tiny", "objective": "soft,hidden"}
     events = [*mlxbert.pretrain(folder / "text.txt", output=tmp_path / "out", **given)]
@@ -112,6 +153,8 @@ def test_a_model_that_is_its_own_teacher_has_nothing_to_learn(folder: Path, tmp_
         {"layers": [0, 7]},
         {"layers": [2, 0]},
         {"layers": []},
+        {"layers": "0,x"},
+        {"layers": 3},
     ],
     ids=str,
 )
