@@ -66,6 +66,9 @@ class NewModelOptions(Group):
         ),
     ] = None
     vocabulary: Annotated[str | None, _option(_START, "DIR", "Its vocabulary; see mlxbert vocabulary.", "none")] = None
+    generator: Annotated[
+        float | None, _option(_START, "X", "Width of a new generator of ELECTRA, beside the discriminator.", "0.25")
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -479,6 +479,27 @@ MUTATIONS = (
         "tests/pretraining/test_teacher.py::test_each_term_is_its_formula",
     ),
     Mutation(
+        "the discriminator's loss counts padding",
+        "mlxbert/pretraining/terms/replaced.py",
+        "seen.replaced) * seen.real).sum()",
+        "seen.replaced)).sum()",
+        "tests/pretraining/test_electra.py::test_parts_of_a_batch_add_up",
+    ),
+    Mutation(
+        "every hidden token counts as replaced",
+        "mlxbert/pretraining/terms/replaced.py",
+        "return self.ids != self.targets.clean",
+        "return self.inputs.input_ids != self.targets.clean",
+        "tests/pretraining/test_electra.py::test_a_sample_that_is_the_original_counts_as_original",
+    ),
+    Mutation(
+        "what fills up the number of samples changes the first token",
+        "mlxbert/pretraining/terms/replaced.py",
+        " * targets.counted.astype(mx.int32)",
+        "",
+        "tests/pretraining/test_electra.py::test_a_sample_that_is_the_original_counts_as_original",
+    ),
+    Mutation(
         "every epoch has the same order",
         "mlxbert/training/sampler.py",
         'f"order {seed} {epoch}"',

@@ -80,8 +80,8 @@ INSIDE = {
         *("finish", "check", "finetune", "evaluate"),
     ),
     "mlxbert.pretraining": (
-        *("corpus", "subwords", "vocabulary", "chunks", "phases", "masks", "examples", "terms", "settings", "start"),
-        *("data", "objective", "teacher", "evaluate", "call", "result", "pretrain", "distill"),
+        *("corpus", "subwords", "vocabulary", "chunks", "phases", "masks", "examples", "settings", "start", "electra"),
+        *("terms", "data", "objective", "teacher", "evaluate", "call", "result", "pretrain", "distill"),
     ),
     "mlxbert.pretraining.corpus": ("documents", "tokens", "writer", "store"),
     "mlxbert.cli": (

@@ -94,18 +94,20 @@ class Embeddings(nn.Module):
         # The gradient of a product is a product: adding B x L vectors to few rows takes ten times as long.
         return (token_type_ids[:, :, None] == mx.arange(table.shape[0])).astype(table.dtype) @ table
 
-    def __call__(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
-        """(B, L) → (B, L, D)."""
+    def normalized(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
+        """(B, L) → (B, L, E), what a projection takes; (B, L, D) where the projection is before the norm."""
         x = self.word(input_ids)
         if "position" in self:
             x = x + self._positions(input_ids)
         if "token_type" in self:
             # Segment 0 has a vector too: it is added even when no segment ids are given.
             x = x + self._segments(token_type_ids)
-        if self.projects_first:
-            return self.dropout(self.norm(self.projection(x)))
-        x = self.dropout(self.norm(x))
-        return self.projection(x) if "projection" in self else x
+        return self.dropout(self.norm(self.projection(x) if self.projects_first else x))
+
+    def __call__(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
+        """(B, L) → (B, L, D)."""
+        x = self.normalized(input_ids, token_type_ids)
+        return self.projection(x) if "projection" in self and not self.projects_first else x
 
 
 class Pooler(nn.Module):

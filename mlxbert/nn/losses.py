@@ -86,7 +86,12 @@ def _log_sum_exp_vjp(x: mx.array, cotangents: Any, outputs: Any) -> mx.array:
 
 
 def binary_cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
-    """The sum of the cross-entropies of independent labels.
+    """The sum of the cross-entropies of independent labels, see `binary_cross_entropies`."""
+    return binary_cross_entropies(logits, targets).sum()
+
+
+def binary_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
+    """The cross-entropy of each of several independent labels, float32 of the same shape.
 
     Args:
         logits: Of any shape.
@@ -94,7 +99,7 @@ def binary_cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
     """
     _check_shapes(logits, targets)
     wide = logits.astype(mx.float32)
-    return (mx.logaddexp(mx.array(0.0), wide) - wide * targets.astype(mx.float32)).sum()
+    return mx.logaddexp(mx.array(0.0), wide) - wide * targets.astype(mx.float32)
 
 
 def mean_squared_error(logits: mx.array, targets: mx.array) -> mx.array:

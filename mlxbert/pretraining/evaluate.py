@@ -13,9 +13,10 @@ from mlxbert.nn.heads import HEADS
 from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
-from mlxbert.pretraining.terms.registry import TERMS, make_terms, read_terms
+from mlxbert.pretraining.terms.registry import make_terms, read_terms
 
 _BATCH = 32
+_OBJECTIVES = ("mlm", "nsp", "sop")
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,16 @@ def evaluate_words(
         check_whole("examples", examples, 1)
     weights = read_terms(objective)
     pretraining = Pretraining(make_terms(weights))
-    if learned := [name for name in weights if TERMS[name].of_teacher]:
-        raise ArgumentError(f"the objective has {learned[0]}, which needs a teacher, expected mlm, nsp or sop")
+    if other := [name for name in weights if name not in _OBJECTIVES]:
+        raise ArgumentError(f"the objective has {other[0]}, expected some of {', '.join(_OBJECTIVES)}")
     for head in pretraining.heads(()):
         if head not in model.network.heads:
             task = HEADS[head].task
             model.require(task) if task else _refuse(model, head)
     given = {name: value for name, value in options.items() if value is not None}
     known = ("field", "documents", "across_documents", "whole_words", "mask_share")
-    if other := [name for name in given if name not in known]:
-        raise ArgumentError(f"{other[0]} is given, expected some of {', '.join(known)}")
+    if unknown := [name for name in given if name not in known]:
+        raise ArgumentError(f"{unknown[0]} is given, expected some of {', '.join(known)}")
     settings = Settings(corpus=files_of(data, "data"), length=str(length), **given)
     pairs = pairs_of([*weights], settings.across_documents)
     pretraining.use(model.config)

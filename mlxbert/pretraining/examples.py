@@ -13,7 +13,7 @@ import numpy as np
 from mlxbert.errors import InputError
 from mlxbert.pretraining.chunks import Chunks, Numbers, document_ends
 from mlxbert.pretraining.corpus.store import Corpus
-from mlxbert.pretraining.masks import Flags, Ids, Masking
+from mlxbert.pretraining.masks import Draws, Flags, Ids, Masking
 from mlxbert.pretraining.phases import Phases
 from mlxbert.text.encoding import Template
 
@@ -31,6 +31,8 @@ class Example:
         places: The hidden tokens, (M,).
         clean: Token ids without hiding, (N,).
         label: Of a pair, whether the second text follows the first (0) or not (1).
+        draws: Where each hidden token is replaced by a sample, two numbers from 0 to less than 1 that decide which,
+            (M, 2).
     """
 
     ids: Ids
@@ -38,6 +40,7 @@ class Example:
     places: Ids
     clean: Ids
     label: int | None = None
+    draws: Draws | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -150,7 +153,8 @@ class Examples(Sequence[Example]):
             texts = self._pair(chunks, self.order.phases[place.phase].others, place.chunk, label, rng)
         ids, segments, continues = self.frame.around(texts)
         places, hidden = self.masking.apply(ids, continues, ~np.isin(ids, self.frame.special), rng)
-        return Example(hidden, segments, places, ids, label)
+        draws = rng.random((len(places), 2), np.float32) if self.masking.all_masked else None
+        return Example(hidden, segments, places, ids, label, draws)
 
     def describe(self, number: int) -> str:
         """Where an example is in the corpus, for errors."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
+Draws = NDArray[np.float32]
 _MASKED, _REPLACED = 0.8, 0.1  # of the hidden tokens
 
 

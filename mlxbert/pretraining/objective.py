@@ -15,15 +15,17 @@ from mlxbert.distributed import Group
 from mlxbert.labels import Labels
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
+from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.examples import Example, Examples, in_batches
-from mlxbert.pretraining.masks import Ids
+from mlxbert.pretraining.masks import Draws, Ids
+from mlxbert.pretraining.terms.replaced import ReplacedTokens, SeenTwice
 from mlxbert.pretraining.terms.term import Seen, Targets, Teacher, Term
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import padded_length
 from mlxbert.training.objective import Objective, Predictions, TrainBatch
 
 _FILLED = 32  # the number of hidden tokens is filled up to a multiple, so that a GPU meets few shapes
-_RIGHT = {"mlm": "accuracy", "nsp": "next_sentence_accuracy", "sop": "order_accuracy", "replaced": "replaced_accuracy"}
+_RIGHT = {"mlm": "accuracy", "nsp": "next_sentence_accuracy", "sop": "order_accuracy"}
 
 
 class Pretraining(Objective[Any]):
@@ -41,6 +43,9 @@ class Pretraining(Objective[Any]):
     def __init__(self, terms: Mapping[Term, float], teacher: Teacher | None = None) -> None:
         self.weighted, self._teacher = terms, teacher
         self.losses = tuple(term.name for term in terms) if len(terms) > 1 else ()
+        if any(isinstance(term, ReplacedTokens) for term in terms):
+            # A better generator makes the discriminator's task harder, so their sum says little of both.
+            self.metric = "mlm_loss"
 
     def use(self, config: EncoderConfig) -> None:
         """Takes the configuration of the network: padding and segments."""
@@ -94,16 +99,22 @@ class Pretraining(Objective[Any]):
             counted=mx.array(np.arange(count + fill) < count).astype(mx.float32),
             labels=None if None in labels else mx.array(cast(list[int], labels), dtype=mx.int32),
             clean=mx.array(_rows([example.clean for example in examples], length, self.config.pad_token_id)),
+            draws=_filled([example.draws for example in examples], fill),
         )
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
         """Each term divided by its own total; the weights of all parts of an update add up to 1."""
-        seen, totals = Seen(network, batch.inputs, batch.targets, self._teacher), batch.totals
+        seen, totals = self._seen(network, batch), batch.totals
         found = {
             term.name: term.loss(seen) * (weight / max(totals[term.name], 1.0))
             for term, weight in self.weighted.items()
         }
         return found, batch.inputs.input_ids.shape[0] / totals[""]
+
+    def _seen(self, network: Network, batch: TrainBatch) -> Seen:
+        """A batch as the terms of the network see it."""
+        kind = SeenTwice if isinstance(network, Electra) else Seen
+        return kind(network, batch.inputs, batch.targets, self._teacher)
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
         """The sum of the terms."""
@@ -132,6 +143,7 @@ class Pretraining(Objective[Any]):
             the other heads.
         """
         sums = {f"{kind} {term.name}": 0.0 for term in self.weighted for kind in ("loss", "right", "total")}
+        sums |= {f"{kind} {name}": 0.0 for term in self.weighted for name in term.shares for kind in ("some", "of")}
         with evaluation_mode(network):
             for number, numbers in enumerate(in_batches(len(examples), batch_size)):
                 if number % group.size == group.rank:
@@ -142,12 +154,14 @@ class Pretraining(Objective[Any]):
 
     def _measured(self, network: Network, examples: Sequence[Example]) -> dict[str, float]:
         batch = self.collate(examples, random.Random(0))
-        seen = Seen(network, batch.inputs, batch.targets, self._teacher)
+        seen = self._seen(network, batch)
         found: dict[str, mx.array] = {}
         for term in self.weighted:
             right = term.right(seen)
             found |= {f"loss {term.name}": term.loss(seen)}
             found |= {} if right is None else {f"right {term.name}": right}
+            for name, (some, of) in term.counted(seen).items():
+                found |= {f"some {name}": some, f"of {name}": of}
         mx.eval(found)
         totals = {f"total {name}": total for name, total in self.totals(examples).items() if name}
         return {name: float(cast(float, array.item())) for name, array in found.items()} | totals
@@ -159,9 +173,16 @@ class Pretraining(Objective[Any]):
         for term in self.weighted:
             if term.name in _RIGHT:
                 found[_RIGHT[term.name]] = sums[f"right {term.name}"] / max(sums[f"total {term.name}"], 1.0)
+            found |= {name: sums[f"some {name}"] / max(sums[f"of {name}"], 1.0) for name in term.shares}
         if "mlm" in means:
             found["pseudo_perplexity"] = float(np.exp(min(means["mlm"], 700)))
         return found
+
+
+def _filled(draws: Sequence[Draws | None], fill: int) -> mx.array | None:
+    """The numbers that decide samples, filled up, (M, 2); `None` where examples have none."""
+    found = [each for each in draws if each is not None]
+    return mx.array(np.concatenate([*found, np.zeros((fill, 2), np.float32)])) if found else None
 
 
 def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:

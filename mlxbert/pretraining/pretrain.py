@@ -19,13 +19,14 @@ from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.pretraining.call import Call
 from mlxbert.pretraining.data import Data, Maker, OnRead
+from mlxbert.pretraining.electra import Electra, generator_of, with_generator
 from mlxbert.pretraining.examples import Described
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.result import finish
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.start import Start, find_start, read_layers
 from mlxbert.pretraining.teacher import load_teacher
-from mlxbert.pretraining.terms.registry import TERMS, heads_of, make_terms, read_terms
+from mlxbert.pretraining.terms.registry import ELECTRA, heads_of, learned_from, make_terms, read_terms
 from mlxbert.tasks.fill_mask import fill_mask
 from mlxbert.training.command import compute_dtype, usual_rate
 from mlxbert.training.events import Event, Started
@@ -78,7 +79,8 @@ def pretrain(
         corpus: Files of text, `.txt` or `.jsonl`, also `.gz` and `.xz`: see `mlxbert.pretraining.corpus.documents`.
         output: The folder to write.
         objective: The losses, with weights if they are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`;
-            and from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.terms.teachers`.
+            from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.terms.teachers`; or `electra`, also
+            `electra:50` with the weight of the discriminator, which is written with its generator in `generator/`.
         model: The model to continue: hub name, folder or `builtin`, which is the default.
         adapter: An adapter of the model that is merged into its weights first, see `mlxbert.load`.
         layers: Only these layers of the model, from 0, with its embeddings and heads: a smaller student.
@@ -100,7 +102,7 @@ def pretrain(
         on_progress: Called with the bytes of a download.
         on_read: Called with the bytes of the corpus that are read, and of how many.
         **options: Those of `mlxbert.pretraining.settings.Settings`: `field`, `documents`, `across_documents`, `length`,
-            `whole_words`, `masks`, `mask_share`, `validation_share`; and those of
+            `whole_words`, `masks`, `mask_share`, `validation_share`, `generator`; and those of
             `mlxbert.training.options.TrainingOptions`, without adapters.
 
     Returns:
@@ -114,6 +116,8 @@ def pretrain(
     for name in known:
         if name not in _LOOP | _SETTINGS:
             raise ArgumentError(f"{name} is given, which pretrain does not have")
+    if "generator" in known and ELECTRA not in weights:
+        raise ArgumentError(f"generator is given with the objective {objective!r:.60}, expected {ELECTRA}")
     chosen = {name: known[name] for name in _SETTINGS & known.keys()}
     settings = Settings(
         corpus=files_of(corpus, "corpus"), valid=files_of(valid, "valid"),
@@ -138,8 +142,8 @@ def pretrain(
         if layers is not None:
             start = replace(start, layers=read_layers(layers))
         target = Path(output) if group.rank else destination.check_target(output, start.files.path, overwrite)
-        first = start.model(heads, loop.seed)
-        learned = [name for name in weights if TERMS[name].of_teacher]
+        first = _begun(start, weights, settings, loop.seed)
+        learned = learned_from(weights)
         teaching = _find_teacher(teacher, start, learned, where)
         name = str(teacher or start.name)
         taught = None if teaching is None else load_teacher(name, teaching, learned, first, device)
@@ -157,6 +161,12 @@ def pretrain(
     if group.size > 1:
         group.check_same({name: value for name, value in manifest.items() if name not in ("streams", "blas")})
     return _events(call, first, manifest)
+
+
+def _begun(start: Start, weights: Mapping[str, float], settings: Settings, seed: int) -> Model:
+    """The model as it is before training; of ELECTRA with its generator."""
+    model = start.model(heads_of(weights), seed)
+    return with_generator(model, start, settings.generator, seed) if ELECTRA in weights else model
 
 
 def _find_teacher(
@@ -211,7 +221,8 @@ def _read(call: Call, model: Model, workspace: Workspace) -> Data:
     """The examples: the first process reads the corpus, the others open what it wrote, or read it elsewhere."""
     names = [term.name for term in call.objective.weighted]
     pairs = pairs_of(names, call.settings.across_documents)
-    maker = Maker(call.settings, model.tokenizer, pairs, model.config.max_length)
+    electra = isinstance(model.network, Electra)
+    maker = Maker(call.settings, model.tokenizer, pairs, model.config.max_length, all_masked=electra)
 
     def make(on_read: OnRead | None) -> Data:
         return maker.make(workspace.folder, call.options, call.steps, call.epochs, on_read)
@@ -249,7 +260,8 @@ def _filled(model: Model, texts: Sequence[str]) -> tuple[str, ...]:
         InputError: A text has no blank.
     """
     found = []
-    for one in fill_mask(model, [*texts], top_k=1) if texts else ():
+    filling = generator_of(model) if isinstance(model.network, Electra) and texts else model
+    for one in fill_mask(filling, [*texts], top_k=1) if texts else ():
         text = one.text
         for mask in reversed(one.masks):
             text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]

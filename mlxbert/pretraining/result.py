@@ -13,6 +13,7 @@ from mlxbert.folders.save import write_trained
 from mlxbert.model import Model
 from mlxbert.pretraining.call import Call
 from mlxbert.pretraining.data import Data
+from mlxbert.pretraining.electra import Electra, discriminator_of, write_generator
 from mlxbert.training.events import Finished
 from mlxbert.training.gradients import install
 from mlxbert.training.workspace import Workspace
@@ -28,12 +29,18 @@ def finish(call: Call, model: Model, data: Data, workspace: Workspace) -> Finish
         "training_examples": len(data.train), "validation_examples": len(data.valid),
     }  # fmt: skip
 
+    electra = isinstance(model.network, Electra)
+
     def describe(folder: Path) -> Mapping[str, str]:
+        if electra:
+            write_generator(model, folder)
         return {"training.json": json.dumps(record, indent=1) + "\n", "README.md": _card(call, data, result)}
 
     with workspace.model() as folder:
         kept = "vectors" in [term.name for term in call.objective.weighted] and call.start.files.modules
-        write_trained(model, folder, describe, embedder=model.embedder if kept else None)
+        write_trained(
+            discriminator_of(model) if electra else model, folder, describe, embedder=model.embedder if kept else None
+        )
         destination.check_target(call.target, call.start.files.path, call.overwrite)  # hours have passed
         destination.move(folder, call.target)
     workspace.remove()

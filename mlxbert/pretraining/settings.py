@@ -27,6 +27,7 @@ class Settings:
         masks: So many passes hide other tokens, then they repeat; `None` if all passes differ.
         mask_share: The share of tokens that are hidden.
         validation_share: The share of examples that are held out.
+        generator: Of ELECTRA, the width of a new generator as a share of the discriminator's.
         shards: The folder of the token ids; `None` for one beside the unfinished run.
     """
 
@@ -40,6 +41,7 @@ class Settings:
     masks: int | None = None
     mask_share: float = 0.15
     validation_share: float = 0.01
+    generator: float = 0.25
     shards: Path | None = None
 
     def __post_init__(self) -> None:
@@ -49,7 +51,7 @@ class Settings:
             raise ArgumentError(f"documents is {self.documents!r:.60}, expected blank or line")
         if self.masks is not None:
             check_whole("masks", self.masks, 1)
-        for name, most in (("mask_share", _MOST_SHARE), ("validation_share", 0.5)):
+        for name, most in (("mask_share", _MOST_SHARE), ("validation_share", 0.5), ("generator", 1)):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 < value <= most:
                 raise ArgumentError(f"{name} is {value!r:.60}, expected a number above 0, up to {most}")

@@ -18,6 +18,7 @@ from mlxbert.weights.tokenizers.files import read_tokenizer
 
 # Layers and width, as in Google's smaller BERTs (arXiv:1908.08962); a head is 64 wide.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
+_ELECTRA_SMALL = (12, 256)  # ELECTRA-Small (arXiv:2003.10555)
 _HEAD = 64
 _POSITIONS = 512
 _PAIR_FAMILIES = {"sentence_order": "albert", "discriminator": "electra"}
@@ -153,7 +154,8 @@ def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dic
     own = files.path / "config.json"
     known = json.loads(own.read_bytes()).get("model_type") if own.is_file() else None
     family = next((_PAIR_FAMILIES[head] for head in heads if head in _PAIR_FAMILIES), known or "bert")
-    layers, width = SIZES[config]
+    electra = family == "electra"
+    layers, width = _ELECTRA_SMALL if electra and config == "small" else SIZES[config]
     pad = found.tokenizer.token_to_id(found.special.get("pad", "")) or 0
     after_padding = family in ("roberta", "xlm-roberta", "camembert")  # positions are counted from the id of padding
     facts = {
@@ -163,7 +165,8 @@ def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dic
         "type_vocab_size": 1 if after_padding else 2, "pad_token_id": pad, "layer_norm_eps": 1e-12,
         "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02,
     }  # fmt: skip
-    facts |= {"embedding_size": min(width, 128)} if family in ("albert", "electra") else {}
+    if family == "albert" or electra:
+        facts["embedding_size"] = width if electra and config == "base" else min(width, 128)
     return facts
 
 

@@ -17,7 +17,8 @@ from typing import Any, cast
 from mlxbert.device import mx, nn
 from mlxbert.distributed import Group, LostError
 from mlxbert.errors import DivergedError, MlxbertError
-from mlxbert.nn.heads import Network
+from mlxbert.nn.encoder import Encoder
+from mlxbert.nn.heads import MaskedLM, Network
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.training import sampler
@@ -88,7 +89,9 @@ class Run:
         self.evaluations = math.ceil(self.steps / self._every)
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)
         network = training.network
-        network.encoder.checkpointing = options.checkpointing
+        for module in network.modules():
+            if isinstance(module, Encoder):
+                module.checkpointing = options.checkpointing
         self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
         self._differentiate = Differentiator(network, training.objective, training.dtype)
         self._differentiate.freeze(self._frozen)
@@ -105,7 +108,8 @@ class Run:
         }  # fmt: skip
         trained = {name: array for name, array in whole.items() if name not in self._frozen}
         self._rows: UsedRows | None = None
-        if TABLE in trained and "masked_lm" not in self._t.network.heads:  # its decoder uses the whole table
+        decodes = any(isinstance(module, MaskedLM) for module in self._t.network.modules())
+        if TABLE in trained and not decodes:  # a decoder uses the whole table
             used = {token for example in self._t.examples for token in self._t.objective.tokens(example)}
             positions = config.positions.table  # some models count positions from the id of padding
             last = max(config.pad_token_id, 0 if positions is None else positions.first_position - 1)

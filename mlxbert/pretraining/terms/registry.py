@@ -1,4 +1,4 @@
-"""The terms by name, and a weighted sum of them as it is written: `mlm,nsp`, `mlm:1,vectors:5`."""
+"""The terms by name, and a weighted sum of them as it is written: `mlm,nsp`, `mlm:1,vectors:5`, `electra:50`."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping
 from mlxbert.errors import ArgumentError
 from mlxbert.pretraining.terms.mlm import MaskedWords
 from mlxbert.pretraining.terms.pairs import NextSentence, SentenceOrder
+from mlxbert.pretraining.terms.replaced import GeneratedWords, ReplacedTokens
 from mlxbert.pretraining.terms.teachers import HiddenStates, SoftTargets, Vectors
 from mlxbert.pretraining.terms.term import Term
 
+ELECTRA = "electra"  # two terms, of two networks
+_WEIGHT = 50.0  # of replaced tokens: a binary choice has a small loss
 _ALL: tuple[type[Term], ...] = (MaskedWords, NextSentence, SentenceOrder, SoftTargets, HiddenStates, Vectors)
 TERMS: Mapping[str, type[Term]] = {term.name: term for term in _ALL}
 
@@ -22,22 +25,30 @@ def read_terms(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in text.split(","):
         name, colon, weight = (piece.strip() for piece in part.partition(":"))
-        if name not in TERMS:
-            raise ArgumentError(f"objective names {name!r:.60}, expected some of {', '.join(TERMS)}")
+        if name not in (*TERMS, ELECTRA):
+            raise ArgumentError(f"objective names {name!r:.60}, expected some of {', '.join(TERMS)}, or {ELECTRA}")
         if name in found:
             raise ArgumentError(f"objective names {name} twice: {text!r:.60}")
         try:
-            found[name] = float(weight) if colon else 1.0
+            found[name] = float(weight) if colon else (_WEIGHT if name == ELECTRA else 1.0)
         except ValueError:
             found[name] = 0.0
         if not 0 < found[name] < math.inf:
             raise ArgumentError(f"the weight of {name} is {weight!r:.60}, expected a number above 0")
+    if ELECTRA in found and len(found) > 1:
+        raise ArgumentError(f"objective is {text!r:.60}, expected {ELECTRA} alone: it consists of two losses")
     return found
 
 
 def heads_of(terms: Iterable[str]) -> list[str]:
     """The heads that some terms train, each once."""
-    return [*dict.fromkeys(head for term in terms if (head := TERMS[term].head) is not None)]
+    kinds = (ReplacedTokens if term == ELECTRA else TERMS[term] for term in terms)
+    return [*dict.fromkeys(kind.head for kind in kinds if kind.head is not None)]
+
+
+def learned_from(terms: Iterable[str]) -> list[str]:
+    """Those of some terms that learn from a teacher."""
+    return [term for term in terms if term in TERMS and TERMS[term].of_teacher]
 
 
 def make_terms(weights: Mapping[str, float], temperature: float = 2.0) -> dict[Term, float]:
@@ -52,6 +63,8 @@ def make_terms(weights: Mapping[str, float], temperature: float = 2.0) -> dict[T
     """
     if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
         raise ArgumentError(f"temperature is {temperature!r:.60}, expected a number above 0")
+    if ELECTRA in weights:
+        return {GeneratedWords(): 1.0, ReplacedTokens(): weights[ELECTRA]}
     return {
         SoftTargets(temperature) if name == SoftTargets.name else TERMS[name](): weight
         for name, weight in weights.items()

@@ -4,7 +4,7 @@ Shapes: B examples, L length, M hidden tokens of the batch, D hidden size, V voc
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -27,6 +27,8 @@ class Targets:
         counted: 1 for each; 0 for those that only fill up the number, float32 (M,).
         labels: Of pairs, whether the second text follows the first (0) or not (1), int32 (B,); `None` for single texts.
         clean: Token ids without hiding, int32 (B, L).
+        draws: Two numbers from 0 to less than 1 that decide the sample at each hidden token, float32 (M, 2); `None`
+            where nothing is sampled.
     """
 
     rows: mx.array
@@ -35,6 +37,7 @@ class Targets:
     counted: mx.array
     labels: mx.array | None
     clean: mx.array
+    draws: mx.array | None = None
 
 
 @dataclass(frozen=True)
@@ -112,11 +115,13 @@ class Term(ABC):
         name: Its name in options and events.
         head: The head that it trains; `None` for none of its own.
         of_teacher: Whether it learns from a teacher.
+        shares: The names of the metrics that `counted` gives.
     """
 
     name: ClassVar[str]
     head: ClassVar[str | None] = None
     of_teacher: ClassVar[bool] = False
+    shares: ClassVar[tuple[str, ...]] = ()
 
     def total(self, examples: Sequence[Example]) -> float:
         """What the loss of some examples is divided by: their number, unless a term says otherwise."""
@@ -129,6 +134,10 @@ class Term(ABC):
     def right(self, seen: Seen) -> mx.array | None:
         """How many of the things that `total` counts are predicted correctly, float32; `None` where nothing is."""
         return None
+
+    def counted(self, seen: Seen) -> Mapping[str, tuple[mx.array, mx.array]]:
+        """Metrics that are shares, by the names in `shares`: how many, and of how many, float32."""
+        return {}
 
     def settings(self) -> dict[str, Any]:
         """Its own options: with others, a run cannot resume."""
