@@ -75,9 +75,10 @@ class NewModelOptions(Group):
 class PretrainingOptions(Group):
     """What is trained, and how."""
 
-    objective: Annotated[str, _option(_TRAINING, "TERMS", "mlm, mlm,nsp or mlm,sop; with weights mlm:1,nsp:0.5.")] = (
-        "mlm"
-    )
+    objective: Annotated[
+        str | None,
+        _option(_TRAINING, "TERMS", "mlm, nsp, sop; soft, hidden, vectors; electra; mlm:1,nsp:0.5.", "mlm"),
+    ] = None
     steps: Annotated[int | None, _option(_TRAINING, "N", "Updates of the weights.", "as --epochs say", min=1)] = None
     epochs: Annotated[float, _option(_TRAINING, "X", "Passes over the corpus.")] = 1.0
     lr: Annotated[float | None, _option(_TRAINING, "X", "Highest learning rate.", "by the size of the model")] = None

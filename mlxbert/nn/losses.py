@@ -69,12 +69,22 @@ def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.
     return (log_sum - mx.take_along_axis(wide, targets[:, None], axis=1))[:, 0], wide, log_sum
 
 
+def exponentials(x: mx.array, largest: mx.array) -> mx.array:
+    """`exp(x - largest)`, to which a softmax is proportional.
+
+    Args:
+        x: Scores, float32 (N, C).
+        largest: The largest of each row, (N, 1).
+    """
+    below = x - largest
+    return mx.exp(below) if on_gpu() else cast(mx.array, kernels.exp2(below * (1 / math.log(2))))
+
+
 @mx.custom_function
 def _log_sum_exp(x: mx.array) -> Any:
     """The logarithm of the sum of exponentials of each row, (N, 1), and what its derivative needs."""
     largest = x.max(axis=-1, keepdims=True)
-    below = x - largest
-    shares = mx.exp(below) if on_gpu() else cast(mx.array, kernels.exp2(below * (1 / math.log(2))))
+    shares = exponentials(x, largest)
     total = kernels.tree_sum(shares)
     return largest + mx.log(total), shares, total
 

@@ -65,6 +65,7 @@ class Call:
             "steps": self.steps,
             "passes": self.epochs,
             "variants": [{}],
+            "corpus_files": len(self.settings.corpus),
             "sha256": _hashes(files),
         }
 

@@ -58,10 +58,7 @@ def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Chunks
     for number, end in [(0, int(borders[-1]))] if across else enumerate(borders.tolist()):
         start = begin
         while start < end:
-            stop = _fitting(corpus, start, end, room)
-            if across:
-                inside = np.searchsorted(borders, stop, "left") - np.searchsorted(borders, start, "right")
-                stop = _fitting(corpus, start, end, max(room - int(inside), 1))
+            stop = _fitting(corpus, start, end, _without_separators(borders, start, room) if across else room)
             found.extend((start, stop, int(np.searchsorted(borders, start, "right")) if across else number))
             start = stop
         begin = end
@@ -120,14 +117,17 @@ def held_out(chunks: Chunks, share: float, most: int, seed: int) -> Chunks:
         )
     rng = np.random.default_rng([seed, 0])
     held = np.zeros(len(chunks), bool)
-    documents = np.unique(chunks.documents)
-    if len(documents) < _FEW_DOCUMENTS:
+    sizes = np.bincount(chunks.documents)
+    documents = np.flatnonzero(sizes)
+    room = count
+    for document in rng.permutation(documents).tolist() if len(documents) >= _FEW_DOCUMENTS else ():
+        if sizes[document] <= room:
+            held[chunks.documents == document] = True
+            room -= int(sizes[document])
+        if not room:
+            break
+    if not held.any():
         held[rng.permutation(len(chunks))[:count]] = True
-    else:
-        sizes = np.bincount(chunks.documents)
-        order = rng.permutation(documents)
-        order = order[np.cumsum(sizes[order]) <= max(count, sizes.max())]
-        held = np.isin(chunks.documents, order)
     return chunks.take(held)
 
 
@@ -137,6 +137,14 @@ def apart_from(chunks: Chunks, others: Chunks) -> Chunks:
     starts, stops = others.starts[order], np.maximum.accumulate(others.stops[order])
     before = np.searchsorted(starts, chunks.stops, "left")  # so many others begin before a chunk ends
     return chunks.take((before == 0) | (stops[before - 1] <= chunks.starts))
+
+
+def _without_separators(borders: Numbers, start: int, room: int) -> int:
+    """How many tokens from `start` on have room together with a separator at each border among them."""
+    first = int(np.searchsorted(borders, start, "right"))
+    inside = borders[first : first + room] - start  # of the k-th border, k separators are before it
+    crossed = int((inside + np.arange(len(inside)) < room - 1).sum())  # with a token behind each, and separators
+    return min(room - crossed, *inside[crossed : crossed + 1].tolist(), room)
 
 
 def _fitting(corpus: Corpus, start: int, end: int, room: int) -> int:

@@ -99,13 +99,13 @@ class Maker:
             on_read: Called with the bytes of the corpus that are read, and of how many.
         """
         settings = self._settings
-        corpus = self._read(settings.corpus, settings.shards or folder / "corpus", on_read)
+        kept = settings.shards
+        corpus = self._read(settings.corpus, kept or folder / "corpus", on_read, keyed=kept is not None)
         phases: list[Phase] = []
         held: Chunks | None = None
-        others: Chunks | None = None
+        others: Chunks | None = None  # where second texts of the evaluation come from
         for length in self.lengths:
             chunks = self._chunks(corpus, length, options.seed)
-            others = others or chunks
             if not settings.valid:
                 held = held or held_out(chunks, settings.validation_share, MOST_HELD_OUT, options.seed)
                 chunks = apart_from(chunks, held)
@@ -117,12 +117,13 @@ class Maker:
             phases.append(Phase(chunks, length.tokens, length.share, size, chunks))
         order = Phases(phases, steps=steps, epochs=epochs, accumulate=options.accumulate, seed=options.seed)
         evaluated = corpus
-        if held is None or others is None:
+        if held is None:
             evaluated = self._read(settings.valid, folder / "valid", None)
             others = self._chunks(evaluated, self.lengths[0], options.seed)
             held = _first(others, MOST_HELD_OUT, options.seed)
         train = self._examples(corpus, order, options.seed)
-        return Data(train, self.evaluated(evaluated, held, others), order, corpus.report)
+        valid = self.evaluated(evaluated, held, _apart(held, others or phases[0].chunks))
+        return Data(train, valid, order, corpus.report)
 
     def evaluated(self, corpus: Corpus, chunks: Chunks, others: Chunks) -> Examples:
         """Examples whose masks are always the same, whatever the seed of a run."""
@@ -141,10 +142,10 @@ class Maker:
             corpus, order, self._frame, self._masking, pairs=self._pairs, copies=self._settings.masks, seed=seed
         )
 
-    def _read(self, files: Sequence[Path], folder: Path, on_read: OnRead | None) -> Corpus:
+    def _read(self, files: Sequence[Path], folder: Path, on_read: OnRead | None, *, keyed: bool = False) -> Corpus:
         return read_corpus(
             files, folder, self._tokenizer, field=self._settings.field, documents=self._settings.documents,
-            on_progress=on_read,
+            keyed=keyed, on_progress=on_read,
         )  # fmt: skip
 
     def _chunks(self, corpus: Corpus, length: Length, seed: int) -> Chunks:
@@ -165,6 +166,11 @@ class Maker:
                 hint="the objective mlm needs no pairs",
             )
         return found
+
+
+def _apart(held: Chunks, others: Chunks) -> Chunks:
+    """The chunks that second texts of `held` come from: themselves, unless all are of one document."""
+    return held if len(np.unique(held.documents)) > 1 else others
 
 
 def _first(chunks: Chunks, most: int, seed: int) -> Chunks:

@@ -76,6 +76,7 @@ def evaluate_words(
         raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
     if examples is not None:
         check_whole("examples", examples, 1)
+    check_whole("length", length, 8)
     weights = read_terms(objective)
     pretraining = Pretraining(make_terms(weights))
     if other := [name for name in weights if name not in _OBJECTIVES]:

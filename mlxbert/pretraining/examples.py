@@ -14,7 +14,7 @@ from mlxbert.errors import InputError
 from mlxbert.pretraining.chunks import Chunks, Numbers, document_ends
 from mlxbert.pretraining.corpus.store import Corpus
 from mlxbert.pretraining.masks import Draws, Flags, Ids, Masking
-from mlxbert.pretraining.phases import Phases
+from mlxbert.pretraining.phases import Phases, Place
 from mlxbert.text.encoding import Template
 
 Pairs = Literal["next", "order"]
@@ -80,6 +80,11 @@ class Frame:
     special: Ids
     separator: int
 
+    @property
+    def added(self) -> int:
+        """How many special tokens are around two texts."""
+        return sum(special is not None for special, _ in self.pair)
+
     def around(self, texts: Sequence[Text]) -> tuple[Ids, Ids, Flags]:
         """Ids, segments, and which tokens continue a word, of one text or two with special tokens; each (N,)."""
         waiting = iter(texts)
@@ -131,6 +136,10 @@ class Examples(Sequence[Example]):
                 hint="documents are separated by empty lines; the objective mlm,sop needs only one",
             )
 
+    def __iter__(self) -> Iterator[Example]:
+        """Those of the first pass: numbers have no end."""
+        return (self[number] for number in range(len(self)))
+
     def __len__(self) -> int:
         return sum(len(phase.chunks) for phase in self.order.phases)
 
@@ -147,10 +156,7 @@ class Examples(Sequence[Example]):
         copy = place.epoch if self._copies is None else place.epoch % self._copies
         rng = np.random.default_rng([self._seed, place.phase, copy, place.chunk])
         label = None if self._pairs is None else int(rng.random() < 0.5)
-        if label is None:
-            texts = [self._whole(chunks, place.chunk)]
-        else:
-            texts = self._pair(chunks, self.order.phases[place.phase].others, place.chunk, label, rng)
+        texts = [self._whole(chunks, place.chunk)] if label is None else self._pair(place, label, rng)
         ids, segments, continues = self.frame.around(texts)
         places, hidden = self.masking.apply(ids, continues, ~np.isin(ids, self.frame.special), rng)
         draws = rng.random((len(places), 2), np.float32) if self.masking.all_masked else None
@@ -181,13 +187,16 @@ class Examples(Sequence[Example]):
         ids = np.insert(text.ids, inside, self.frame.separator).astype(np.int32)
         return Text(ids, np.insert(text.continues, inside, False))
 
-    def _pair(self, chunks: Chunks, others: Chunks, number: int, label: int, rng: np.random.Generator) -> list[Text]:
+    def _pair(self, place: Place, label: int, rng: np.random.Generator) -> list[Text]:
         """The two texts of a chunk; with label 1 the second is from another document, or both are swapped."""
+        phase, number = self.order.phases[place.phase], place.chunk
+        chunks, others = phase.chunks, phase.others
         start, stop = int(chunks.starts[number]), int(chunks.stops[number])
         middle = self._division(start, stop, rng)
         first, second = self._text(start, middle), (middle, stop)
         if label == OTHER and self._pairs == "next":
-            second = self._elsewhere(others, int(chunks.documents[number]), stop - middle, rng)
+            room = phase.tokens - self.frame.added - len(first.ids)
+            second = self._elsewhere(others, int(chunks.documents[number]), room, rng)
         texts = [first, self._text(*second)]
         return texts[::-1] if label == OTHER and self._pairs == "order" else texts
 
@@ -201,17 +210,13 @@ class Examples(Sequence[Example]):
         return int(ends[rng.integers(len(ends))])
 
     def _elsewhere(self, chunks: Chunks, document: int, room: int, rng: np.random.Generator) -> tuple[int, int]:
-        """A text of another document that begins where a second text can begin; as long as the room, or shorter."""
+        """A second text of another chunk, of another document; as long as there is room."""
         while True:
             other = int(rng.integers(len(chunks)))
             if chunks.documents[other] != document:
                 break
         start = self._division(int(chunks.starts[other]), int(chunks.stops[other]), rng)
-        end = min(start + room, int(self._borders[chunks.documents[other]]))
-        first, last = np.searchsorted(self.corpus.sentences, [start + 1, end], ("left"))
-        ends = self.corpus.sentences[first : last + 1]
-        ends = ends[ends <= end]
-        return start, int(ends[-1]) if len(ends) else end
+        return start, min(start + max(room, 1), int(chunks.stops[other]))
 
 
 class Described(Sequence[str]):

@@ -38,6 +38,7 @@ class Pretraining(Objective[Any]):
 
     name: ClassVar[str] = "pretrain"
     metric = "loss"
+    all_words = True
     minimize = True
 
     def __init__(self, terms: Mapping[Term, float], teacher: Teacher | None = None) -> None:

@@ -94,7 +94,7 @@ def pretrain(
         epochs: Passes over the corpus.
         fill: Texts with `[MASK]` that are filled at each evaluation: `Evaluated.filled`.
         shards: A folder for the token ids of the corpus that is kept, so that other runs need not read the corpus.
-        revision: See `mlxbert.load`.
+        revision: Of the model, see `mlxbert.load`.
         offline: See `mlxbert.load`.
         dtype: See `mlxbert.finetune`.
         device: See `mlxbert.load`.
@@ -139,10 +139,10 @@ def pretrain(
         where: dict[str, Any] = {"revision": revision, "offline": offline, "on_progress": on_progress}
         heads = heads_of(weights)
         start = find_start(model, adapter, config, vocabulary, heads, device, **where)
-        if layers is not None:
-            start = replace(start, layers=read_layers(layers))
+        start = _of_layers(start, layers)
         target = Path(output) if group.rank else destination.check_target(output, start.files.path, overwrite)
         first = _begun(start, weights, settings, loop.seed)
+        loop.check_layers(first.config.num_stored_layers)
         learned = learned_from(weights)
         teaching = _find_teacher(teacher, start, learned, where)
         name = str(teacher or start.name)
@@ -169,6 +169,19 @@ def _begun(start: Start, weights: Mapping[str, float], settings: Settings, seed:
     return with_generator(model, start, settings.generator, seed) if ELECTRA in weights else model
 
 
+def _of_layers(start: Start, layers: str | Sequence[int] | None) -> Start:
+    """The start with only some of its layers, if they are named.
+
+    Raises:
+        ArgumentError: It is a new model.
+    """
+    if layers is None:
+        return start
+    if start.config is not None:
+        raise ArgumentError("layers and config are given, expected one: layers are those of a trained model")
+    return replace(start, layers=read_layers(layers))
+
+
 def _find_teacher(
     teacher: str | Path | None, start: Start, learned: Sequence[str], where: Mapping[str, Any]
 ) -> ModelFolder | None:
@@ -183,7 +196,7 @@ def _find_teacher(
         return None
     if teacher is None and start.config is not None:
         raise ArgumentError(f"the objective has {learned[0]}, which learns from a teacher, but none is given")
-    return start.files if teacher is None else find_model(str(teacher), **where)
+    return start.files if teacher is None else find_model(str(teacher), **{**where, "revision": None})
 
 
 def _with_defaults(call: Call, model: Model, given: Mapping[str, Any]) -> Call:
@@ -214,7 +227,7 @@ def _events(call: Call, model: Model, manifest: Mapping[str, Any]) -> Iterator[E
                 }  # fmt: skip
                 workspace.finish(0, kept, run.best())
         if first:
-            yield finish(call, model, data, workspace)
+            yield finish(call, model, data, workspace, manifest)
 
 
 def _read(call: Call, model: Model, workspace: Workspace) -> Data:

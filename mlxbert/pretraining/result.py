@@ -19,13 +19,13 @@ from mlxbert.training.gradients import install
 from mlxbert.training.workspace import Workspace
 
 
-def finish(call: Call, model: Model, data: Data, workspace: Workspace) -> Finished:
+def finish(call: Call, model: Model, data: Data, workspace: Workspace, manifest: Mapping[str, Any]) -> Finished:
     """Writes the folder."""
     result = workspace.result(0) or {}
     install(model.network, workspace.weights(0))
     call.objective.use(model.config)
     record = {
-        **call.manifest(), "corpus": asdict(data.report), "run": result, "python": sys.version.split()[0],
+        **manifest, "corpus": asdict(data.report), "run": result, "python": sys.version.split()[0],
         "training_examples": len(data.train), "validation_examples": len(data.valid),
     }  # fmt: skip
 
@@ -60,6 +60,7 @@ def _card(call: Call, data: Data, result: Mapping[str, Any]) -> str:
     facts = [
         f"Pre-trained by mlxbert {begun}: {terms}, {result['step']:,} updates, "
         f"{measured.get('epoch', 0):g} passes over {report.tokens:,} tokens of {report.documents:,} documents.",
-        "", f"On {len(data.valid):,} examples that were held out:", "", "| metric | value |", "|---|---|", *rows, "",
+        "", f"On {len(data.valid):,} examples that were not trained on:", "",
+        "| metric | value |", "|---|---|", *rows, "",
     ]  # fmt: skip
     return trained(call.start.name, call.target.name, "\n".join(facts))

@@ -49,7 +49,7 @@ class Start:
                 self.files.path, adapter=self.files.adapter, heads=heads, dtype="float32", device=self.device,
                 quantized=False, seed=seed,
             )  # fmt: skip
-            return whole if self.layers is None else with_layers(whole, self.layers)
+            return whole if self.layers is None else with_layers(whole, self.layers, self.device)
         return new_model(
             self.config, self.files.path, heads=dict.fromkeys(heads), dtype="float32", device=self.device, seed=seed
         )
@@ -61,12 +61,13 @@ class Start:
         return {"config": self.config, "vocabulary": read_tokenizer(self.files).tokenizer.to_str()}
 
 
-def with_layers(model: Model, layers: Sequence[int]) -> Model:
+def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Model:
     """A model of some layers of another one, with its embeddings and heads.
 
     Args:
         model: The other one.
         layers: Numbers of its layers, from 0.
+        device: See `mlxbert.load`.
 
     Raises:
         ArgumentError: There is no such layer, or the family's layers are not alike.
@@ -80,14 +81,15 @@ def with_layers(model: Model, layers: Sequence[int]) -> Model:
     if not layers or [*layers] != sorted({*layers}) or not 0 <= layers[0] <= layers[-1] < count:
         raise ArgumentError(f"layers are {[*layers]!r:.60}, expected numbers from 0 to {count - 1} in order")
     heads: dict[str, Labels | None] = dict.fromkeys(model.network.heads)
-    found = new_model(values | {key: len(layers)}, model.files.path, heads=heads, dtype="float32")
+    found = new_model(values | {key: len(layers)}, model.files.path, heads=heads, dtype="float32", device=device)
     theirs = {f"encoder.layers.{new}.": f"encoder.layers.{old}." for new, old in enumerate(layers)}
     weights = parameters(model.network)
-    copied = {
-        name: weights[next((name.replace(new, old, 1) for new, old in theirs.items() if name.startswith(new)), name)]
+    names = {
+        name: next((name.replace(new, old, 1) for new, old in theirs.items() if name.startswith(new)), name)
         for name in parameters(found.network)
     }
-    found.network.load_weights([*copied.items()])
+    # Without heads a new model has a pooler, and a loaded one may have none.
+    found.network.load_weights([(name, weights[old]) for name, old in names.items() if old in weights], strict=False)
     return replace(found, _embedder=model._embedder)  # vectors are pooled as before
 
 
@@ -137,6 +139,8 @@ def find_start(
         return Start(name=name, files=find_model(name, adapter, **where), config=None, device=device)
     if model is not None:
         raise ArgumentError("model and config are given, expected one: continue a model, or begin a new one")
+    if adapter is not None:
+        raise ArgumentError("adapter and config are given, but an adapter belongs to a trained model")
     if vocabulary is None:
         raise ArgumentError(
             "config is given without vocabulary", hint="mlxbert vocabulary CORPUS --output DIR makes one"

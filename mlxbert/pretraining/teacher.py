@@ -31,6 +31,12 @@ def load_teacher(name: str, files: ModelFolder, terms: Sequence[str], student: M
             f"{name}: has another vocabulary than the student, which sees the same tokens",
             hint="begin the student from layers of the teacher, or with its vocabulary",
         )
+    if model.config.max_length < student.config.max_length or model.config.vocab_size != student.config.vocab_size:
+        raise ArgumentError(
+            f"{name}: takes {model.config.max_length} tokens of {model.config.vocab_size:,} words, the student "
+            f"{student.config.max_length} of {student.config.vocab_size:,}",
+            hint="begin the student from layers of the teacher",
+        )
     ours, theirs = student.config.hidden_size, model.config.hidden_size
     if ours != theirs and (narrow := [term for term in terms if term != "soft"]):
         raise ArgumentError(

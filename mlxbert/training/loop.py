@@ -109,7 +109,7 @@ class Run:
         trained = {name: array for name, array in whole.items() if name not in self._frozen}
         self._rows: UsedRows | None = None
         decodes = any(isinstance(module, MaskedLM) for module in self._t.network.modules())
-        if TABLE in trained and not decodes:  # a decoder uses the whole table
+        if TABLE in trained and not decodes and not self._t.objective.all_words:  # a decoder uses the whole table
             used = {token for example in self._t.examples for token in self._t.objective.tokens(example)}
             positions = config.positions.table  # some models count positions from the id of padding
             last = max(config.pad_token_id, 0 if positions is None else positions.first_position - 1)

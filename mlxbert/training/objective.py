@@ -111,6 +111,7 @@ class Objective(ABC, Generic[AnyExample]):
         metric: The metric that chooses the best checkpoint.
         minimize: Whether a smaller value of the metric is better.
         lr_factor: The usual learning rate, relative to that of a new head on an encoder.
+        all_words: Whether training may use any row of the word embeddings; otherwise those of `tokens` alone.
         losses: The names of the losses that `terms` gives, where there are several.
         embedder: How the trained model makes vectors, where it is trained for them, after `bind`; its folder says so.
         tokenizer: The model's tokenizer, after `bind`.
@@ -121,6 +122,7 @@ class Objective(ABC, Generic[AnyExample]):
     metric: str
     minimize: bool = False
     lr_factor: ClassVar[float] = 1.0
+    all_words: ClassVar[bool] = False
     losses: tuple[str, ...] = ()
     embedder: Embedder | None = None
     tokenizer: Tokenizer

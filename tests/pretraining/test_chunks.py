@@ -131,3 +131,15 @@ def test_lengths_that_are_none(text: str) -> None:
 def test_lengths() -> None:
     assert [(one.tokens, one.share) for one in read_lengths("128:0.9, 512:0.1", 512)] == [(128, 0.9), (512, 0.1)]
     assert read_lengths(64, 512)[0].tokens == 64
+
+
+def test_one_large_document_is_not_held_out_whole() -> None:
+    chunks = full_sentences(corpus([[20] * 3000, *([[20]] * 30)]), ROOM)
+    for seed in range(10):
+        assert len(held_out(chunks, 0.01, 1000, seed)) <= round(0.01 * len(chunks))
+
+
+def test_tiny_documents_fill_a_chunk_across_borders() -> None:
+    found = corpus([[1]] * 500)
+    across = full_sentences(found, ROOM, across=True)
+    assert (across.stops - across.starts)[:-1].tolist() == [30] * (len(across) - 1)  # and 29 separators

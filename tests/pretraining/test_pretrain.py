@@ -97,10 +97,10 @@ def test_phases_and_albert(folder: Path, tmp_path: Path) -> None:
 
 def test_token_ids_are_kept_for_other_runs(folder: Path, tmp_path: Path) -> None:
     run(folder, tmp_path / "one", shards=tmp_path / "shards", steps=1)
-    written = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "shards").iterdir()}
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "shards").rglob("*")}
     read: list[int] = []
     run(folder, tmp_path / "two", shards=tmp_path / "shards", steps=1, on_read=lambda done, of: read.append(done))
-    assert written == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "shards").iterdir()}
+    assert written == {path: path.stat().st_mtime_ns for path in (tmp_path / "shards").rglob("*")}
     assert not read
 
 
@@ -132,6 +132,9 @@ def test_other_text_is_evaluated_on(folder: Path, tmp_path: Path) -> None:
         {"model": None, "config": "huge", "vocabulary": "builtin"},
         {"model": None, "config": "tiny"},
         {"corpus": []},
+        {"freeze": 5},
+        {"model": None, "config": "tiny", "vocabulary": "builtin", "layers": [0]},
+        {"model": None, "config": "tiny", "vocabulary": "builtin", "adapter": "x"},
         {"corpus": [3]},
         {"lora": 8},
         {"patience": 3},
@@ -169,6 +172,23 @@ def test_corpora_that_cannot_be_used(folder: Path, tmp_path: Path, name: str, co
 def test_a_file_that_is_not_there(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError):
         run(folder, tmp_path / "out", corpus=tmp_path / "nothing.txt")
+
+
+@pytest.mark.parametrize("objective", ["nsp", "vectors", "hidden"])
+def test_objectives_without_a_masked_word_head(folder: Path, tmp_path: Path, objective: str) -> None:
+    events = run(folder, tmp_path / "out", objective=objective, steps=1)
+    assert isinstance(events[-1], mlxbert.Finished)
+    found = mlxbert.load(tmp_path / "out")
+    assert {*found.network.heads} == ({"next_sentence"} if objective == "nsp" else set())
+
+
+def test_what_is_held_out_counts_as_other_data(folder: Path, tmp_path: Path) -> None:
+    text_file(tmp_path / "b.txt", seed=3)
+    stream = start(folder, tmp_path / "out", corpus=[folder / "text.txt", tmp_path / "b.txt"])
+    next(stream), next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    with pytest.raises(ArgumentError):
+        run(folder, tmp_path / "out", valid=tmp_path / "b.txt")
 
 
 def test_a_text_to_fill_needs_a_blank(folder: Path, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
 MAX_PART = 200_000  # characters, of a document that is read in parts
 MAX_PROBLEMS = 20  # that are described; all are counted
-_END = re.compile(r"[.!?][\"'\u201d\u2019»)\]}]*\s+")
+# Also of Chinese and Japanese.
+_END = re.compile(r"[.!?][\"'\u201d\u2019»)\]}]*\s+|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019)]*\s*")
 # Up to whitespace, or as many characters as there may be where there is none.
 _PIECE = re.compile(rf".{{1,{MAX_SENTENCE}}}(?!\S)|.{{1,{MAX_SENTENCE}}}", re.DOTALL)
 
@@ -102,8 +103,8 @@ class DocumentReader:
     """Reads the documents of files; iterating over it reads them, once.
 
     A .txt has an empty line between documents; with `documents="line"` each line is a document. A .jsonl has a document
-    per line. A sentence ends with its line, or after `.`, `!` or `?`, and closing quotes and brackets, before
-    whitespace that no lower-case letter follows.
+    per line. A sentence ends with its line; after `.`, `!` or `?`, and closing quotes and brackets, before whitespace
+    that no lower-case letter follows; and after the full-width marks of Chinese and Japanese.
 
     Args:
         files: From `check_files`.

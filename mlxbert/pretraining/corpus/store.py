@@ -6,6 +6,7 @@ run, and is cut off.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +94,7 @@ def read_corpus(
     *,
     field: str = "text",
     documents: str = "blank",
+    keyed: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Corpus:
     """Reads text files into a folder of token ids, or opens the folder if it holds them already.
@@ -105,6 +107,7 @@ def read_corpus(
         folder: The folder of the corpus.
         tokenizer: The tokenizer. Special tokens that are spelled out in a text are ordinary text.
         field: The field of .jsonl objects that is the text.
+        keyed: Whether the corpus gets a folder of its own within `folder`, where others may be.
         documents: Where documents of a .txt end: `blank`, at an empty line, or `line`, at each line.
         on_progress: Called with the read and the total bytes of the files.
 
@@ -125,6 +128,8 @@ def read_corpus(
         "tokenizer": hashlib.sha256(tokenizer.files.tokenizer.to_str().encode()).hexdigest(),
         **{"field": field, "documents": documents, "width": ids_dtype(tokenizer).itemsize},
     }
+    if keyed:
+        folder = folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     state = load_state(folder, key)
     if not state.complete:
         try:

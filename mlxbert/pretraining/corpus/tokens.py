@@ -32,12 +32,19 @@ def ids_dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
     return np.dtype("<u2" if largest_id(tokenizer.files.tokenizer) < 2**15 else "<u4")
 
 
-def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Sentences:
+def tokenize(tokenizer: Tokenizer, texts: Sequence[str], begins: Sequence[bool]) -> Sentences:
     """The tokens of sentences.
 
     A special token that is spelled out in a text is ordinary text; a vocabulary that nevertheless makes its id of it
     loses the token.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: N sentences.
+        begins: Whether each begins a document, (N,); the others follow a space.
     """
+    if tokenizer.files.spelling.word_start:  # the token of a word after a space is another one
+        texts = [text if begin else f" {text}" for text, begin in zip(texts, begins, strict=True)]
     found = tokenizer.encode_many(texts)
     lengths = np.fromiter(map(len, found), np.int64, len(found))
     total = int(lengths.sum())

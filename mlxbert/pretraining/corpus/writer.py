@@ -108,9 +108,18 @@ class Writer:
             self._commit(reader.place, complete=True)
         return self._state
 
+    def _inside(self, parts: list[Part], place: int) -> bool:
+        """Whether a part continues a document."""
+        return parts[place - 1].continues if place else self._state.sentences > self._state.closed
+
     def _append(self, parts: list[Part]) -> None:
         state = self._state
-        found = tokenize(self._tokenizer, [sentence for part in parts for sentence in part.sentences])
+        begins = [
+            number == 0 and not self._inside(parts, place)
+            for place, part in enumerate(parts)
+            for number in range(len(part.sentences))
+        ]
+        found = tokenize(self._tokenizer, [sentence for part in parts for sentence in part.sentences], begins)
         kept = found.lengths > 0
         ends = state.tokens + np.cumsum(found.lengths[kept])
         # How many sentences there are up to the end of each part, then where a document ends that has some.
