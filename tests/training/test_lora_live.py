@@ -36,8 +36,10 @@ HEAD, TARGETS = "sequence_classifier", [1, 0, 3]
 class _Objective:
     """The mean loss of a batch."""
 
-    def loss(self, network: Any, batch: TrainBatch) -> tuple[mx.array, float]:
-        return cross_entropy(network.logits(HEAD, batch.inputs), batch.targets).sum() / 3, 3.0
+    losses: tuple[str, ...] = ()
+
+    def terms(self, network: Any, batch: TrainBatch) -> tuple[dict[str, mx.array], float]:
+        return {"": cross_entropy(network.logits(HEAD, batch.inputs), batch.targets).sum() / 3}, 3.0
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
