@@ -1,8 +1,6 @@
 """Pre-training in processes: killed at any moment, and shared by two."""
 
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -12,10 +10,9 @@ import pytest
 
 from tests.pretraining.files import model_folder, text_file
 from tests.training.test_distributed import alone, both, losses
-from tests.training.test_kills import finished, stop
+from tests.training.test_kills import check_kills, finished
 
 pytestmark = pytest.mark.slow
-KILLS = int(os.environ.get("MLXBERT_TEST_KILLS", "4"))
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +32,7 @@ def words(folder: Path, *more: str) -> list[str]:
 
 def test_killed_at_random_moments(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mlxbert", *words(folder, "--save-every", "5", "--quiet", "--whole-words")]
-    start = time.monotonic()
-    expected = finished(command, tmp_path / "whole")
-    seconds = time.monotonic() - start
-    rng = random.Random(7)
-    kills = 0
-    while kills < KILLS and not (tmp_path / "parts").exists():
-        how = rng.choice([signal.SIGKILL, signal.SIGINT])
-        status = stop(command, tmp_path / "parts", rng.uniform(0, seconds / 8), how)
-        assert not status
-        kills += status is None
-    assert kills > 2
-    found = (tmp_path / "parts/model.safetensors").read_bytes() if (tmp_path / "parts").exists() else None
-    assert (found or finished(command, tmp_path / "parts")) == expected
-    assert not (tmp_path / "parts.partial").exists()
+    check_kills(command, tmp_path, seed=7)
 
 
 def test_killed_while_it_reads(folder: Path, tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ def test_a_model_that_is_its_own_teacher_has_nothing_to_learn(folder: Path, tmp_
         {"objective": "mlm,soft", "teacher": "builtin"},  # another vocabulary
         {"objective": "mlm,soft", "model": None, "config": "tiny", "vocabulary": "builtin"},
         {"objective": "mlm,soft", "temperature": 0},
+        {"objective": "mlm,hidden", "temperature": 3},
         {"layers": [0, 7]},
         {"layers": [2, 0]},
         {"layers": []},

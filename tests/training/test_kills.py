@@ -68,13 +68,12 @@ def _saved(partial: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in partial.glob("runs/*/state.json")}
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> None:
-    command = command_of(task, folder)
+def check_kills(command: list[str], tmp_path: Path, seed: int) -> None:
+    """Kills a command at random moments, and compares what it ends with to a run that nobody killed."""
     start = time.monotonic()
     expected = finished(command, tmp_path / "whole")
     seconds = time.monotonic() - start
-    rng = random.Random(5)
+    rng = random.Random(seed)
     kills = 0
     while kills < KILLS and not (tmp_path / "parts").exists():
         how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
@@ -85,6 +84,11 @@ def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> No
     found = (tmp_path / "parts/model.safetensors").read_bytes() if (tmp_path / "parts").exists() else None
     assert (found or finished(command, tmp_path / "parts")) == expected
     assert not (tmp_path / "parts.partial").exists()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> None:
+    check_kills(command_of(task, folder), tmp_path, seed=5)
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(command: list[str], tmp_path: Path) -> None:

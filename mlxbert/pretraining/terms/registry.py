@@ -11,6 +11,7 @@ from mlxbert.pretraining.terms.teachers import HiddenStates, SoftTargets, Vector
 from mlxbert.pretraining.terms.term import Term
 
 ELECTRA = "electra"  # two terms, of two networks
+_TEMPERATURE = 2.0
 _WEIGHT = 50.0  # of replaced tokens: a binary choice has a small loss
 _ALL: tuple[type[Term], ...] = (MaskedWords, NextSentence, SentenceOrder, SoftTargets, HiddenStates, Vectors)
 TERMS: Mapping[str, type[Term]] = {term.name: term for term in _ALL}
@@ -51,7 +52,7 @@ def learned_from(terms: Iterable[str]) -> list[str]:
     return [term for term in terms if term in TERMS and TERMS[term].of_teacher]
 
 
-def make_terms(weights: Mapping[str, float], temperature: float = 2.0) -> dict[Term, float]:
+def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) -> dict[Term, float]:
     """The terms with their weights.
 
     Args:
@@ -59,10 +60,12 @@ def make_terms(weights: Mapping[str, float], temperature: float = 2.0) -> dict[T
         temperature: Of `soft`.
 
     Raises:
-        ArgumentError: The temperature is no number above 0.
+        ArgumentError: The temperature is no number above 0, or no term has one.
     """
     if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
         raise ArgumentError(f"temperature is {temperature!r:.60}, expected a number above 0")
+    if temperature != _TEMPERATURE and SoftTargets.name not in weights:
+        raise ArgumentError(f"temperature is {temperature} without soft, the only loss that has one")
     if ELECTRA in weights:
         return {GeneratedWords(): 1.0, ReplacedTokens(): weights[ELECTRA]}
     return {
