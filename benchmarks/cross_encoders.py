@@ -10,13 +10,12 @@ model and the loss of sentence-transformers in transformers' Trainer; it needs t
 
 import argparse
 import csv
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from runs import Setting, run_missing, sampled, train_ours, train_theirs
+from runs import Setting, run_missing, sampled, train_ours, train_theirs, use_cores
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 
@@ -39,7 +38,7 @@ def _read(path: Path) -> Pairs:
     ]
 
 
-def _ours(pairs: Pairs, asked: Pairs, setting: Setting, seed: int, model: str) -> tuple[Any, dict[str, Any]]:
+def _ours(pairs: Pairs, asked: Pairs, setting: Setting, seed: int, given: Any) -> tuple[Any, dict[str, Any]]:
     """The scores of the test pairs, and what training took."""
     from mlxbert.data.rows import read_rows
     from mlxbert.model import load
@@ -48,14 +47,14 @@ def _ours(pairs: Pairs, asked: Pairs, setting: Setting, seed: int, model: str) -
 
     objective: Any = make_objective("rerank", max_length=setting.max_length)
     records, test = (objective.read(read_rows(part)) for part in (pairs, asked))
-    loaded = load(model, new_heads=objective.heads(records), dtype="float32", seed=seed)
+    loaded = load(given.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
     objective.bind(loaded)
     examples, tested = ([objective.prepare(record) for record in part] for part in (records, test))
     spent = train_ours(loaded, objective, examples, setting, seed)
     return predict(loaded.network, objective, tested), spent
 
 
-def _theirs(pairs: Pairs, asked: Pairs, setting: Setting, seed: int, model: str) -> tuple[Any, dict[str, Any]]:
+def _theirs(pairs: Pairs, asked: Pairs, setting: Setting, seed: int, given: Any) -> tuple[Any, dict[str, Any]]:
     import torch
     import transformers
     from sentence_transformers.cross_encoder import CrossEncoder, losses
@@ -75,8 +74,9 @@ def _theirs(pairs: Pairs, asked: Pairs, setting: Setting, seed: int, model: str)
         return {**columns, "label": torch.tensor([one["label"] for one in batch])}
 
     transformers.set_seed(seed)
-    encoder = CrossEncoder(model, num_labels=1, max_length=setting.max_length, device="cpu")
-    _, spent = train_theirs(Scored(encoder), collate, pairs, setting, seed)
+    device = "cuda" if given.gpu else "cpu"
+    encoder = CrossEncoder(given.model, num_labels=1, max_length=setting.max_length, device=device)
+    _, spent = train_theirs(Scored(encoder), collate, pairs, setting, seed, given.gpu)
     encoder.eval()
     return encoder.predict([(one["query"], one["text"]) for one in asked]), spent
 
@@ -90,7 +90,7 @@ def score(setting: Setting, scores: Any, labels: Sequence[float]) -> float:
 
 def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    use_cores(given, given.threads)
     setting = SETTINGS[name]
     pairs, asked = (_read(given.sets / name / f"{part}.csv") for part in ("train", "test"))
     pairs = sampled(pairs, given.first)
@@ -99,7 +99,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
 
         torch.set_num_threads(given.threads)
     train = _ours if given.side == "ours" else _theirs
-    scores, spent = train(pairs, asked, setting, seed, given.model)
+    scores, spent = train(pairs, asked, setting, seed, given)
     found = score(setting, np.asarray(scores), [one["label"] for one in asked])
     return {"metric": setting.metric, "score": found, **spent, "threads": given.threads}
 

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from runs import use_cores
+
 OBJECTIVES = {"alone": "mlm", "with the teacher": "mlm:2,soft:5,hidden:1"}
 
 
@@ -44,8 +46,10 @@ def main() -> None:
     parser.add_argument("--layers", default="0,2,4")
     for name, default in (("steps", 200), ("batch-size", 32), ("length", 64), ("threads", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
     given = parser.parse_args()
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    os.environ["MLXBERT_DEVICE"] = "gpu" if given.gpu else "cpu"
+    use_cores(given, given.threads)
     with tempfile.TemporaryDirectory() as place:
         for name in OBJECTIVES:
             found = {**run(name, given, Path(place)), "steps": given.steps, "layers": given.layers}

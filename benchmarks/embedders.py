@@ -9,13 +9,12 @@ and for `theirs` sentence-transformers and datasets.
 
 import argparse
 import csv
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from runs import CLIP, WARMUP, WEIGHT_DECAY, Setting, run_missing, sampled, timed, train_ours
+from runs import CLIP, WARMUP, WEIGHT_DECAY, Setting, run_missing, sampled, timed, train_ours, use_cores
 
 SETTINGS = {"stsb": Setting("embed", epochs=2, metric="spearman", lr=5e-5, batch_size=32)}
 Texts = list[tuple[str, str, float]]
@@ -72,7 +71,9 @@ def _theirs(name: str, seed: int, given: argparse.Namespace, train: Texts, test:
     torch.set_num_threads(given.threads)
     set_seed(seed)
     setting = SETTINGS[name]
-    model = SentenceTransformer(str(given.model), device="cpu", model_kwargs={"dtype": torch.float32})
+    model = SentenceTransformer(
+        str(given.model), device="cuda" if given.gpu else "cpu", model_kwargs={"dtype": torch.float32}
+    )
     model.max_seq_length = setting.max_length
     data = Dataset.from_dict(dict(zip(("sentence1", "sentence2", "score"), map(list, zip(*train)))))  # noqa: B905
 
@@ -86,7 +87,8 @@ def _theirs(name: str, seed: int, given: argparse.Namespace, train: Texts, test:
         options = SentenceTransformerTrainingArguments(
             folder, num_train_epochs=setting.epochs, learning_rate=setting.lr, warmup_steps=round(WARMUP * steps),
             weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, per_device_train_batch_size=setting.batch_size,
-            save_strategy="no", report_to=[], seed=seed, use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False,
+            save_strategy="no", report_to=[], seed=seed, use_cpu=not given.gpu, disable_tqdm=True,
+            dataloader_pin_memory=False,
         )  # fmt: skip
         trainer = SentenceTransformerTrainer(model, options, train_dataset=data, loss=CoSENTLoss(model))
         spent = timed(trainer.train)
@@ -95,7 +97,7 @@ def _theirs(name: str, seed: int, given: argparse.Namespace, train: Texts, test:
 
 def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set before and after."""
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    use_cores(given, given.threads)
     train, test = (_read(given.sets / name / f"{part}.csv") for part in ("train", "test"))
     train = sampled(train, given.first)
     found = (_ours if given.side == "ours" else _theirs)(name, seed, given, train, test)

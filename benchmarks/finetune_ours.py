@@ -7,16 +7,15 @@ RESULTS holds are not repeated. Needs scikit-learn and scipy, which score both s
 """
 
 import argparse
-import os
 from typing import Any
 
 from finetune_sets import SETTINGS, score
-from runs import run_missing, sampled, train_ours
+from runs import run_missing, sampled, train_ours, use_cores
 
 
 def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    use_cores(given, given.threads)
     from mlxbert.data.rows import read_rows
     from mlxbert.model import load
     from mlxbert.training.objectives import make_objective

@@ -56,7 +56,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
         return [{**one, "labels": target} for one, target in zip(inputs, targets, strict=True)]
 
     train, test = sampled(encoded(texts, labels), given.first), encoded(test_texts, test_labels)
-    trainer, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), train, setting, seed)
+    trainer, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), train, setting, seed, given.gpu)
     logits, valid = trainer.predict(test).predictions, None
     if setting.metric == "macro_f1":
         valid_texts, valid_labels = _read(sets / name / "valid.csv")

@@ -2,6 +2,7 @@
 
 Run: python benchmarks/pretrain.py CORPUS VOCABULARY RESULTS.jsonl --side ours|theirs|speed [--steps 2000]
     [--layers 4] [--width 256] [--batch-size 16] [--length 64] [--dropout 0.1] [--threads 2]
+    [--gpu] [--dtype bfloat16]
 
 Both begin with the same weights, and see the same batches with the same hidden words; the update is AdamW's with the
 same rates, decay and clipping. The losses of all steps, and the loss on examples that were held out, are written as a
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from runs import use_cores
 
 ROUNDS, BLOCK = 7, 10  # of `speed`: updates of each side in turn
 WARMUP, WEIGHT_DECAY, CLIP, LR = 0.1, 0.01, 1.0, 5e-4
@@ -48,7 +50,7 @@ class Both:
             "attention_probs_dropout_prob": given.dropout, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
         }  # fmt: skip
         (folder / "size.json").write_text(json.dumps(config))
-        start = find_start(None, None, folder / "size.json", given.vocabulary, ["masked_lm"], "cpu")
+        start = find_start(None, None, folder / "size.json", given.vocabulary, ["masked_lm"], "auto")
         self.model = start.model(["masked_lm"], 0)
         mlxbert.save(self.model, folder / "start")
         settings = Settings(corpus=(given.corpus,), length=str(given.length), shards=folder / "corpus")
@@ -59,12 +61,13 @@ class Both:
         self.data = maker.make(folder, options, given.steps, 1.0, None)
         self.objective = Pretraining({MaskedWords(): 1.0})
         self.objective.use(self.model.config)
-        self.folder, self.steps, self.size = folder, given.steps, given.batch_size
+        self.folder, self.steps, self.dtype = folder, given.steps, given.dtype
+        self.device = "cuda" if given.gpu else "cpu"
         self.run = Run(
             Training(
                 network=self.model.network, objective=self.objective, examples=self.data.train,
-                places=Described(self.data.train), order=self.data.order, options=options, dtype=mx.float32,
-                evaluate=None, streams=max(len(training_workers()), 1),
+                places=Described(self.data.train), order=self.data.order, options=options,
+                dtype=getattr(mx, given.dtype), evaluate=None, streams=max(len(training_workers()), 1),
             ),
             None,
         )  # fmt: skip
@@ -93,7 +96,7 @@ class Both:
         mask = inputs.attention_mask
 
         def tensor(array: Any) -> Any:
-            return torch.tensor(np.array(array), dtype=torch.long)
+            return torch.tensor(np.array(array), dtype=torch.long, device=self.device)
 
         return {
             "ids": tensor(inputs.input_ids),
@@ -111,7 +114,7 @@ class Theirs:
 
         torch.manual_seed(0)
         self.both = both
-        self.model = BertForMaskedLM.from_pretrained(both.folder / "start").train()
+        self.model = BertForMaskedLM.from_pretrained(both.folder / "start").to(both.device).train()
         named = [*self.model.named_parameters()]
         plain = [one for name, one in named if one.ndim < 2]
         groups = [{"params": [one for _, one in named if one.ndim > 1]}, {"params": plain, "weight_decay": 0.0}]
@@ -122,9 +125,10 @@ class Theirs:
         """The cross-entropy of the hidden words."""
         import torch
 
-        hidden = self.model.bert(batch["ids"], attention_mask=batch["mask"]).last_hidden_state
-        words = self.model.cls(hidden[batch["rows"], batch["columns"]])
-        return torch.nn.functional.cross_entropy(words, batch["originals"], reduction=reduction)
+        with torch.autocast(self.both.device, torch.bfloat16, enabled=self.both.dtype == "bfloat16"):
+            hidden = self.model.bert(batch["ids"], attention_mask=batch["mask"]).last_hidden_state
+            words = self.model.cls(hidden[batch["rows"], batch["columns"]])
+        return torch.nn.functional.cross_entropy(words.float(), batch["originals"], reduction=reduction)
 
     def losses(self) -> Iterator[float]:
         """The losses of the updates."""
@@ -184,13 +188,19 @@ def main() -> None:
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     given = parser.parse_args()
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    os.environ["MLXBERT_DEVICE"] = "gpu" if given.gpu else "cpu"
+    use_cores(given, given.threads)
     if given.side != "ours":
         import torch
 
         torch.set_num_threads(given.threads)
-    facts = {name: getattr(given, name) for name in ("side", "steps", "batch_size", "length", "dropout", "threads")}
+    facts = {
+        name: getattr(given, name)
+        for name in ("side", "steps", "batch_size", "length", "dropout", "threads", "gpu", "dtype")
+    }
     with tempfile.TemporaryDirectory() as folder:
         both = Both(given, Path(folder))
         if given.side == "speed":

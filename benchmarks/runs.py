@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import random
 import tempfile
 import time
@@ -73,7 +74,9 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
     return {**spent, "steps": training.steps}
 
 
-def train_theirs(model: Any, collator: Any, train: Any, setting: Setting, seed: int) -> tuple[Any, dict[str, Any]]:
+def train_theirs(
+    model: Any, collator: Any, train: Any, setting: Setting, seed: int, gpu: bool
+) -> tuple[Any, dict[str, Any]]:
     """Trains a model of transformers without validation. Returns the trainer, and what it took."""
     from transformers import Trainer, TrainingArguments
 
@@ -82,7 +85,7 @@ def train_theirs(model: Any, collator: Any, train: Any, setting: Setting, seed: 
         options = TrainingArguments(
             folder, num_train_epochs=setting.epochs, learning_rate=setting.lr, warmup_steps=round(WARMUP * steps),
             weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, per_device_train_batch_size=setting.batch_size,
-            per_device_eval_batch_size=32, save_strategy="no", report_to=[], seed=seed, use_cpu=True,
+            per_device_eval_batch_size=32, save_strategy="no", report_to=[], seed=seed, use_cpu=not gpu,
             logging_steps=50, disable_tqdm=True, dataloader_pin_memory=False,
         )  # fmt: skip
         trainer = Trainer(model, options, train_dataset=train, data_collator=collator)
@@ -96,12 +99,18 @@ def timed(train: Callable[[], object]) -> dict[str, float]:
     return {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
 
 
+def use_cores(given: argparse.Namespace, count: int = 1) -> None:
+    """Keeps this process to so many cores, unless it computes on a GPU."""
+    if not given.gpu:
+        os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:count]))
+
+
 def run_missing(parser: argparse.ArgumentParser, names: Collection[str], run: Run, kinds: Collection[str] = ()) -> None:
     """Runs every set with every seed that the file of results does not hold, and adds a line of JSON for each.
 
     Args:
         parser: Has the options of these runs; what all runs need is added: SETS MODEL RESULTS `--only` `--seeds`
-            `--first`.
+            `--first` `--gpu`.
         names: The sets.
         run: Trains once: the name of a set, a seed, and the arguments, to what is written.
         kinds: Options that make a run another one, beside its set and its seed.
@@ -112,12 +121,14 @@ def run_missing(parser: argparse.ArgumentParser, names: Collection[str], run: Ru
     parser.add_argument("--only", choices=list(names), action="append")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, help="only so many training examples, drawn by chance")
+    parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
     given = parser.parse_args()
+    os.environ["MLXBERT_DEVICE"] = "gpu" if given.gpu else "cpu"
     known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
     for seed in range(given.seeds):
         for name in given.only or names:
-            one = {"set": name, "seed": seed, **{kind: getattr(given, kind) for kind in (*kinds, "first")}}
-            if not any(one.items() <= line.items() for line in known):
+            one = {"set": name, "seed": seed, **{kind: getattr(given, kind) for kind in (*kinds, "first", "gpu")}}
+            if not any(one.items() <= {"gpu": False, **line}.items() for line in known):
                 result = {**one, **run(name, seed, given)}
                 with given.results.open("a") as file:
                     file.write(json.dumps(result) + "\n")

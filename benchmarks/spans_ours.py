@@ -8,11 +8,10 @@ RESULTS holds are not repeated. Needs seqeval, which scores both sides.
 """
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
-from runs import run_missing, sampled, train_ours
+from runs import run_missing, sampled, train_ours, use_cores
 from spans_sets import (
     MAX_WORDS,
     SETTINGS,
@@ -27,7 +26,7 @@ from spans_sets import (
 
 def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:1]))
+    use_cores(given)
     import mlxbert
     from mlxbert.data.rows import read_rows
     from mlxbert.model import load

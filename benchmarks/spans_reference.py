@@ -65,7 +65,7 @@ def tag(name: str, given: argparse.Namespace, seed: int, output: Path | None) ->
     model = AutoModelForTokenClassification.from_pretrained(given.model, **labels)
     collator = DataCollatorForTokenClassification(tokenizer)
     rows = [{key: value for key, value in encoded(one).items() if key != "first"} for one in train]
-    trainer, spent = train_theirs(model, collator, rows, setting, seed)
+    trainer, spent = train_theirs(model, collator, rows, setting, seed, given.gpu)
     if output is not None:
         model.save_pretrained(output)
         tokenizer.save_pretrained(output)
@@ -112,7 +112,7 @@ def answer(name: str, given: argparse.Namespace, seed: int, output: Path | None)
             rows.append({**row, "start_positions": first, "end_positions": last})
     transformers.set_seed(seed)
     model = AutoModelForQuestionAnswering.from_pretrained(given.model)
-    _, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), rows, setting, seed)
+    _, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), rows, setting, seed, given.gpu)
     if output is not None:
         model.save_pretrained(output)
         tokenizer.save_pretrained(output)
@@ -134,12 +134,13 @@ def candidates(model: Any, context: str, found: Any, *, probabilities: bool = Fa
             context and the first one of the window; otherwise they are sums of logits.
     """
     for number in range(len(found["input_ids"])):
-        inputs = {key: torch.tensor([found[key][number]]) for key in ("input_ids", "attention_mask", "token_type_ids")}
+        columns = ("input_ids", "attention_mask", "token_type_ids")
+        inputs = {key: torch.tensor([found[key][number]], device=model.device) for key in columns}
         output = model(**inputs)
         inside = np.array([part == 1 for part in found.sequence_ids(number)])
         kept = inside | (np.arange(len(inside)) == 0)
         starts, ends = (
-            np.where(kept, logits[0].numpy(), -np.inf) for logits in (output.start_logits, output.end_logits)
+            np.where(kept, logits[0].cpu().numpy(), -np.inf) for logits in (output.start_logits, output.end_logits)
         )
         if probabilities:
             starts, ends = (logits - np.log(np.exp(logits).sum()) for logits in (starts, ends))

@@ -1,0 +1,116 @@
+"""What continued pre-training on a task's texts, without labels, gives fine-tuning with few labels: JSON per run.
+
+Run: python benchmarks/continued.py SETS MODEL RESULTS.jsonl [--only bbc|goemotions] [--labels 50 500] [--seeds 3]
+    [--steps 1000] [--gpu]
+
+SETS has the folders bbc-news and goemotions as they are published. The model is pre-trained once per set, on all
+training texts; then it and the original are fine-tuned on the same labelled texts (of each seed, others), and scored on
+the same test texts. Fine-tuning has mlxbert's defaults, but for the epochs: as many as make 100 updates at least.
+"""
+
+import argparse
+import csv
+import json
+import math
+import os
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from few_shot import SETS as TOPICS
+from few_shot import Texts
+from runs import use_cores
+
+_LEAST_UPDATES, _BATCH, _TESTED, _FREQUENT = 100, 16, 500, 6
+_PLAIN, _CONTINUED = "as it is", "continued"
+
+
+def _goemotions(folder: Path) -> tuple[Texts, Texts]:
+    """The comments with one label, one of the most frequent ones."""
+    names = (folder / "goemotions" / "labels.txt").read_text().split()
+
+    def read(name: str) -> Texts:
+        with (folder / "goemotions" / name).open(encoding="utf-8", newline="") as file:
+            rows = [*csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+        return [(text, names[int(label)]) for text, label, _ in rows if "," not in label]
+
+    train, test = read("train.tsv"), read("test.tsv")
+    kept = {label for label, _ in Counter(label for _, label in train).most_common(_FREQUENT)}
+    return [one for one in train if one[1] in kept], [one for one in test if one[1] in kept]
+
+
+SETS: dict[str, Callable[[Path], tuple[Texts, Texts]]] = {"bbc": TOPICS["bbc"], "goemotions": _goemotions}
+
+
+def continue_training(texts: Texts, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Pre-trains on texts, each a document. Returns the metrics before and after."""
+    import mlxbert
+
+    corpus = folder / "texts.jsonl"
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text, _ in texts), encoding="utf-8")
+    begun, found = time.perf_counter(), []
+    for event in mlxbert.pretrain(
+        corpus,
+        output=folder / "model",
+        model=given.model,
+        steps=given.steps,
+        batch_size=32,
+        eval_every=given.steps // 4,
+    ):
+        if isinstance(event, mlxbert.Evaluated):
+            found.append({"step": event.step, **event.metrics})
+    return {"history": found, "seconds": time.perf_counter() - begun}
+
+
+def score(model: Any, train: Texts, test: list[dict[str, str]], seed: int) -> float:
+    """Accuracy on the test texts after fine-tuning."""
+    import mlxbert
+
+    records = [{"text": text, "label": label} for text, label in train]
+    epochs = max(3, math.ceil(_LEAST_UPDATES * _BATCH / len(train)))
+    with tempfile.TemporaryDirectory() as place:
+        output = Path(place) / "model"
+        for _ in mlxbert.finetune(
+            "classify", train=records, model=model, output=output, epochs=epochs, batch_size=_BATCH, seed=seed
+        ):
+            pass
+        return mlxbert.evaluate("classify", mlxbert.load(output, task="classify"), data=test).metrics["accuracy"]
+
+
+def main() -> None:
+    """Runs all sets."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sets", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--only", choices=SETS, action="append")
+    parser.add_argument("--labels", type=int, nargs="*", default=[50, 500])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
+    given = parser.parse_args()
+    os.environ["MLXBERT_DEVICE"] = "gpu" if given.gpu else "cpu"
+    use_cores(given)
+    for name in given.only or SETS:
+        train, test = SETS[name](given.sets)
+        asked = [{"text": text, "label": label} for text, label in random.Random(0).sample(test, _TESTED)]
+        with tempfile.TemporaryDirectory() as place:
+            spent = continue_training(train, given, Path(place))
+            print(name, spent, flush=True)
+            for count in given.labels:
+                for seed in range(given.seeds):
+                    some = random.Random(f"labels {seed}").sample(train, count)
+                    for kind, model in ((_PLAIN, given.model), (_CONTINUED, Path(place) / "model")):
+                        found = {"set": name, "labels": count, "seed": seed, "model": kind, "steps": given.steps}
+                        found |= {"accuracy": score(model, some, asked, seed), **(spent if kind == _CONTINUED else {})}
+                        with given.results.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(found) + "\n")
+                        print({key: value for key, value in found.items() if key != "history"}, flush=True)
+
+
+if __name__ == "__main__":
+    main()
