@@ -75,7 +75,14 @@ def score(model: Any, train: Texts, test: list[dict[str, str]], seed: int) -> fl
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "model"
         for _ in mlxbert.finetune(
-            "classify", train=records, model=model, output=output, epochs=epochs, batch_size=_BATCH, seed=seed
+            "classify",
+            train=records,
+            model=model,
+            output=output,
+            epochs=epochs,
+            batch_size=_BATCH,
+            eval_every=25,
+            seed=seed,
         ):
             pass
         return mlxbert.evaluate("classify", mlxbert.load(output, task="classify"), data=test).metrics["accuracy"]
