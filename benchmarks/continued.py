@@ -82,6 +82,7 @@ def score(model: Any, train: Texts, test: list[dict[str, str]], seed: int) -> fl
             epochs=epochs,
             batch_size=_BATCH,
             eval_every=25,
+            max_length=128,
             seed=seed,
         ):
             pass

@@ -15,7 +15,6 @@ from mlxbert.cli import launched
 from mlxbert.cli.commands.answer import answer
 from mlxbert.cli.commands.classify import classify
 from mlxbert.cli.commands.convert import convert
-from mlxbert.cli.commands.doctor import doctor
 from mlxbert.cli.commands.embed import embed
 from mlxbert.cli.commands.evaluate import (
     evaluate_answer,
@@ -38,6 +37,7 @@ from mlxbert.cli.commands.finetune import (
     finetune_tag,
 )
 from mlxbert.cli.commands.inspect import inspect
+from mlxbert.cli.commands.machine import bench, doctor
 from mlxbert.cli.commands.mine import mine
 from mlxbert.cli.commands.models import models_download, models_list, models_path, models_remove
 from mlxbert.cli.commands.next_sentence import next_sentence
@@ -87,7 +87,7 @@ _GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
 }
 
 _USING = (fill_mask, embed, similarity, rerank, classify, tag, answer, next_sentence, replaced, tokenize)
-for command in (*_USING, mine, pretrain, distill, vocabulary, inspect, convert, verify, doctor):
+for command in (*_USING, mine, pretrain, distill, vocabulary, inspect, convert, verify, doctor, bench):
     app.command(command.__name__.replace("_", "-"), cls=Command)(flatten(command, set_up_notes))
 for name, (about, commands) in _GROUPS.items():
     group = typer.Typer(help=about, cls=Group, no_args_is_help=True)

@@ -143,9 +143,9 @@ def describe() -> dict[str, object]:
     }
 
 
-def measure_gflops(size: int = 1024, runs: int = 5) -> float:
-    """Billions of float32 operations a second in a square matrix product, the best of a few runs."""
-    left, right = mx.random.normal((size, size)), mx.random.normal((size, size))
+def measure_gflops(size: int = 1024, runs: int = 5, dtype: mx.Dtype = mx.float32) -> float:
+    """Billions of operations a second in a square matrix product, the best of a few runs."""
+    left, right = (mx.random.normal((size, size)).astype(dtype) for _ in range(2))
     mx.eval(left @ right)
     seconds = []
     for _ in range(runs):

@@ -67,6 +67,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         _fast.clear()
 
 
+@pytest.fixture
+def exact_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches as long as their longest text, also on a GPU, where lengths are padded to a fixed set."""
+    monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: False)
+
+
 @pytest.fixture(scope="session")
 def builtin() -> mlxbert.Model:
     """The built-in model."""

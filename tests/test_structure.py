@@ -37,6 +37,7 @@ ROOMS = (
     ("mlxbert.folders",),
     ("mlxbert.training",),
     ("mlxbert.pretraining",),
+    ("mlxbert.bench",),
     ("mlxbert.cli", "mlxbert.__main__"),
 )
 # The order within rooms that have one.
@@ -233,6 +234,7 @@ COMMANDS = (
         "convert",
         "verify",
         "doctor",
+        "bench",
         "vocabulary",
     ),
     *("models-list", "models-download", "models-path", "models-remove"),

@@ -10,7 +10,7 @@ import typer
 
 from mlxbert import device
 from mlxbert.cli.app import app
-from mlxbert.cli.commands import doctor
+from mlxbert.cli.commands import machine
 from mlxbert.cli.views import console
 from mlxbert.cli.views.help import draw
 from tests.cli.test_terminal import plain
@@ -140,7 +140,7 @@ def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_all_is_well(mo
     monkeypatch.setattr(device, "measure_gflops", lambda: 200.0)
     monkeypatch.setattr(sys, "platform", "linux")
     versions = {"mlx": "1", "mlx-cpu": "2", "mlx-cuda-13": "3"}
-    monkeypatch.setattr(doctor, "_version", lambda name: {"mlx-cpu": "2"}.get(name))
+    monkeypatch.setattr(machine, "_version", lambda name: {"mlx-cpu": "2"}.get(name))
     fast = {"device": "cpu", "blas": "openblas", "blas_path": "x.so", "blas_hint": None, "gpu_found": False}
     for changes, advice in (
         ({}, ""),
@@ -153,9 +153,9 @@ def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_all_is_well(mo
         assert outcome.lines[0]["problems"] == ([outcome.err.removeprefix("hint: ").strip()] if advice else [])
         assert (advice or "all is well: 200.0 GFLOP/s") in outcome.err
         assert outcome.lines[0]["wheel"] == "mlx-cpu 2"
-    assert "5.0 GFLOP/s" in str(doctor._slow_blas(fast, 5.0))
-    assert doctor._wheel(versions, gpu=True) == "mlx-cuda-13 3"
-    assert doctor._wheel(versions, gpu=False) == "mlx-cpu 2"
+    assert "5.0 GFLOP/s" in str(machine._slow_blas(fast, 5.0))
+    assert machine._wheel(versions, gpu=True) == "mlx-cuda-13 3"
+    assert machine._wheel(versions, gpu=False) == "mlx-cpu 2"
     call("doctor", "--device", "tpu").fails(2, "--device is 'tpu', expected auto, gpu or cpu")
 
 

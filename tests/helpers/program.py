@@ -40,7 +40,7 @@ COMMANDS = (
     ["mine"],
     ["pretrain"],
     ["distill"],
-    *(["vocabulary"], ["inspect"], ["convert"], ["verify"], ["doctor"], ["help"]),
+    *(["vocabulary"], ["inspect"], ["convert"], ["verify"], ["doctor"], ["bench"], ["help"]),
     *(["models", name] for name in ("list", "download", "path", "remove")),
     *(
         [group, task]

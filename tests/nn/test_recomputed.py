@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlxbert import device
 from mlxbert.config import Absolute, Disentangled, Dropout, EncoderConfig, PreNorm, RelativeBias, Rotary, Rotation
 from mlxbert.device import mx, nn
 from mlxbert.nn import dropout
@@ -51,6 +52,8 @@ def test_the_same_gradients_to_the_last_bit(kind: str, rates: Dropout) -> None:
     for name, array in gradients.items():
         if name.startswith("encoder.positions."):  # the terms of several layers, in another order
             assert np.abs(np.array(array - found[name])).max() <= 1e-6 * np.abs(np.array(array)).max(), name
+        elif device.on_gpu():  # sums whose order is not fixed
+            assert np.abs(np.array(array - found[name])).max() <= 1e-5 * np.abs(np.array(array)).max(), name
         else:
             assert np.array_equal(np.array(array), np.array(found[name])), name
     for name in ("encoder.positions.weight", "encoder.embeddings.word.weight"):

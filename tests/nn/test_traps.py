@@ -168,6 +168,7 @@ def _pair(segment: int) -> list[Encoding]:
     ]
 
 
+@pytest.mark.usefixtures("exact_lengths")
 def test_the_second_text_of_a_pair_has_segment_1_where_the_model_has_one(family: str, tmp_path: Path) -> None:
     config = load_network(write_model(family, "Model", tmp_path)).encoder.config
     found = make_batch(_pair(1), config).token_type_ids

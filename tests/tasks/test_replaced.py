@@ -123,7 +123,7 @@ def test_a_model_without_a_discriminator_is_refused_with_one_that_has_it() -> No
 
 def test_the_command_writes_a_line_per_text(folder: Path, model: Model, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("the cat sat\nmilk\n", encoding="utf-8")
-    done = call("replaced", "--input", str(tmp_path / "texts.txt"), "--model", str(folder))
+    done = call("replaced", "--input", str(tmp_path / "texts.txt"), "--model", str(folder), "--dtype", "float32")
     assert done.status == 0 and [line["text"] for line in done.lines] == ["the cat sat", "milk"]
     expected = json.loads(json.dumps(mlxbert.replaced(model, "the cat sat").to_dict()))
     for one, other in zip(done.lines[0]["tokens"], expected["tokens"], strict=True):
@@ -135,7 +135,7 @@ def test_the_command_writes_a_line_per_text(folder: Path, model: Model, tmp_path
 
 def test_the_terminal_shows_the_suspects(folder: Path, model: Model) -> None:
     suspects = [token for token in mlxbert.replaced(model, "the cat sat, playing").tokens if token.replaced]
-    outcome, shown = terminal("replaced", "the cat sat, playing", "--model", str(folder))
+    outcome, shown = terminal("replaced", "the cat sat, playing", "--model", str(folder), "--dtype", "float32")
     assert outcome.status == 0
     for token in suspects:
         assert f"{token.score:6.1%}" in shown and f"{token.start} to {token.end}" in shown

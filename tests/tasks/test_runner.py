@@ -27,6 +27,7 @@ def test_a_budget_below_one_token_is_refused(budget: int) -> None:
 
 @QUICK
 @given(LENGTHS, BUDGETS | st.none())
+@pytest.mark.usefixtures("exact_lengths")
 def test_results_come_in_the_order_of_the_inputs(lengths: list[int], budget: int | None) -> None:
     calls: list[list[int]] = []
 
@@ -44,6 +45,7 @@ def test_a_computation_that_loses_a_result_is_noticed() -> None:
         list(run_batches(of_lengths([3, 4]), lambda _, group: group[:-1], CONFIG, 100))
 
 
+@pytest.mark.usefixtures("exact_lengths")
 def test_what_is_computed_is_counted() -> None:
     usage = Usage()
     list(run_batches(of_lengths([30, 50, 31]), lambda _, group: group, CONFIG, 80, usage))

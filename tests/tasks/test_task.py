@@ -18,6 +18,7 @@ from mlxbert.tasks.task import Job, Task, evaluation_mode, task_function
 from mlxbert.text.batch import WINDOW, Usage
 from tests.helpers.tiny import CONFIG, random_network, save, tiny_config
 
+pytestmark = pytest.mark.usefixtures("exact_lengths")
 TEXT = "the [MASK] sat on the mat"
 PAIR = ("the cat sat", "he bought milk")
 

@@ -97,6 +97,7 @@ def test_an_answer_within_tokens_takes_them_whole_and_characters_of_several_toke
     assert target(window, 12, 16) == (0, 0) and target(window, None, None) == (0, 0)
 
 
+@pytest.mark.usefixtures("exact_lengths")
 def test_the_loss_is_the_mean_cross_entropy_of_both_ends_without_padding(folder: Path) -> None:
     objective, model = bound(folder)
     contexts = [("the cat sat in paris", "paris"), ("tokyo", "tokyo"), ("a dog", "")]

@@ -1,17 +1,19 @@
-"""`mlxbert doctor`."""
+"""`mlxbert doctor` and `mlxbert bench`: what this machine runs on, and how fast."""
 
 import importlib.metadata
 import os
 import platform
 import sys
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from mlxbert import __version__
 from mlxbert.cli import session
-from mlxbert.cli.options import Device, OutputOptions
+from mlxbert.cli.options import ComputingOptions, Device, OutputOptions
+from mlxbert.cli.views import bench as bench_view
 from mlxbert.cli.views import console
 from mlxbert.cli.views import doctor as view
 
@@ -36,6 +38,37 @@ def doctor(
         console.say("hint", problem)
     if not report["problems"]:
         console.say("note", f"all is well: {report['gflops']:,} GFLOP/s on the {report['device']}")
+
+
+class Peer(StrEnum):
+    """What `bench` measures beside mlxbert: `mlxbert.bench.PEERS`."""
+
+    torch = "torch"
+
+
+def bench(
+    model: ComputingOptions,
+    out: OutputOptions,
+    against: Annotated[
+        Peer | None, typer.Option(help="Another library, measured in turn on the same model, if it is installed.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Measure everything N times; medians count.")] = 5,
+) -> None:
+    """Measure how fast this machine runs a model: tokens per second, memory, start.
+
+    Fixed shapes are texts x tokens; mixed are texts of different lengths, sentences and articles. The share is that of
+    a product of large square matrices, which is about the most that the device can do.
+    Example: mlxbert bench --model BAAI/bge-small-en-v1.5 --against torch
+    """
+    from mlxbert.bench import bench as measure
+
+    report = measure(
+        model.model, against=None if against is None else against.value, rounds=rounds, revision=model.revision,
+        offline=model.offline, adapter=model.adapter, dtype=model.dtype.value, device=model.device.value,
+    )  # fmt: skip
+    session.show_object(report, lambda: bench_view.draw(report), out)
+    if console.at_terminal() and not out.json:
+        console.say("note", "the last line fits into benchmarks/machines.md")
 
 
 def _report(name: str) -> dict[str, Any]:

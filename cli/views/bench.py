@@ -1,0 +1,52 @@
+"""What was measured of this machine."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.cli.views import console
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_MACHINE = ("chip", "device", "cores", "memory_gib", "blas", "mlx")
+
+
+def draw(report: dict[str, Any]) -> Iterator["RenderableType"]:
+    """The machine, a table of speeds, and the row of a table of machines."""
+    machine, sides = report["machine"], [*report["start"]]
+    rows: list[tuple[str, object]] = [(name, machine[name]) for name in _MACHINE]
+    rows += [("model", f"{report['model']}, {report['layers']} x {report['width']}"), ("dtype", report["dtype"])]
+    rows += [("matrix products", f"{report['limit']:,.0f} GFLOP/s")]
+    rows += [(f"start, {side}", f"{report['start'][side]:.2f} s") for side in sides]
+    rows += [(f"peak memory, {side}", console.size(report["memory"][side])) for side in sides]
+    yield from console.facts("mlxbert bench", rows)
+    ratio = ("ratio",) if len(sides) > 1 else ()
+    yield console.listing(
+        ("shape", *(f"{side}, tokens/s" for side in sides), "from", "to", "GFLOP/s", "share", *ratio),
+        [_row(speed, sides) for speed in report["speeds"]],
+    )
+    yield line(report)
+
+
+def _row(speed: dict[str, Any], sides: list[str]) -> tuple[object, ...]:
+    ours = speed[sides[0]]
+    return (
+        speed["shape"], *(f"{speed[side]['tokens_per_second']:,}" for side in sides), f"{ours['slowest']:,}",
+        f"{ours['fastest']:,}", f"{ours['gflops']:,}", f"{ours['share']:.0%}",
+        *([f"{speed['ratio']:.2f}"] if len(sides) > 1 else []),
+    )  # fmt: skip
+
+
+def line(report: dict[str, Any]) -> str:
+    """A row of the table of machines."""
+    machine = report["machine"]
+    speeds = [f"{one['mlxbert']['tokens_per_second']:,}" + _against(one) for one in report["speeds"]]
+    columns = (
+        f"{machine['chip']}, {machine['cores']} cores", machine["device"], report["dtype"], f"mlx {machine['mlx']}",
+        f"{report['layers']} x {report['width']}", *speeds, f"{report['start']['mlxbert']:.2f} s",
+    )  # fmt: skip
+    return f"| {' | '.join(map(str, columns))} |"
+
+
+def _against(speed: dict[str, Any]) -> str:
+    return f" ({speed['ratio']:.2f})" if "ratio" in speed else ""

@@ -1,0 +1,55 @@
+"""`mlxbert bench`: what is measured, and that it is measured."""
+
+from pathlib import Path
+
+import pytest
+
+import mlxbert
+from mlxbert.bench import bench, lengths
+from mlxbert.cli.views.bench import line
+from mlxbert.errors import ArgumentError
+from tests.helpers.program import call, terminal
+
+
+def test_the_mixed_lengths_are_always_the_same_and_within_the_model() -> None:
+    assert lengths(512) == lengths(512) and len({*lengths(512)}) > 50
+    assert max(lengths(512)) <= 512 and max(lengths(27)) == 27 and min(lengths(27)) >= 4
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"jax.*torch"):
+        bench(against="jax")
+    with pytest.raises(ArgumentError, match="rounds is 0"):
+        bench(rounds=0)
+    call("bench", "--against", "jax").fails(2, "jax", "torch")
+    call("bench", "--model", "/nowhere").fails(1, "/nowhere")
+
+
+@pytest.mark.slow
+def test_a_model_is_measured_beside_torch(tiny_folder: Path) -> None:
+    pytest.importorskip("torch")
+    found = bench(tiny_folder, against="torch", rounds=1, dtype="float32", device="cpu")
+    assert [one["shape"] for one in found["speeds"]] == ["32 x 32", "mixed"]  # what the model takes
+    mixed = found["speeds"][-1]
+    model = mlxbert.load(tiny_folder)
+    assert mixed["tokens"] == sum(lengths(model.config.max_length))
+    for side in ("mlxbert", "torch"):
+        assert 0 < mixed[side]["slowest"] <= mixed[side]["tokens_per_second"] <= mixed[side]["fastest"]
+        assert found["memory"][side] > 2**20 and 0 < found["start"][side] < 600
+    ratio = mixed["mlxbert"]["tokens_per_second"] / mixed["torch"]["tokens_per_second"]
+    assert mixed["ratio"] == pytest.approx(ratio, abs=0.01)
+    assert mixed["mlxbert"]["share"] == pytest.approx(mixed["mlxbert"]["gflops"] / found["limit"], abs=0.01)
+    assert line(found).count("|") == 9 and f"({mixed['ratio']:.2f})" in line(found)
+
+
+@pytest.mark.slow
+def test_the_terminal_shows_a_table_and_a_line_to_paste(tiny_folder: Path) -> None:
+    outcome, shown = terminal("bench", "--rounds", "1", "--model", str(tiny_folder))
+    assert outcome.status == 0 and "mixed" in shown and "GFLOP/s" in shown and "float32" in shown
+
+
+@pytest.mark.slow
+def test_a_contestant_that_fails_says_why(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.bench.save", lambda model, folder: folder.mkdir())
+    with pytest.raises(mlxbert.MlxbertError, match=r"mlxbert failed: .*config\.json"):
+        bench(tiny_folder, rounds=1)
