@@ -171,7 +171,7 @@ def _of_spans(text: str, given: Sequence[Any], place: str) -> tuple[Tagged, int]
     for (_, end, _, first), (start, _, _, second) in pairwise(spans):
         if start < end:
             raise InputError(f"spans {min(first, second)} and {max(first, second)} overlap: {text[start:end]!r:.60}")
-    whole = split_words(text)
+    whole = [*split_words(text)]
     offsets = _cut(whole, (border for start, end, _, _ in spans for border in (start, end)))
     starts, entities, word = [start for start, _ in offsets], [], 0
     for start, end, label, _ in spans:

@@ -5,7 +5,7 @@ Lafferty, McCallum, Pereira (2001), "Conditional random fields"; over the output
 Shapes: B sentences, W words, C tags.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.device import mx, nn
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # AdamW moves every number by about the learning rate, which suits the encoder: a hundredth of what scores need.
 SCALE = 100.0
+SECTION = 256  # words whose forward pass is kept at a time
 FORBIDDEN = -1e4  # no sum of other scores comes near it, and float32 still tells its neighbours apart
 
 
@@ -89,13 +90,16 @@ class CRF(nn.Module):
         if not len(emissions):
             return []
         start, transitions, end = self._as_numpy()
-        best, back = start + emissions[0], []
-        for row in emissions[1:]:
+        best = start + emissions[0]
+        back = np.empty(
+            emissions.shape, np.min_scalar_type(len(start))
+        )  # the smallest integers: there may be many words
+        for word, row in enumerate(emissions[1:], 1):
             through = best[:, None] + transitions
-            back.append(through.argmax(axis=0).astype(np.int32))
+            back[word] = through.argmax(axis=0)
             best = through.max(axis=0) + row
         tags = [int((best + end).argmax())]
-        for places in reversed(back):
+        for places in back[:0:-1]:
             tags.append(int(places[tags[-1]]))
         return tags[::-1]
 
@@ -110,17 +114,54 @@ class CRF(nn.Module):
         """
         import numpy as np
 
+        found = np.empty(emissions.shape)
+        for word, row in self._backward(emissions):
+            found[word] = row
+        return found
+
+    def shares(self, emissions: "NDArray[np.floating]", tags: Sequence[int]) -> "Array":
+        """The probability of one tag of each word, over all sequences of tags, (W,).
+
+        Args:
+            emissions: (W, C); W may be 0.
+            tags: The tag of each word.
+        """
+        import numpy as np
+
+        found = np.empty(len(emissions))
+        for word, row in self._backward(emissions):
+            found[word] = row[tags[word]]
+        return found
+
+    def _backward(self, emissions: "NDArray[np.floating]") -> "Iterator[tuple[int, Array]]":
+        """The marginals of each word, from the last one to the first.
+
+        What the forward pass finds is kept for the words before each section only, and found again within a section.
+        """
+        import numpy as np
+
         start, transitions, end = self._as_numpy()
-        wide = np.asarray(emissions, np.float64)
-        before, after = np.empty_like(wide), np.empty_like(wide)
-        for word, row in enumerate(wide):
-            before[word] = row + (_log_sum(before[word - 1][:, None] + transitions) if word else start)
-        for word in reversed(range(len(wide))):
-            last = word == len(wide) - 1
-            after[word] = end if last else _log_sum((transitions + wide[word + 1] + after[word + 1]).T)
-        both = before + after
-        shares: Array = np.exp(both - both.max(axis=-1, keepdims=True))
-        return shares / shares.sum(axis=-1, keepdims=True)
+        sections = [*range(0, len(emissions), SECTION)]
+        before = [start]  # for the first word of each section the sum over all paths before it
+        for section in sections[1:]:
+            *_, last = self._forward(before[-1], emissions[section - SECTION : section], transitions)
+            before.append(_log_sum(last[:, None] + transitions))
+        after = end
+        for section in reversed(sections):
+            rows = emissions[section : section + SECTION]
+            found = [*self._forward(before.pop(), rows, transitions)]
+            for word in reversed(range(len(rows))):
+                share = np.exp(found[word] + after - (found[word] + after).max())
+                yield section + word, share / share.sum()
+                after = _log_sum((transitions + rows[word] + after).T)
+
+    @staticmethod
+    def _forward(before: "Array", rows: "NDArray[np.floating]", transitions: "Array") -> "Iterator[Array]":
+        """After each word the logarithm of the sum over all paths that end in each tag."""
+        for row in rows:
+            found = row + before
+            yield found
+            before = _log_sum(found[:, None] + transitions)
 
     def _as_numpy(self) -> "Scores":
         import numpy as np

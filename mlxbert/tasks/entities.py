@@ -1,15 +1,16 @@
-"""From scores of tokens to tags of words and to entities.
+"""From scores of tokens to tags of words and to entities, one after the other: nothing is kept of the others.
 
 The aggregations are those of `TokenClassificationPipeline` of transformers, with its idea of where words begin.
 
 Shapes: T tokens, C tags.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, tee
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlxbert.nn.crf import CRF
 from mlxbert.results import Entity
@@ -26,12 +27,26 @@ if TYPE_CHECKING:
 AGGREGATIONS = ("none", "simple", "first", "average", "max")
 
 
-@dataclass(frozen=True)
-class Word:
-    """A word of a text: its place, and the numbers of its tokens, of which there is at least one."""
+class Token(NamedTuple):
+    """A token of a text.
+
+    Attributes:
+        span: Its place in the text.
+        id: Its id.
+        scores: (C,).
+    """
 
     span: Span
-    tokens: list[int]
+    id: int
+    scores: "Scores"
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a text: its place, and its tokens, of which there is at least one."""
+
+    span: Span
+    tokens: list[Token]
 
 
 @dataclass(frozen=True)
@@ -49,63 +64,64 @@ class Piece:
     score: float
 
 
-def words_with_tokens(text: str, tokens: Sequence[Span], words: Sequence[Span]) -> list[Word]:
+def words_with_tokens(text: str, tokens: Iterable[Token], words: Iterable[Span]) -> Iterator[Word]:
     """The words that tokens begin in; a word that a token of the word before takes along has none of its own.
 
     Args:
         text: The text.
-        tokens: The place of each token.
+        tokens: Its tokens.
         words: The place of each word.
     """
-    owners = enumerate(words_of_tokens(text, tokens, words))
-    owned = ((place, owner) for place, owner in owners if owner is not None)  # an invisible mark does not end a word
-    found = []
-    for owner, run in groupby(owned, itemgetter(1)):
-        places = [place for place, _ in run]
-        start, end = words[owner]
-        found.append(Word((start, max(end, trimmed(text, tokens[places[-1]])[1])), places))
-    return found
+    tokens, places = tee(tokens)
+    owners = words_of_tokens(text, (token.span for token in places), words)
+    owned = ((token, owner) for token, owner in zip(tokens, owners, strict=True) if owner is not None)
+    for (_, (start, end)), run in groupby(
+        owned, itemgetter(1)
+    ):  # an invisible mark, without owner, does not end a word
+        own = [token for token, _ in run]
+        yield Word((start, max(end, trimmed(text, own[-1].span)[1])), own)
 
 
-def pipeline_words(text: str, tokens: Sequence[Span], ids: Sequence[int], tokenizer: Tokenizer) -> list[Word]:
+def pipeline_words(text: str, tokens: Iterable[Token], tokenizer: Tokenizer) -> Iterator[Word]:
     """The words of a text where the pipeline of transformers takes them to be, from nothing but tokens."""
     marked = bool(tokenizer.files.spelling.continuation_prefix)
     unknown = tokenizer.token_id(tokenizer.special.get("unk", ""))
-    runs: list[list[int]] = []
-    for place, ((start, end), number) in enumerate(zip(tokens, ids, strict=True)):
+    run: list[Token] = []
+    for token in tokens:
+        start, end = token.span
         if marked:
-            continues = len(tokenizer.token(number)) != end - start
+            continues = len(tokenizer.token(token.id)) != end - start
         else:
             continues = start > 0 and " " not in text[start - 1 : start + 1]
-        if runs and continues and number != unknown:
-            runs[-1].append(place)
-        else:
-            runs.append([place])
-    return [Word((tokens[run[0]][0], tokens[run[-1]][1]), run) for run in runs]
+        if run and not (continues and token.id != unknown):
+            yield Word((run[0].span[0], run[-1].span[1]), run)
+            run = []
+        run.append(token)
+    if run:
+        yield Word((run[0].span[0], run[-1].span[1]), run)
 
 
-def tag_tokens(scores: "Scores", tokens: Sequence[Span], names: Sequence[str]) -> list[Piece]:
-    """Each token with its most probable tag; `scores` is (T, C)."""
-    return [_best(row, span, names) for row, span in zip(scores, tokens, strict=True)]
+def tag_tokens(tokens: Iterable[Token], names: Sequence[str]) -> Iterator[Piece]:
+    """Each token with its most probable tag."""
+    return (_best(token.scores, token.span, names) for token in tokens)
 
 
-def tag_words(scores: "Scores", words: Iterable[Word], names: Sequence[str], how: str) -> list[Piece]:
+def tag_words(words: Iterable[Word], names: Sequence[str], how: str) -> Iterator[Piece]:
     """Words with their tags.
 
     Args:
-        scores: (T, C).
         words: The words.
         names: The C tags.
         how: `first`: the tag of its first token; `average`: that of the mean of its tokens; `max`: that of the token
             that is most certain.
     """
-    found = []
+    import numpy as np
+
     for word in words:
-        rows = scores[word.tokens]
+        rows = np.array([token.scores for token in word.tokens])
         judge = 0 if how == "first" else rows.max(axis=-1).argmax()
         row = rows.mean(axis=0) if how == "average" else rows[judge]
-        found.append(_best(row, word.span, names))
-    return found
+        yield _best(row, word.span, names)
 
 
 def _best(row: "Scores", span: Span, names: Sequence[str]) -> Piece:
@@ -113,33 +129,47 @@ def _best(row: "Scores", span: Span, names: Sequence[str]) -> Piece:
     return Piece(names[tag], span, float(row[tag]))
 
 
-def decode_words(logits: "Scores", words: Sequence[Word], names: Sequence[str], crf: CRF) -> list[Piece]:
+def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Iterator[Piece]:
     """Words with the tags that are the most probable together, each with its probability among all sequences.
 
+    A CRF decides when it has seen all words: their places and the scores of their first tokens are kept.
+
     Args:
-        logits: (T, C).
-        words: The words.
+        words: The words; the scores of their tokens are logits.
         names: The C tags.
         crf: Scores sequences of tags, by the logits of the first token of each word.
     """
-    emissions = logits[[word.tokens[0] for word in words]]
-    shares = crf.marginals(emissions)
-    tags = zip(words, crf.decode(emissions), shares, strict=True)
-    return [Piece(names[tag], word.span, float(row[tag])) for word, tag, row in tags]
+    import numpy as np
+
+    spans, kept = array("q"), array("f")
+    for word in words:
+        spans.extend(word.span)
+        kept.frombytes(word.tokens[0].scores.tobytes())
+    emissions = np.asarray(kept).reshape(-1, len(names))
+    tags = crf.decode(emissions)
+    places = zip(spans[::2], spans[1::2], strict=True)
+    for tag, span, score in zip(tags, places, crf.shares(emissions, tags), strict=True):
+        yield Piece(names[tag], span, float(score))
 
 
 def group(text: str, tagged: Iterable[Piece]) -> list[Entity]:
     """Neighbours of one type, up to the next `B-`, as the pipeline of transformers groups them; without `O`."""
-    runs: list[list[Piece]] = []
+    return [*_entities(text, ((run[0].tag.split("-", 1)[-1], run) for run in _runs(tagged)))]
+
+
+def _runs(tagged: Iterable[Piece]) -> Iterator[list[Piece]]:
+    run: list[Piece] = []
     last = None
     for one in tagged:
-        begins = one.tag.startswith("B-")
         kind = one.tag[2:] if one.tag.startswith(("B-", "I-")) else one.tag
-        if begins or kind != last or not runs:
-            runs.append([])
-        runs[-1].append(one)
+        if run and (one.tag.startswith("B-") or kind != last):
+            yield run
+            run = []
         last = kind
-    return [*_entities(text, ((run[0].tag.split("-", 1)[-1], run) for run in runs))]
+        if kind != OUTSIDE:  # most of a text, and left out
+            run.append(one)
+    if run:
+        yield run
 
 
 def each(text: str, tagged: Iterable[Piece]) -> list[Entity]:
@@ -153,7 +183,7 @@ def marks_entities(names: Iterable[str]) -> bool:
     return OUTSIDE in names or scheme_of(names) != "plain"
 
 
-def of_words(text: str, words: Sequence[Piece], names: Sequence[str]) -> list[Entity]:
+def of_words(text: str, words: Iterable[Piece], names: Sequence[str]) -> list[Entity]:
     """Words under their tags; where these make up entities, the entities, as seqeval reads them.
 
     Args:
@@ -164,11 +194,20 @@ def of_words(text: str, words: Sequence[Piece], names: Sequence[str]) -> list[En
     if not marks_entities(names):
         return [*_entities(text, ((word.tag, [word]) for word in words), leave_out=None)]
     scheme = scheme_of(names)
+    return [*_entities(text, (found for run in _inside(words) for found in _decoded(run, scheme)))]
+
+
+def _inside(words: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """The longest runs of words in entities: no entity goes beyond one, so that the others need not be kept."""
+    return ([*run] for outside, run in groupby(words, lambda word: word.tag == OUTSIDE) if not outside)
+
+
+def _decoded(words: Sequence[Piece], scheme: str) -> Iterator[tuple[str, Sequence[Piece]]]:
     if scheme == "plain":  # types alone: neighbours of one type are an entity
-        tags, scheme = [word.tag if word.tag == OUTSIDE else f"I-{word.tag}" for word in words], "iob1"
+        tags, scheme = [f"I-{word.tag}" for word in words], "iob1"
     else:
         tags = [spelled(word.tag, scheme) for word in words]
-    return [*_entities(text, ((kind, words[start:end]) for kind, start, end in decode(tags, scheme)))]
+    return ((kind, words[start:end]) for kind, start, end in decode(tags, scheme))
 
 
 def _entities(

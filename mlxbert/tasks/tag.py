@@ -3,10 +3,10 @@
 Shapes: B batch, L length, T tokens of a text, C tags.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, cast
 
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
@@ -15,9 +15,12 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import TokenClassifier, probabilities
 from mlxbert.results import Entity, Tagged
 from mlxbert.tasks import entities
+from mlxbert.tasks.entities import Token
 from mlxbert.tasks.task import Job, Task, check_finite, task_function
 from mlxbert.text.batch import Usage
-from mlxbert.text.stitch import best_windows
+from mlxbert.text.blocks import text_windows
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.stitch import judged_places
 from mlxbert.text.words import Span, split_words
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     Scores = NDArray[np.float32]
 
 HEAD = "token_classifier"
+WINDOWS = 32  # of a text that are computed together: they fill a batch on a GPU
 Item = str | tuple[str, ...]  # a text, or its words; among several these may be a list
 
 
@@ -36,18 +40,20 @@ class TagJob(Job[Item]):
 
     Attributes:
         text: The text; that of words is the words with spaces between them.
-        words: The words that were given; `None` for a text.
         chosen: For each window the indices of the tokens that it judges; those of all windows in a row are the text's.
+        rest: The following windows, each with the tokens that it judges.
     """
 
     text: str
-    words: list[Span] | None
     chosen: list[list[int]]
+    rest: Iterator[tuple[Encoding, list[int]]]
 
-    def each(self, name: str) -> list[Any]:
-        """What `name` of `Encoding` says of each token of the text, without special tokens."""
-        pairs = zip(self.encodings, self.chosen, strict=True)
-        return [getattr(window, name)[place] for window, places in pairs for place in places]
+    def following(self) -> "TagJob | None":
+        """The job with its next windows, if there are some."""
+        windows = [*islice(self.rest, WINDOWS)]
+        if not windows:
+            return None
+        return replace(self, encodings=[one for one, _ in windows], chosen=[places for _, places in windows])
 
 
 class TagTask(Task[Item, TagJob, "Scores", Tagged]):
@@ -86,17 +92,15 @@ class TagTask(Task[Item, TagJob, "Scores", Tagged]):
 
     def prepare(self, item: Item) -> TagJob:
         """Tokenizes a text or its words; windows overlap by a quarter."""
-        text, words = _joined(item)
+        text = _joined(item)
         tokenizer = self.model.tokenizer
         if self.overflow == "window":
-            encodings = tokenizer.windows(text, stride=tokenizer.max_length // 4)
+            windows = text_windows(tokenizer, text, stride=tokenizer.max_length // 4)
         else:
-            encodings = [tokenizer.encode(text, overflow=self.overflow)]
-        chosen: list[list[int]] = [[] for _ in encodings]
-        for window, place in best_windows(encodings):
-            chosen[window].append(place)
-        truncated = self.overflow == "truncate" and encodings[0].truncated
-        return TagJob(item, encodings, truncated, text, words, chosen)
+            windows = iter([tokenizer.encode(text, overflow=self.overflow)])
+        job = TagJob(item, [], False, text, [], judged_places(windows)).following()
+        assert job is not None  # even an empty text has a window
+        return replace(job, truncated=self.overflow == "truncate" and job.encodings[0].truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[TagJob, int]]) -> list["Scores"]:
         """For each row the probabilities, or logits for a CRF, of the tokens that it judges."""
@@ -107,27 +111,35 @@ class TagTask(Task[Item, TagJob, "Scores", Tagged]):
         return [row[job.chosen[number]] for row, (job, number) in zip(rows, parts, strict=True)]
 
     def result(self, job: TagJob, outputs: Sequence["Scores"]) -> Tagged:
-        """The entities of a text."""
-        import numpy as np
+        """The entities of a text, whose other windows are computed meanwhile."""
+        return Tagged(job.text, tuple(self._entities(job, self._tokens(job, outputs))), job.truncated)
 
-        scores = np.concatenate(outputs)
-        check_finite([float(scores.sum())])
-        return Tagged(job.text, tuple(self._entities(job, scores)), job.truncated)
+    def _tokens(self, job: TagJob, outputs: Sequence["Scores"]) -> Iterator[Token]:
+        """The tokens of a text with their scores; of the windows of a long text, a few at a time are in memory."""
+        more: TagJob | None = job
+        while more is not None:
+            for window, places, scores in zip(more.encodings, more.chosen, outputs, strict=True):
+                check_finite([float(scores.sum())])
+                for place, row in zip(places, scores, strict=True):
+                    yield Token(window.offsets[place], window.ids[place], row)
+            more = more.following()
+            outputs = () if more is None else next(self.outputs([more]))
 
-    def _entities(self, job: TagJob, scores: "Scores") -> list[Entity]:
-        how, text, names, tokens = self.aggregation, job.text, self.names, job.each("offsets")
+    def _entities(self, job: TagJob, tokens: Iterator[Token]) -> list[Entity]:
+        how, text, names = self.aggregation, job.text, self.names
         if how in ("none", "simple"):
-            pieces = entities.tag_tokens(scores, tokens, names)
+            pieces = entities.tag_tokens(tokens, names)
             return entities.each(text, pieces) if how == "none" else entities.group(text, pieces)
-        if job.words is None and how is not None:
-            words = entities.pipeline_words(text, tokens, job.each("ids"), self.model.tokenizer)
+        if isinstance(job.item, str) and how is not None:
+            words = entities.pipeline_words(text, tokens, self.model.tokenizer)
         else:
-            words = entities.words_with_tokens(text, tokens, split_words(text) if job.words is None else job.words)
+            own = split_words(text) if isinstance(job.item, str) else _places(job.item)
+            words = entities.words_with_tokens(text, tokens, own)
         if how is not None:
-            return entities.group(text, entities.tag_words(scores, words, names, how))
+            return entities.group(text, entities.tag_words(words, names, how))
         if self.crf is not None:
-            return entities.of_words(text, entities.decode_words(scores, words, names, self.crf), names)
-        return entities.of_words(text, entities.tag_words(scores, words, names, "first"), names)
+            return entities.of_words(text, entities.decode_words(words, names, self.crf), names)
+        return entities.of_words(text, entities.tag_words(words, names, "first"), names)
 
 
 @task_function("texts")
@@ -162,7 +174,8 @@ def tag(
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
 
     Returns:
-        One result for one text; for several an iterator in their order, in constant memory.
+        One result for one text; for several an iterator in their order, in constant memory. Of a text of any length
+        only the result grows with it, and what a CRF needs: a float per word and tag.
 
     Raises:
         InputError: Neither a text nor words, or too long with `overflow="error"`.
@@ -171,15 +184,20 @@ def tag(
     return TagTask(model, aggregation, overflow, batch_tokens, usage)
 
 
-def _joined(item: Item) -> tuple[str, list[Span] | None]:
-    """The text, and the places of its words where words are given.
+def _joined(item: Item) -> str:
+    """The text, or words with spaces between them.
 
     Raises:
         InputError: It is neither a text nor words.
     """
     if isinstance(item, str):
-        return item, None
+        return item
     if not isinstance(item, list | tuple) or not all(isinstance(word, str) for word in item):
         raise InputError(f"expected a text or a list of its words, found {item!r:.60}")
-    ends = [*accumulate(len(word) + 1 for word in item)]
-    return " ".join(item), [(end - 1 - len(word), end - 1) for word, end in zip(item, ends, strict=True)]
+    return " ".join(item)
+
+
+def _places(words: Sequence[str]) -> Iterator[Span]:
+    """Where words stand in the text that they make up."""
+    ends = accumulate(len(word) + 1 for word in words)
+    return ((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))

@@ -36,7 +36,8 @@ def find_pieces(text: str, windows: Sequence[Encoding], words: Sequence[Span]) -
         words: Its words, in order.
     """
     best = best_windows(windows)
-    owners = words_of_tokens(text, [windows[window].offsets[place] for window, place in best], words)
+    found_words = words_of_tokens(text, (windows[window].offsets[place] for window, place in best), words)
+    owners = [None if word is None else word[0] for word in found_words]
     firsts, last = [], -1
     for owner in owners:
         firsts.append(owner is not None and owner != last)

@@ -1,6 +1,7 @@
 """Overlapping windows of a text put together again: every token is judged once, where it has most context."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from mlxbert.text.encoding import Encoding
 
@@ -25,3 +26,19 @@ def best_windows(windows: Sequence[Encoding], sequence: int = 0) -> list[tuple[i
             if position not in found or context > found[position][0]:
                 found[position] = context, number, place
     return [found[position][1:] for position in sorted(found)]
+
+
+def judged_places(windows: Iterable[Encoding]) -> Iterator[tuple[Encoding, list[int]]]:
+    """Each window of a text with the indices of the tokens to judge in it, as in `best_windows`; three are in memory.
+
+    Args:
+        windows: The windows of one text, in its order, of which only neighbours overlap.
+    """
+    following = iter(windows)
+    before: list[Encoding] = []
+    this = [*islice(following, 1)]
+    while this:
+        after = [*islice(following, 1)]
+        best = best_windows([*before, *this, *after])
+        yield this[0], [place for window, place in best if window == len(before)]
+        before, this = this, after

@@ -12,7 +12,7 @@ from tokenizers import Encoding as Library
 from tokenizers import Tokenizer as Plain
 
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import ArgumentError, InputError, TokenizerError
+from mlxbert.errors import ArgumentError, InputError, TokenizerError, check_whole
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.checks import guarded, largest_id
@@ -47,9 +47,7 @@ class Tokenizer:
                 f"the tokenizer has {self.vocab_size} tokens{gaps}, the model {config.vocab_size} word embeddings: "
                 "the tokenizer is from another model"
             )
-        self._single = self._template(pair=False)
-        self._pair = self._template(pair=True)
-        self.templates = self._single, self._pair
+        self._single, self._pair = self.templates = self._template(pair=False), self._template(pair=True)
         self._spelling = files.spelling
         self._last: tuple[str, Pieces] | None = None
         self._plain: Plain | None = None
@@ -218,7 +216,7 @@ class Tokenizer:
 
     def pieces(self, text: str) -> list[int]:
         """The token ids of a text, without special tokens."""
-        return self._split(text).ids
+        return self.split(text).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[Library]:
         """The `ids` and `word_ids` of many texts of valid Unicode, on all cores; special tokens in them are text."""
@@ -234,7 +232,8 @@ class Tokenizer:
             raise TokenizerError(f"token id {largest} in {text!r:.60}, the model has {self._rows} word embeddings")
         return found
 
-    def _split(self, text: str) -> Pieces:
+    def split(self, text: str) -> Pieces:
+        """The tokens of a text, without special tokens."""
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")
         last = self._last  # read once: another thread may replace it
@@ -249,13 +248,15 @@ class Tokenizer:
             self._last = text, found
         return found
 
-    def _assemble(self, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:
+    def assemble(self, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:
+        """One or two slices of tokens with the special tokens around them."""
         found = assemble(self._single if len(texts) == 1 else self._pair, texts, truncated=truncated)
         if not found.ids:
             raise InputError("the text has no token: this tokenizer adds no special tokens and drops what is in it")
         return found
 
-    def _room(self, texts: int) -> int:
+    def room(self, texts: int) -> int:
+        """How many tokens of one or two texts an input has room for."""
         return self.max_length - (len(self._single) - 1 if texts == 1 else len(self._pair) - 2)
 
     def encode(self, text: str, pair: str | None = None, *, overflow: str = "error") -> Encoding:
@@ -271,19 +272,19 @@ class Tokenizer:
             InputError: The text is too long, or is not valid Unicode.
             ArgumentError: `overflow` is unknown.
         """
-        texts = [self._split(text)] + ([] if pair is None else [self._split(pair)])
-        room, total = self._room(len(texts)), sum(map(len, texts))
+        texts = [self.split(text)] + ([] if pair is None else [self.split(pair)])
+        room, total = self.room(len(texts)), sum(map(len, texts))
         if total <= room:
-            return self._assemble(texts, truncated=False)
+            return self.assemble(texts, truncated=False)
         if overflow == "error":
             raise self._too_long(total - room)
         if overflow != "truncate":
             raise ArgumentError(f"overflow is {overflow!r}, expected 'error' or 'truncate'")
         if pair is None:
-            return self._assemble([texts[0].slice(0, room)], truncated=True)
+            return self.assemble([texts[0].slice(0, room)], truncated=True)
         shorter = min(*map(len, texts), room // 2)
         first = shorter if len(texts[0]) <= len(texts[1]) else room - shorter
-        return self._assemble([texts[0].slice(0, first), texts[1].slice(0, room - first)], truncated=True)
+        return self.assemble([texts[0].slice(0, first), texts[1].slice(0, room - first)], truncated=True)
 
     def encode_each(self, text: str, pairs: Sequence[str], *, overflow: str = "error") -> list[Encoding]:
         """Encodes a text with each of several second texts, which are never truncated.
@@ -297,17 +298,17 @@ class Tokenizer:
         Raises:
             InputError: An input is too long, a second text leaves no room, or a text is not valid Unicode.
         """
-        first, found = self._split(text), []
+        first, found = self.split(text), []
         for pair in pairs:
-            second = self._split(pair)
-            room = self._room(2) - len(second)
+            second = self.split(pair)
+            room = self.room(2) - len(second)
             if len(first) > room and overflow == "error":
                 raise self._too_long(len(first) - room)
             if len(first) > room and room < 1:
                 raise InputError(
                     f"the second text has {len(second)} tokens and leaves no room for the first: {pair!r:.60}"
                 )
-            found.append(self._assemble([first.slice(0, room), second], truncated=len(first) > room))
+            found.append(self.assemble([first.slice(0, room), second], truncated=len(first) > room))
         return found
 
     def _too_long(self, excess: int) -> InputError:
@@ -316,7 +317,7 @@ class Tokenizer:
     def prompt_length(self, prompt: str) -> int:
         """How many tokens precede the text: the first special token and those of `prompt`."""
         before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
-        return before + len(self._split(prompt))
+        return before + len(self.split(prompt))
 
     def windows(
         self, text: str, pair: str | None = None, *, stride: int, prompt: str = "", longer: bool = False
@@ -334,16 +335,15 @@ class Tokenizer:
             InputError: The repeated text leaves too little room, or a text is not valid Unicode.
             ArgumentError: `stride` is negative.
         """
-        if stride < 0:
-            raise ArgumentError(f"stride is {stride}, expected at least 0")
-        fixed = [] if pair is None else [self._split(text)]
-        run = self._split(prompt + (text if pair is None else pair))
-        head = run.slice(0, len(self._split(prompt)) if prompt else 0)
+        check_whole("stride", stride, 0)
+        fixed = [] if pair is None else [self.split(text)]
+        run = self.split(prompt + (text if pair is None else pair))
+        head = run.slice(0, len(self.split(prompt)) if prompt else 0)
         run = run.slice(len(head), len(run))
         swapped = longer and any(len(one) > len(run) for one in fixed)
         if swapped:
             fixed, run = [run], fixed[0]
-        room = self._room(1 + len(fixed)) - sum(map(len, fixed)) - len(head)
+        room = self.room(1 + len(fixed)) - sum(map(len, fixed)) - len(head)
         if room <= stride:
             if fixed and room <= 0:
                 raise InputError(
@@ -354,7 +354,7 @@ class Tokenizer:
         found = []
         for start in range(0, max(len(run) - stride, 1), room - stride):
             texts = [*fixed, head.then(run.slice(start, start + room))]
-            found.append(self._assemble(texts[::-1] if swapped else texts, truncated=start + room < len(run)))
+            found.append(self.assemble(texts[::-1] if swapped else texts, truncated=start + room < len(run)))
         return found
 
     def around(self, text: str, number: int) -> tuple[list[Encoding], list[tuple[int, int]]]:
@@ -367,9 +367,9 @@ class Tokenizer:
         Returns:
             The inputs, and for each such token, in text order, the index of its input and its index in that input.
         """
-        run = self._split(text)
+        run = self.split(text)
         places = [place for place, found in enumerate(run.ids) if found == number]
-        room = self._room(1)
+        room = self.room(1)
         last = max(len(run) - room, 0)
         starts: list[int] = []
         for place in places:
@@ -378,7 +378,7 @@ class Tokenizer:
             else:
                 starts.append(starts[-1])
         chosen = {start: number for number, start in enumerate(sorted(set(starts)) or [0])}
-        inputs = [self._assemble([run.slice(start, start + room)], truncated=last > 0) for start in chosen]
+        inputs = [self.assemble([run.slice(start, start + room)], truncated=last > 0) for start in chosen]
         before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
         where = [(chosen[start], before + place - start) for start, place in zip(starts, places, strict=True)]
         return inputs, where

@@ -2,8 +2,7 @@
 
 import re
 import unicodedata
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 Span = tuple[int, int]  # [start, end) in code points
@@ -23,12 +22,12 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.)+")  # U.N., J.: the last period belongs 
 _PART_OF_NAME = "@#_"  # before a name: @user, #topic
 
 
-def split_words(text: str) -> list[Span]:
+def split_words(text: str) -> Iterator[Span]:
     """The words of a text: what stands between spaces, with punctuation around it, `'s` and `l'` as words of their own.
 
     In scripts without spaces every character is one; a token of several takes them together, see `words_of_tokens`.
     """
-    return [span for chunk in re.finditer(r"\S+", text) for span in _of_chunk(text, *chunk.span())]
+    return (span for chunk in re.finditer(r"\S+", text) for span in _of_chunk(text, *chunk.span()))
 
 
 def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
@@ -87,23 +86,23 @@ def _is_attached(text: str, place: int) -> bool:
     return unicodedata.category(text[place]) in _ATTACHED and text[place] not in "^`"
 
 
-def words_of_tokens(text: str, tokens: Sequence[Span], words: Sequence[Span]) -> list[int | None]:
+def words_of_tokens(text: str, tokens: Iterable[Span], words: Iterable[Span]) -> Iterator[tuple[int, Span] | None]:
     """The word that each token belongs to: the one in which it begins, spaces aside.
 
     Args:
         text: The text.
-        tokens: The offsets of its tokens.
+        tokens: The offsets of its tokens, in order.
         words: Its words, in order.
 
-    Returns:
-        Numbers of words; `None` for a token of spaces, or outside of all words.
+    Yields:
+        The number of the word and its place; `None` for a token of spaces, or outside of all words.
     """
-    starts = [start for start, _ in words]
-    found: list[int | None] = []
+    following = enumerate(words)
+    word, after = None, next(following, None)
     for start, end in (trimmed(text, span) for span in tokens):
-        number = bisect_right(starts, start) - 1
-        found.append(number if start < end and number >= 0 and start < words[number][1] else None)
-    return found
+        while after is not None and after[1][0] <= start < end:
+            word, after = after, next(following, None)
+        yield word if word is not None and word[1][0] <= start < min(end, word[1][1]) else None
 
 
 def trimmed(text: str, span: Span) -> Span:

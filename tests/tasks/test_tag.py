@@ -14,7 +14,7 @@ from mlxbert import Entity, Labels, Tagged
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertError
 from mlxbert.nn.crf import SCALE
-from mlxbert.tasks.entities import AGGREGATIONS, Word, words_with_tokens
+from mlxbert.tasks.entities import AGGREGATIONS, Token, words_with_tokens
 from mlxbert.tasks.tag import HEAD
 from tests.helpers.taggers import NER, POS, save_random_tagger, save_tagger
 from tests.helpers.vocabularies import BYTE_TOKENS, byte_files, pieces_file, put
@@ -207,9 +207,10 @@ def test_vocabularies_that_count_spaces_to_their_tokens(tmp_path: Path) -> None:
 
 def test_an_invisible_mark_within_a_word_does_not_cut_it() -> None:
     """Byte pairs make tokens of it; the word is still one."""
-    tokens = [(0, 3), (3, 4), (4, 7), (7, 11)]
-    words = words_with_tokens("foo\u200bbar cat", tokens, [(0, 7), (8, 11)])
-    assert words == [Word((0, 7), [0, 2]), Word((8, 11), [3])]
+    tokens = [Token(span, 0, np.zeros(5, np.float32)) for span in ((0, 3), (3, 4), (4, 7), (7, 11))]
+    words = [*words_with_tokens("foo\u200bbar cat", tokens, [(0, 7), (8, 11)])]
+    assert [word.span for word in words] == [(0, 7), (8, 11)]
+    assert [[token.span for token in word.tokens] for word in words] == [[(0, 3), (4, 7)], [(7, 11)]]
 
 
 def test_a_long_text_is_covered_cut_or_refused(table: mlxbert.Model) -> None:

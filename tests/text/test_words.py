@@ -52,7 +52,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("ab '
 @QUICK
 @given(TEXTS)
 def test_words_cover_all_but_the_spaces_once(text: str) -> None:
-    spans = split_words(text)
+    spans = [*split_words(text)]
     assert all(start < end for start, end in spans)
     assert all(one[1] <= other[0] for one, other in pairwise(spans))
     covered = {place for start, end in spans for place in range(start, end)}
@@ -61,11 +61,13 @@ def test_words_cover_all_but_the_spaces_once(text: str) -> None:
 
 def test_a_token_belongs_to_the_word_in_which_it_begins() -> None:
     text = "in Paris, too"
-    spans = split_words(text)
+    spans = [*split_words(text)]
     tokens = [(0, 2), (2, 6), (6, 9), (9, 10), (9, 13)]  # " Par", "is,", " ", " too"
-    assert words_of_tokens(text, tokens, spans) == [0, 1, 1, None, 3]
-    assert words_of_tokens(text, tokens, [(3, 8)]) == [None, 0, 0, None, None]
-    assert words_of_tokens(text, [(0, 0)], spans) == [None] and words_of_tokens("", [], []) == []
+    paris, comma, too = ((number, spans[number]) for number in (1, 2, 3))
+    assert [*words_of_tokens(text, tokens, spans)] == [(0, (0, 2)), paris, paris, None, too]
+    assert [*words_of_tokens(text, [(8, 9), (9, 10), (9, 13)], spans)] == [comma, None, too]
+    assert [*words_of_tokens(text, tokens, [(3, 8)])] == [None, (0, (3, 8)), (0, (3, 8)), None, None]
+    assert [*words_of_tokens(text, [(0, 0)], spans)] == [None] and not [*words_of_tokens("", [], [])]
 
 
 def test_spaces_at_the_ends_of_a_span() -> None:
