@@ -129,6 +129,8 @@ def pretrain(
     if not isinstance(epochs, int | float) or not 0 < epochs < 1e6:
         raise ArgumentError(f"epochs is {epochs!r:.60}, expected a number above 0")
     loop = TrainingOptions(**{name: known[name] for name in _LOOP & known.keys()})
+    if ELECTRA in weights:
+        _check_electra(loop)
     if loop.lora is not None:
         raise ArgumentError("lora is given, which pretrain does not have: an adapter holds no masked-word head")
     group = join()
@@ -161,6 +163,17 @@ def pretrain(
     if group.size > 1:
         group.check_same({name: value for name, value in manifest.items() if name not in ("streams", "blas")})
     return _events(call, first, manifest)
+
+
+def _check_electra(options: TrainingOptions) -> None:
+    """Refuses what is said of the layers of one model where two are trained.
+
+    Raises:
+        ArgumentError: There is such an option.
+    """
+    for name in ("freeze", "layer_decay"):
+        if (value := getattr(options, name)) != getattr(TrainingOptions, name):
+            raise ArgumentError(f"{name} is {value} with {ELECTRA}, whose generator has layers of its own")
 
 
 def _begun(start: Start, weights: Mapping[str, float], settings: Settings, seed: int) -> Model:
