@@ -167,9 +167,8 @@ class PretrainOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        where = {name: getattr(self.model, name) for name in ("revision", "offline", "adapter")}
+        where = {name: getattr(self.model, name) for name in ("model", "revision", "offline", "adapter")}
         where |= {"dtype": self.model.dtype.value, "device": self.model.device.value}
-        where |= {"model": None if self.new.config else self.model.model}
         given = self.corpus.given() | self.new.given() | self.training.given() | self.teacher.given() | where
         given |= self.saving.given() | {"objective": self.training.objective or "mlm"}
         return given | {"fill": given["fill"] or ()}
@@ -201,4 +200,4 @@ class EvaluateTextOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        return self.text.given()
+        return self.text.given() | {"batch_tokens": self.model.batch_tokens}

@@ -41,7 +41,7 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
         source: What training started from.
         model: The trained model, to which the objective is bound.
         plan: The data.
-        results: The `score` of every run.
+        results: The `step` of every run that is kept, and its `history`.
         target: The folder that will hold the model.
     """
     objective, valid = plan.objective, plan.valid
@@ -54,7 +54,8 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
     evaluation = objective.evaluation(
         valid, predictions, model=str(target), data=plan.valid_files, truncated=valid.truncated
     )
-    scores = [result["score"] for result in results if result["score"] is not None]
+    best = (one for result in results for one in result["history"] if one["step"] == result["step"])
+    scores = [one[evaluation.metric] for one in best]  # a teacher may have chosen by another metric
     summary = Summary(
         metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval,
         baselines=objective.baselines(source.load(task="embed"), plan.train.records, valid.records),
