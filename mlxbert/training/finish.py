@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.folders.card import NOTES, trained
+from mlxbert.folders.card import NOTES, adapter_note, trained
 from mlxbert.model import Model
 from mlxbert.training.objectives.task import TaskObjective, relabelled
 from mlxbert.training.plan import Plan, Source
@@ -131,10 +131,7 @@ def card(
         own = {CRF: found.model.labels.crf, VECTOR_CLASSIFIER: found.model.labels.head_pooling}
         facts += [line for file, used in own.items() if used for line in (f"{NOTES[file]}.", "")]
     if adapted:
-        facts += [
-            f"This is an adapter in PEFT's format, for {source.name}: without that model it computes nothing.",
-            "",
-        ]
+        facts += adapter_note(source.name)
     if command is not None:
         facts += ["The command that repeats it:", "", "```sh", command, "```", ""]
     return trained(source.name, name, "\n".join(facts), "peft" if adapted else "transformers")
