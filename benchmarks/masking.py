@@ -45,8 +45,8 @@ def _partly_hidden(examples: Examples, number: int, one: Example) -> int:
     """How many words of a single text are hidden in part."""
     if one.label is not None:
         return 0
-    chunks = examples.order.phases[0].chunks
-    continues = examples.corpus.continues(int(chunks.starts[number]), int(chunks.stops[number]))
+    chunk = examples.order.phases[0].chunks[number]
+    continues = examples.corpus.continues(chunk.start, chunk.stop)
     hidden = np.zeros(len(one), bool)
     hidden[one.places] = True
     inside, usable = hidden[1:-1], ~np.isin(one.clean[1:-1], examples.frame.special)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from mlxbert.cli.options import ComputingOptions, Device, DType, ModelOptions, Offline, OutputOptions, Revision
-from mlxbert.cli.training import EventOptions, Group, SavingOptions
+from mlxbert.cli.training import EventOptions, Group, LoraOptions, SavingOptions
 from mlxbert.errors import ArgumentError
 from mlxbert.training.options import Schedule
 
@@ -163,15 +163,15 @@ class PretrainOptions:
     model: ComputingOptions
     training: PretrainingOptions
     teacher: TeacherOptions
+    lora: LoraOptions
     out: EventOptions
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        where = {name: getattr(self.model, name) for name in ("revision", "offline", "adapter")}
+        where = {name: getattr(self.model, name) for name in ("model", "revision", "offline", "adapter")}
         where |= {"dtype": self.model.dtype.value, "device": self.model.device.value}
-        where |= {"model": None if self.new.config else self.model.model}
         given = self.corpus.given() | self.new.given() | self.training.given() | self.teacher.given() | where
-        given |= self.saving.given() | {"objective": self.training.objective or "mlm"}
+        given |= self.lora.given() | self.saving.given() | {"objective": self.training.objective or "mlm"}
         return given | {"fill": given["fill"] or ()}
 
 
@@ -201,4 +201,4 @@ class EvaluateTextOptions:
 
     def given(self) -> dict[str, Any]:
         """The options as arguments of the library."""
-        return self.text.given()
+        return self.text.given() | {"batch_tokens": self.model.batch_tokens}

@@ -106,7 +106,23 @@ def _lora(unit: str, text: str, default: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class TrainingOptions(Group):
+class LoraOptions(Group):
+    """Adapters, which are trained instead of all weights."""
+
+    lora: Annotated[int | None, _lora("R", "Train adapters of rank R, and the head alone beside them.", "off")] = None
+    lora_alpha: Annotated[float | None, _lora("X", "Scale of adapters, divided by the rank.", "2R")] = None
+    lora_dropout: Annotated[float, _lora("X", "Dropout rate of the inputs of adapters.")] = 0.0
+    lora_layers: Annotated[str, _lora("NAMES", "Layers with adapters: A,B,… or all-linear.")] = DEFAULT_LAYERS
+    dora: Annotated[
+        bool, typer.Option("--dora", help="Learn the norms of adapted rows, too (DoRA).", rich_help_panel=_LORA)
+    ] = False
+    rslora: Annotated[
+        bool, typer.Option("--rslora", help="Divide the scale by √R instead (rsLoRA).", rich_help_panel=_LORA)
+    ] = False
+
+
+@dataclass(frozen=True)
+class TrainingOptions(LoraOptions):
     """How is trained: the same for every task."""
 
     epochs: Annotated[int | None, _number("Passes over the training data.", "3 to 20, by the size of the data")] = None
@@ -138,16 +154,6 @@ class TrainingOptions(Group):
             show_default=DEFAULT_METRICS,
         ),
     ] = None
-    lora: Annotated[int | None, _lora("R", "Train adapters of rank R, and the head alone beside them.", "off")] = None
-    lora_alpha: Annotated[float | None, _lora("X", "Scale of adapters, divided by the rank.", "2R")] = None
-    lora_dropout: Annotated[float, _lora("X", "Dropout rate of the inputs of adapters.")] = 0.0
-    lora_layers: Annotated[str, _lora("NAMES", "Layers with adapters: A,B,… or all-linear.")] = DEFAULT_LAYERS
-    dora: Annotated[
-        bool, typer.Option("--dora", help="Learn the norms of adapted rows, too (DoRA).", rich_help_panel=_LORA)
-    ] = False
-    rslora: Annotated[
-        bool, typer.Option("--rslora", help="Divide the scale by √R instead (rsLoRA).", rich_help_panel=_LORA)
-    ] = False
     seed: Annotated[int, _number("Random seed of new weights, the order of the data, and dropout.")] = 0
     seeds: Annotated[int, _number("Train with N seeds, report mean and standard deviation, keep the best.")] = 1
     sweep: Annotated[

@@ -81,10 +81,11 @@ INSIDE = {
         *("finish", "check", "finetune", "evaluate"),
     ),
     "mlxbert.pretraining": (
-        *("corpus", "subwords", "vocabulary", "chunks", "phases", "masks", "examples", "settings", "start", "electra"),
+        *("corpus", "subwords", "vocabulary", "shuffled", "chunks", "phases", "masks", "examples"),
+        *("settings", "start", "electra"),
         *("terms", "data", "objective", "teacher", "evaluate", "call", "result", "pretrain", "distill"),
     ),
-    "mlxbert.pretraining.corpus": ("documents", "tokens", "writer", "store"),
+    "mlxbert.pretraining.corpus": ("documents", "tokens", "writer", "numbers", "store"),
     "mlxbert.cli": (
         *(
             "launched",

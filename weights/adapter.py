@@ -5,7 +5,7 @@ adapted one as well. Format: https://huggingface.co/docs/peft/developer_guides/c
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -63,10 +63,12 @@ def read_settings(folder: Path) -> ConfigJson:
     return settings
 
 
-def head_of(config_json: ConfigJson) -> str | None:
-    """The head that the first of `architectures` has; `None` for a model without one."""
+def heads_of(config_json: ConfigJson) -> tuple[str, ...]:
+    """The heads that the first of `architectures` can have."""
     classes = config_json.strings("architectures")[:1]
-    return next((head for head, spec in HEADS.items() for name in classes if name.endswith(spec.class_name)), None)
+    found = [head for head, spec in HEADS.items() for name in classes if name.endswith(spec.class_name)]
+    both = ("masked_lm", "next_sentence") if any(name.endswith("ForPreTraining") for name in classes) else ()
+    return (*found, *both)
 
 
 def described(folder: Path, base: ConfigJson) -> ConfigJson:
@@ -88,7 +90,7 @@ def described(folder: Path, base: ConfigJson) -> ConfigJson:
         own = ConfigJson(folder / CONFIG, read_json(folder / CONFIG, ConfigError))
         if family_of(own)[1] is not family:
             raise ConfigError(f"{folder}: is an adapter for a {family_of(own)[0]} model, the base is a {name} model")
-        if head_of(own) is None:
+        if not heads_of(own):
             return base
         return ConfigJson(base.path, kept | {key: own.values[key] for key in _OF_HEADS if key in own.values})
     class_name = settings.nested("auto_mapping").get("base_model_class")
@@ -99,7 +101,7 @@ def described(folder: Path, base: ConfigJson) -> ConfigJson:
             return base
         class_name = family.class_prefixes[name] + HEADS[head].class_name
     found = ConfigJson(base.path, base.values | {"architectures": [class_name]})
-    count = _outputs(folder, family, head_of(found))
+    count = _outputs(folder, family, heads_of(found))
     if count is None or count == len(base.get("id2label") or "12"):
         return found
     return ConfigJson(
@@ -108,9 +110,10 @@ def described(folder: Path, base: ConfigJson) -> ConfigJson:
     )
 
 
-def _outputs(folder: Path, family: Family, head: str | None) -> int | None:
+def _outputs(folder: Path, family: Family, heads: Sequence[str]) -> int | None:
     """How many outputs the head of an adapter has; `None` where the adapter has none with labels."""
-    if head is None or not HEADS[head].labelled:
+    head = next((head for head in heads if HEADS[head].labelled), None)
+    if head is None:
         return None
     stems = [entry.theirs[0] for entry in family.parts.get(head, ()) if entry.ours == (f"heads.{head}.out",)]
     info = _open_weights(folder).tensors.get(f"{PREFIX}{stems[0]}.weight") if stems else None
@@ -206,7 +209,7 @@ def read_adapter(
         whole = name.removeprefix(PREFIX)
         if lora := _LORA.fullmatch(whole):
             found.setdefault(lora[1], {})[lora[2] or lora[3]] = name
-        elif (plain := _unprefixed(whole, family)) in set().union(*parts.values()):
+        elif (plain := _unprefixed(whole, family)) in set().union(*parts.values(), family.tied):
             replaced[plain] = name
         else:
             raise _no_place(folder, name)
@@ -266,24 +269,28 @@ def _no_place(folder: Path, name: str) -> CheckpointError:
 
 
 def merged_names(
-    adapter: Adapter, head: str | None, parts: Mapping[str, set[str]], tied: Mapping[str, str], names: Mapping[str, str]
+    adapter: Adapter,
+    heads: Collection[str],
+    parts: Mapping[str, set[str]],
+    tied: Mapping[str, str],
+    names: Mapping[str, str],
 ) -> dict[str, str]:
     """The names in the files of all tensors of an adapted checkpoint, by plain names.
 
-    Other heads of the base are left out where the adapter is for one: they belong to the encoder as it was.
+    Other heads of the base are left out where the adapter is for some: they belong to the encoder as it was.
 
     Args:
         adapter: The adapter.
-        head: Its head; `None` for an encoder alone.
+        heads: Its heads; none for an encoder alone.
         parts: The plain names of the tensors of the encoder and of each part.
         tied: See `Family.tied`.
         names: The names in the files of the base.
     """
     dropped: set[str] = set()
-    if head is not None:
-        kept = set().union(*(parts.get(part, set()) for part in ("encoder", "pooler", head)))
+    if heads:
+        kept = set().union(*(parts.get(part, set()) for part in ("encoder", "pooler", *heads)))
         dropped = {name for part, found in parts.items() if part in HEADS for name in found} - kept
-        dropped |= set() if head == "masked_lm" else {*tied}
+        dropped |= set() if "masked_lm" in heads else {*tied}
     return {plain: name for plain, name in names.items() if plain not in dropped} | dict(adapter.replaced)
 
 

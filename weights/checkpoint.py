@@ -15,7 +15,7 @@ from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights import keymap
-from mlxbert.weights.adapter import Adapter, head_of, merged_names, read_adapter, tensor_infos
+from mlxbert.weights.adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import Architecture, family_of
@@ -201,7 +201,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     if opened.adapter is not None:
         shapes = {plain: tensors[name].shape for plain, name in names.items()}
         adapter = read_adapter(opened.adapter, family, config.num_stored_layers, known, shapes)
-        names = merged_names(adapter, head_of(config_json), known, family.tied, names)
+        names = merged_names(adapter, heads_of(config_json), known, family.tied, names)
         tensors = {**tensors, **tensor_infos(adapter)}
     parts = _parts(config_json, known, names)
     ours = set().union(known["encoder"], *(known[part] for part in parts), family.tied)

@@ -1,6 +1,7 @@
 """Writes the adapters and heads of a network in the format of PEFT, see `mlxbert.weights.adapter`."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,21 @@ from mlxbert.weights.formats.names import ADAPTER, ADAPTER_WEIGHTS, CRF
 from mlxbert.weights.save import write_file, write_json
 from mlxbert.weights.targets import Target
 
+_WORDS = "encoder.embeddings.word.weight"
 _OWN = "crf."  # tensors that only mlxbert knows: in a file of their own
 
 
-def has_fresh_pooler(architecture: Architecture, network: Network) -> bool:
-    """Whether a network has a pooler that its checkpoint does not hold: it is trained and saved like a head."""
-    return "pooler" in network.encoder and "pooler" not in (architecture.parts or ())
+def beside(architecture: Architecture, network: Network, heads: Iterable[str] | None = None) -> tuple[str, ...]:
+    """How the names of the parameters begin that are trained and saved beside adapters: heads, and a fresh pooler.
+
+    Args:
+        architecture: The model; its pooler is fresh if the checkpoint does not hold one.
+        network: The network.
+        heads: The heads that are trained; `None` for all.
+    """
+    fresh = "pooler" in network.encoder and "pooler" not in (architecture.parts or ())
+    trained = network.heads if heads is None else heads
+    return (*(f"heads.{head}." for head in trained), *(["encoder.pooler."] if fresh else ()))
 
 
 def write_adapter(
@@ -30,6 +40,7 @@ def write_adapter(
     targets: Sequence[Target],
     settings: LoraSettings,
     base: Mapping[str, str | None],
+    heads: Iterable[str] | None = None,
 ) -> None:
     """Writes `adapter_model.safetensors` and `adapter_config.json`.
 
@@ -40,11 +51,12 @@ def write_adapter(
         targets: The modules that are adapted.
         settings: How they are adapted.
         base: The name of the base, `base_model_name_or_path`, and its `revision`.
+        heads: The heads that are trained, the others are those of the base; `None` for all.
 
     Raises:
         CheckpointError: A file cannot be written.
     """
-    saved = _saved(architecture, network)
+    saved = _saved(architecture, network, beside(architecture, network, heads))
     own = {name: array for name, array in saved.items() if name.startswith(_OWN)}
     inside = {stem.split(".")[0] for entry in architecture.family.table(["pooler"]) for stem in entry.theirs}
     prefix = architecture.family.prefixes[0] if network.heads else ""
@@ -57,7 +69,7 @@ def write_adapter(
         write_file(folder / CRF, own, {"format": "mlxbert"})
     values: dict[str, Any] = {
         "peft_type": "LORA",
-        "task_type": next((TASK_TYPES[head] for head in network.heads), "FEATURE_EXTRACTION"),
+        "task_type": TASK_TYPES.get(next(iter(network.heads))) if network.heads else "FEATURE_EXTRACTION",
         **base,
         "r": settings.rank,
         "lora_alpha": settings.alpha,
@@ -65,7 +77,7 @@ def write_adapter(
         "use_rslora": settings.rslora,
         "use_dora": settings.dora,
         "target_modules": [target.name for target in targets],
-        "modules_to_save": sorted({plain.split(".")[0] for plain in saved.keys() - own.keys()}) or None,
+        "modules_to_save": _modules(saved.keys() - own.keys()) or None,
         "bias": "none",
         "fan_in_fan_out": False,
         "init_lora_weights": True,
@@ -86,10 +98,27 @@ def _updates(prefix: str, ours: Mapping[str, mx.array], targets: Sequence[Target
     return arrays
 
 
-def _saved(architecture: Architecture, network: Network) -> dict[str, mx.array]:
-    """The tensors of the heads, and of a fresh pooler, by plain names."""
+def _saved(architecture: Architecture, network: Network, kept: tuple[str, ...]) -> dict[str, mx.array]:
+    """The tensors whose names begin so, by plain names."""
     family, layers = architecture.family, network.encoder.config.num_stored_layers
-    kept = ("heads.", "encoder.pooler.") if has_fresh_pooler(architecture, network) else ("heads.",)
     ours = {name: array for name, array in parameters(network).items() if name.startswith(kept)}
     entries = keymap.pairs(family.table(["pooler", *network.heads]), layers, ours)
-    return {plain: array for entry in entries for plain, array in keymap.save(entry, ours).items()}
+    found = {plain: array for entry in entries for plain, array in keymap.save(entry, ours).items()}
+    if "heads.masked_lm." in kept:  # PEFT takes modules as a whole, and the decoder is one of them
+        words = parameters(network)[_WORDS]
+        found |= {copy: found.get(original, words) for copy, original in family.tied.items()}
+    return found
+
+
+def _modules(names: Iterable[str]) -> list[str]:
+    """The smallest modules that hold these tensors, one for each root."""
+    roots: dict[str, list[str]] = {}
+    for name in names:
+        roots.setdefault(name.split(".")[0], []).append(name)
+    shared = ([*itertools.takewhile(lambda parts: len({*parts}) == 1, _columns(some))] for some in roots.values())
+    return sorted(".".join(parts[0] for parts in each) for each in shared)
+
+
+def _columns(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """The parts of names, without the last, at each place."""
+    return zip(*(name.split(".")[:-1] for name in names), strict=False)

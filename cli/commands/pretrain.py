@@ -18,20 +18,23 @@ from mlxbert.cli.views import vocabulary as views
 from mlxbert.training.events import Event
 
 
-def pretrain(options: PretrainOptions) -> None:
+def pretrain(context: typer.Context, options: PretrainOptions) -> None:
     """Train a model on plain text: continue one on your own documents, or begin a new one.
 
     If training is interrupted, with Ctrl-C or otherwise, the same command resumes it from the last saved state.
 
     Example: mlxbert pretrain notes.txt --model bert-base-uncased --output my-bert
     """
+    given, source = options.given(), context.get_parameter_source("model")
     if options.new.config is None:
         session.note_builtin("pretrain", options.model)
+    elif source is None or source.name != "COMMANDLINE":  # of the environment, or the default
+        given["model"] = None
     with ExitStack() as opened:
         sinks = open_sinks(options.out, dry=False, opened=opened)
         from mlxbert.pretraining.pretrain import pretrain as train
 
-        _follow(train, options.given(), options.model.model, sinks, opened)
+        _follow(train, given, options.model.model, sinks, opened)
 
 
 def distill(options: DistillOptions) -> None:

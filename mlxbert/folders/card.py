@@ -128,3 +128,8 @@ def trained(source: str, title: str, text: str, library: str = "transformers") -
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None and not Path(source).exists()
     front = [f"library_name: {library}", *([f"base_model: {source}"] if on_hub else [])]
     return "\n".join(["---", *front, "---", "", f"# {title}", "", text])
+
+
+def adapter_note(base: str) -> list[str]:
+    """The lines that say of a folder that it is an adapter."""
+    return [f"This is an adapter in PEFT's format, for {base}: without that model it computes nothing.", ""]

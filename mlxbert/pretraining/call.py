@@ -14,6 +14,7 @@ from mlxbert.pretraining.data import OnRead
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.settings import Settings
 from mlxbert.pretraining.start import Start
+from mlxbert.training.adapters import Adapters
 from mlxbert.training.command import computed_with
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.folder import ModelFolder
@@ -37,6 +38,7 @@ class Call:
         overwrite: Whether existing results and unfinished work are replaced.
         group: The processes.
         on_read: Called while the corpus is read.
+        adapters: The adapters that are trained instead of all weights, if there are any.
     """
 
     start: Start
@@ -52,6 +54,7 @@ class Call:
     overwrite: bool
     group: Group
     on_read: OnRead | None
+    adapters: Adapters | None = None
 
     def manifest(self) -> dict[str, Any]:
         """What decides every bit of the result: only with the same manifest does a run resume."""

@@ -3,48 +3,90 @@
 Positions are token numbers of the corpus. Where a sentence alone is too long, it is divided.
 """
 
+import bisect
 import random
-from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, groupby, islice
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlxbert.errors import InputError
+from mlxbert.pretraining.corpus.numbers import Numbers, in_blocks, store
 from mlxbert.pretraining.corpus.store import Corpus
+from mlxbert.pretraining.shuffled import Shuffled
 
-Numbers = NDArray[np.int64]
 _FEW_DOCUMENTS = 20  # with fewer, single chunks are held out instead of documents
+_MOST_TRIED = 10_000  # documents
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """N parts of a corpus.
+class Chunk(NamedTuple):
+    """A part of a corpus.
 
     Attributes:
-        starts: The first token of each, (N,).
-        stops: The token after the last of each, (N,).
-        documents: The document that each begins in, (N,).
+        start: The first token.
+        stop: The token after the last.
+        document: The document that it begins in.
     """
 
-    starts: Numbers
-    stops: Numbers
-    documents: Numbers
+    start: int
+    stop: int
+    document: int
+
+    @property
+    def size(self) -> int:
+        """Its tokens."""
+        return self.stop - self.start
+
+
+class Chunks:
+    """N parts of a corpus in order.
+
+    Args:
+        rows: The three numbers of each, (N, 3).
+    """
+
+    def __init__(self, rows: Numbers) -> None:
+        self._rows = rows
+
+    @classmethod
+    def written(cls, found: Iterable[Chunk], folder: Path) -> "Chunks":
+        """Chunks in a file without a name in a folder: only those in use are in memory."""
+        return cls(store(found, 3, folder))
 
     def __len__(self) -> int:
-        return len(self.starts)
+        return len(self._rows)
 
-    def size(self, number: int) -> int:
-        """The tokens of one."""
-        return int(self.stops[number] - self.starts[number])
+    def __iter__(self) -> Iterator[Chunk]:
+        return (Chunk(*row) for block in in_blocks(self._rows) for row in block.tolist())
 
-    def take(self, chosen: NDArray[np.bool_]) -> "Chunks":
-        """Those where `chosen` (N,) is true."""
-        return Chunks(self.starts[chosen], self.stops[chosen], self.documents[chosen])
+    def __getitem__(self, number: int) -> Chunk:
+        return Chunk(*self._rows[number].tolist())
+
+    def take(self, numbers: Iterable[int]) -> "Chunks":
+        """Some of them in memory, in order."""
+        return Chunks(np.array([self[number] for number in sorted(numbers)], np.int64).reshape(-1, 3))
+
+    def drawn(self, count: int, seed: int) -> "Chunks":
+        """So many of them in memory, drawn by chance; all if there are no more."""
+        return self.take(islice(Shuffled(len(self), f"drawn {seed}"), count))
+
+    def of(self, document: int) -> range:
+        """The numbers of those that begin in a document."""
+
+        def first(document: int) -> int:
+            return bisect.bisect_left(range(len(self)), document, key=lambda number: self[number].document)
+
+        return range(first(document), first(document + 1))
+
+    @property
+    def several_documents(self) -> bool:
+        """Whether they are of more than one document."""
+        return self[0].document != self[len(self) - 1].document
 
 
-def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Chunks:
+def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterator[Chunk]:
     """Chunks of as many sentences as fit, as in RoBERTa (arXiv:1907.11692).
 
     Args:
@@ -52,20 +94,23 @@ def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Chunks
         room: The most tokens of a chunk.
         across: Whether a chunk continues in the next document; then a separator stands between both, which counts.
     """
-    borders = document_ends(corpus)
-    found = array("q")  # a list of numbers would take five times the memory
-    begin = 0
-    for number, end in [(0, int(borders[-1]))] if across else enumerate(borders.tolist()):
-        start = begin
-        while start < end:
-            stop = _fitting(corpus, start, end, _without_separators(borders, start, room) if across else room)
-            found.extend((start, stop, int(np.searchsorted(borders, start, "right")) if across else number))
-            start = stop
-        begin = end
-    return _chunks(found)
+    first = start = last = separators = before = 0  # `last` is where the sentence before ends, in the document `before`
+    for document, end in corpus.ends():
+        if document != before:
+            separators += 1
+            if not across:
+                yield Chunk(start, last, first)
+                first, start, separators = document, last, 0
+        while end - start + separators > room:
+            stop = last if last > start else _word_end(corpus, start, start + room)
+            yield Chunk(start, stop, first)
+            first, start, last, separators = document, stop, max(last, stop), 0
+        last, before = end, document
+    if last > start:
+        yield Chunk(start, last, first)
 
 
-def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -> Chunks:
+def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -> Iterator[Chunk]:
     """Chunks of at least two sentences of one document, to be divided into two texts, as in BERT (arXiv:1810.04805).
 
     Sentences of more than half the room are divided. A document with one short sentence gives no chunk.
@@ -77,29 +122,23 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -
         shorter: The share of chunks whose size is drawn, so that the model sees short texts, too.
     """
     rng = random.Random(f"chunks {seed}")
-    found = array("q")
-    for number, ends in enumerate(_units(corpus, room // 2)):
-        first = 0
-        while first < len(ends) - 1:
+    for document, units in groupby(_units(corpus, room // 2), key=lambda unit: unit[0]):
+        waiting = (end for _, end in units)
+        ends = [*islice(waiting, 1)]  # where the chunk begins, and its sentences end, and perhaps some more
+        before: int | None = None  # where the last sentence of the chunk before begins
+        while (ends := [*ends, *islice(waiting, room + 2 - len(ends))])[1:]:
             target = rng.randint(2, room) if rng.random() < shorter else room
-            last = min(first + 2, len(ends) - 1)
-            while last < len(ends) - 1 and ends[last + 1] - ends[first] <= target:
+            last = min(2, len(ends) - 1)
+            while last < len(ends) - 1 and ends[last + 1] - ends[0] <= target:
                 last += 1
-            alone = last - first < 2  # what is left of a document is one sentence: the one before comes twice
-            start = max(first - alone, 0)
-            if last - start >= 2:
-                found.extend((ends[start], ends[last], number))
-            first = last
-    return _chunks(found)
-
-
-def document_ends(corpus: Corpus) -> Numbers:
-    """Where each document ends, in tokens."""
-    return np.asarray(corpus.sentences[corpus.documents - 1], np.int64)
+            # What is left of a document may be one sentence: the one before comes twice.
+            if (start := ends[0] if last > 1 else before) is not None:
+                yield Chunk(start, ends[last], document)
+            before, ends = ends[last - 1], ends[last:]
 
 
 def held_out(chunks: Chunks, share: float, most: int, seed: int) -> Chunks:
-    """Chunks to evaluate on; of many documents, whole ones.
+    """Chunks to evaluate on, in memory; of many documents, whole ones.
 
     Args:
         chunks: All of them.
@@ -115,45 +154,25 @@ def held_out(chunks: Chunks, share: float, most: int, seed: int) -> Chunks:
         raise InputError(
             f"the corpus gives {len(chunks)} examples, none is left to train on", hint="more text, or shorter examples"
         )
-    rng = np.random.default_rng([seed, 0])
-    held = np.zeros(len(chunks), bool)
-    sizes = np.bincount(chunks.documents)
-    documents = np.flatnonzero(sizes)
-    room = count
-    for document in rng.permutation(documents).tolist() if len(documents) >= _FEW_DOCUMENTS else ():
-        if sizes[document] <= room:
-            held[chunks.documents == document] = True
-            room -= int(sizes[document])
-        if not room:
-            break
-    if not held.any():
-        held[rng.permutation(len(chunks))[:count]] = True
-    return chunks.take(held)
+    held: list[int] = []
+    documents = chunks[len(chunks) - 1].document + 1
+    if documents >= _FEW_DOCUMENTS:
+        for document in islice(Shuffled(documents, f"held out {seed}"), _MOST_TRIED):
+            if len(found := chunks.of(document)) <= count - len(held):
+                held += found
+            if len(held) == count:
+                break
+    return chunks.take(held) if held else chunks.drawn(count, seed)
 
 
-def apart_from(chunks: Chunks, others: Chunks) -> Chunks:
+def apart_from(chunks: Chunks, others: Chunks) -> Iterator[Chunk]:
     """The chunks that have no token in common with others."""
-    order = np.argsort(others.starts)
-    starts, stops = others.starts[order], np.maximum.accumulate(others.stops[order])
-    before = np.searchsorted(starts, chunks.stops, "left")  # so many others begin before a chunk ends
-    return chunks.take((before == 0) | (stops[before - 1] <= chunks.starts))
-
-
-def _without_separators(borders: Numbers, start: int, room: int) -> int:
-    """How many tokens from `start` on have room together with a separator at each border among them."""
-    first = int(np.searchsorted(borders, start, "right"))
-    inside = borders[first : first + room] - start  # of the k-th border, k separators are before it
-    crossed = int((inside + np.arange(len(inside)) < room - 1).sum())  # with a token behind each, and separators
-    return min(room - crossed, *inside[crossed : crossed + 1].tolist(), room)
-
-
-def _fitting(corpus: Corpus, start: int, end: int, room: int) -> int:
-    """Where a chunk that begins at `start` ends: after a sentence, else after a word, and at `end` at the latest."""
-    if start + room >= end:
-        return end
-    number = int(np.searchsorted(corpus.sentences, start + room, "right")) - 1
-    stop = int(corpus.sentences[number]) if number >= 0 else start
-    return stop if stop > start else _word_end(corpus, start, start + room)
+    starts = sorted(chunk.start for chunk in others)
+    stops = [*accumulate((chunk.stop for chunk in sorted(others)), max)]
+    for chunk in chunks:
+        before = bisect.bisect_left(starts, chunk.stop)  # so many others begin before the chunk ends
+        if not before or stops[before - 1] <= chunk.start:
+            yield chunk
 
 
 def _word_end(corpus: Corpus, start: int, stop: int) -> int:
@@ -162,19 +181,15 @@ def _word_end(corpus: Corpus, start: int, stop: int) -> int:
     return start + 1 + int(begins[-1]) if len(begins) else stop
 
 
-def _units(corpus: Corpus, most: int) -> Iterator[list[int]]:
-    """For each document its beginning and the ends of its sentences, long ones divided."""
-    sentence, start = 0, 0
-    for count in corpus.documents.tolist():
-        ends = [start]
-        for end in corpus.sentences[sentence:count].tolist():
-            while end - ends[-1] > most:
-                ends.append(_word_end(corpus, ends[-1], ends[-1] + most))
-            ends += [end] if end > ends[-1] else []
-        yield ends
-        sentence, start = count, ends[-1]
-
-
-def _chunks(found: "array[int]") -> Chunks:
-    """Chunks of their numbers: start, stop and document of each, one after the other."""
-    return Chunks(*np.frombuffer(found, np.int64).reshape(-1, 3).T.copy() if found else np.zeros((3, 0), np.int64))
+def _units(corpus: Corpus, most: int) -> Iterator[tuple[int, int]]:
+    """Of each document where it begins and its sentences end, long ones divided; each with the document's number."""
+    last, before = 0, -1
+    for document, end in corpus.ends():
+        if document != before:
+            yield document, last
+        while end - last > most:
+            last = _word_end(corpus, last, last + most)
+            yield document, last
+        if end > last:
+            yield document, end
+        last, before = end, document

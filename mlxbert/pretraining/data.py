@@ -105,10 +105,10 @@ class Maker:
         held: Chunks | None = None
         others: Chunks | None = None  # where second texts of the evaluation come from
         for length in self.lengths:
-            chunks = self._chunks(corpus, length, options.seed)
+            chunks = self._chunks(corpus, length, options.seed, folder)
             if not settings.valid:
                 held = held or held_out(chunks, settings.validation_share, MOST_HELD_OUT, options.seed)
-                chunks = apart_from(chunks, held)
+                chunks = Chunks.written(apart_from(chunks, held), folder)
             if not len(chunks):
                 raise InputError(
                     "the corpus is so small that all of it is held out", hint="more text, or valid= with other text"
@@ -119,10 +119,11 @@ class Maker:
         evaluated = corpus
         if held is None:
             evaluated = self._read(settings.valid, folder / "valid", None)
-            others = self._chunks(evaluated, self.lengths[0], options.seed)
-            held = _first(others, MOST_HELD_OUT, options.seed)
+            others = self._chunks(evaluated, self.lengths[0], options.seed, folder)
+            held = others.drawn(MOST_HELD_OUT, options.seed)
         train = self._examples(corpus, order, options.seed)
-        valid = self.evaluated(evaluated, held, _apart(held, others or phases[0].chunks))
+        apart = held if held.several_documents else others or phases[0].chunks  # second texts are of other documents
+        valid = self.evaluated(evaluated, held, apart)
         return Data(train, valid, order, corpus.report)
 
     def evaluated(self, corpus: Corpus, chunks: Chunks, others: Chunks) -> Examples:
@@ -134,8 +135,8 @@ class Maker:
     def all_of(self, files: Sequence[Path], folder: Path, most: int | None, on_read: OnRead | None) -> Examples:
         """Examples of other files, to evaluate on: all of them, or `most` drawn ones."""
         corpus = self._read(files, folder, on_read)
-        chunks = self._chunks(corpus, self.lengths[0], 0)
-        return self.evaluated(corpus, chunks if most is None else _first(chunks, most, 0), chunks)
+        chunks = self._chunks(corpus, self.lengths[0], 0, folder)
+        return self.evaluated(corpus, chunks if most is None else chunks.drawn(most, 0), chunks)
 
     def _examples(self, corpus: Corpus, order: Phases, seed: int) -> Examples:
         return Examples(
@@ -148,8 +149,8 @@ class Maker:
             keyed=keyed, on_progress=on_read,
         )  # fmt: skip
 
-    def _chunks(self, corpus: Corpus, length: Length, seed: int) -> Chunks:
-        """The chunks of a phase.
+    def _chunks(self, corpus: Corpus, length: Length, seed: int, folder: Path) -> Chunks:
+        """The chunks of a phase, in a file in a folder.
 
         Raises:
             InputError: There are none.
@@ -157,24 +158,13 @@ class Maker:
         template = self._frame.single if self._pairs is None else self._frame.pair
         room = length.tokens - sum(special is not None for special, _ in template)
         if self._pairs is None:
-            found = full_sentences(corpus, room, across=self._settings.across_documents)
+            chunks = full_sentences(corpus, room, across=self._settings.across_documents)
         else:
-            found = sentence_pairs(corpus, room, seed)
+            chunks = sentence_pairs(corpus, room, seed)
+        found = Chunks.written(chunks, folder)
         if not len(found):
             raise InputError(
                 "the corpus has no two sentences of one document, which pairs are made of",
                 hint="the objective mlm needs no pairs",
             )
         return found
-
-
-def _apart(held: Chunks, others: Chunks) -> Chunks:
-    """The chunks that second texts of `held` come from: themselves, unless all are of one document."""
-    return held if len(np.unique(held.documents)) > 1 else others
-
-
-def _first(chunks: Chunks, most: int, seed: int) -> Chunks:
-    """At most so many chunks, drawn by chance."""
-    chosen = np.zeros(len(chunks), bool)
-    chosen[np.random.default_rng([seed, 0]).permutation(len(chunks))[:most]] = True
-    return chunks.take(chosen)

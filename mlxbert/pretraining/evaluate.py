@@ -14,8 +14,8 @@ from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.terms.registry import make_terms, read_terms
+from mlxbert.text.batch import check_batch_tokens, default_batch_tokens
 
-_BATCH = 32
 _OBJECTIVES = ("mlm", "nsp", "sop")
 
 
@@ -50,6 +50,7 @@ def evaluate_words(
     objective: str = "mlm",
     examples: int | None = 1000,
     length: int = 128,
+    batch_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> WordEvaluation:
@@ -64,6 +65,7 @@ def evaluate_words(
         objective: `mlm`, or with pairs of texts `mlm,nsp` or `mlm,sop`.
         examples: So many examples, drawn by chance; `None` for all.
         length: Tokens of an example.
+        batch_tokens: Tokens per batch, padding included.
         on_progress: Called with the bytes of the files that are read, and of how many.
         **options: `field`, `documents`, `across_documents`, `whole_words` and `mask_share`, see `mlxbert.pretrain`.
 
@@ -77,6 +79,8 @@ def evaluate_words(
     if examples is not None:
         check_whole("examples", examples, 1)
     check_whole("length", length, 8)
+    batch_tokens = default_batch_tokens() if batch_tokens is None else batch_tokens
+    check_batch_tokens(batch_tokens)
     weights = read_terms(objective)
     pretraining = Pretraining(make_terms(weights))
     if other := [name for name in weights if name not in _OBJECTIVES]:
@@ -95,7 +99,7 @@ def evaluate_words(
     maker = Maker(settings, model.tokenizer, pairs, model.config.max_length)
     with tempfile.TemporaryDirectory(prefix="mlxbert-") as folder:
         found = maker.all_of(settings.corpus, Path(folder), examples, on_progress)
-        metrics = pretraining.measure(model.network, found, Group(), _BATCH)
+        metrics = pretraining.measure(model.network, found, Group(), max(batch_tokens // length, 1))
         hidden = sum(len(found[number].places) for number in range(len(found)))
     return WordEvaluation(model.source, tuple(map(str, settings.corpus)), len(found), hidden, metrics)
 

@@ -5,16 +5,15 @@ Shapes: N tokens of an example, M hidden ones.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, overload
 
 import numpy as np
 
 from mlxbert.errors import InputError
-from mlxbert.pretraining.chunks import Chunks, Numbers, document_ends
+from mlxbert.pretraining.chunks import Chunk, Chunks
 from mlxbert.pretraining.corpus.store import Corpus
 from mlxbert.pretraining.masks import Draws, Flags, Ids, Masking
-from mlxbert.pretraining.phases import Phases, Place
+from mlxbert.pretraining.phases import Phases
 from mlxbert.text.encoding import Template
 
 Pairs = Literal["next", "order"]
@@ -130,7 +129,7 @@ class Examples(Sequence[Example]):
     ) -> None:
         self.corpus, self.order, self.frame, self.masking = corpus, order, frame, masking
         self._pairs, self._copies, self._seed = pairs, copies, seed
-        if pairs == "next" and any(len(np.unique(phase.others.documents)) < 2 for phase in order.phases):
+        if pairs == "next" and not all(phase.others.several_documents for phase in order.phases):
             raise InputError(
                 "the corpus has one document that can be divided into pairs, next-sentence prediction needs two",
                 hint="documents are separated by empty lines; the objective mlm,sop needs only one",
@@ -152,11 +151,11 @@ class Examples(Sequence[Example]):
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
         place = self.order.place(number)
-        chunks = self.order.phases[place.phase].chunks
+        chunk = self.order.phases[place.phase].chunks[place.chunk]
         copy = place.epoch if self._copies is None else place.epoch % self._copies
         rng = np.random.default_rng([self._seed, place.phase, copy, place.chunk])
         label = None if self._pairs is None else int(rng.random() < 0.5)
-        texts = [self._whole(chunks, place.chunk)] if label is None else self._pair(place, label, rng)
+        texts = [self._whole(chunk)] if label is None else self._pair(place.phase, chunk, label, rng)
         ids, segments, continues = self.frame.around(texts)
         places, hidden = self.masking.apply(ids, continues, ~np.isin(ids, self.frame.special), rng)
         draws = rng.random((len(places), 2), np.float32) if self.masking.all_masked else None
@@ -165,58 +164,46 @@ class Examples(Sequence[Example]):
     def describe(self, number: int) -> str:
         """Where an example is in the corpus, for errors."""
         place = self.order.place(number)
-        chunks = self.order.phases[place.phase].chunks
-        return f"tokens {chunks.starts[place.chunk]:,} to {chunks.stops[place.chunk]:,} of the corpus"
-
-    @cached_property
-    def _borders(self) -> Numbers:
-        return document_ends(self.corpus)
+        chunk = self.order.phases[place.phase].chunks[place.chunk]
+        return f"tokens {chunk.start:,} to {chunk.stop:,} of the corpus"
 
     def _text(self, start: int, stop: int) -> Text:
         return Text(self.corpus.tokens(start, stop), self.corpus.continues(start, stop))
 
-    def _whole(self, chunks: Chunks, number: int) -> Text:
+    def _whole(self, chunk: Chunk) -> Text:
         """The text of a chunk, with separators between documents."""
-        start, stop = int(chunks.starts[number]), int(chunks.stops[number])
-        text = self._text(start, stop)
-        first, last = np.searchsorted(self._borders, [start, stop], ("right"))
-        inside = self._borders[first:last]
-        inside = inside[inside < stop] - start
-        if not len(inside):
+        text = self._text(chunk.start, chunk.stop)
+        borders = self.corpus.borders(chunk.document, chunk.stop)
+        if not borders:
             return text
+        inside = np.array(borders) - chunk.start
         ids = np.insert(text.ids, inside, self.frame.separator).astype(np.int32)
         return Text(ids, np.insert(text.continues, inside, False))
 
-    def _pair(self, place: Place, label: int, rng: np.random.Generator) -> list[Text]:
+    def _pair(self, phase: int, chunk: Chunk, label: int, rng: np.random.Generator) -> list[Text]:
         """The two texts of a chunk; with label 1 the second is from another document, or both are swapped."""
-        phase, number = self.order.phases[place.phase], place.chunk
-        chunks, others = phase.chunks, phase.others
-        start, stop = int(chunks.starts[number]), int(chunks.stops[number])
-        middle = self._division(start, stop, rng)
-        first, second = self._text(start, middle), (middle, stop)
+        middle = self._division(chunk, rng)
+        first, second = self._text(chunk.start, middle), (middle, chunk.stop)
         if label == OTHER and self._pairs == "next":
-            room = phase.tokens - self.frame.added - len(first.ids)
-            second = self._elsewhere(others, int(chunks.documents[number]), room, rng)
+            room = self.order.phases[phase].tokens - self.frame.added - len(first.ids)
+            second = self._elsewhere(self.order.phases[phase].others, chunk.document, room, rng)
         texts = [first, self._text(*second)]
         return texts[::-1] if label == OTHER and self._pairs == "order" else texts
 
-    def _division(self, start: int, stop: int, rng: np.random.Generator) -> int:
+    def _division(self, chunk: Chunk, rng: np.random.Generator) -> int:
         """Where a chunk is divided: after one of its sentences, or in a sentence before a word."""
-        first, last = np.searchsorted(self.corpus.sentences, [start + 1, stop], "left")
-        ends = self.corpus.sentences[first:last]
+        ends = self.corpus.inside(chunk.document, chunk.start, chunk.stop)
         if not len(ends):
-            begins = np.flatnonzero(~self.corpus.continues(start + 1, stop))
-            ends = start + 1 + (begins if len(begins) else np.arange(stop - start - 1))
+            begins = np.flatnonzero(~self.corpus.continues(chunk.start + 1, chunk.stop))
+            ends = chunk.start + 1 + (begins if len(begins) else np.arange(chunk.size - 1))
         return int(ends[rng.integers(len(ends))])
 
     def _elsewhere(self, chunks: Chunks, document: int, room: int, rng: np.random.Generator) -> tuple[int, int]:
         """A second text of another chunk, of another document; as long as there is room."""
-        while True:
-            other = int(rng.integers(len(chunks)))
-            if chunks.documents[other] != document:
-                break
-        start = self._division(int(chunks.starts[other]), int(chunks.stops[other]), rng)
-        return start, min(start + max(room, 1), int(chunks.stops[other]))
+        while (other := chunks[int(rng.integers(len(chunks)))]).document == document:
+            pass
+        start = self._division(other, rng)
+        return start, min(start + max(room, 1), other.stop)
 
 
 class Described(Sequence[str]):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mlxbert.errors import ArgumentError
 from mlxbert.pretraining.chunks import Chunks
-from mlxbert.training import sampler
+from mlxbert.pretraining.shuffled import Shuffled
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,6 @@ class Phases:
         self._ends = [round(steps * sum(phase.share for phase in phases[: n + 1])) for n in range(len(phases))]
         self._ends[-1] = steps
         self.epoch_steps = min(max(round(phases[0].batches / accumulate), 1), max(steps // 10, 1))
-        self._last: tuple[tuple[int, int], list[list[int]]] = ((-1, -1), [])
 
     def batches(self, step: int) -> list[list[int]]:
         """See `Order`."""
@@ -100,11 +99,9 @@ class Phases:
     def _batch(self, phase: int, place: int) -> list[int]:
         """The chunks of a batch, counted from the beginning of the phase."""
         epoch, number = divmod(place, self.phases[phase].batches)
-        if self._last[0] != (phase, epoch):
-            size = self.phases[phase].batch_size
-            found = sampler.batches(len(self.phases[phase].chunks), size, self._seed + 1_000_003 * phase, epoch)
-            self._last = ((phase, epoch), found)
-        return self._last[1][number]
+        count, size = len(self.phases[phase].chunks), self.phases[phase].batch_size
+        order = Shuffled(count, f"order {self._seed} {phase} {epoch}")
+        return [order[one] for one in range(number * size, min((number + 1) * size, count))]
 
     def _phase(self, step: int) -> tuple[int, int]:
         """The phase of an update, and the first update of that phase."""
@@ -131,7 +128,7 @@ class Phases:
 
     def tokens(self, numbers: Sequence[int]) -> int:
         """See `Order`; special tokens are not counted."""
-        return sum(self.phases[place.phase].chunks.size(place.chunk) for place in map(self.place, numbers))
+        return sum(self.phases[place.phase].chunks[place.chunk].size for place in map(self.place, numbers))
 
 
 def read_lengths(text: str | int, most: int) -> list[Length]:

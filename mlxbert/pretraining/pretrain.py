@@ -28,7 +28,8 @@ from mlxbert.pretraining.start import Start, find_start, read_layers
 from mlxbert.pretraining.teacher import load_teacher
 from mlxbert.pretraining.terms.registry import ELECTRA, heads_of, learned_from, make_terms, read_terms
 from mlxbert.tasks.fill_mask import fill_mask
-from mlxbert.training.command import compute_dtype, usual_rate
+from mlxbert.training.adapters import adapt_model, refuse_with_adapters
+from mlxbert.training.command import LORA_RATE, compute_dtype, usual_rate
 from mlxbert.training.events import Event, Started
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.options import TrainingOptions
@@ -103,7 +104,8 @@ def pretrain(
         on_read: Called with the bytes of the corpus that are read, and of how many.
         **options: Those of `mlxbert.pretraining.settings.Settings`: `field`, `documents`, `across_documents`, `length`,
             `whole_words`, `masks`, `mask_share`, `validation_share`, `generator`; and those of
-            `mlxbert.training.options.TrainingOptions`, without adapters.
+            `mlxbert.training.options.TrainingOptions`. With `lora`, heads that the model has are not trained, fresh
+            ones are, and the folder is an adapter in PEFT's format; not with `electra`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`.
@@ -129,8 +131,8 @@ def pretrain(
     if not isinstance(epochs, int | float) or not 0 < epochs < 1e6:
         raise ArgumentError(f"epochs is {epochs!r:.60}, expected a number above 0")
     loop = TrainingOptions(**{name: known[name] for name in _LOOP & known.keys()})
-    if loop.lora is not None:
-        raise ArgumentError("lora is given, which pretrain does not have: an adapter holds no masked-word head")
+    if ELECTRA in weights:
+        _check_electra(loop)
     group = join()
     with group.together():
         if not group.rank and not overwrite:
@@ -140,9 +142,13 @@ def pretrain(
         heads = heads_of(weights)
         start = find_start(model, adapter, config, vocabulary, heads, device, **where)
         start = _of_layers(start, layers)
+        if loop.lora is not None:
+            _check_lora(start)
         target = Path(output) if group.rank else destination.check_target(output, start.files.path, overwrite)
-        first = _begun(start, weights, settings, loop.seed)
+        first = _begun(start, weights, settings, loop)
         loop.check_layers(first.config.num_stored_layers)
+        trained = first.architecture.parts or ()
+        adapters = adapt_model(first, loop, tuple(head for head in first.network.heads if head not in trained))
         learned = learned_from(weights)
         teaching = _find_teacher(teacher, start, learned, where)
         name = str(teacher or start.name)
@@ -152,7 +158,7 @@ def pretrain(
         call = Call(
             start=start, target=target, objective=pretraining, settings=settings, options=loop,
             steps=steps, epochs=epochs, fill=texts, dtype=compute_dtype(dtype), overwrite=overwrite, group=group,
-            teacher=teaching, on_read=on_read,
+            teacher=teaching, on_read=on_read, adapters=adapters,
         )  # fmt: skip
         call = _with_defaults(call, first, known)
         Maker(settings, first.tokenizer, None, first.config.max_length)  # checked before hours of work
@@ -163,10 +169,37 @@ def pretrain(
     return _events(call, first, manifest)
 
 
-def _begun(start: Start, weights: Mapping[str, float], settings: Settings, seed: int) -> Model:
+def _check_electra(options: TrainingOptions) -> None:
+    """Refuses what is said of the layers of one model where two are trained.
+
+    Raises:
+        ArgumentError: There is such an option.
+    """
+    for name in ("freeze", "layer_decay", "lora"):
+        if (value := getattr(options, name)) != getattr(TrainingOptions, name):
+            raise ArgumentError(f"{name} is {value} with {ELECTRA}, whose generator has layers of its own")
+
+
+def _check_lora(start: Start) -> None:
+    """Refuses adapters where their base is no model on disk.
+
+    Raises:
+        ArgumentError: It is a new model, or one of some layers; or it has an adapter.
+    """
+    for name, value in (("config", start.config), ("layers", start.layers)):
+        if value is not None:
+            raise ArgumentError(f"{name} is given with lora, but an adapter needs a trained model, as it is on disk")
+    refuse_with_adapters(start.files, check=False)
+
+
+def _begun(start: Start, weights: Mapping[str, float], settings: Settings, options: TrainingOptions) -> Model:
     """The model as it is before training; of ELECTRA with its generator."""
-    model = start.model(heads_of(weights), seed)
-    return with_generator(model, start, settings.generator, seed) if ELECTRA in weights else model
+    model = start.model(heads_of(weights), options.seed)
+    if ELECTRA in weights:
+        model = with_generator(model, start, settings.generator, options.seed)
+    if options.dropout is not None:
+        dropout.set_rate(model.network, options.dropout)
+    return model
 
 
 def _of_layers(start: Start, layers: str | Sequence[int] | None) -> Start:
@@ -203,7 +236,8 @@ def _with_defaults(call: Call, model: Model, given: Mapping[str, Any]) -> Call:
     """The call with the learning rate that suits the model, where none is given."""
     if "lr" in given:
         return call
-    rate = usual_rate(model.config.hidden_size) * (1 if call.start.config is None else _NEW_RATE)
+    factor = LORA_RATE if call.adapters is not None else 1 if call.start.config is None else _NEW_RATE
+    rate = usual_rate(model.config.hidden_size) * factor
     return replace(call, options=replace(call.options, lr=rate))
 
 
@@ -248,8 +282,6 @@ def _read(call: Call, model: Model, workspace: Workspace) -> Data:
 def _make_run(call: Call, model: Model, data: Data, workspace: Workspace | None) -> Run:
     options, group, objective = call.options, call.group, call.objective
     objective.use(model.config)
-    if options.dropout is not None:
-        dropout.set_rate(model.network, options.dropout)
     batch = data.order.phases[0].batch_size
 
     def evaluate() -> Mapping[str, float]:
@@ -261,6 +293,7 @@ def _make_run(call: Call, model: Model, data: Data, workspace: Workspace | None)
     training = Training(
         network=model.network, objective=objective, examples=data.train, places=Described(data.train),
         order=data.order, options=options, dtype=call.dtype, evaluate=evaluate, show=show, group=group,
+        trained=None if call.adapters is None else call.adapters.trained,
         streams=group.broadcast(max(len(training_workers()), 1)),
     )  # fmt: skip
     return Run(training, None if workspace is None else workspace.store(0))

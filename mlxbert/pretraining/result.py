@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mlxbert.folders import destination
-from mlxbert.folders.card import trained
+from mlxbert.folders.card import adapter_note, trained
 from mlxbert.folders.save import write_trained
 from mlxbert.model import Model
 from mlxbert.pretraining.call import Call
@@ -16,6 +16,7 @@ from mlxbert.pretraining.data import Data
 from mlxbert.pretraining.electra import Electra, discriminator_of, write_generator
 from mlxbert.training.events import Finished
 from mlxbert.training.gradients import install
+from mlxbert.training.plan import Source
 from mlxbert.training.workspace import Workspace
 
 
@@ -39,8 +40,9 @@ def finish(call: Call, model: Model, data: Data, workspace: Workspace, manifest:
     with workspace.model() as folder:
         kept = "vectors" in [term.name for term in call.objective.weighted] and call.start.files.modules
         write_trained(
-            discriminator_of(model) if electra else model, folder, describe, embedder=model.embedder if kept else None
-        )
+            discriminator_of(model) if electra else model, folder, describe,
+            embedder=model.embedder if kept else None, adapter=_adapter(call, model),
+        )  # fmt: skip
         destination.check_target(call.target, call.start.files.path, call.overwrite)  # hours have passed
         destination.move(folder, call.target)
     workspace.remove()
@@ -48,6 +50,15 @@ def finish(call: Call, model: Model, data: Data, workspace: Workspace, manifest:
         run=0, output=str(call.target), metric=call.objective.metric, score=result["score"], step=result["step"],
         seconds=result["seconds"], runs=({"seed": call.options.seed, "score": result["score"]},),
     )  # fmt: skip
+
+
+def _adapter(call: Call, model: Model) -> Callable[[Path], None] | None:
+    """Writes adapters in place of all weights, where they were trained."""
+    if call.adapters is None:
+        return None
+    return call.adapters.writer(
+        model, Source(name=call.start.name, files=call.start.files, revision=call.start.revision)
+    )
 
 
 def _card(call: Call, data: Data, result: Mapping[str, Any]) -> str:
@@ -63,4 +74,7 @@ def _card(call: Call, data: Data, result: Mapping[str, Any]) -> str:
         "", f"On {len(data.valid):,} examples that were not trained on:", "",
         "| metric | value |", "|---|---|", *rows, "",
     ]  # fmt: skip
-    return trained(call.start.name, call.target.name, "\n".join(facts))
+    if call.adapters is not None:
+        facts += adapter_note(call.start.name)
+    library = "transformers" if call.adapters is None else "peft"
+    return trained(call.start.name, call.target.name, "\n".join(facts), library)

@@ -34,6 +34,7 @@ class Start:
         config: The configuration of a model with fresh weights; `None` for the weights in the folder.
         device: See `mlxbert.load`.
         layers: Of the model in the folder, only these layers, in this order; `None` for all.
+        revision: See `mlxbert.load`.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Start:
     config: dict[str, Any] | None
     device: str
     layers: tuple[int, ...] | None = None
+    revision: str | None = None
 
     def model(self, heads: Sequence[str], seed: int) -> Model:
         """The model in float32, with these heads."""
@@ -136,7 +138,8 @@ def find_start(
                 hint=f"config={'|'.join(SIZES)} or a file makes a new model",
             )
         name = "builtin" if model is None else str(model)
-        return Start(name=name, files=find_model(name, adapter, **where), config=None, device=device)
+        files = find_model(name, adapter, **where)
+        return Start(name=name, files=files, config=None, device=device, revision=where.get("revision"))
     if model is not None:
         raise ArgumentError("model and config are given, expected one: continue a model, or begin a new one")
     if adapter is not None:

@@ -14,7 +14,7 @@ from mlxbert.weights.build import parameters
 from mlxbert.weights.checkpoint import network_shapes
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.save_adapter import has_fresh_pooler, write_adapter
+from mlxbert.weights.save_adapter import beside, write_adapter
 from mlxbert.weights.source import BUILTIN, local_folder
 from mlxbert.weights.targets import Target, targets
 
@@ -27,11 +27,13 @@ class Adapters:
         targets: The modules that are adapted.
         settings: How they are adapted.
         trained: The names of the parameters that are trained: adapters, heads, and a pooler that is fresh.
+        heads: The heads that are trained; `None` for all.
     """
 
     targets: tuple[Target, ...]
     settings: LoraSettings
     trained: frozenset[str]
+    heads: tuple[str, ...] | None = None
 
     def writer(self, model: Model, source: Source) -> Callable[[Path], None]:
         """Writes the adapters and heads of a trained model into a folder, in PEFT's format.
@@ -46,12 +48,17 @@ class Adapters:
             "revision": source.revision,
         }
         return lambda folder: write_adapter(
-            folder, model.architecture, model.network, self.targets, self.settings, base
+            folder, model.architecture, model.network, self.targets, self.settings, base, self.heads
         )
 
 
-def adapt_model(model: Model, options: TrainingOptions) -> Adapters | None:
+def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] | None = None) -> Adapters | None:
     """Puts adapters into the network of a model; `None` where the options ask for none.
+
+    Args:
+        model: The model.
+        options: Which layers, and how.
+        heads: The heads that are trained beside them; `None` for all.
 
     Raises:
         ArgumentError: A name is of no layer.
@@ -61,9 +68,9 @@ def adapt_model(model: Model, options: TrainingOptions) -> Adapters | None:
         return None
     chosen = choose(model.architecture, options.lora_layers)
     names = adapt(model.network, (target.ours for target in chosen), settings, options.seed)
-    fresh = ("heads.", "encoder.pooler.") if has_fresh_pooler(model.architecture, model.network) else ("heads.",)
-    names |= {name for name in parameters(model.network) if name.startswith(fresh)}
-    return Adapters(chosen, settings, frozenset(names))
+    kept = beside(model.architecture, model.network, heads)
+    names |= {name for name in parameters(model.network) if name.startswith(kept)}
+    return Adapters(chosen, settings, frozenset(names), heads)
 
 
 def refuse_with_adapters(files: ModelFolder, *, check: bool) -> None:

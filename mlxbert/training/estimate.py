@@ -24,11 +24,15 @@ def estimate(run: Run, plan: Plan) -> Estimate:
     tokens = [sum(map(order.tokens, update)) for update in updates]
     largest = max(updates, key=lambda update: max(len(batch) * max(lengths[n] for n in batch) for batch in update))
     run.try_update(largest)  # also warms up
-    seconds, timed = 0.0, 0
+    asking, seconds, timed = 0.0, 0.0, 0
     for step in range(0, len(updates), max(len(updates) // _TIMED, 1)):
+        start = time.perf_counter()
+        run.try_batches(updates[step])  # a teacher is asked once for each example
+        asking += time.perf_counter() - start
         start = time.perf_counter()
         run.try_update(updates[step])
         seconds, timed = seconds + time.perf_counter() - start, timed + tokens[step]
     training = sum(tokens) * order.epochs(run.steps) * seconds / timed
     evaluating = sum(map(len, plan.valid.examples)) * run.evaluations * seconds / timed * _FORWARD
-    return Estimate(seconds=training + evaluating, memory=mx.get_peak_memory(), available=available_memory())
+    learning = sum(tokens) * asking / timed
+    return Estimate(seconds=training + evaluating + learning, memory=mx.get_peak_memory(), available=available_memory())

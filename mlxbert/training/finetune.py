@@ -154,8 +154,9 @@ def finetune(
             given.seed,
         )  # fmt: skip
         guide = find_teacher(
-            teacher, objective, plan.train, TeacherOptions(**learned), device, offline=offline, on_progress=on_progress
-        )
+            teacher, objective, plan.train, plan.valid, TeacherOptions(**learned), device, offline=offline,
+            on_progress=on_progress,
+        )  # fmt: skip
         plan = plan if guide is None else replace(plan, report=guide.noted(plan.report))
         if check:
             require(plan.heads)
@@ -230,12 +231,13 @@ def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | 
     if options.dropout is not None:
         dropout.set_rate(model.network, options.dropout)
     adapters = adapt_model(model, options)
-    group = command.group
+    group, teacher = command.group, command.teacher
 
     def evaluate() -> Mapping[str, float]:
         plan.objective.fit(model.network, group)
         predictions = predict(model.network, plan.objective, plan.valid.examples, group=group)
-        return plan.objective.metrics(plan.valid.examples, predictions)
+        found = {} if teacher is None else teacher.measured(model.network, group)
+        return found | plan.objective.metrics(plan.valid.examples, predictions)
 
     examples = plan.train.examples
     training = Training(
@@ -245,8 +247,9 @@ def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | 
         trained=None if adapters is None else adapters.trained,
         streams=group.broadcast(max(len(training_workers()), 1)),
     )  # fmt: skip
-    if command.teacher is not None:
-        training = replace(training, objective=command.teacher.objective, examples=command.teacher.lessons(group))
+    if teacher is not None:
+        lessons = teacher.few_lessons() if command.dry_run else teacher.lessons(group)
+        training = replace(training, objective=teacher.objective, examples=lessons)
     return Run(training, None if workspace is None else workspace.store(number))
 
 
@@ -267,7 +270,8 @@ def _started(command: Command, plan: Plan, run: Run, number: int) -> Started:
 def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
     """Writes the folder of the best run."""
     results = [workspace.result(number) or {} for number in range(len(command.variants))]
-    sign = -1 if plan.objective.minimize else 1
+    judged: Objective[Any] = plan.objective if command.teacher is None else command.teacher.objective
+    sign = -1 if judged.minimize else 1
     scores = {number: sign * result["score"] for number, result in enumerate(results) if result["score"] is not None}
     if not scores:
         raise DivergedError(f"all {len(results)} runs diverged", hint="smaller learning rates may help")
@@ -297,7 +301,7 @@ def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
         destination.move(folder, command.target)
     workspace.remove()
     return Finished(
-        run=chosen, output=str(command.target), metric=plan.objective.metric, score=results[chosen]["score"],
+        run=chosen, output=str(command.target), metric=judged.metric, score=results[chosen]["score"],
         step=results[chosen]["step"], seconds=sum(result["seconds"] for result in results),
         runs=tuple({name: result[name] for name in (*command.variants[0], "score")} for result in results),
         evaluation=found.evaluation, summary=found.summary, check=checked,

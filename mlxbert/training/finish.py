@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.folders.card import NOTES, trained
+from mlxbert.folders.card import NOTES, adapter_note, trained
 from mlxbert.model import Model
 from mlxbert.training.objectives.task import TaskObjective, relabelled
 from mlxbert.training.plan import Plan, Source
@@ -41,7 +41,7 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
         source: What training started from.
         model: The trained model, to which the objective is bound.
         plan: The data.
-        results: The `score` of every run.
+        results: The `step` of every run that is kept, and its `history`.
         target: The folder that will hold the model.
     """
     objective, valid = plan.objective, plan.valid
@@ -54,7 +54,8 @@ def assess(source: Source, model: Model, plan: Plan, results: Sequence[Mapping[s
     evaluation = objective.evaluation(
         valid, predictions, model=str(target), data=plan.valid_files, truncated=valid.truncated
     )
-    scores = [result["score"] for result in results if result["score"] is not None]
+    best = (one for result in results for one in result["history"] if one["step"] == result["step"])
+    scores = [one[evaluation.metric] for one in best]  # a teacher may have chosen by another metric
     summary = Summary(
         metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval,
         baselines=objective.baselines(source.load(task="embed"), plan.train.records, valid.records),
@@ -130,10 +131,7 @@ def card(
         own = {CRF: found.model.labels.crf, VECTOR_CLASSIFIER: found.model.labels.head_pooling}
         facts += [line for file, used in own.items() if used for line in (f"{NOTES[file]}.", "")]
     if adapted:
-        facts += [
-            f"This is an adapter in PEFT's format, for {source.name}: without that model it computes nothing.",
-            "",
-        ]
+        facts += adapter_note(source.name)
     if command is not None:
         facts += ["The command that repeats it:", "", "```sh", command, "```", ""]
     return trained(source.name, name, "\n".join(facts), "peft" if adapted else "transformers")

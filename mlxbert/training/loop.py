@@ -261,6 +261,11 @@ class Run:
         progress = replace(state.progress, updates=optimizer.updates, decay=decay)
         return State(progress, parameters, optimizer, state.best)
 
+    def try_batches(self, batches: list[list[int]]) -> None:
+        """Makes the inputs and targets of an update, and drops them."""
+        for batch in batches:
+            self._t.objective.collate([self._t.examples[number] for number in batch], random.Random(0))
+
     def try_update(self, batches: list[list[int]]) -> None:
         """Computes an update and drops it."""
         found = self._gradients(batches, self.state.progress)

@@ -25,7 +25,7 @@ def test_a_model_is_continued_and_evaluated(folder: Path, tmp_path: Path) -> Non
     assert outcome.status == 0
     events = [line["event"] for line in outcome.lines]
     assert events[0] == "started" and events[-1] == "finished" and events.count("step") == 2
-    outcome = call("evaluate", "mlm", "--data", text, "--model", output, "--length", "24")
+    outcome = call("evaluate", "mlm", "--data", text, "--model", output, "--length", "24", "--batch-tokens", "100")
     assert outcome.status == 0
     assert {"accuracy", "loss", "pseudo_perplexity"} == {*json.loads(outcome.out)["metrics"]}
 
@@ -36,6 +36,16 @@ def test_a_student_learns_the_losses_of_distillation(folder: Path, tmp_path: Pat
     assert outcome.status == 0
     step = next(line for line in outcome.lines if line["event"] == "step")
     assert {*step["terms"]} == {"mlm", "soft", "hidden"}
+
+
+def test_a_new_model_continues_none(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, model = str(folder / "text.txt"), str(folder / "tiny")
+    new = ("pretrain", text, "--config", "tiny", "--vocabulary", model, "--output", str(tmp_path / "out"), *SHORT)
+    for name in (model, "builtin"):
+        outcome = call(*new, "--model", name)
+        assert outcome.status == 2 and "model and config are given" in outcome.err
+    monkeypatch.setenv("MLXBERT_MODEL", model)  # the usual model, which nobody asked for here
+    assert call(*new).status == 0
 
 
 @pytest.mark.parametrize(

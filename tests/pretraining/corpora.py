@@ -1,11 +1,11 @@
 """Corpora in memory, with words, sentences and documents of known sizes."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from mlxbert.pretraining.chunks import Chunks
+from mlxbert.pretraining.chunks import Chunk, Chunks
 from mlxbert.pretraining.corpus.store import Corpus, CorpusReport
 from mlxbert.pretraining.examples import Examples, Frame, Pairs
 from mlxbert.pretraining.masks import Masking
@@ -35,6 +35,11 @@ def random_corpus(documents: int, seed: int = 0) -> Corpus:
     return corpus([[rng.randint(1, 40) for _ in range(rng.randint(1, 12))] for _ in range(documents)], seed)
 
 
+def in_memory(found: Iterable[Chunk]) -> Chunks:
+    """Chunks that need no file."""
+    return Chunks(np.array([*found], np.int64).reshape(-1, 3))
+
+
 FRAME = Frame(
     single=[(CLS, 0), (None, 0), (SEP, 0)],
     pair=[(CLS, 0), (None, 0), (SEP, 0), (None, 1), (SEP, 1)],
@@ -50,7 +55,7 @@ def masking(**options: object) -> Masking:
 
 def examples(
     found: Corpus,
-    chunks: Chunks,
+    given: Iterable[Chunk],
     *,
     pairs: Pairs | None = None,
     copies: int | None = None,
@@ -60,6 +65,7 @@ def examples(
     **options: object,
 ) -> tuple[Examples, Phases]:
     """Examples of one phase, and their order."""
+    chunks = in_memory(given)
     order = Phases(
         [Phase(chunks, 64, 1.0, batch_size, chunks)], steps=steps, epochs=1, accumulate=1, seed=seed
     )  # fmt: skip

@@ -1,102 +1,161 @@
 """Which parts of a corpus become examples, and in which order they come."""
 
+import itertools
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
+import mlxbert
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.pretraining.chunks import apart_from, document_ends, full_sentences, held_out, sentence_pairs
+from mlxbert.pretraining.chunks import Chunk, apart_from, full_sentences, held_out, sentence_pairs
+from mlxbert.pretraining.corpus import numbers
+from mlxbert.pretraining.corpus.store import Corpus
+from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.phases import Phase, Phases, read_lengths
-from tests.pretraining.corpora import corpus, random_corpus
+from mlxbert.pretraining.settings import Settings
+from mlxbert.pretraining.shuffled import Shuffled
+from mlxbert.training.options import TrainingOptions
+from tests.pretraining.corpora import corpus, in_memory, random_corpus
+from tests.pretraining.files import model_folder, text_file
 
 ROOM = 60
 
 
+def _columns(found: Iterable[Chunk]) -> Any:
+    """Where chunks start and stop, and their documents."""
+    return np.array([*found]).T
+
+
+def _borders(found: Corpus) -> Any:
+    """Where each document ends, in tokens."""
+    return found.sentences[:][found.documents[:] - 1]
+
+
 def test_full_sentences_cover_every_token_once_and_end_with_sentences() -> None:
     found = random_corpus(200)
-    chunks = full_sentences(found, ROOM)
-    assert chunks.starts[0] == 0 and chunks.stops[-1] == len(found.ids)
-    assert (chunks.starts[1:] == chunks.stops[:-1]).all()
-    assert (chunks.stops - chunks.starts).max() <= ROOM
-    assert np.isin(chunks.stops, found.sentences).all()
-    borders = document_ends(found)
-    assert (np.searchsorted(borders, chunks.starts, "right") == chunks.documents).all()
-    assert (np.searchsorted(borders, chunks.stops - 1, "right") == chunks.documents).all()
+    starts, stops, documents = _columns(full_sentences(found, ROOM))
+    assert starts[0] == 0 and stops[-1] == len(found.ids)
+    assert (starts[1:] == stops[:-1]).all()
+    assert (stops - starts).max() <= ROOM
+    assert np.isin(stops, found.sentences[:]).all()
+    borders = _borders(found)
+    assert (np.searchsorted(borders, starts, "right") == documents).all()
+    assert (np.searchsorted(borders, stops - 1, "right") == documents).all()
     # No further sentence would fit.
-    following = np.searchsorted(found.sentences, chunks.stops, "right")
-    open_ended = ~np.isin(chunks.stops, borders)
-    assert (found.sentences[following[open_ended]] - chunks.starts[open_ended] > ROOM).all()
+    following = np.searchsorted(found.sentences[:], stops, "right")
+    open_ended = ~np.isin(stops, borders)
+    assert (found.sentences[:][following[open_ended]] - starts[open_ended] > ROOM).all()
 
 
 def test_a_long_sentence_is_divided_before_a_word() -> None:
     found = corpus([[500]])
-    chunks = full_sentences(found, ROOM)
-    assert len(chunks) > 8 and (chunks.stops - chunks.starts).max() <= ROOM
-    assert not any(found.continues(start, start + 1)[0] for start in chunks.starts[1:].tolist())
+    starts, stops, _ = _columns(full_sentences(found, ROOM))
+    assert len(starts) > 8 and (stops - starts).max() <= ROOM
+    assert not any(found.continues(start, start + 1)[0] for start in starts[1:].tolist())
 
 
 def test_across_documents_chunks_are_fuller_and_leave_room_for_separators() -> None:
     found = corpus([[10]] * 100)
-    within, across = full_sentences(found, ROOM), full_sentences(found, ROOM, across=True)
+    within, across = [*full_sentences(found, ROOM)], [*full_sentences(found, ROOM, across=True)]
     assert len(within) == 100 and len(across) < 25
-    borders = document_ends(found)
-    for start, stop in zip(across.starts, across.stops, strict=True):
-        assert stop - start + ((borders > start) & (borders < stop)).sum() <= ROOM
+    borders = _borders(found)
+    for start, stop, document in across:
+        inside = borders[(borders > start) & (borders < stop)]
+        assert stop - start + len(inside) <= ROOM and document == np.searchsorted(borders, start, "right")
+        assert found.borders(document, stop) == inside.tolist()
 
 
 def test_pairs_have_two_sentences_of_one_document_and_lose_none() -> None:
     found = random_corpus(300)
-    chunks = sentence_pairs(found, ROOM, seed=0)
-    assert (chunks.stops - chunks.starts).max() <= ROOM
-    borders = document_ends(found)
-    assert (np.searchsorted(borders, chunks.stops - 1, "right") == chunks.documents).all()
+    starts, stops, documents = _columns(sentence_pairs(found, ROOM, seed=0))
+    sizes = stops - starts
+    assert sizes.max() <= ROOM
+    borders = _borders(found)
+    assert (np.searchsorted(borders, stops - 1, "right") == documents).all()
     covered = np.zeros(len(found.ids), bool)
-    for start, stop in zip(chunks.starts, chunks.stops, strict=True):
+    for start, stop in zip(starts, stops, strict=True):
         covered[start:stop] = True
-    single = [number for number, count in enumerate(np.diff(found.documents, prepend=0)) if count == 1]
+    single = [number for number, count in enumerate(np.diff(found.documents[:], prepend=0)) if count == 1]
     for number, (start, stop) in enumerate(zip(np.concatenate([[0], borders[:-1]]), borders, strict=True)):
         assert covered[start:stop].all() or (number in single and stop - start <= ROOM // 2)
-    sizes = chunks.stops - chunks.starts
     assert (sizes < ROOM // 3).mean() > 0.02  # some are shorter on purpose
 
 
 def test_many_documents_are_held_out_whole() -> None:
-    chunks = full_sentences(random_corpus(300), ROOM)
+    chunks = in_memory(full_sentences(random_corpus(300), ROOM))
     held = held_out(chunks, 0.05, 1000, seed=1)
-    train = apart_from(chunks, held)
+    train = [*apart_from(chunks, held)]
     assert len(train) + len(held) == len(chunks)
-    assert 0 < len(held) <= 0.08 * len(chunks)
-    assert not {*train.documents.tolist()} & {*held.documents.tolist()}
-    again = held_out(chunks, 0.05, 1000, seed=1)
-    assert (again.starts == held.starts).all()
+    assert 0.02 * len(chunks) < len(held) <= round(0.05 * len(chunks))
+    assert not {chunk.document for chunk in train} & {chunk.document for chunk in held}
+    assert [*held_out(chunks, 0.05, 1000, seed=1)] == [*held] != [*held_out(chunks, 0.05, 1000, seed=2)]
 
 
 def test_of_few_documents_chunks_are_held_out() -> None:
-    chunks = full_sentences(corpus([[20] * 100, [20] * 100]), ROOM)
+    chunks = in_memory(full_sentences(corpus([[20] * 100, [20] * 100]), ROOM))
     held = held_out(chunks, 0.1, 1000, seed=0)
-    assert len(held) == round(0.1 * len(chunks)) and len(apart_from(chunks, held)) + len(held) == len(chunks)
+    assert len(held) == round(0.1 * len(chunks)) and len([*apart_from(chunks, held)]) + len(held) == len(chunks)
 
 
 def test_one_chunk_cannot_be_divided() -> None:
     with pytest.raises(InputError, match="1 examples"):
-        held_out(full_sentences(corpus([[5]]), ROOM), 0.01, 10, 0)
+        held_out(in_memory(full_sentences(corpus([[5]]), ROOM)), 0.01, 10, 0)
 
 
 def test_nothing_that_is_held_out_is_trained_on_in_examples_of_other_lengths() -> None:
     found = corpus([[20] * 100, [20] * 100])
-    held = held_out(sentence_pairs(found, ROOM, 0), 0.1, 1000, seed=0)
+    held = held_out(in_memory(sentence_pairs(found, ROOM, 0)), 0.1, 1000, seed=0)
     hidden = np.zeros(len(found.ids), bool)
-    for start, stop in zip(held.starts, held.stops, strict=True):
+    for start, stop, _ in held:
         hidden[start:stop] = True
     for chunks in (sentence_pairs(found, ROOM, 0), full_sentences(found, 300), full_sentences(found, 30)):
-        rest = apart_from(chunks, held)
-        assert 0 < len(rest) < len(chunks)
-        assert not any(hidden[start:stop].any() for start, stop in zip(rest.starts, rest.stops, strict=True))
-        overlapping = [hidden[start:stop].any() for start, stop in zip(chunks.starts, chunks.stops, strict=True)]
-        assert len(rest) + sum(overlapping) == len(chunks)
+        whole = in_memory(chunks)
+        rest = [*apart_from(whole, held)]
+        assert 0 < len(rest) < len(whole)
+        assert not any(hidden[start:stop].any() for start, stop, _ in rest)
+        assert len(rest) + sum(hidden[start:stop].any() for start, stop, _ in whole) == len(whole)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 17, 1000])
+def test_a_random_order_has_every_number_once(count: int) -> None:
+    orders = [[*Shuffled(count, str(seed))] for seed in range(3)]
+    assert all(sorted(order) == [*range(count)] for order in orders)
+    assert count < 17 or orders[0] != orders[1] != orders[2]
+
+
+def test_every_place_has_every_number_equally_often() -> None:
+    orders = [[*Shuffled(10, str(seed))] for seed in range(2000)]
+    counts = np.array([np.bincount(column, minlength=10) for column in np.array(orders).T])
+    assert ((counts - 200) ** 2 / 200).sum() < 130  # chi-squared, 81 degrees of freedom: once in 2,000 times
+    ahead = sum(b > a for order in orders for a, b in itertools.pairwise(order))
+    assert ahead / 18_000 == pytest.approx(0.5, abs=0.02)
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither chunks nor their order are kept in memory, nor what is read of the corpus."""
+    monkeypatch.setattr(numbers, "_BLOCK", 256)
+    tokenizer = mlxbert.load(model_folder(tmp_path / "model")).tokenizer
+    peaks = []
+    for documents in (300, 3000):
+        folder = tmp_path / str(documents)
+        maker = Maker(Settings(corpus=(text_file(tmp_path / f"{documents}.txt", documents),), length="16"), tokenizer,
+                      None, 16)  # fmt: skip
+        maker.make(folder, TrainingOptions(), 1, 1, None)  # reads the corpus, in parts
+        tracemalloc.start()
+        found = maker.make(folder, TrainingOptions(), 1, 1, None)
+        assert len(found.train) > 3 * documents
+        assert [len(found.train[number]) for batch in found.order.batches(0) for number in batch]
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0], peaks
 
 
 def test_every_chunk_comes_once_in_a_pass_in_another_order() -> None:
-    chunks = full_sentences(random_corpus(50), ROOM)
+    chunks = in_memory(full_sentences(random_corpus(50), ROOM))
     order = Phases([Phase(chunks, ROOM, 1.0, 4, chunks)], steps=None, epochs=2, accumulate=1, seed=3)
     per_pass = order.phases[0].batches
     assert order.steps == 2 * per_pass and order.epochs(order.steps) == 2
@@ -112,7 +171,7 @@ def test_every_chunk_comes_once_in_a_pass_in_another_order() -> None:
 
 def test_phases_share_the_updates_and_the_tokens() -> None:
     found = random_corpus(100)
-    short, long = full_sentences(found, 30), full_sentences(found, 120)
+    short, long = (in_memory(full_sentences(found, room)) for room in (30, 120))
     phases = [Phase(short, 32, 0.9, 16, short), Phase(long, 128, 0.1, 4, long)]
     order = Phases(phases, steps=50, epochs=1, accumulate=2, seed=0)
     assert [order.place(order.batches(step)[0][0]).phase for step in range(50)] == [0] * 45 + [1] * 5
@@ -134,12 +193,12 @@ def test_lengths() -> None:
 
 
 def test_one_large_document_is_not_held_out_whole() -> None:
-    chunks = full_sentences(corpus([[20] * 3000, *([[20]] * 30)]), ROOM)
+    chunks = in_memory(full_sentences(corpus([[20] * 3000, *([[20]] * 30)]), ROOM))
     for seed in range(10):
         assert len(held_out(chunks, 0.01, 1000, seed)) <= round(0.01 * len(chunks))
 
 
 def test_tiny_documents_fill_a_chunk_across_borders() -> None:
     found = corpus([[1]] * 500)
-    across = full_sentences(found, ROOM, across=True)
-    assert (across.stops - across.starts)[:-1].tolist() == [30] * (len(across) - 1)  # and 29 separators
+    sizes = [chunk.size for chunk in full_sentences(found, ROOM, across=True)]
+    assert sizes[:-1] == [30] * (len(sizes) - 1)  # and 29 separators

@@ -142,12 +142,12 @@ def test_arguments_are_checked_before_anything_is_read(tmp_path: Path) -> None:
 
 def decoded(corpus: Corpus, tokenizer: Tokenizer) -> list[list[list[str]]]:
     """The tokens of each sentence of each document."""
-    ends = [0, *corpus.sentences.tolist()]
+    ends = [0, *corpus.sentences[:].tolist()]
     sentences = [
         [tokenizer.token(number) for number in corpus.tokens(start, end).tolist()]
         for start, end in itertools.pairwise(ends)
     ]
-    bounds = [0, *corpus.documents.tolist()]
+    bounds = [0, *corpus.documents[:].tolist()]
     return [sentences[start:end] for start, end in itertools.pairwise(bounds)]
 
 
@@ -324,7 +324,7 @@ def test_sentences_within_a_document_follow_a_space(tmp_path: Path) -> None:
     tokenizer = new_model(sizes, files.folder).tokenizer
     path = _write(tmp_path / "two.txt", "the cat sat. The dog.\nThe end.\n\nThe cat.\n")
     found = read_corpus([path], tmp_path / "corpus", tokenizer)
-    ends = [0, *found.sentences.tolist()]
+    ends = [0, *found.sentences[:].tolist()]
     texts = [tokenizer.decode(found.tokens(*pair).tolist()) for pair in itertools.pairwise(ends)]
     assert texts == ["the cat sat.", " The dog.", " The end.", "The cat."]
 

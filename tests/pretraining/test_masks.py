@@ -39,11 +39,11 @@ def test_shares_of_hidden_tokens(whole_words: bool) -> None:
 
 
 def test_whole_words_are_hidden_whole() -> None:
-    chunks = full_sentences(FOUND, 60)
+    chunks = [*full_sentences(FOUND, 60)]
     found, _ = examples(FOUND, chunks, whole_words=True)
     split = 0
     for number, one in enumerate(found[:]):
-        continues = FOUND.continues(int(chunks.starts[number]), int(chunks.stops[number]))
+        continues = FOUND.continues(*chunks[number][:2])
         hidden = np.zeros(len(one), bool)
         hidden[one.places] = True
         inside = hidden[1:-1]
@@ -52,7 +52,7 @@ def test_whole_words_are_hidden_whole() -> None:
 
 
 def test_masks_differ_in_every_pass_and_are_the_same_again() -> None:
-    chunks = full_sentences(FOUND, 60)
+    chunks = [*full_sentences(FOUND, 60)]
     found, order = examples(FOUND, chunks)
     count = len(order.phases[0].chunks)
     first, second = found[3], found[3 + count]
@@ -66,7 +66,7 @@ def test_masks_differ_in_every_pass_and_are_the_same_again() -> None:
 
 
 def test_static_masks_repeat() -> None:
-    chunks = full_sentences(FOUND, 60)
+    chunks = [*full_sentences(FOUND, 60)]
     found, _ = examples(FOUND, chunks, copies=2)
     count = len(chunks)
     for number in range(20):
@@ -75,7 +75,7 @@ def test_static_masks_repeat() -> None:
 
 
 def test_half_of_the_second_texts_are_from_another_document() -> None:
-    chunks = sentence_pairs(FOUND, 60, seed=0)
+    chunks = [*sentence_pairs(FOUND, 60, seed=0)]
     found, _ = examples(FOUND, chunks, pairs="next")
     labels = [one.label == 1 for one in found[:]]
     assert np.mean(labels) == pytest.approx(0.5, abs=0.04)
@@ -85,20 +85,20 @@ def test_half_of_the_second_texts_are_from_another_document() -> None:
         assert one.clean[0] == CLS and len(ends) == 2 and ends[1] == len(one) - 1
         assert (one.segments == (np.arange(len(one)) > ends[0])).all()
         assert ends[0] - 1 >= 1 and ends[1] - ends[0] > 1
-        own = FOUND.tokens(int(chunks.starts[number]), int(chunks.stops[number]))
+        own = FOUND.tokens(*chunks[number][:2])
         texts = [*one.clean[1 : ends[0]].tolist(), *one.clean[ends[0] + 1 : ends[1]].tolist()]
         assert (texts == own.tolist()) == (one.label == 0)
         assert len(one) <= 64
 
 
 def test_half_of_the_pairs_are_swapped() -> None:
-    chunks = sentence_pairs(FOUND, 60, seed=0)
+    chunks = [*sentence_pairs(FOUND, 60, seed=0)]
     found, _ = examples(FOUND, chunks, pairs="order")
     assert np.mean([one.label == 1 for one in found[:]]) == pytest.approx(0.5, abs=0.04)
     for number in range(300):
         one = found[number]
         first, second = (part.tolist() for part in np.split(one.clean[1:-1], np.flatnonzero(one.clean[1:-1] == SEP)))
-        own = FOUND.tokens(int(chunks.starts[number]), int(chunks.stops[number])).tolist()
+        own = FOUND.tokens(*chunks[number][:2]).tolist()
         assert own == (second[1:] + first if one.label else first + second[1:])
 
 

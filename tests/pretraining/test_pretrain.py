@@ -10,6 +10,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.terms.registry import read_terms
 from tests.pretraining.files import model_folder, text_file
 
@@ -52,6 +53,20 @@ def test_a_model_is_continued(folder: Path, tmp_path: Path) -> None:
     # The same text is evaluated alike later.
     again = mlxbert.evaluate_words(model, folder / "text.txt", objective="mlm,nsp", length=24)
     assert again.metrics.keys() == found.keys() and again.hidden > 100
+    # In whichever batches, which hold as many tokens as they are given.
+    sizes: list[int] = []
+
+    def collated(objective: Pretraining, some: Any, rng: Any) -> Any:
+        sizes.append(len(some))
+        return collate(objective, some, rng)
+
+    collate = Pretraining.collate
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Pretraining, "collate", collated)
+        small = mlxbert.evaluate_words(model, folder / "text.txt", objective="mlm,nsp", length=24, batch_tokens=80)
+    assert small.metrics == pytest.approx(again.metrics, rel=1e-5) and max(sizes) == 3
+    with pytest.raises(ArgumentError, match="batch_tokens"):
+        mlxbert.evaluate_words(model, folder / "text.txt", batch_tokens=0)
 
 
 @pytest.mark.parametrize("steps", [1, 4])
@@ -136,8 +151,16 @@ def test_other_text_is_evaluated_on(folder: Path, tmp_path: Path) -> None:
         {"model": None, "config": "tiny", "vocabulary": "builtin", "layers": [0]},
         {"model": None, "config": "tiny", "vocabulary": "builtin", "adapter": "x"},
         {"corpus": [3]},
-        {"lora": 8},
+        {"lora": 0},
+        {"lora": 8, "model": None, "config": "tiny", "vocabulary": "builtin"},
+        {"lora": 8, "layers": [0]},
+        {"lora": 8, "lora_layers": "keys"},
+        {"lora": 8, "objective": "electra"},
+        {"lora": 8, "freeze": 1},
+        {"dora": True},
         {"patience": 3},
+        {"objective": "electra", "freeze": 1},
+        {"objective": "electra", "layer_decay": 0.9},
         {"unknown": 1},
         {"across_documents": True, "objective": "mlm,nsp"},
     ],

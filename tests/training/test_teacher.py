@@ -1,9 +1,11 @@
 """Learning a task from a teacher: each distance is its formula, and what runs, resumes and refuses."""
 
 import importlib
+import itertools
 import json
 import random
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -16,11 +18,13 @@ from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, MissingHeadError
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.training.events import Finished, Saved, Started, Step
+from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
 from mlxbert.training.objective import Part, TrainBatch
+from mlxbert.training.objectives import teacher as module
 from mlxbert.training.objectives.taught import Lesson, Targets, TaughtScores
 from mlxbert.training.objectives.teacher import find_teacher
 from mlxbert.training.options import TeacherOptions
+from mlxbert.training.predict import compute
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, VOCAB, save
 from tests.training import test_answer_objective, test_finetune, test_tag
@@ -153,10 +157,10 @@ def test_a_batch_of_tokens_without_tags_has_no_distance() -> None:
     task = cast(Any, Task("tag"))
     task.collate = lambda examples, rng: TrainBatch(Batch(mx.zeros((2, 8), mx.int32)), mx.zeros(0))
     taught = TaughtScores(task, TeacherOptions())
-    lessons = [Lesson(Place([]), np.ones((6, 3), np.float32)) for _ in range(2)]
+    lessons = [Lesson(Place([]), lambda: np.ones((6, 3), np.float32)) for _ in range(2)]
     batch = taught.collate(lessons, random.Random(0))
     assert float(taught.terms(cast(Network, Scored(np.ones((2, 8, 3)))), batch)[0]["teacher"]) == 0
-    filled = [Lesson(Place(places), np.full((6, 3), number, np.float32)) for number, places in
+    filled = [Lesson(Place(places), partial(np.full, (6, 3), number, np.float32)) for number, places in
               enumerate(([(1, 0), (3, 2)], [(2, 1)]))]  # fmt: skip
     found: Targets = taught.collate(filled, random.Random(0)).targets
     assert found.rows is not None and found.rows.tolist() == [1, 3, 10]
@@ -317,6 +321,40 @@ def test_vectors_become_those_of_the_teacher(tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(((before - wanted) ** 2).mean(), rel=1e-4)
     assert losses[-1] < 0.2 * losses[0]
     assert "squared error" in events[0].report.facts["loss"]
+    assert events[0].report.facts["validated by"] == events[0].report.facts["loss"]
+    # What is nearest to the teacher is kept: the error is that of the vectors that the model gives later.
+    measured = [event.metrics["teacher_error"] for event in events if isinstance(event, Evaluated)]
+    assert events[-1].metric == "teacher_error" and events[-1].score == min(measured)
+    after, guided = (np.asarray(mlxbert.embed(mlxbert.load(path), sentences[:9])) for path in (tmp_path / "out", guide))
+    assert min(measured) == pytest.approx(((after - guided) ** 2).mean(), rel=1e-3)
+
+
+def test_what_is_judged_chooses_the_vectors(tmp_path: Path) -> None:
+    start, guide = embedder(tmp_path / "start"), embedder(tmp_path / "guide", num_hidden_layers=1)
+    pairs = [
+        {"text": one["text"], "pair": other["text"], "label": number / 9}
+        for number, (one, other) in enumerate(itertools.pairwise(PLAIN[:10]))
+    ]
+    for name, given in (("scores", {"valid": pairs}), ("asked", {"valid": PLAIN[:9], "metric": "ndcg@10"})):
+        events = finetune("embed", start, tmp_path / name, PLAIN, teacher=guide, **given)
+        assert events[-1].metric == ("spearman" if name == "scores" else "ndcg@10")
+        assert not any("teacher_error" in event.metrics for event in events if isinstance(event, Evaluated))
+
+
+def test_a_dry_run_asks_the_teacher_little(base: Path, teacher: Path, tmp_path: Path) -> None:
+    asked = 0
+
+    def counted(network: Network, inputs: Any, *rest: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += len(inputs)
+        return compute(network, inputs, *rest, **options)
+
+    data = texts() * 20
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "compute", counted)
+        [started] = finetune("classify", base, tmp_path / "out", data, teacher=teacher, dry_run=True)
+    assert isinstance(started, Started) and started.estimate is not None and started.estimate.seconds > 0
+    assert 0 < asked < 0.2 * len(data)
 
 
 @pytest.mark.slow
@@ -372,5 +410,6 @@ def test_tags_are_compared_token_by_token(base: Path, tmp_path: Path) -> None:
 
 
 def test_an_objective_of_ones_own_has_no_teacher() -> None:
+    nothing = Part([], [], [], [])
     with pytest.raises(ArgumentError, match="one's own"):
-        find_teacher("builtin", Parity(network()), Part([], [], [], []), TeacherOptions(), "cpu")
+        find_teacher("builtin", Parity(network()), nothing, nothing, TeacherOptions(), "cpu")

@@ -5,9 +5,10 @@ in sentences. `corpus.json`, replaced last, says how much of these files counts:
 run, and is cut off.
 """
 
+import bisect
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from mlxbert.data.records import find_format
 from mlxbert.errors import CheckpointError, InputError, MlxbertError
 from mlxbert.files import acquire_lock, sha256
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
+from mlxbert.pretraining.corpus.numbers import Numbers, Stored, in_blocks
 from mlxbert.pretraining.corpus.tokens import ids_dtype
 from mlxbert.pretraining.corpus.writer import State, Writer, load_state
 from mlxbert.text.tokenizer import Tokenizer
@@ -69,9 +71,9 @@ class Corpus:
         report: What it was made of.
     """
 
-    ids: NDArray[Any] = field(repr=False)
-    sentences: NDArray[np.int64] = field(repr=False)
-    documents: NDArray[np.int64] = field(repr=False)
+    ids: Numbers = field(repr=False)
+    sentences: Numbers = field(repr=False)
+    documents: Numbers = field(repr=False)
     report: CorpusReport
 
     def tokens(self, start: int, end: int) -> NDArray[np.int32]:
@@ -81,6 +83,30 @@ class Corpus:
     def continues(self, start: int, end: int) -> NDArray[np.bool_]:
         """Whether each token from `start` up to `end` continues a word."""
         return np.asarray(self.ids[start:end] & self._highest != 0)
+
+    def ends(self) -> Iterator[tuple[int, int]]:
+        """Each sentence in order: the number of its document, and where it ends in tokens."""
+        closed = (count for block in in_blocks(self.documents) for count in block.tolist())
+        document, last = 0, next(closed)
+        for number, end in enumerate(end for block in in_blocks(self.sentences) for end in block.tolist()):
+            if number == last:
+                document, last = document + 1, next(closed)
+            yield document, end
+
+    def borders(self, document: int, stop: int) -> list[int]:
+        """Where documents end, in tokens, from a document on and before `stop`."""
+        found: list[int] = []
+        while document < len(self.documents) and (end := int(self.sentences[self.documents[document] - 1])) < stop:
+            found.append(end)
+            document += 1
+        return found
+
+    def inside(self, document: int, start: int, stop: int) -> NDArray[Any]:
+        """Where sentences of a document end after the token `start` and before `stop`."""
+        first = int(self.documents[document - 1]) if document else 0
+        first = bisect.bisect_right(self.sentences, start, first, int(self.documents[document]))
+        ends: NDArray[Any] = self.sentences[first : first + stop - start]
+        return ends[ends < stop]
 
     @property
     def _highest(self) -> Any:
@@ -154,12 +180,9 @@ def _open(folder: Path, paths: Sequence[Path], hashes: Mapping[str, str], tokeni
             f"{names}: no sentence has two tokens, expected text of the language of the vocabulary",
             hint="does field= name the text, and is the vocabulary the right one?",
         )
-    try:
-        ids = np.memmap(folder / "ids.bin", ids_dtype(tokenizer), "r", shape=(state.tokens,))
-        sentences = np.memmap(folder / "sentences.bin", "<i8", "r", shape=(state.sentences,))
-        documents = np.memmap(folder / "documents.bin", "<i8", "r", shape=(state.documents,))
-    except (OSError, ValueError) as problem:
-        raise CheckpointError(f"{folder}: the corpus is damaged ({problem})", hint="remove the folder") from None
+    ids = _stored(folder / "ids.bin", ids_dtype(tokenizer), state.tokens)
+    sentences = _stored(folder / "sentences.bin", np.dtype("<i8"), state.sentences)
+    documents = _stored(folder / "documents.bin", np.dtype("<i8"), state.documents)
     report = CorpusReport(
         files=tuple(map(str, paths)),
         sha256=hashes,
@@ -174,3 +197,11 @@ def _open(folder: Path, paths: Sequence[Path], hashes: Mapping[str, str], tokeni
         seconds=state.seconds,
     )
     return Corpus(ids, sentences, documents, report)
+
+
+def _stored(path: Path, dtype: np.dtype[Any], count: int) -> Stored:
+    try:
+        with path.open("rb") as file:
+            return Stored(file, dtype, (count,))
+    except OSError as problem:
+        raise CheckpointError(f"{path.parent}: the corpus is damaged ({problem})", hint="remove the folder") from None

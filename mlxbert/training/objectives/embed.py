@@ -47,12 +47,16 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         dimensions: Sizes to which vectors can be truncated later, each of which is trained.
         max_score: The score of the most similar pair.
         **asked: See `TaskObjective`.
+
+    Attributes:
+        unjudged: Whether the validation data are texts alone, and no metric is asked for.
     """
 
     name, head, command = "embed", "", "embed"
     lr_factor = 0.4  # nothing is new
     columns: RelatedColumns | None = None
     embedder: Embedder
+    unjudged = False
 
     def __init__(
         self,
@@ -116,6 +120,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
     def _choose_metric(self, valid: Sequence[Related]) -> None:
         kinds = {"scored" if one.label is not None else "pairs" if one.positives else "texts" for one in valid}
         self._validated = " and ".join(WHAT[kind] for kind in sorted(kinds))
+        self.unjudged = kinds == {"texts"} and self._metric is None
         known = scoring.metrics_of(valid)
         if self._metric is not None and self._metric not in known:
             raise ArgumentError(f"metric is {self._metric!r}, the validation data allow {', '.join(known)}")

@@ -6,8 +6,9 @@ Shapes: B examples of a batch, L length, N rows of scores, C classes, W size of 
 """
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.options import TeacherOptions
 
+ERROR = "teacher_error"  # the metric that chooses vectors where nobody has judged the validation data
 _HIDDEN = -1e9  # the score of padding
 Scores = NDArray[np.float32]
 
@@ -36,14 +38,19 @@ class Lesson:
 
     Attributes:
         example: The example of the task.
-        scores: Scores of the teacher's head, (C,), of each token (L, C); or its vector, (W,).
+        ask: Gives the `scores`.
     """
 
     example: Any
-    scores: Scores
+    ask: Callable[[], Scores]
 
     def __len__(self) -> int:
         return len(self.example)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Scores of the teacher's head, (C,), of each token (L, C); or its vector, (W,)."""
+        return self.ask()
 
     @property
     def encodings(self) -> Sequence[Encoding]:
@@ -199,11 +206,14 @@ class TaughtVectors(Taught):
     Args:
         task: The objective of `embed`.
         dimensions: Sizes to which vectors are truncated and scaled to length 1 first; `None` for whole vectors.
+        chooses: Whether the same error on the validation data chooses the best checkpoint.
     """
 
-    def __init__(self, task: Embed, dimensions: Sequence[int] | None) -> None:
+    def __init__(self, task: Embed, dimensions: Sequence[int] | None, *, chooses: bool) -> None:
         super().__init__(task)
         self._embed, self._dimensions = task, dimensions
+        if chooses:
+            self.metric, self.minimize = ERROR, True
 
     def tokens(self, example: Lesson) -> Iterable[int]:
         """See `Objective.tokens`."""
@@ -215,13 +225,15 @@ class TaughtVectors(Taught):
         return TrainBatch(inputs, mx.array(np.stack([one.scores for one in examples])))
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """The sum over the texts of the mean over the values, for each size; and the number of texts."""
-        ours, theirs = self._embed.outputs(network, batch.inputs), batch.targets
-        count = float(len(theirs))
+        """The distance, and the number of texts."""
+        return self.distance(self._embed.outputs(network, batch.inputs), batch.targets), float(len(batch.targets))
+
+    def distance(self, ours: mx.array, theirs: mx.array) -> mx.array:
+        """The sum over the texts of the mean over the values (B, W), for each size."""
         if self._dimensions is None:
-            return mean_squared_error(ours, theirs), count
+            return mean_squared_error(ours, theirs)
         units = [[Normalize()(vectors[:, :size]) for vectors in (ours, theirs)] for size in self._dimensions]
-        return mx.stack([mean_squared_error(*pair) for pair in units]).sum(), count
+        return mx.stack([mean_squared_error(*pair) for pair in units]).sum()
 
 
 def _log_shares(scores: mx.array) -> mx.array:

@@ -1,10 +1,11 @@
 """The model that a task is learned from: found, compared with the student, and asked once for every example."""
 
 import copy
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,10 +18,10 @@ from mlxbert.model import Model, load
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.objective import Comparison, Objective, Part
+from mlxbert.training.objective import Comparison, Objective, Part, Predictions
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.task import TaskObjective
-from mlxbert.training.objectives.taught import Lesson, Scores, Taught, TaughtScores, TaughtVectors
+from mlxbert.training.objectives.taught import ERROR, Lesson, Scores, Taught, TaughtScores, TaughtVectors
 from mlxbert.training.options import TeacherOptions
 from mlxbert.training.predict import compute
 from mlxbert.weights.adapted import find_model
@@ -38,6 +39,7 @@ class Teacher:
         model: The model.
         student: The objective, bound to the student.
         part: The training data.
+        valid: The validation data.
         options: How much it counts.
 
     Attributes:
@@ -54,19 +56,23 @@ class Teacher:
         model: Model,
         student: TaskObjective[Any],
         part: Part,
+        valid: Part,
         options: TeacherOptions,
     ) -> None:
-        self.name, self._files, self._options, self._student, self._part = name, files, options, student, part
+        self.name, self._files, self._options, self._student = name, files, options, student
+        self._part, self._valid = part, valid
         self._model: Model | None = model
         self._own = copy.copy(student)  # the same task with the tokenizer and the labels of the teacher
         self._own.check_model(model)
         self._own.bind(model)
         self._lessons: list[Lesson] | None = None
+        self._wanted: Predictions | None = None  # its vectors of the validation data
+        self._chooses = isinstance(student, Embed) and student.unjudged
         self.objective: Taught
         if isinstance(student, Embed) and isinstance(self._own, Embed):
             self._own.embedder = model.embedder  # options of pooling are the student's
             self._order: list[int] | None = None
-            self.objective = TaughtVectors(student, _sizes(name, student, self._own))
+            self.objective = TaughtVectors(student, _sizes(name, student, self._own), chooses=self._chooses)
         else:
             self._order = _order(name, student, self._own.labels)
             self.objective = TaughtScores(student, options)
@@ -86,7 +92,8 @@ class Teacher:
             return None
         if not isinstance(self.objective, TaughtVectors):
             return replace(report, facts={**report.facts, "teacher": self.name})
-        facts = {**report.facts, "loss": f"squared error to the vectors of {self.name}"}
+        error = f"squared error to the vectors of {self.name}"
+        facts = {**report.facts, "loss": error} | ({"validated by": error} if self._chooses else {})
         said = self._student.notes()  # of the loss that is not used
         return replace(report, facts=facts, warnings=tuple(note for note in report.warnings if note not in said))
 
@@ -94,14 +101,38 @@ class Teacher:
         """The training examples with what the teacher computes for them; computed once, by all processes."""
         if self._lessons is None:
             assert self._model is not None
-            inputs = [one.encoding for one in self._examples]
-            found = compute(self._model.network, inputs, self._scores, group=group)
-            self._model = None  # its memory is needed
+            network, inputs = self._model.network, [one.encoding for one in self._examples]
+            found = compute(network, inputs, self._scores, group=group)
             self._lessons = [
-                Lesson(example, self._arranged(scores, len(example)))
+                Lesson(example, functools.partial(self._arranged, scores, len(example)))
                 for example, scores in zip(self._part.examples, found, strict=True)
             ]
+            if self._chooses:
+                inputs = [self._own.examples(record)[0].encoding for record in self._valid.records]
+                self._wanted = compute(network, inputs, self._scores, group=group)
+            self._model = None  # its memory is needed
         return self._lessons
+
+    def few_lessons(self) -> list[Lesson]:
+        """The same, of which each is computed when it is needed: for those who need few."""
+        assert self._model is not None
+        network = self._model.network
+
+        def asked(number: int) -> Scores:
+            [scores] = compute(network, [self._examples[number].encoding], self._scores)
+            return self._arranged(scores, len(self._part.examples[number]))
+
+        return [Lesson(example, functools.partial(asked, number)) for number, example in enumerate(self._part.examples)]
+
+    def measured(self, network: Network, group: Group) -> dict[str, float]:
+        """How far the student's vectors of the validation data are from the teacher's, where that chooses the best."""
+        if self._wanted is None:
+            return {}
+        assert isinstance(self.objective, TaughtVectors)
+        inputs = [one.encoding for one in self._valid.examples]
+        found = compute(network, inputs, self._student.predict, group=group)
+        far = self.objective.distance(mx.array(np.array(found)), mx.array(np.array(self._wanted)))
+        return {ERROR: cast(float, far.item()) / len(inputs)}
 
     def _scores(self, network: Network, inputs: Batch) -> Scores:
         """Vectors (B, W), or the scores of the head, (B, C) or (B, L, C)."""
@@ -134,6 +165,7 @@ def find_teacher(
     name: str | Path | None,
     objective: Objective[Any],
     part: Part,
+    valid: Part,
     options: TeacherOptions,
     device: str,
     **where: Any,
@@ -144,6 +176,7 @@ def find_teacher(
         name: Hub name or folder of a finished model for the same task and labels.
         objective: The task, bound to the student.
         part: The training data.
+        valid: The validation data.
         options: How much it counts.
         device: See `mlxbert.load`.
         **where: `offline` and `on_progress`, see `mlxbert.load`.
@@ -169,7 +202,7 @@ def find_teacher(
     model = load(
         files.path, adapter=files.adapter, task=objective.needs, dtype="float32", device=device, quantized=False
     )
-    return Teacher(str(name), files, replace(model, source=str(name)), objective, part, options)
+    return Teacher(str(name), files, replace(model, source=str(name)), objective, part, valid, options)
 
 
 def _order(name: str, student: TaskObjective[Any], labels: Labels) -> list[int] | None:

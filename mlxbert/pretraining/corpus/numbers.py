@@ -1,0 +1,69 @@
+"""Numbers in files, read where they are needed: a corpus may be larger than the memory."""
+
+import os
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.errors import MlxbertError
+
+_BLOCK = 2**12  # rows that are read or written at a time
+
+
+class Stored:
+    """Rows of numbers in a file. Of a memory-mapped one, all pages that were ever read would count as its memory.
+
+    Args:
+        file: The file; it may be closed, and even removed, afterwards.
+        dtype: Of the numbers.
+        shape: N rows, and numbers of each: (N,) or (N, W).
+    """
+
+    def __init__(self, file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self._file, self.dtype, self._shape = os.dup(file.fileno()), dtype, shape
+        self._size = dtype.itemsize * int(np.prod(shape[1:]))  # bytes of a row
+        weakref.finalize(self, os.close, self._file)
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def __getitem__(self, place: int | slice) -> Any:
+        """A row, or some of them one after the other."""
+        if not isinstance(place, slice):
+            return self[place : place + 1][0]
+        start, stop, _ = place.indices(len(self))
+        content = os.pread(self._file, max(stop - start, 0) * self._size, start * self._size)
+        return np.frombuffer(content, self.dtype).reshape(-1, *self._shape[1:])
+
+
+Numbers = Stored | NDArray[Any]
+
+
+def in_blocks(numbers: Numbers) -> Iterator[NDArray[Any]]:
+    """All rows in order, some at a time."""
+    return (numbers[start : start + _BLOCK] for start in range(0, len(numbers), _BLOCK))
+
+
+def store(rows: Iterable[tuple[int, ...]], width: int, folder: Path) -> Stored:
+    """Writes rows of `width` numbers into a file without a name in a folder, which is made; gone when unused.
+
+    Raises:
+        MlxbertError: It cannot be written.
+    """
+    dtype, count, waiting = np.dtype("<i8"), 0, iter(rows)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            while some := [*islice(waiting, _BLOCK)]:
+                file.write(np.array(some, dtype).tobytes())
+                count += len(some)
+            file.flush()
+            return Stored(file, dtype, (count, width))
+    except OSError as problem:
+        raise MlxbertError(f"{folder}: the places of the examples cannot be written ({problem.strerror})") from None

@@ -1,0 +1,41 @@
+"""A random order of so many numbers that needs no memory for them."""
+
+import random
+from collections.abc import Iterator
+
+_ROUNDS = 6
+_ODD, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1  # the golden ratio, whose multiples spread over 64 bits
+
+
+class Shuffled:
+    """The numbers from 0 to `count` - 1 in random order, a function of the seed.
+
+    A number is enciphered: by a Feistel network, which is a bijection of numbers with an even count of bits, again and
+    again until it is one below `count` (https://en.wikipedia.org/wiki/Format-preserving_encryption).
+
+    Args:
+        count: How many there are.
+        seed: Decides the order.
+    """
+
+    def __init__(self, count: int, seed: str) -> None:
+        rng = random.Random(seed)
+        self._count, self._half = count, (max(count - 1, 1).bit_length() + 1) // 2
+        self._keys = [rng.getrandbits(64) for _ in range(_ROUNDS)]
+
+    def __iter__(self) -> Iterator[int]:
+        return map(self.__getitem__, range(self._count))
+
+    def __getitem__(self, place: int) -> int:
+        """The number at a place, from 0 to `count` - 1."""
+        while (place := self._enciphered(place)) >= self._count:
+            pass
+        return place
+
+    def _enciphered(self, number: int) -> int:
+        left, right = number >> self._half, number & ((1 << self._half) - 1)
+        for key in self._keys:
+            mixed = ((right + 1) * _ODD ^ key) & _WORD
+            mixed = (mixed ^ mixed >> 29) * _ODD & _WORD
+            left, right = right, left ^ mixed >> (64 - self._half)
+        return left << self._half | right
