@@ -130,9 +130,16 @@ MUTATIONS = (
     Mutation(
         "masked scores are -inf",
         "mlxbert/nn/kernels.py",
-        "_MASKED = -1e30",
-        "_MASKED = -math.inf",
+        "MASKED = -1e30",
+        "MASKED = -math.inf",
         "tests/nn/test_kernels.py::test_a_row_that_may_see_nothing_gives_no_nan",
+    ),
+    Mutation(
+        "far weights of inference are subnormal numbers",
+        "mlxbert/nn/vectorized.py",
+        "    weights += _LEAST\n",
+        "",
+        "tests/nn/test_vectorized.py::test_scores_far_apart_give_no_subnormal_weights",
     ),
     # Layers and heads.
     Mutation(
