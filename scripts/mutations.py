@@ -388,8 +388,8 @@ MUTATIONS = (
     Mutation(
         "training leaves BLAS on one thread",
         "mlxbert/nn/encoder.py",
-        "cpu_streams(1 if self.training else input_ids.shape[0])",
-        "cpu_streams(input_ids.shape[0])",
+        "self.training or not self.divisible else input_ids",
+        "not self.divisible else input_ids",
         f"{_TRAINING}::test_training_gives_blas_its_threads_back",
     ),
     Mutation(

@@ -129,6 +129,7 @@ class Encoder(nn.Module):
     Attributes:
         checkpointing: Whether training computes the arrays of each layer again for its gradients: less memory, a third
             more time, the same gradients.
+        divisible: Whether inference may compute parts of a batch in threads of their own.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -144,6 +145,7 @@ class Encoder(nn.Module):
             self.pooler = Pooler(config)
         self.config = config
         self.checkpointing = False
+        self.divisible = True
 
     def __call__(
         self,
@@ -170,7 +172,7 @@ class Encoder(nn.Module):
             raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")
         # In training a batch is not split here, and BLAS gets back the threads that an earlier pass took from it; a
         # loop that divides batches itself has `training_workers`.
-        streams = cpu_streams(1 if self.training else input_ids.shape[0])
+        streams = cpu_streams(1 if self.training or not self.divisible else input_ids.shape[0])
         if len(streams) < 2:
             return self._run(input_ids, attention_mask, token_type_ids, output_hidden_states, output_attentions)
         jobs = []

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 from mlxbert.config import EncoderConfig
-from mlxbert.cores import inference
 from mlxbert.data.live import Live
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.nn.encoder import Batch
@@ -159,8 +158,7 @@ def run_batches(
         batch = make_batch([encodings[number] for number in group], config)
         if usage is not None:
             usage.add([len(encodings[number]) for number in group], batch.input_ids.shape[1])
-        with inference():
-            outputs.update(zip(group, compute(batch, group), strict=True))
+        outputs.update(zip(group, compute(batch, group), strict=True))
         while following in outputs:
             yield outputs.pop(following)
             following += 1
