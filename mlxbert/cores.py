@@ -3,11 +3,12 @@
 MLX computes everything but matrix products on one core; on a GPU and on a Mac all of this is one stream.
 """
 
+import contextlib
 import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from mlxbert.device import BLAS, mx, on_gpu
 _MAX_STREAMS = 16
 T = TypeVar("T")
 _streams = threading.local()  # streams belong to threads
+_passes = threading.local()
 
 
 def cpu_streams(batch: int) -> list[mx.Stream]:
@@ -35,6 +37,24 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
     elif BLAS.name != "reference":  # threads that we cannot limit would compete for the cores
         return []
     return _stream_per_core()[:count]
+
+
+@contextlib.contextmanager
+def inference() -> Iterator[None]:
+    """Within it, forward passes of this thread on a Linux CPU compute as they go, on all cores.
+
+    Like torch's `inference_mode`: nothing can be differentiated or compiled. Outside, a pass is an MLX graph like any.
+    """
+    outside, _passes.inferring = inferring(), not on_gpu() and sys.platform == "linux"
+    try:
+        yield
+    finally:
+        _passes.inferring = outside
+
+
+def inferring() -> bool:
+    """Whether passes of this thread compute as they go, see `inference`."""
+    return getattr(_passes, "inferring", False)
 
 
 def training_workers() -> list[ThreadPoolExecutor]:

@@ -130,9 +130,16 @@ MUTATIONS = (
     Mutation(
         "masked scores are -inf",
         "mlxbert/nn/kernels.py",
-        "_MASKED = -1e30",
-        "_MASKED = -math.inf",
+        "MASKED = -1e30",
+        "MASKED = -math.inf",
         "tests/nn/test_kernels.py::test_a_row_that_may_see_nothing_gives_no_nan",
+    ),
+    Mutation(
+        "far weights of inference are subnormal numbers",
+        "mlxbert/nn/vectorized.py",
+        "    weights += _LEAST\n",
+        "",
+        "tests/nn/test_vectorized.py::test_scores_far_apart_give_no_subnormal_weights",
     ),
     # Layers and heads.
     Mutation(
@@ -381,8 +388,8 @@ MUTATIONS = (
     Mutation(
         "training leaves BLAS on one thread",
         "mlxbert/nn/encoder.py",
-        "cpu_streams(1 if self.training else input_ids.shape[0])",
-        "cpu_streams(input_ids.shape[0])",
+        "self.training or not self.divisible else input_ids",
+        "not self.divisible else input_ids",
         f"{_TRAINING}::test_training_gives_blas_its_threads_back",
     ),
     Mutation(

@@ -43,8 +43,18 @@ ROOMS = (
 # The order within rooms that have one.
 INSIDE = {
     "mlxbert.nn": (
-        *("kernels", "activations", "dropout", "positions", "attention", "blocks", "recomputed", "encoder", "pooling"),
-        *("lora", "crf", "embedder", "heads", "losses", "initialize", "vector_losses"),
+        *(
+            "kernels",
+            "vectorized",
+            "activations",
+            "dropout",
+            "positions",
+            "attention",
+            "blocks",
+            "recomputed",
+            "encoder",
+        ),
+        *("pooling", "lora", "crf", "embedder", "heads", "losses", "initialize", "vector_losses"),
     ),
     "mlxbert.weights": (
         *("config_json", "keymap", "formats", "google", "families", "targets", "hub", "source", "folder"),

@@ -101,6 +101,7 @@ def build_network(
     initialize(network, fresh, seed, dtype)
     if streamed:
         layers = range(len(network.encoder.layers))
+        network.encoder.divisible = False  # each part would read all layers
         network.encoder["layers"] = [_StreamedLayer(checkpoint, number, dtype) for number in layers]
     _load_weights(network, checkpoint, dtype, packed=packed, fresh=fresh)
     mx.eval(network.parameters())

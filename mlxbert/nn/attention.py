@@ -9,9 +9,10 @@ from typing import assert_never
 
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.device import mx, nn, on_gpu
-from mlxbert.nn import kernels
+from mlxbert.nn import kernels, vectorized
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.positions import Context, Distances
+from mlxbert.nn.vectorized import Linear
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class SelfAttention(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         width, bias = config.hidden_size, config.biases.attention
-        self.query = nn.Linear(width, width, bias=bias)
-        self.key = nn.Linear(width, width, bias=bias)
-        self.value = nn.Linear(width, width, bias=bias)
-        self.output = nn.Linear(width, width, bias=bias)
+        self.query = Linear(width, width, bias=bias)
+        self.key = Linear(width, width, bias=bias)
+        self.value = Linear(width, width, bias=bias)
+        self.output = Linear(width, width, bias=bias)
         self.num_heads = config.num_attention_heads
         self.scale = 1 / math.sqrt(config.head_size)
         self.dropout = Dropout(config.dropout.attention)
@@ -68,8 +69,7 @@ class SelfAttention(nn.Module):
         elif positioned.blocks is not None:
             mixed = self._blockwise(positioned, v, positioned.blocks)
         else:
-            kept = self.dropout.draw((*positioned.q.shape[:-1], v.shape[-2]))
-            mixed = kernels.attention(positioned.q, positioned.k, v, self.scale, positioned.mask, positioned.bias, kept)
+            mixed = self._attend(positioned.q, positioned.k, v, positioned.mask, positioned.bias)
         merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
         return self.output(merged), weights
 
@@ -80,6 +80,15 @@ class SelfAttention(nn.Module):
         mask = positioned.mask if positioned.bias is None else _additive(positioned.bias, positioned.mask)
         return mx.fast.scaled_dot_product_attention(positioned.q, positioned.k, v, scale=self.scale, mask=mask)
 
+    def _attend(
+        self, q: mx.array, k: mx.array, v: mx.array, mask: mx.array | None, bias: mx.array | None = None
+    ) -> mx.array:
+        """Attention on a CPU, of the shape of q."""
+        if vectorized.pays(q.size // q.shape[-1] * k.shape[-2]):
+            return vectorized.attention(q, k, v, self.scale, mask, bias)
+        kept = self.dropout.draw((*q.shape[:-1], k.shape[-2]))
+        return kernels.attention(q, k, v, self.scale, mask, bias, kept)
+
     def _blockwise(self, positioned: PositionedQK, v: mx.array, blocks: mx.array) -> mx.array:
         """Sliding-window attention: each block of queries attends to three blocks of keys instead of all."""
         batch, heads, length, _ = positioned.q.shape
@@ -87,8 +96,7 @@ class SelfAttention(nn.Module):
         padding = count * size - length
         queries = mx.pad(positioned.q, [(0, 0), (0, 0), (0, padding), (0, 0)]).reshape(batch, heads, count, size, -1)
         keys, values = (_with_neighbours(x, size, padding) for x in (positioned.k, v))
-        kept = self.dropout.draw((batch, heads, count, size, 3 * size))
-        mixed = kernels.attention(queries, keys, values, self.scale, blocks, kept=kept)
+        mixed = self._attend(queries, keys, values, blocks)
         return mixed.reshape(batch, heads, count * size, -1)[:, :, :length]
 
 
@@ -143,9 +151,9 @@ class DisentangledAttention(SelfAttention):
         self.distance_dropout = Dropout(config.dropout.distances)
         if not positions.shared_projections:
             if positions.content_to_position:
-                self.position_key = nn.Linear(width, width)
+                self.position_key = Linear(width, width)
             if positions.position_to_content:
-                self.position_query = nn.Linear(width, width)
+                self.position_query = Linear(width, width)
         kinds = 1 + positions.content_to_position + positions.position_to_content
         self.scale = 1 / math.sqrt(config.head_size * kinds)
 

@@ -7,15 +7,17 @@ from typing import assert_never
 
 from mlxbert.config import Convolution, EncoderConfig, PostNorm, PreNorm
 from mlxbert.device import mx, nn
+from mlxbert.nn import vectorized
 from mlxbert.nn.activations import activate, check_activation
 from mlxbert.nn.attention import build_attention
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.positions import Context
+from mlxbert.nn.vectorized import LayerNorm, Linear
 
 
-def layer_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm:
+def layer_norm(config: EncoderConfig, width: int | None = None) -> LayerNorm:
     """A norm with the model's eps and bias, of the hidden size or of `width`."""
-    return nn.LayerNorm(width or config.hidden_size, eps=config.layer_norm_eps, bias=config.biases.norm)
+    return LayerNorm(width or config.hidden_size, eps=config.layer_norm_eps, bias=config.biases.norm)
 
 
 class FeedForward(nn.Module):
@@ -23,20 +25,22 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.biases.up)
+        self.up = Linear(config.hidden_size, config.intermediate_size, bias=config.biases.up)
         if config.gated:
-            self.gate = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.biases.up)
-        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.biases.down)
+            self.gate = Linear(config.hidden_size, config.intermediate_size, bias=config.biases.up)
+        self.down = Linear(config.intermediate_size, config.hidden_size, bias=config.biases.down)
         self.activation = check_activation(config.hidden_act)
         self.dropout = Dropout(config.dropout.activation)
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, L, D)."""
-        if "gate" in self:
-            inner = activate(self.activation, self.gate(x)) * self.up(x)
-        else:
-            inner = activate(self.activation, self.up(x))
-        return self.down(self.dropout(inner))
+        inner = self._activated(self.gate if "gate" in self else self.up, x)
+        return self.down(self.dropout(inner * self.up(x) if "gate" in self else inner))
+
+    def _activated(self, layer: nn.Module, x: mx.array) -> mx.array:
+        if isinstance(layer, Linear) and vectorized.activates(self.activation, layer, x):
+            return vectorized.activated(self.activation, layer, x)
+        return activate(self.activation, layer(x))
 
 
 class PostNormBlock(nn.Module):

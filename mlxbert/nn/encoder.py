@@ -3,11 +3,12 @@
 Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored layers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mlxbert.config import EncoderConfig, PreNorm
-from mlxbert.cores import cpu_streams
+from mlxbert.cores import cpu_streams, in_parallel, inference, inferring
 from mlxbert.device import mx, nn
 from mlxbert.errors import InputError
 from mlxbert.nn import dropout
@@ -128,6 +129,7 @@ class Encoder(nn.Module):
     Attributes:
         checkpointing: Whether training computes the arrays of each layer again for its gradients: less memory, a third
             more time, the same gradients.
+        divisible: Whether inference may compute parts of a batch in threads of their own.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -143,6 +145,7 @@ class Encoder(nn.Module):
             self.pooler = Pooler(config)
         self.config = config
         self.checkpointing = False
+        self.divisible = True
 
     def __call__(
         self,
@@ -169,16 +172,20 @@ class Encoder(nn.Module):
             raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")
         # In training a batch is not split here, and BLAS gets back the threads that an earlier pass took from it; a
         # loop that divides batches itself has `training_workers`.
-        streams = cpu_streams(1 if self.training else input_ids.shape[0])
+        streams = cpu_streams(1 if self.training or not self.divisible else input_ids.shape[0])
         if len(streams) < 2:
             return self._run(input_ids, attention_mask, token_type_ids, output_hidden_states, output_attentions)
-        parts = []
-        for number, stream in enumerate(streams):
+        jobs = []
+        for number in range(len(streams)):
             rows = slice(*(input_ids.shape[0] * end // len(streams) for end in (number, number + 1)))
-            with mx.stream(stream):
-                mask = None if attention_mask is None else attention_mask[rows]
-                segments = None if token_type_ids is None else token_type_ids[rows]
-                parts.append(self._run(input_ids[rows], mask, segments, output_hidden_states, output_attentions))
+            mask = None if attention_mask is None else attention_mask[rows]
+            segments = None if token_type_ids is None else token_type_ids[rows]
+            jobs.append(partial(self._run, input_ids[rows], mask, segments, output_hidden_states, output_attentions))
+        if inferring():
+            mx.eval(self.parameters(), [job.args for job in jobs])
+            parts = in_parallel([partial(_computed, job) for job in jobs])
+        else:
+            parts = [_on(stream, job) for stream, job in zip(streams, jobs, strict=True)]
         return replace(_join(parts), attention_mask=attention_mask)
 
     def _run(
@@ -219,6 +226,19 @@ class Encoder(nn.Module):
             return recomputed(self.layers[stored], x, context, key)
         with dropout.seeded(key):
             return self.layers[stored](x, context)
+
+
+def _on(stream: mx.Stream, job: Callable[[], EncoderOutput]) -> EncoderOutput:
+    with mx.stream(stream):
+        return job()
+
+
+def _computed(job: Callable[[], EncoderOutput]) -> EncoderOutput:
+    """The output of a part of a batch, on a thread of its own."""
+    with inference():
+        output = job()
+    mx.eval(output.last_hidden_state, output.pooler_output, output.hidden_states, output.attentions)
+    return output
 
 
 def _join(parts: list[EncoderOutput]) -> EncoderOutput:

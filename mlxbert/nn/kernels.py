@@ -23,15 +23,15 @@ _EXP2 = (
     0.6931469670549091,
     1.0000000716543684,
 )
-# Phi(-a) = p(a)^16 for 0 <= a <= _TAIL_END, fitted likewise for the smallest error of a Phi(-a), 5.5e-7; no division,
+# Phi(-a) = p(a)^16 for 0 <= a <= TAIL_END, fitted likewise for the smallest error of a Phi(-a), 5.5e-7; no division,
 # and fewer operations than a quotient of polynomials.
-_TAIL_END = 7.0
-_TAIL = (-4.55206263e-05, 6.92238691e-04, -1.39625002e-03, -0.0177671499, -0.0477798487, 0.957605691)
+TAIL_END = 7.0
+TAIL = (-4.55206263e-05, 6.92238691e-04, -1.39625002e-03, -0.0177671499, -0.0477798487, 0.957605691)
 # GELU'(x) - 1/2 = x P(x^2) / Q(x^2) within +-_SLOPE_END, fitted likewise, error 1.1e-7.
 _SLOPE_END = 5.6
 _SLOPE_P = (0.021523574602, 4.02093473974, 2.21354492570, 1593.40900498, -3469.38016780, 89368.4428686)
 _SLOPE_Q = (1.0, 21.5114428388, 394.560635850, 4590.47244600, 32988.2243493, 112006.622815)
-_MASKED = -1e30  # added to a score, it leaves no digit of it
+MASKED = -1e30  # added to a score, it leaves no digit of it
 _FAN_IN = 16  # of the tree that sums a long row
 _ROUND = 1.5 * 2**23  # added to a float32, it leaves the nearest integer in the last bits
 
@@ -68,8 +68,8 @@ def _exp2_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
 def gelu(x: mx.array) -> mx.array:
     """`x Phi(x)`, to 9e-7 or the last digit of float32. Differentiable."""
     wide = x.astype(mx.float32)
-    distance = mx.minimum(mx.abs(wide), _TAIL_END)
-    tail = _polynomial(_TAIL, distance)
+    distance = mx.minimum(mx.abs(wide), TAIL_END)
+    tail = _polynomial(TAIL, distance)
     for _ in range(4):
         tail = tail * tail
     return (mx.maximum(wide, 0.0) - distance * tail).astype(x.dtype)
@@ -108,7 +108,7 @@ def attention(
         (B, H, …, L, head size). A fully masked row gives the mean of all values.
     """
     # Adding a number that no score survives takes a tenth of the time of `where`.
-    masked = [] if mask is None else [mx.where(mask, 0.0, _MASKED)]
+    masked = [] if mask is None else [mx.where(mask, 0.0, MASKED)]
     biased = [] if bias is None else [bias]
     dropped = [] if kept is None else [kept[0]]
     factor = 1.0 if kept is None else kept[1]

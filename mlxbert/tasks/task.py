@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
+from mlxbert.cores import inference
 from mlxbert.device import nn
 from mlxbert.errors import ArgumentError, InputError, MlxbertError, check_whole
 from mlxbert.model import Model
@@ -195,17 +196,17 @@ def task_function(
 
 @contextmanager
 def evaluation_mode(network: nn.Module) -> Iterator[None]:
-    """Puts a network into evaluation mode, and afterwards every module back into its own mode."""
+    """Inference with a network in evaluation mode; afterwards every module is back in its own mode."""
     modes = [(module, module.training) for module in network.modules()]
-    if not any(training for _, training in modes):
-        yield
-        return
-    network.eval()
+    if any(training for _, training in modes):
+        network.eval()
     try:
-        yield
+        with inference():
+            yield
     finally:
         for module, training in modes:  # outer modules come first: `train` also sets those within
-            module.train(training)
+            if module.training != training:
+                module.train(training)
 
 
 def check_top_k(top_k: int | None) -> None:

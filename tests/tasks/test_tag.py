@@ -11,6 +11,7 @@ import pytest
 
 import mlxbert
 from mlxbert import Entity, Labels, Tagged
+from mlxbert.cores import inference
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertError
 from mlxbert.nn.crf import SCALE
@@ -260,7 +261,8 @@ def test_a_crf_decides_over_words(tmp_path: Path) -> None:
     result = mlxbert.tag(model, text)
     assert_places(result)
     encoding = model.tokenizer.encode(text)
-    rows = np.array(model.network.logits(HEAD, model.network(mx.array([encoding.ids])))[0])
+    with inference():  # some paths are equally good but for the last digit
+        rows = np.array(model.network.logits(HEAD, model.network(mx.array([encoding.ids])))[0])
     emissions = rows[1:-2]  # without [CLS], "##ing" and [SEP]
     names = [NER.names[tag] for tag in head.crf.decode(emissions)]
     shares = head.crf.marginals(emissions)

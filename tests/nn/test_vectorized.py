@@ -1,0 +1,119 @@
+"""What inference on a Linux CPU computes with numpy is what the graph computes."""
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlxbert.cores import inference, inferring
+from mlxbert.device import mx
+from mlxbert.nn import kernels, vectorized
+from mlxbert.nn.activations import ACTIVATIONS, activate
+from tests.helpers.tiny import random_network, tiny_config
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there")
+
+
+def _random(*shape: int, scale: float = 1.0, seed: int = 0) -> mx.array:
+    return mx.random.normal(shape, key=mx.random.key(seed)) * scale
+
+
+def _far(one: mx.array, other: mx.array) -> float:
+    return float(np.abs(np.array(one.astype(mx.float32)) - np.array(other.astype(mx.float32))).max())
+
+
+def _real(*lengths: int) -> mx.array:
+    return (mx.arange(max(lengths)) < mx.array(lengths)[:, None])[:, None, None]
+
+
+MASKS: dict[str, mx.array | None] = {
+    "none": None,
+    "padding": _real(80, 33, 1),
+    "window": (mx.abs(mx.arange(80)[:, None] - mx.arange(80)) < 9)[None, None],
+    "all": mx.zeros((1, 1, 1, 80), dtype=mx.bool_),
+}
+
+
+@pytest.mark.parametrize("block", [2**21, 4 * 80 * 80, 80 * 80, 2000, 1])
+@pytest.mark.parametrize("mask", MASKS)
+def test_attention_is_that_of_the_kernels_in_blocks_of_any_size(
+    mask: str, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectorized, "block_size", lambda: block)
+    q, k, v = (_random(3, 80, 4, 16, seed=seed).transpose(0, 2, 1, 3) for seed in (1, 2, 3))
+    for bias in (None, _random(1, 4, 80, 80, seed=4), _random(3, 4, 80, 80, seed=5)):
+        found = vectorized.attention(q, k, v, 0.3, MASKS[mask], bias)
+        assert _far(found, kernels.attention(q, k, v, 0.3, MASKS[mask], bias)) < 2e-6
+        assert mx.array_equal(found, vectorized.attention(q, k, v, 0.3, MASKS[mask], bias))
+
+
+def test_attention_in_windows_is_that_of_the_kernels() -> None:
+    q = _random(2, 3, 5, 32, 16, seed=1)
+    k, v = (_random(2, 3, 5, 96, 16, seed=seed) for seed in (2, 3))
+    mask = _random(2, 1, 5, 32, 96, seed=4) > -1
+    assert _far(vectorized.attention(q, k, v, 0.3, mask), kernels.attention(q, k, v, 0.3, mask)) < 2e-6
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_attention_keeps_the_dtype(dtype: mx.Dtype) -> None:
+    q, k, v = (_random(2, 2, 9, 8, seed=seed).astype(dtype) for seed in (1, 2, 3))
+    found = vectorized.attention(q, k, v, 0.3, None)
+    assert found.dtype == dtype and _far(found, kernels.attention(q, k, v, 0.3, None)) < 2e-2
+
+
+def test_scores_far_apart_give_no_subnormal_weights() -> None:
+    q, k = mx.ones((1, 1, 1, 1)), mx.array([0.0, -95.0, -1e4])[None, None, :, None]
+    found = np.array(vectorized.attention(q, k, mx.array([[[[0.0, 0, 0], [1, 0, 0], [0, 1, 0]]]]), 1.0, None))[0, 0, 0]
+    assert (found[:2] >= 2.0**-64.1).all() and (found[:2] <= 2.0**-63.9).all()
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("name", vectorized.ACTIVATIONS)
+def test_activations_are_those_of_the_graph(name: str, biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectorized, "block_size", lambda: 900)
+    layer = vectorized.Linear(8, 24, bias=biased)
+    x = _random(3, 17, 8, scale=8, seed=3)
+    assert name in ACTIVATIONS
+    assert _far(vectorized.activated(name, layer, x), activate(name, layer(x))) < 5e-6
+    assert vectorized.activated(name, layer, x).shape == (3, 17, 24)
+
+
+def test_gelu_is_that_of_the_kernels_to_the_bit() -> None:
+    x = mx.linspace(-12, 12, 2**14).reshape(2, -1)
+    layer = vectorized.Linear(2, 2, bias=False)
+    layer.weight = mx.eye(2)
+    assert _far(vectorized.activated("gelu", layer, x.T), activate("gelu", x.T)) == 0
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_norms_and_dense_layers_are_those_of_mlx(biased: bool) -> None:
+    norm, dense = vectorized.LayerNorm(48, bias=biased), vectorized.Linear(48, 20, bias=biased)
+    norm.weight = _random(48, seed=1)
+    x = _random(4, 9, 48, scale=3, seed=2) + 5
+    outside = norm(x), dense(x)
+    with inference():
+        assert inferring()
+        assert _far(norm(x), outside[0]) < 5e-6 and _far(dense(x), outside[1]) < 5e-6
+    assert not inferring()
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_pass_of_inference_is_that_of_the_graph(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectorized, "_WORTH", 0)
+    network = random_network(tiny_config())
+    network.eval()
+    ids = mx.random.randint(5, 12, (rows, 12), key=mx.random.key(1))
+    mask = mx.arange(12) < mx.array([12, 3, 7, 1, 9][:rows])[:, None]
+    options: dict[str, Any] = {"output_hidden_states": True, "output_attentions": True}
+    graph = network.encoder(ids, mask, **options)
+    with inference():
+        found = network.encoder(ids, mask, **options)
+        again = network.encoder(ids, mask, **options)
+    assert mx.array_equal(found.last_hidden_state, again.last_hidden_state)
+    assert found.pooler_output is not None and graph.pooler_output is not None
+    assert _far(found.pooler_output, graph.pooler_output) < 2e-6
+    for one, other in zip(found.hidden_states or (), graph.hidden_states or (), strict=True):
+        assert _far(one, other) < 5e-6
+    for one, other in zip(found.attentions or (), graph.attentions or (), strict=True):
+        assert _far(one, other) < 2e-6
