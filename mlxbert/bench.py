@@ -201,6 +201,7 @@ def _answer(found: Any) -> None:
 
 def _ours(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], Any], Callable[[], int]]:
     from mlxbert import device as devices
+    from mlxbert.cores import inference
     from mlxbert.device import mx
     from mlxbert.nn.encoder import Batch
     from mlxbert.tasks.runner import run_batches
@@ -220,7 +221,8 @@ def _ours(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], Any
         budget = sum(shape) if even else None
 
         def forward(batch: Batch, group: list[int]) -> list[int]:
-            mx.eval(model.network(batch.input_ids, batch.attention_mask).last_hidden_state)
+            with inference():
+                mx.eval(model.network(batch.input_ids, batch.attention_mask).last_hidden_state)
             return group
 
         for _ in run_batches(inputs, forward, model.config, budget):
