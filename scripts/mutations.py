@@ -92,6 +92,20 @@ MUTATIONS = (
         "tests/text/test_stitch.py::test_every_token_once_in_order_and_where_it_has_most_context",
     ),
     Mutation(
+        "a token is judged in the window before its own",
+        "mlxbert/text/stitch.py",
+        "if window == len(before)",
+        "if window == 0",
+        "tests/text/test_blocks.py::test_each_judges_the_tokens_that_have_most_context_in_it",
+    ),
+    Mutation(
+        "offsets count from the beginning of a block",
+        "mlxbert/text/blocks.py",
+        "offsets = [(start + first, start + last)",
+        "offsets = [(first, last)",
+        "tests/text/test_blocks.py::test_they_are_those_of_the_whole_text",
+    ),
+    Mutation(
         "a CRF counts padding",
         "mlxbert/nn/crf.py",
         "paths = mx.where(words[:, word : word + 1], longer, paths)",

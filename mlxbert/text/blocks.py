@@ -12,7 +12,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SIZE) -> Iterator[Encoding]:
-    """The windows of a text, exactly those of `Tokenizer.windows`, each made when it is asked for.
+    """The windows of a text, those of `Tokenizer.windows`, each made when it is asked for.
+
+    Only the position of the special token behind each window is another one: how long the text is, is not known there.
 
     Args:
         tokenizer: The tokenizer.

@@ -131,6 +131,15 @@ def test_the_marginals_of_long_texts_whose_scores_are_all_low() -> None:
     assert np.abs(low - crf.marginals(emissions)).max() < 1e-6 and np.allclose(low.sum(axis=-1), 1)
 
 
+@pytest.mark.parametrize("words", [0, 1, 2, 3, 4, 7, 9])
+def test_sections_of_the_forward_pass_change_nothing(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    crf, emissions = random_crf(IOB2), emissions_of(words, len(IOB2))
+    whole, tags = crf.marginals(emissions), crf.decode(emissions)
+    monkeypatch.setattr("mlxbert.nn.crf.SECTION", 3)
+    assert np.abs(crf.marginals(emissions) - whole).max(initial=0) < 1e-12
+    assert np.abs(crf.shares(emissions, tags) - whole[range(words), tags]).max(initial=0) < 1e-12
+
+
 def test_padding_and_empty_rows_change_nothing() -> None:
     crf, emissions = random_crf(IOB2), emissions_of(4, 6, len(IOB2))
     lengths, tags = [6, 1, 0, 3], np.array([[0, 1, 2, 0, 3, 4]] * 4)

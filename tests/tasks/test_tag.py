@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertEr
 from mlxbert.nn.crf import SCALE
 from mlxbert.tasks.entities import AGGREGATIONS, Token, words_with_tokens
 from mlxbert.tasks.tag import HEAD
+from mlxbert.text.blocks import text_windows
 from tests.helpers.taggers import NER, POS, save_random_tagger, save_tagger
 from tests.helpers.vocabularies import BYTE_TOKENS, byte_files, pieces_file, put
 from tests.helpers.vocabularies import HEAD as HEAD_PIECES
@@ -186,6 +188,36 @@ def test_a_text_of_5000_words(table: mlxbert.Model) -> None:
     assert_places(result)
 
 
+@pytest.mark.parametrize("how", HOWS)
+def test_a_text_is_tagged_alike_in_any_blocks(
+    how: str | None, chance: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "the cat playing on a mat, the dog\u200b went to \u5317\u4eac. " * 20
+    whole = mlxbert.tag(chance, text, aggregation=how)
+    monkeypatch.setattr(text_windows, "__kwdefaults__", {"size": 50})
+    monkeypatch.setattr("mlxbert.tasks.tag.WINDOWS", 3)
+    (blocks,) = mlxbert.tag(chance, [text], aggregation=how)
+    assert [replace(e, score=0) for e in blocks.entities] == [replace(e, score=0) for e in whole.entities]
+    assert [e.score for e in blocks.entities] == pytest.approx([e.score for e in whole.entities], abs=1e-5)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_memory_does_not_grow_with_the_text(
+    how: str | None, table: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entities are the result, and do grow: these texts have none, but the last word."""
+    monkeypatch.setattr(text_windows, "__kwdefaults__", {"size": 1000})
+    monkeypatch.setattr("mlxbert.tasks.tag.WINDOWS", 4)
+    peaks = []
+    for text in ("the store is open . " * count + "paris" for count in (100, 300, 1500)):  # the first one warms up
+        tracemalloc.start()
+        result = mlxbert.tag(table, text, aggregation=how)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert [entity.text for entity in result.entities] == ["paris"]
+    assert peaks[2] < 1.5 * peaks[1]
+
+
 def test_vocabularies_that_count_spaces_to_their_tokens(tmp_path: Path) -> None:
     """Byte pairs and SentencePiece: words and offsets are without the spaces."""
     letters = pieces("\u2581", "\u2581the", "\u2581P", *"Paris,()'the")
@@ -231,6 +263,9 @@ def test_what_is_neither_a_text_nor_words(table: mlxbert.Model) -> None:
         assert isinstance(failed, mlxbert.Failure) and isinstance(last, Tagged)
     with pytest.raises(InputError, match="surrogate"):
         mlxbert.tag(table, "a \ud800")
+    late = "the " * 10_000 + "\ud800"  # behind the first block
+    _, failed, last = mlxbert.tag(table, ["the", late, "cat"], on_error="return")
+    assert isinstance(failed, mlxbert.Failure) and isinstance(last, Tagged)
     with pytest.raises(ArgumentError, match="aggregation is 'last'"):
         mlxbert.tag(table, "a", aggregation="last")
 
