@@ -493,6 +493,20 @@ MUTATIONS = (
         "tests/pretraining/test_masks.py::test_half_of_the_second_texts_are_from_another_document",
     ),
     Mutation(
+        "adapters of pre-training train the head of the base, too",
+        "mlxbert/pretraining/pretrain.py",
+        "if head not in own)",
+        "if head)",
+        "tests/pretraining/test_lora.py::test_what_is_trained_and_what_is_not",
+    ),
+    Mutation(
+        "every pass of pre-training has the same order",
+        "mlxbert/pretraining/phases.py",
+        '{phase} {epoch}"',
+        '{phase}"',
+        "tests/pretraining/test_chunks.py::test_every_chunk_comes_once_in_a_pass_in_another_order",
+    ),
+    Mutation(
         "padding counts in the cosines of hidden states",
         "mlxbert/pretraining/terms/teachers.py",
         "(far if mask is None else mx.where(mask, far, 0.0)).sum()",

@@ -72,15 +72,16 @@ def test_what_is_trained_and_what_is_not(case: str, options: dict[str, Any], fol
     assert changed and all(name.startswith("encoder.layers.") and name.endswith(".weight") for name in changed)
 
 
-def test_the_numbers_of_training_are_those_of_the_folder(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("base", ["words", "bare"])
+def test_the_numbers_of_training_are_those_of_the_folder(base: str, folder: Path, tmp_path: Path) -> None:
     text_file(tmp_path / "other.txt", seed=9)
-    events = [*start(folder, "words", tmp_path / "out", objective="mlm,nsp", valid=tmp_path / "other.txt", fill=TEXT)]
+    events = [*start(folder, base, tmp_path / "out", objective="mlm,nsp", valid=tmp_path / "other.txt", fill=TEXT)]
     finished = events[-1]
     assert isinstance(finished, mlxbert.Finished)
     [best] = [event for event in events if isinstance(event, mlxbert.Evaluated) and event.step == finished.step]
-    mlxbert.convert(folder / "words", tmp_path / "merged", adapter=tmp_path / "out")
+    mlxbert.convert(folder / base, tmp_path / "merged", adapter=tmp_path / "out")
     for model in (
-        mlxbert.load(tmp_path / "out"), mlxbert.load(folder / "words", adapter=tmp_path / "out"),
+        mlxbert.load(tmp_path / "out"), mlxbert.load(folder / base, adapter=tmp_path / "out"),
         mlxbert.load(tmp_path / "merged"),
     ):  # fmt: skip
         found = mlxbert.evaluate_words(model, tmp_path / "other.txt", objective="mlm,nsp", length=24)
