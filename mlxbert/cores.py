@@ -16,6 +16,7 @@ from mlxbert.device import BLAS, mx, on_gpu
 
 _MAX_STREAMS = 16
 T = TypeVar("T")
+R = TypeVar("R")
 _streams = threading.local()  # streams belong to threads
 _passes = threading.local()
 
@@ -82,6 +83,17 @@ def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
         return [job() for job in jobs]
     waiting = [workers[number % len(workers)].submit(job) for number, job in enumerate(jobs)]
     return [one.result() for one in waiting]
+
+
+def over_cores(function: Callable[[list[T]], list[R]], parts: list[T]) -> list[R]:
+    """`function` of all parts, in their order; each core takes a share, so that one long text keeps all of them busy.
+
+    A part of a batch has one core and takes all. Arrays as for `in_parallel`. Afterwards BLAS has all threads again.
+    """
+    count = min(max(len(training_workers()), 1), len(parts))
+    found = in_parallel([functools.partial(function, parts[number::count]) for number in range(count)])
+    cpu_streams(1)
+    return [found[number % count][number // count] for number in range(len(parts))]
 
 
 @functools.cache

@@ -11,9 +11,11 @@ import functools
 import math
 import os
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
-from mlxbert.cores import inferring
+from mlxbert.cores import inferring, over_cores
 from mlxbert.device import mx, nn
 from mlxbert.nn import kernels
 
@@ -57,22 +59,32 @@ def attention(
     queries = min(rows, max(_FEWEST_QUERIES, block_size() * rows // size))
     # A product with one copies heads apart four times as fast as `mx.contiguous`.
     q, k, v = q * scale, k * 1.0, v * 1.0
-    mx.eval(q, k, v)
-    mixed = []
-    for text in range(0, batch, texts):
-        of_texts = []
-        for head in range(0, heads, some):
-            of_heads = []
-            for row in range(0, rows, queries):
-                ranges = (slice(text, text + texts), slice(head, head + some), slice(row, row + queries))
-                of_heads.append(_attend(ranges, q, k, v, mask, bias))
-            of_texts.append(_joined(of_heads, -2))
-        mixed.append(_joined(of_texts, 1))
-    return _joined(mixed, 0)
+    mx.eval(q, k, v, mask, bias)
+    ranges = list(product(*map(_slices, (batch, heads, rows), (texts, some, queries))))
+    blocks = over_cores(partial(_attend_all, q=q, k=k, v=v, mask=mask, bias=bias), ranges)
+    for axis, length, step in ((-2, rows, queries), (1, heads, some), (0, batch, texts)):
+        count = len(_slices(length, step))
+        blocks = [_joined(blocks[start : start + count], axis) for start in range(0, len(blocks), count)]
+    return blocks[0]
+
+
+Ranges = tuple[slice, ...]
+
+
+def _slices(length: int, step: int) -> list[slice]:
+    return [slice(start, start + step) for start in range(0, length, step)]
+
+
+def _attend_all(
+    blocks: list[Ranges], q: mx.array, k: mx.array, v: mx.array, mask: mx.array | None, bias: mx.array | None
+) -> list[mx.array]:
+    found = [_attend(ranges, q, k, v, mask, bias) for ranges in blocks]
+    mx.eval(found)
+    return found
 
 
 def _attend(
-    ranges: tuple[slice, slice, slice],
+    ranges: Ranges,
     q: mx.array,
     k: mx.array,
     v: mx.array,
@@ -101,7 +113,7 @@ def _attend(
     return mixed
 
 
-def _part(x: mx.array, ranges: tuple[slice, slice, slice]) -> mx.array:
+def _part(x: mx.array, ranges: Ranges) -> mx.array:
     """A part of what is broadcast to (B, H, …, L, K)."""
     whole = slice(None)
     texts, heads, queries = (
@@ -170,7 +182,7 @@ ACTIVATIONS: dict[str, Callable[["Floats", "Floats", "Floats"], None]] = {
     "gelu_new": _gelu_tanh,
     "gelu_pytorch_tanh": _gelu_tanh,
     "gelu_fast": _gelu_tanh,
-    "quick_gelu": functools.partial(_silu, slope=1.702),
+    "quick_gelu": partial(_silu, slope=1.702),
     "silu": _silu,
     "swish": _silu,
 }
@@ -195,18 +207,24 @@ def activated(name: str, layer: Linear, x: mx.array) -> mx.array:
     """The activation of `layer(x)`, in parts that stay in the cache with what they need."""
     import numpy as np
 
-    product = x @ layer.weight.T
-    mx.eval(product)
-    values: Floats = np.asarray(product).reshape(-1, product.shape[-1])  # the same memory: nobody else has this product
+    values = x @ layer.weight.T
+    mx.eval(values)
+    rows: Floats = np.asarray(values).reshape(-1, values.shape[-1])  # the same memory: nobody else has this product
     bias = np.asarray(layer.bias) if "bias" in layer else None
-    step = max(1, block_size() // 4 // values.shape[1])  # rows
-    one, other = np.empty((2, min(step, len(values)), values.shape[1]), dtype=np.float32)
-    for start in range(0, len(values), step):
-        part = values[start : start + step]
+    parts = [rows[part] for part in _slices(len(rows), max(1, block_size() // 4 // rows.shape[1]))]
+    over_cores(partial(_activate, name=name, bias=bias), parts)
+    return values
+
+
+def _activate(parts: list["Floats"], name: str, bias: "Floats | None") -> list[None]:
+    import numpy as np
+
+    one, other = np.empty((2, *parts[0].shape), dtype=np.float32)
+    for part in parts:
         if bias is not None:
             part += bias
         ACTIVATIONS[name](part, one[: len(part)], other[: len(part)])
-    return product
+    return [None] * len(parts)
 
 
 class LayerNorm(nn.LayerNorm):
