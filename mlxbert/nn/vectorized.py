@@ -32,7 +32,20 @@ _FEWEST_QUERIES = 64  # of a block; with fewer, matrix products are slow
 
 def pays(size: int) -> bool:
     """Whether arrays of so many elements are computed here."""
-    return size >= _WORTH and inferring()
+    return size >= _WORTH and inferring() and _shares_memory()
+
+
+@functools.cache
+def _shares_memory() -> bool:
+    """Whether numpy sees the memory of an evaluated array, on which all of this rests, and not a copy of it."""
+    import numpy as np
+
+    array = mx.zeros(2) + 1
+    mx.eval(array)
+    view = np.asarray(array)
+    if view.flags.writeable:
+        view += 1
+    return bool(mx.array_equal(array, mx.full(2, 2.0)))
 
 
 @functools.cache

@@ -117,3 +117,14 @@ def test_a_pass_of_inference_is_that_of_the_graph(rows: int, monkeypatch: pytest
         assert _far(one, other) < 5e-6
     for one, other in zip(found.attentions or (), graph.attentions or (), strict=True):
         assert _far(one, other) < 2e-6
+
+
+def test_what_numpy_writes_is_what_mlx_reads() -> None:
+    assert vectorized._shares_memory()
+
+
+def test_nothing_is_computed_here_where_numpy_gets_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with inference():
+        assert vectorized.pays(2**20)
+        monkeypatch.setattr(vectorized, "_shares_memory", lambda: False)
+        assert not vectorized.pays(2**20)
