@@ -17,7 +17,7 @@ from mlxbert.results import Entity, Tagged
 from mlxbert.tasks import entities
 from mlxbert.tasks.entities import Token
 from mlxbert.tasks.task import Job, Task, check_finite, task_function
-from mlxbert.text.batch import Usage
+from mlxbert.text.batch import Usage, default_batch_tokens
 from mlxbert.text.blocks import text_windows
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.stitch import judged_places
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Scores = NDArray[np.float32]
 
 HEAD = "token_classifier"
-WINDOWS = 32  # of a text that are computed together: they fill a batch on a GPU
 Item = str | tuple[str, ...]  # a text, or its words; among several these may be a list
 
 
@@ -41,17 +40,17 @@ class TagJob(Job[Item]):
     Attributes:
         text: The text; that of words is the words with spaces between them.
         chosen: For each window the indices of the tokens that it judges; those of all windows in a row are the text's.
-        rest: The following windows, each with the tokens that it judges.
+        rest: The following windows, as many at a time as fill a batch, each with the tokens that it judges.
     """
 
     text: str
     chosen: list[list[int]]
-    rest: Iterator[tuple[Encoding, list[int]]]
+    rest: Iterator[list[tuple[Encoding, list[int]]]]
 
     def following(self) -> "TagJob | None":
         """The job with its next windows, if there are some."""
-        windows = [*islice(self.rest, WINDOWS)]
-        if not windows:
+        windows = next(self.rest, None)
+        if windows is None:
             return None
         return replace(self, encodings=[one for one, _ in windows], chosen=[places for _, places in windows])
 
@@ -98,7 +97,9 @@ class TagTask(Task[Item, TagJob, "Scores", Tagged]):
             windows = text_windows(tokenizer, text, stride=tokenizer.max_length // 4)
         else:
             windows = iter([tokenizer.encode(text, overflow=self.overflow)])
-        job = TagJob(item, [], False, text, [], judged_places(windows)).following()
+        judged = judged_places(windows)
+        together = max((self.batch_tokens or default_batch_tokens()) // tokenizer.max_length, 1)
+        job = TagJob(item, [], False, text, [], iter(lambda: [*islice(judged, together)], [])).following()
         assert job is not None  # even an empty text has a window
         return replace(job, truncated=self.overflow == "truncate" and job.encodings[0].truncated)
 

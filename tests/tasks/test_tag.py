@@ -195,8 +195,7 @@ def test_a_text_is_tagged_alike_in_any_blocks(
     text = "the cat playing on a mat, the dog\u200b went to \u5317\u4eac. " * 20
     whole = mlxbert.tag(chance, text, aggregation=how)
     monkeypatch.setattr(text_windows, "__kwdefaults__", {"size": 50})
-    monkeypatch.setattr("mlxbert.tasks.tag.WINDOWS", 3)
-    (blocks,) = mlxbert.tag(chance, [text], aggregation=how)
+    (blocks,) = mlxbert.tag(chance, [text], aggregation=how, batch_tokens=100)
     assert [replace(e, score=0) for e in blocks.entities] == [replace(e, score=0) for e in whole.entities]
     assert [e.score for e in blocks.entities] == pytest.approx([e.score for e in whole.entities], abs=1e-5)
 
@@ -207,11 +206,10 @@ def test_memory_does_not_grow_with_the_text(
 ) -> None:
     """Entities are the result, and do grow: these texts have none, but the last word."""
     monkeypatch.setattr(text_windows, "__kwdefaults__", {"size": 1000})
-    monkeypatch.setattr("mlxbert.tasks.tag.WINDOWS", 4)
     peaks = []
     for text in ("the store is open . " * count + "paris" for count in (100, 300, 1500)):  # the first one warms up
         tracemalloc.start()
-        result = mlxbert.tag(table, text, aggregation=how)
+        result = mlxbert.tag(table, text, aggregation=how, batch_tokens=100)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert [entity.text for entity in result.entities] == ["paris"]
