@@ -7,7 +7,8 @@ turn one sentence, `The password of the harbour master is …`, stands between t
 asked for the password. A line of JSON per size of the text, each measured in a process of its own: how many were found
 exactly where they stand, how many more overlap with what stands there, how often "no answer" was said, seconds per
 question, and the peak of memory. With `--misses` there is a line per answer that is not exact, too, with the best span
-by the computation of transformers in windows of its own tokenizer; this needs torch and transformers.
+by the computation of transformers in windows of its own tokenizer; this needs torch and transformers,
+which count in the peak.
 """
 
 import argparse

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.text.blocks import pair_blocks
+from mlxbert.text.blocks import pair_blocks, text_windows
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objectives.answer import target
 
@@ -58,5 +58,8 @@ def test_offsets_are_those_of_the_text(name: str, tmp_path: Path) -> None:
     whole = places(model.tokenizer.windows("When?", long, stride=20), 0)
     blocks = pair_blocks(model.tokenizer, "When?", long, stride=20, size=3000)
     assert set().union(*(places(windows, before) for before, windows in blocks)) == whole
+    found_windows = text_windows(model.tokenizer, long, stride=20, size=3000)
+    for window, wanted in zip(found_windows, model.tokenizer.windows(long, stride=20), strict=True):
+        assert (window.ids, window.offsets, window.word_ids) == (wanted.ids, wanted.offsets, wanted.word_ids)
     answer = mlxbert.answer(model, ("When?", long), top_k=20, no_answer_threshold=1)
     assert all(long[span.start : span.end] == span.answer == span.answer.strip() != "" for span in answer.spans)
