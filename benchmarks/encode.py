@@ -3,7 +3,8 @@
 `python benchmarks/encode.py [--rounds 5] [--model bert-base …]` needs torch and transformers (requirements-parity.txt).
 Random weights in the shapes of published models of each family, three batch shapes, float32 by default; transformers
 makes the models, and its files are read. Every contestant is a process of its own that is asked for one forward pass at
-a time, in turn, so that all of them meet the same noise; medians are printed, and the ratio to torch.
+a time, in turn, so that all of them meet the same noise; medians are printed, and the ratios to torch. Beside other
+work the ratio of CPU time says more, on one core (`taskset -c 0`): torch's threads spin where they wait.
 """
 
 import argparse
@@ -15,6 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +65,9 @@ def make_model(name: str) -> Any:
     return getattr(transformers, f"{prefix}Model")(getattr(transformers, f"{prefix}Config")(**facts)).eval()
 
 
-def mlx_worker(dtype: str) -> Callable[[str, int, int], float]:
+def mlx_worker(
+    dtype: str, mode: Callable[[], AbstractContextManager[None]] | None = None
+) -> Callable[[str, int, int], float]:
     """A function that runs one forward pass of mlxbert and gives its seconds."""
     from mlxbert import device
     from mlxbert.cores import inference
@@ -82,7 +87,7 @@ def mlx_worker(dtype: str) -> Callable[[str, int, int], float]:
         ids = mx.random.randint(4, VOCABULARY, (batch, length))
         mx.eval(ids)
         start = time.perf_counter()
-        with inference():
+        with (mode or inference)():
             mx.eval(encoders[model](ids).last_hidden_state)
         return time.perf_counter() - start
 
@@ -109,14 +114,21 @@ def torch_worker(dtype: str) -> Callable[[str, int, int], float]:
     return run
 
 
-WORKERS = {"mlxbert": mlx_worker, "mlxbert, wheel's BLAS": mlx_worker, "torch": torch_worker}
+WORKERS: dict[str, Callable[[str], Callable[[str, int, int], float]]] = {
+    "mlxbert": mlx_worker,
+    "mlxbert, as a graph": partial(mlx_worker, mode=nullcontext),
+    "mlxbert, wheel's BLAS": mlx_worker,
+    "torch": torch_worker,
+}
 
 
 def serve(kind: str, dtype: str) -> None:
     """Answers requests on stdin, one forward pass each."""
     run = WORKERS[kind](dtype)
     for line in sys.stdin:
-        print(run(*json.loads(line)), flush=True)
+        before = time.process_time()
+        seconds = run(*json.loads(line))
+        print(json.dumps([seconds, time.process_time() - before]), flush=True)
 
 
 class Contestant:
@@ -131,28 +143,31 @@ class Contestant:
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
         self.rounds = SLOW_ROUNDS if kind.endswith("BLAS") else None
 
-    def seconds(self, model: str, batch: int, length: int) -> float:
-        """How long one forward pass takes."""
+    def seconds(self, model: str, batch: int, length: int) -> tuple[float, float]:
+        """How long one forward pass takes, and the CPU seconds of all its threads."""
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps([model, batch, length]), file=self.process.stdin, flush=True)
-        return float(self.process.stdout.readline())
+        wall, processor = json.loads(self.process.stdout.readline())
+        return wall, processor
 
 
 def compare(contestants: dict[str, Contestant], model: str, rounds: int) -> None:
     """Prints a row for each shape and contestant."""
     for batch, length in SHAPES:
-        times: dict[str, list[float]] = {kind: [] for kind in contestants}
+        times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in contestants}
         for number in range(-WARM_UPS, rounds):
             for kind, contestant in contestants.items():
                 if contestant.rounds is None or 0 <= number < contestant.rounds:
                     seconds = contestant.seconds(model, batch, length)
                     times[kind] += [seconds] if number >= 0 else []
-        speeds = {kind: sorted(batch * length / second for second in found) for kind, found in times.items()}
+        speeds = {kind: sorted(batch * length / wall for wall, _ in found) for kind, found in times.items()}
+        processor = {kind: statistics.median(used for _, used in found) for kind, found in times.items()}
         for kind, found in speeds.items():
             median = statistics.median(found)
             ratio = f"{median / statistics.median(speeds['torch']):.2f}" if "torch" in speeds else ""
+            shorter = f"{processor['torch'] / processor[kind]:.2f}" if "torch" in speeds else ""
             speed = f"{median:>8.0f} {found[0]:>8.0f} to {found[-1]:>6.0f}"
-            print(f"{model:10} {batch:>4} x{length:>4} {kind:>22}: {speed} {ratio:>10}", flush=True)
+            print(f"{model:10} {batch:>4} x{length:>4} {kind:>22}: {speed} {ratio:>10} {shorter:>12}", flush=True)
 
 
 def main() -> None:
@@ -169,7 +184,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kinds = [kind for kind in WORKERS if kind not in arguments.without]
         contestants = {kind: Contestant(kind, arguments.dtype, folder) for kind in kinds}
-        print(f"{'model':10} {'shape':>9} {'tokens/s, median':>24} {'min to max':>19} {'ratio to torch':>15}")
+        ratios = f"{'ratio to torch':>15} {'in CPU time':>12}"
+        print(f"{'model':10} {'shape':>9} {'tokens/s, median':>24} {'min to max':>19} {ratios}")
         for model in arguments.model or MODELS:
             make_model(model).save_pretrained(Path(folder) / model)
             compare(contestants, model, arguments.rounds)
