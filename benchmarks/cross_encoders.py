@@ -3,13 +3,15 @@
 Run: python benchmarks/cross_encoders.py SETS MODEL RESULTS.jsonl --side ours|theirs [--only SET] [--seeds 3]
     [--first N]
 
-Both have the same data, hyper-parameters and seeds, and binary cross-entropy; the weights after the last update are
-scored on the test set by scikit-learn and scipy. Runs that RESULTS holds are not repeated. The other side is the
-model and the loss of sentence-transformers in transformers' Trainer; it needs torch, both libraries and accelerate.
+Both have the same data in the same order, first weights and hyper-parameters, and binary cross-entropy; the weights
+after the last update are scored on the test set by scikit-learn and scipy. Runs that RESULTS holds are not repeated.
+The other side is the model and the loss of sentence-transformers in transformers' Trainer; it needs torch, both
+libraries and accelerate.
 """
 
 import argparse
 import csv
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,17 +40,23 @@ def _read(path: Path) -> Pairs:
     ]
 
 
+def _start(setting: Setting, seed: int, given: Any) -> tuple[Any, Any]:
+    """The model with the new head that both sides begin with, and the objective."""
+    from mlxbert.model import load
+    from mlxbert.training.objectives import make_objective
+
+    objective: Any = make_objective("rerank", max_length=setting.max_length)
+    return load(given.model, new_heads=objective.heads([]), dtype="float32", seed=seed), objective
+
+
 def _ours(pairs: Pairs, asked: Pairs, setting: Setting, seed: int, given: Any) -> tuple[Any, dict[str, Any]]:
     """The scores of the test pairs, and what training took."""
     from mlxbert.data.rows import read_rows
-    from mlxbert.model import load
-    from mlxbert.training.objectives import make_objective
     from mlxbert.training.predict import predict
 
-    objective: Any = make_objective("rerank", max_length=setting.max_length)
-    records, test = (objective.read(read_rows(part)) for part in (pairs, asked))
-    loaded = load(given.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
+    loaded, objective = _start(setting, seed, given)
     objective.bind(loaded)
+    records, test = (objective.read(read_rows(part)) for part in (pairs, asked))
     examples, tested = ([objective.prepare(record) for record in part] for part in (records, test))
     spent = train_ours(loaded, objective, examples, setting, seed)
     return predict(loaded.network, objective, tested), spent
@@ -58,6 +66,8 @@ def _theirs(pairs: Pairs, asked: Pairs, setting: Setting, seed: int, given: Any)
     import torch
     import transformers
     from sentence_transformers.cross_encoder import CrossEncoder, losses
+
+    import mlxbert
 
     class Scored(torch.nn.Module):  # type: ignore[misc]
         """The loss of sentence-transformers as transformers' Trainer takes it."""
@@ -75,7 +85,10 @@ def _theirs(pairs: Pairs, asked: Pairs, setting: Setting, seed: int, given: Any)
 
     transformers.set_seed(seed)
     device = "cuda" if given.gpu else "cpu"
-    encoder = CrossEncoder(given.model, num_labels=1, max_length=setting.max_length, device=device)
+    with tempfile.TemporaryDirectory() as folder:
+        start = Path(folder) / "start"
+        mlxbert.save(_start(setting, seed, given)[0], start)
+        encoder = CrossEncoder(str(start), num_labels=1, max_length=setting.max_length, device=device)
     _, spent = train_theirs(Scored(encoder), collate, pairs, setting, seed, given.gpu)
     encoder.eval()
     return encoder.predict([(one["query"], one["text"]) for one in asked]), spent

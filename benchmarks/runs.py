@@ -1,12 +1,13 @@
 """Training that is compared: hyper-parameters, the same for both sides, and which runs are still missing."""
 
 import argparse
+import itertools
 import json
 import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,9 +78,31 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
 def train_theirs(
     model: Any, collator: Any, train: Any, setting: Setting, seed: int, gpu: bool
 ) -> tuple[Any, dict[str, Any]]:
-    """Trains a model of transformers without validation. Returns the trainer, and what it took."""
+    """Trains a model of transformers without validation. Returns the trainer, and what it took.
+
+    The examples come in the order in which `train_ours` takes them. transformers loads a checkpoint in the dtype of its
+    configuration and would train a float16 one in float16, its optimizer too: both sides train in float32.
+    """
     from transformers import Trainer, TrainingArguments
 
+    from mlxbert.training.sampler import batches
+
+    epochs = itertools.count()
+
+    class SameOrder:
+        """The examples of the next epoch."""
+
+        def __len__(self) -> int:
+            return len(train)
+
+        def __iter__(self) -> Iterator[int]:
+            return itertools.chain(*batches(len(train), setting.batch_size, seed, next(epochs)))
+
+    class Ordered(Trainer):  # type: ignore[misc]
+        def _get_train_sampler(self, *_: object) -> Any:
+            return SameOrder()
+
+    model.float()
     steps = -(-len(train) // setting.batch_size) * setting.epochs
     with tempfile.TemporaryDirectory() as folder:
         options = TrainingArguments(
@@ -88,7 +111,7 @@ def train_theirs(
             per_device_eval_batch_size=32, save_strategy="no", report_to=[], seed=seed, use_cpu=not gpu,
             logging_steps=50, disable_tqdm=True, dataloader_pin_memory=False,
         )  # fmt: skip
-        trainer = Trainer(model, options, train_dataset=train, data_collator=collator)
+        trainer = Ordered(model, options, train_dataset=train, data_collator=collator)
         return trainer, {**timed(trainer.train), "steps": steps}
 
 
