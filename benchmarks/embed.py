@@ -1,11 +1,12 @@
 """Texts per second of embedding beside sentence-transformers and mlx-embeddings, with padding and peak memory.
 
-`python benchmarks/embed.py MODEL TEXTS [--rounds 3] [--few 200] [--mlx-embeddings PYTHON]` needs sentence-transformers
-(requirements-parity.txt). MODEL is the folder of a sentence-transformers model, TEXTS a .jsonl with the field text;
-PYTHON is the interpreter of an environment that has mlx-embeddings. Every contestant is a process of its own that is
-given all texts at once, in turn, so that all of them meet the same noise. Slow ones (the BLAS of MLX's wheel) get the
-first `--few` texts, and so does everybody else in a second table. Medians are printed, and ratios to
-sentence-transformers; the vectors of all are compared with its vectors.
+`python benchmarks/embed.py MODEL TEXTS [--rounds 3] [--few 200] [--single 0] [--mlx-embeddings PYTHON]` needs
+sentence-transformers (requirements-parity.txt). MODEL is the folder of a sentence-transformers model, TEXTS a .jsonl
+with the field text; PYTHON is the interpreter of an environment that has mlx-embeddings. Every contestant is a process
+of its own that is given all texts at once, in turn, so that all of them meet the same noise. Slow ones (the BLAS of
+MLX's wheel) get the first `--few` texts, and so does everybody else in a second table. Medians are printed, and ratios
+to sentence-transformers; the vectors of all are compared with its vectors. With `--single`, so many texts are embedded
+one at a time, too: the latency of a query.
 """
 
 import argparse
@@ -102,7 +103,7 @@ CONTESTANTS: dict[str, tuple[Callable[[str, str], Embed], bool, bool]] = {
 
 
 def serve(name: str, arguments: argparse.Namespace) -> None:
-    """Answers requests on stdin: how many texts to take, and where to put their vectors."""
+    """Answers requests on stdin: the first text to take, how many, and where to put their vectors."""
     make, fast, _ = CONTESTANTS[name]
     if make is mlx_embeddings and fast:
         ctypes.CDLL("libopenblas.so.0", mode=ctypes.RTLD_GLOBAL)
@@ -111,9 +112,9 @@ def serve(name: str, arguments: argparse.Namespace) -> None:
     embed(texts[:64])
     print("ready", flush=True)
     for line in sys.stdin:
-        count, path = json.loads(line)
+        first, count, path = json.loads(line)
         start = time.perf_counter()
-        vectors, tokens, slots = embed(texts[:count])
+        vectors, tokens, slots = embed(texts[first : first + count])
         seconds = time.perf_counter() - start
         np.save(path, vectors)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -143,10 +144,10 @@ class Contestant:
         while (line := self.process.stdout.readline()) != "ready\n":
             assert line, f"{name} did not start"
 
-    def run(self, count: int) -> list[float]:
+    def run(self, count: int, first: int = 0) -> list[float]:
         """Seconds, tokens, slots, and bytes of memory at their peak."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps([count, str(self.path)]), file=self.process.stdin, flush=True)
+        print(json.dumps([first, count, str(self.path)]), file=self.process.stdin, flush=True)
         found: list[float] = json.loads(self.process.stdout.readline())
         return found
 
@@ -173,13 +174,27 @@ def compare(contestants: dict[str, Contestant], count: int, rounds: int) -> None
               f"{1 - tokens / slots:9.1%}{peak / 1e6:9.0f}{cosine:16.6f}", flush=True)  # fmt: skip
 
 
+def latency(contestants: dict[str, Contestant], count: int) -> None:
+    """Prints how long each contestant takes for a single text, over so many of them."""
+    found: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(count):
+        for name, contestant in contestants.items():
+            found[name].append(contestant.run(1, number)[0] * 1000)
+    print(f"\none text, {count} times{'median ms':>13}{'95th percentile':>17}{'ratio':>7}")
+    for name, times in found.items():
+        middle = statistics.median(times)
+        ratio = statistics.median(found[REFERENCE]) / middle
+        print(f"{name:26}{middle:9.2f}{np.percentile(times, 95):17.2f}{ratio:7.2f}", flush=True)
+
+
 def main() -> None:
-    """Prints two tables."""
+    """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("texts")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--few", type=int, default=200, help="texts for slow contestants")
+    parser.add_argument("--single", type=int, default=0, help="texts that are also embedded one at a time")
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "float16", "bfloat16"))
     parser.add_argument("--mlx-embeddings", metavar="PYTHON", help="an interpreter that has it")
     parser.add_argument("--without", action="append", default=[], choices=list(CONTESTANTS), help="leave one out")
@@ -195,6 +210,8 @@ def main() -> None:
         compare(fast, len(read(arguments.texts)), arguments.rounds)
         if len(fast) < len(contestants):
             compare(contestants, arguments.few, arguments.rounds)
+        if arguments.single:
+            latency(fast, arguments.single)
         for contestant in contestants.values():
             contestant.process.terminate()
     return None

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("Albert", _SHORT | _BASE),
     "electra": ("Electra", _SHORT | _BASE | {"embedding_size": 768}),
     "mpnet": ("MPNet", _SHORT | _BASE | {"max_position_embeddings": 514}),
-    "modernbert": ("ModernBert", _SHORT | {"max_position_embeddings": 512}),
+    "modernbert": ("ModernBert", _SHORT | {"max_position_embeddings": 8192}),
     "nomic": ("NomicBert", _SHORT | {"max_position_embeddings": 512}),
     "gte": ("Gte", _SHORT | {"vocab_size": 30522, "max_position_embeddings": 512}),
     "deberta-v3": ("DebertaV2", _SHORT | _BASE | _DEBERTA),
@@ -118,6 +118,7 @@ WORKERS: dict[str, Callable[[str], Callable[[str, int, int], float]]] = {
     "mlxbert": mlx_worker,
     "mlxbert, as a graph": partial(mlx_worker, mode=nullcontext),
     "mlxbert, wheel's BLAS": mlx_worker,
+    "mlxbert, other BLAS": mlx_worker,
     "torch": torch_worker,
 }
 
@@ -134,14 +135,15 @@ def serve(kind: str, dtype: str) -> None:
 class Contestant:
     """A process that runs forward passes on demand."""
 
-    def __init__(self, kind: str, dtype: str, models: str) -> None:
+    def __init__(self, kind: str, dtype: str, models: str, blas: str | None) -> None:
         environment = os.environ | {"MLXBERT_BENCHMARK_MODELS": models}
+        slow = kind.endswith("wheel's BLAS")
         if kind.endswith("BLAS"):
-            environment["MLXBERT_BLAS"] = "off"
+            environment["MLXBERT_BLAS"] = "off" if slow else blas or ""
         command = [sys.executable, __file__, "--serve", kind, "--dtype", dtype]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
-        self.rounds = SLOW_ROUNDS if kind.endswith("BLAS") else None
+        self.rounds = SLOW_ROUNDS if slow else None
 
     def seconds(self, model: str, batch: int, length: int) -> tuple[float, float]:
         """How long one forward pass takes, and the CPU seconds of all its threads."""
@@ -151,9 +153,14 @@ class Contestant:
         return wall, processor
 
 
-def compare(contestants: dict[str, Contestant], model: str, rounds: int) -> None:
+def _shape(text: str) -> tuple[int, int]:
+    batch, length = map(int, text.split("x"))
+    return batch, length
+
+
+def compare(contestants: dict[str, Contestant], model: str, shapes: Sequence[tuple[int, int]], rounds: int) -> None:
     """Prints a row for each shape and contestant."""
-    for batch, length in SHAPES:
+    for batch, length in shapes:
         times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in contestants}
         for number in range(-WARM_UPS, rounds):
             for kind, contestant in contestants.items():
@@ -177,18 +184,21 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
     parser.add_argument("--model", action="append", choices=list(MODELS), help="only this one; may stand several times")
     parser.add_argument("--without", action="append", default=[], choices=list(WORKERS), help="leave one out")
+    parser.add_argument("--shape", action="append", type=_shape, metavar="TEXTSxTOKENS", help="instead of the three")
+    parser.add_argument("--blas", metavar="PATH", help="one more contestant: mlxbert with this BLAS")
     parser.add_argument("--serve", choices=list(WORKERS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         return serve(arguments.serve, arguments.dtype)
     with tempfile.TemporaryDirectory() as folder:
-        kinds = [kind for kind in WORKERS if kind not in arguments.without]
-        contestants = {kind: Contestant(kind, arguments.dtype, folder) for kind in kinds}
+        left_out = {*arguments.without, *([] if arguments.blas else ["mlxbert, other BLAS"])}
+        kinds = [kind for kind in WORKERS if kind not in left_out]
+        contestants = {kind: Contestant(kind, arguments.dtype, folder, arguments.blas) for kind in kinds}
         ratios = f"{'ratio to torch':>15} {'in CPU time':>12}"
         print(f"{'model':10} {'shape':>9} {'tokens/s, median':>24} {'min to max':>19} {ratios}")
         for model in arguments.model or MODELS:
             make_model(model).save_pretrained(Path(folder) / model)
-            compare(contestants, model, arguments.rounds)
+            compare(contestants, model, arguments.shape or SHAPES, arguments.rounds)
     return None
 
 
