@@ -80,7 +80,7 @@ class PretrainingOptions(Group):
         _option(_TRAINING, "TERMS", "mlm, nsp, sop; soft, hidden, vectors; electra; mlm:1,nsp:0.5.", "mlm"),
     ] = None
     steps: Annotated[int | None, _option(_TRAINING, "N", "Updates of the weights.", "as --epochs say", min=1)] = None
-    epochs: Annotated[float, _option(_TRAINING, "X", "Passes over the corpus.")] = 1.0
+    epochs: Annotated[float | None, _option(_TRAINING, "X", "Passes over the corpus.", "1")] = None
     lr: Annotated[float | None, _option(_TRAINING, "X", "Highest learning rate.", "by the size of the model")] = None
     batch_size: Annotated[int, _option(_TRAINING, "N", "Examples per batch; fewer in phases of longer ones.")] = 32
     accumulate: Annotated[int, _option(_TRAINING, "N", "Batches per update of the weights.")] = 1

@@ -4,6 +4,7 @@ Every contestant is a process of its own that is asked for one forward pass at a
 the same noise; medians are reported. `python -m mlxbert.bench FOLDER SIDE DTYPE DEVICE` is such a process.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -19,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from mlxbert import device as devices
 from mlxbert.errors import ArgumentError, MlxbertError, check_whole
 from mlxbert.folders.save import save
 from mlxbert.model import load
@@ -76,9 +78,16 @@ def bench(
     check_whole("rounds", rounds, 1)
     if against is not None and against not in PEERS:
         raise ArgumentError(f"against is {against!r:.60}, expected {' or '.join(PEERS)}")
-    if against and not (find_spec("torch") and find_spec("transformers")):
-        raise MlxbertError("against is 'torch', which is not installed", hint="pip install torch transformers")
-    loaded = load(model, adapter=adapter, revision=revision, offline=offline, dtype="float32", device=device)
+    for package in ("torch", "transformers") if against else ():
+        if find_spec(package) is None:
+            raise MlxbertError(
+                f"against is 'torch', but {package} is not installed", hint="pip install torch transformers"
+            )
+    loaded = load(
+        model, adapter=adapter, revision=revision, offline=offline, dtype="float32", device=device, quantized=False
+    )
+    # Both sides have the same: left to itself, another library might choose another one.
+    device, dtype = "gpu" if devices.on_gpu() else "cpu", devices.dtype_name(devices.choose_dtype(dtype))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         save(loaded, folder)  # a form that the peer reads, too
@@ -106,7 +115,7 @@ def _measured(contestants: dict[str, "_Contestant"], rounds: int) -> dict[str, A
     speeds = [_speeds(name, shape, contestants, rounds) for name, shape in usable.items()]
     return {
         "machine": ours.facts["machine"], "dtype": ours.facts["dtype"], "limit": round(ours.facts["limit"], 1),
-        "speeds": speeds, "start": {name: one.start for name, one in contestants.items()},
+        "shapes": [*shapes], "speeds": speeds, "start": {name: one.start for name, one in contestants.items()},
         "memory": {name: one.ask([])["memory"] for name, one in contestants.items()},
     }  # fmt: skip
 
@@ -119,7 +128,11 @@ def _speeds(name: str, shape: Sequence[int], contestants: dict[str, "_Contestant
             spent = contestant.ask(shape)["seconds"]
             seconds[side] += [spent] if number else []
     facts = contestants[_OURS].facts
-    operations = sum(facts["per_token"] * length + facts["per_square"] * length**2 for length in shape)
+    operations = sum(
+        facts["per_token"] * length + facts["per_score"] * length * min(length, span or length)
+        for length in shape
+        for span in facts["spans"]
+    )
     found: dict[str, Any] = {"shape": name, "tokens": sum(shape)}
     for side, values in seconds.items():
         median = statistics.median(values)
@@ -148,8 +161,8 @@ class _Contestant:
     def __init__(self, folder: Path, side: str, dtype: str, device: str) -> None:
         begun = time.perf_counter()
         command = [sys.executable, "-m", __spec__.name, str(folder), side, dtype, device]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        pipe, self._said = subprocess.PIPE, tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._said, text=True)
         self._side = side
         try:
             self._read()
@@ -164,43 +177,49 @@ class _Contestant:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.communicate()  # which closes its pipes
+        with contextlib.suppress(OSError):  # a request that it did not live to read
+            self.process.communicate()  # which closes its pipes
+        self._said.close()
 
     def ask(self, shape: Sequence[int]) -> dict[str, Any]:
         """Has it compute inputs of these lengths."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([*shape]) + "\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(OSError):  # it has ended: reading says why
+            self.process.stdin.write(json.dumps([*shape]) + "\n")
+            self.process.stdin.flush()
         return self._read()
 
     def _read(self) -> dict[str, Any]:
-        assert self.process.stdout is not None and self.process.stderr is not None
+        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            said = self.process.stderr.read().strip().rpartition("\n")[2]
-            raise MlxbertError(f"{self._side} failed: {said:.300}")
+            self.process.wait()
+            self._said.seek(0)
+            raise MlxbertError(f"{self._side} failed: {self._said.read().strip().rpartition(chr(10))[2]:.300}")
         found: dict[str, Any] = json.loads(line)
         return found
 
 
 def _serve(folder: str, side: str, dtype: str, device: str) -> None:
     """Answers on stdout: that it has started, what it is, and then each line of stdin, the lengths of inputs."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else a library prints
+
+    def answer(found: Any) -> None:
+        answers.write(json.dumps(found) + "\n")
+        answers.flush()
+
     compute, facts, memory = (_ours if side == _OURS else _torch)(Path(folder), dtype, device)
     compute([8])
-    _answer({})
-    _answer(facts())
+    answer({})
+    answer(facts())
     for line in sys.stdin:
         shape = json.loads(line)
-        _answer({"seconds": compute(shape) if shape else None, "memory": memory()})
-
-
-def _answer(found: Any) -> None:
-    sys.stdout.write(json.dumps(found) + "\n")
-    sys.stdout.flush()
+        answer({"seconds": compute(shape) if shape else None, "memory": memory()})
 
 
 def _ours(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], Any], Callable[[], int]]:
-    from mlxbert import device as devices
+    from mlxbert.config import Rotary
     from mlxbert.cores import inference
     from mlxbert.device import mx
     from mlxbert.nn.encoder import Batch
@@ -231,13 +250,14 @@ def _ours(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], Any
 
     def facts() -> dict[str, Any]:
         config, encoder = model.config, model.network.encoder
-        layers = len(config.layer_schedule)  # some families store a layer once and run it several times
-        matrices = sum(array.size for array in _matrices(encoder)) * layers / config.num_stored_layers
+        matrices = sum(array.size for array in _matrices(encoder)) / config.num_stored_layers
+        rotations = config.positions.rotations if isinstance(config.positions, Rotary) else ()
+        windows = [rotations[stored].window if rotations else None for stored in config.layer_schedule]
         machine = {key: value for key, value in devices.describe().items() if key not in ("blas_hint", "gpu_found")}
         chosen = devices.choose_dtype(dtype)
         return {
-            "most": min(config.max_length, 512), "per_token": 2 * matrices,
-            "per_square": 4 * config.hidden_size * layers, "dtype": devices.dtype_name(chosen),
+            "most": min(config.max_length, 512), "per_token": 2 * matrices, "per_score": 4 * config.hidden_size,
+            "spans": [window and 2 * window + 1 for window in windows], "dtype": devices.dtype_name(chosen),
             "limit": devices.measure_gflops(_LIMIT_SIZE[str(machine["device"])], dtype=chosen),
             "machine": {**machine, "mlx": version("mlx")},
         }  # fmt: skip
@@ -259,10 +279,8 @@ def _torch(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], An
     import torch
     from transformers import AutoModel
 
-    name = "cpu" if device == "cpu" else _torch_device(torch)
-    usual = "float32" if name == "cpu" else "bfloat16" if name == "cuda" else "float16"
-    chosen = getattr(torch, usual if dtype == "auto" else dtype)
-    model = AutoModel.from_pretrained(folder, dtype=chosen).to(name).eval()
+    name = "cpu" if device == "cpu" else _torch_gpu(torch)
+    model = AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype)).to(name).eval()
 
     def compute(shape: Sequence[int]) -> float:
         ordered = sorted(shape)
@@ -276,18 +294,26 @@ def _torch(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], An
                 model(ids, **given).last_hidden_state.sum().item()
         return time.perf_counter() - begun
 
-    return compute, dict, lambda: torch.cuda.max_memory_allocated() if name == "cuda" else _peak()
+    allocated = {"cuda": torch.cuda.max_memory_allocated, "mps": torch.mps.driver_allocated_memory, "cpu": _peak}
+    return compute, dict, allocated[name]
 
 
-def _torch_device(torch: Any) -> str:
-    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+def _torch_gpu(torch: Any) -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    if torch.backends.mps.is_available():
+        return "mps"
+    raise MlxbertError("torch finds no GPU here, but MLX does", hint="--device cpu compares both on the CPU")
 
 
 def _peak() -> int:
+    """The most memory that this process has had, in bytes."""
+    if sys.platform == "linux":  # not `ru_maxrss`, which begins with that of the process that started this one
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
     import resource
 
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def over_cores(function: Callable[[list[T]], list[R]], parts: list[T]) -> list[R
 
 @functools.cache
 def _worker(number: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, f"mlxbert-training-{number}", initializer=_own_stream)
+    return ThreadPoolExecutor(1, f"mlxbert-core-{number}", initializer=_own_stream)
 
 
 def _own_stream() -> None:

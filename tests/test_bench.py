@@ -1,5 +1,7 @@
 """`mlxbert bench`: what is measured, and that it is measured."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,14 @@ def test_what_cannot_be_measured_is_refused() -> None:
 
 
 @pytest.mark.slow
+def test_the_peak_is_that_of_this_process() -> None:
+    code = "from mlxbert.bench import _peak; print(_peak())"
+    held = bytearray(2**29)
+    held[:: 2**12] = b"x" * (2**29 // 2**12)  # a child of a large process would begin with its peak
+    assert 2**20 < int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) < 2**28
+
+
+@pytest.mark.slow
 def test_a_model_is_measured_beside_torch(tiny_folder: Path) -> None:
     pytest.importorskip("torch")
     found = bench(tiny_folder, against="torch", rounds=1, dtype="float32", device="cpu")
@@ -39,7 +49,11 @@ def test_a_model_is_measured_beside_torch(tiny_folder: Path) -> None:
     ratio = mixed["mlxbert"]["tokens_per_second"] / mixed["torch"]["tokens_per_second"]
     assert mixed["ratio"] == pytest.approx(ratio, abs=0.01)
     assert mixed["mlxbert"]["share"] == pytest.approx(mixed["mlxbert"]["gflops"] / found["limit"], abs=0.01)
-    assert line(found).count("|") == 9 and f"({mixed['ratio']:.2f})" in line(found)
+    assert (
+        line(found).count("|") == 11
+        and line(found).count("\N{EN DASH}") == 2
+        and f"({mixed['ratio']:.2f})" in line(found)
+    )
 
 
 @pytest.mark.slow

@@ -40,7 +40,8 @@ def _row(speed: dict[str, Any], sides: list[str]) -> tuple[object, ...]:
 def line(report: dict[str, Any]) -> str:
     """A row of the table of machines."""
     machine = report["machine"]
-    speeds = [f"{one['mlxbert']['tokens_per_second']:,}" + _against(one) for one in report["speeds"]]
+    found = {one["shape"]: f"{one['mlxbert']['tokens_per_second']:,}" + _against(one) for one in report["speeds"]}
+    speeds = [found.get(shape, "–") for shape in report["shapes"]]  # noqa: RUF001
     columns = (
         f"{machine['chip']}, {machine['cores']} cores", machine["device"], report["dtype"], f"mlx {machine['mlx']}",
         f"{report['layers']} x {report['width']}", *speeds, f"{report['start']['mlxbert']:.2f} s",

@@ -91,9 +91,7 @@ class CRF(nn.Module):
             return []
         start, transitions, end = self._as_numpy()
         best = start + emissions[0]
-        back = np.empty(
-            emissions.shape, np.min_scalar_type(len(start))
-        )  # the smallest integers: there may be many words
+        back = np.empty(emissions.shape, np.min_scalar_type(len(start)))  # small integers: there may be many words
         for word, row in enumerate(emissions[1:], 1):
             through = best[:, None] + transitions
             back[word] = through.argmax(axis=0)

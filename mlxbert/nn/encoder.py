@@ -184,6 +184,7 @@ class Encoder(nn.Module):
         if inferring():
             mx.eval(self.parameters(), [job.args for job in jobs])
             parts = in_parallel([partial(_computed, job) for job in jobs])
+            cpu_streams(1)  # a head has all cores again
         else:
             parts = [_on(stream, job) for stream, job in zip(streams, jobs, strict=True)]
         return replace(_join(parts), attention_mask=attention_mask)

@@ -70,8 +70,7 @@ def attention(
     texts = max(1, block_size() // (size * heads))
     some = max(1, min(heads, block_size() // size))
     queries = min(rows, max(_FEWEST_QUERIES, block_size() * rows // size))
-    # A product with one copies heads apart four times as fast as `mx.contiguous`.
-    q, k, v = q * scale, k * 1.0, v * 1.0
+    q = q * scale
     mx.eval(q, k, v, mask, bias)
     ranges = list(product(*map(_slices, (batch, heads, rows), (texts, some, queries))))
     blocks = over_cores(partial(_attend_all, q=q, k=k, v=v, mask=mask, bias=bias), ranges)
@@ -91,7 +90,10 @@ def _slices(length: int, step: int) -> list[slice]:
 def _attend_all(
     blocks: list[Ranges], q: mx.array, k: mx.array, v: mx.array, mask: mx.array | None, bias: mx.array | None
 ) -> list[mx.array]:
-    found = [_attend(ranges, q, k, v, mask, bias) for ranges in blocks]
+    import numpy as np
+
+    with np.errstate(all="ignore"):  # what is not finite is found later, with the text it belongs to
+        found = [_attend(ranges, q, k, v, mask, bias) for ranges in blocks]
     mx.eval(found)
     return found
 
@@ -182,8 +184,7 @@ def _silu(x: "Floats", inner: "Floats", _: "Floats", slope: float = 1.0) -> None
     import numpy as np
 
     np.multiply(x, -slope, out=inner)
-    with np.errstate(over="ignore"):
-        np.exp(inner, out=inner)
+    np.exp(inner, out=inner)
     inner += 1
     x /= inner
 
@@ -233,10 +234,11 @@ def _activate(parts: list["Floats"], name: str, bias: "Floats | None") -> list[N
     import numpy as np
 
     one, other = np.empty((2, *parts[0].shape), dtype=np.float32)
-    for part in parts:
-        if bias is not None:
-            part += bias
-        ACTIVATIONS[name](part, one[: len(part)], other[: len(part)])
+    with np.errstate(all="ignore"):
+        for part in parts:
+            if bias is not None:
+                part += bias
+            ACTIVATIONS[name](part, one[: len(part)], other[: len(part)])
     return [None] * len(parts)
 
 

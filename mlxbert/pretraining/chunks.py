@@ -18,7 +18,7 @@ from mlxbert.pretraining.corpus.store import Corpus
 from mlxbert.pretraining.shuffled import Shuffled
 
 _FEW_DOCUMENTS = 20  # with fewer, single chunks are held out instead of documents
-_MOST_TRIED = 10_000  # documents
+_MOST_TRIED = 10_000  # chunks whose documents may be held out
 
 
 class Chunk(NamedTuple):
@@ -138,7 +138,7 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -
 
 
 def held_out(chunks: Chunks, share: float, most: int, seed: int) -> Chunks:
-    """Chunks to evaluate on, in memory; of many documents, whole ones.
+    """Chunks to evaluate on, in memory; of many documents, whole ones, unless these are too long.
 
     Args:
         chunks: All of them.
@@ -155,14 +155,16 @@ def held_out(chunks: Chunks, share: float, most: int, seed: int) -> Chunks:
             f"the corpus gives {len(chunks)} examples, none is left to train on", hint="more text, or shorter examples"
         )
     held: list[int] = []
-    documents = chunks[len(chunks) - 1].document + 1
-    if documents >= _FEW_DOCUMENTS:
-        for document in islice(Shuffled(documents, f"held out {seed}"), _MOST_TRIED):
-            if len(found := chunks.of(document)) <= count - len(held):
+    tried: set[int] = set()
+    if chunks[len(chunks) - 1].document + 1 >= _FEW_DOCUMENTS:
+        for number in islice(Shuffled(len(chunks), f"held out {seed}"), _MOST_TRIED):
+            document = chunks[number].document
+            if document not in tried and len(found := chunks.of(document)) <= count - len(held):
                 held += found
+            tried.add(document)
             if len(held) == count:
                 break
-    return chunks.take(held) if held else chunks.drawn(count, seed)
+    return chunks.take(held) if len(held) > count // 2 else chunks.drawn(count, seed)
 
 
 def apart_from(chunks: Chunks, others: Chunks) -> Iterator[Chunk]:

@@ -56,7 +56,7 @@ def pretrain(
     vocabulary: str | Path | None = None,
     valid: str | Path | Sequence[str | Path] | None = None,
     steps: int | None = None,
-    epochs: float = 1.0,
+    epochs: float | None = None,
     fill: str | Sequence[str] = (),
     shards: str | Path | None = None,
     revision: str | None = None,
@@ -91,8 +91,8 @@ def pretrain(
         config: Begins a new model instead: `tiny`, `mini`, `small`, `medium`, `base`, or a file as a `config.json`.
         vocabulary: The vocabulary of a new model: a folder, see `mlxbert.vocabulary`, or the name of a model.
         valid: Files to evaluate on; `None` holds out a part of the corpus.
-        steps: Updates of the weights; `None` for `epochs`.
-        epochs: Passes over the corpus.
+        steps: Updates of the weights, instead of `epochs`.
+        epochs: Passes over the corpus; `None` for one.
         fill: Texts with `[MASK]` that are filled at each evaluation: `Evaluated.filled`.
         shards: A folder for the token ids of the corpus that is kept, so that other runs need not read the corpus.
         revision: Of the model, see `mlxbert.load`.
@@ -126,10 +126,9 @@ def pretrain(
         shards=None if shards is None else Path(shards).expanduser(), **chosen,
     )  # fmt: skip
     pairs_of([*weights], settings.across_documents)
-    if steps is not None:
-        check_whole("steps", steps, 1)
-    if not isinstance(epochs, int | float) or not 0 < epochs < 1e6:
-        raise ArgumentError(f"epochs is {epochs!r:.60}, expected a number above 0")
+    if valid is not None and "validation_share" in known:
+        raise ArgumentError("valid and validation_share are given, expected one: with valid, nothing is held out")
+    epochs = _passes(steps, epochs)
     loop = TrainingOptions(**{name: known[name] for name in _LOOP & known.keys()})
     if ELECTRA in weights:
         _check_electra(loop)
@@ -167,6 +166,23 @@ def pretrain(
     if group.size > 1:
         group.check_same({name: value for name, value in manifest.items() if name not in ("streams", "blas")})
     return _events(call, first, manifest)
+
+
+def _passes(steps: int | None, epochs: float | None) -> float:
+    """The passes over the corpus, where `steps` does not say how long training is.
+
+    Raises:
+        ArgumentError: One is out of range, or both are given.
+    """
+    if steps is not None:
+        check_whole("steps", steps, 1)
+        if epochs is not None:
+            raise ArgumentError("steps and epochs are given, expected one")
+    if epochs is None:
+        return 1.0
+    if isinstance(epochs, bool) or not isinstance(epochs, int | float) or not 0 < epochs < 1e6:
+        raise ArgumentError(f"epochs is {epochs!r:.60}, expected a number above 0")
+    return epochs
 
 
 def _check_electra(options: TrainingOptions) -> None:
@@ -229,7 +245,8 @@ def _find_teacher(
         return None
     if teacher is None and start.config is not None:
         raise ArgumentError(f"the objective has {learned[0]}, which learns from a teacher, but none is given")
-    return start.files if teacher is None else find_model(str(teacher), **{**where, "revision": None})
+    own = teacher is None or (str(teacher) == start.name and start.files.adapter is None)
+    return start.files if own else find_model(str(teacher), **{**where, "revision": None})
 
 
 def _with_defaults(call: Call, model: Model, given: Mapping[str, Any]) -> Call:

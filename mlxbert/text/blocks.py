@@ -20,7 +20,7 @@ def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SI
         tokenizer: The tokenizer.
         text: The text.
         stride: How many tokens consecutive windows have in common.
-        size: Code points that are tokenized at a time, at least.
+        size: Code points that are tokenized at a time; more where so many have no space among them.
 
     Raises:
         InputError: The text is not valid Unicode, or windows have no room for the stride.
@@ -29,25 +29,27 @@ def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SI
     room = tokenizer.room(1)
     if room <= stride:
         raise InputError(f"windows of {room} tokens cannot overlap by {stride}")
-    run = Pieces([], [], [])
+    run, at = Pieces([], [], []), 0
     for block in _token_blocks(tokenizer, text, size):
-        run = run.then(block)
-        while len(run) > room:
-            yield tokenizer.assemble([run.slice(0, room)], truncated=True)
-            run = run.slice(room - stride, len(run))
-    yield tokenizer.assemble([run], truncated=False)
+        run, at = run.slice(at, len(run)).then(block), 0
+        while len(run) - at > room:
+            yield tokenizer.assemble([run.slice(at, at + room)], truncated=True)
+            at += room - stride
+    yield tokenizer.assemble([run.slice(at, len(run))], truncated=False)
 
 
 def _token_blocks(tokenizer: Tokenizer, text: str, size: int) -> Iterator[Pieces]:
     """The tokens of a text in order; each block begins with a space, so that its tokens are those of the whole text."""
     start = tokens = words = 0
+    length = size
     while start < len(text):
-        part = text[start : start + size]
+        part = text[start : start + length]
         found = tokenizer.split(part)
-        end, following = (len(found), len(part)) if start + size >= len(text) else _cut(part, found)
+        end, following = (len(found), len(part)) if start + length >= len(text) else _cut(part, found)
         if not following:  # no place to cut: a longer block
-            size *= 2
+            length *= 2
             continue
+        length = size
         offsets = [(start + first, start + last) for first, last in found.offsets[:end]]
         numbers = [None if word is None else words + word for word in found.words[:end]]
         yield Pieces(found.ids[:end], offsets, numbers, before=tokens)

@@ -1,6 +1,7 @@
 """What a run will take, measured on a few of its batches."""
 
 import time
+from collections.abc import Callable
 
 from mlxbert.device import available_memory, mx
 from mlxbert.training.events import Estimate
@@ -26,13 +27,16 @@ def estimate(run: Run, plan: Plan) -> Estimate:
     run.try_update(largest)  # also warms up
     asking, seconds, timed = 0.0, 0.0, 0
     for step in range(0, len(updates), max(len(updates) // _TIMED, 1)):
-        start = time.perf_counter()
-        run.try_batches(updates[step])  # a teacher is asked once for each example
-        asking += time.perf_counter() - start
-        start = time.perf_counter()
-        run.try_update(updates[step])
-        seconds, timed = seconds + time.perf_counter() - start, timed + tokens[step]
+        first, again = (_seconds(run.try_batches, updates[step]) for _ in range(2))
+        asking += max(first - again, 0.0)  # a teacher is asked once for each example
+        seconds, timed = seconds + _seconds(run.try_update, updates[step]), timed + tokens[step]
     training = sum(tokens) * order.epochs(run.steps) * seconds / timed
     evaluating = sum(map(len, plan.valid.examples)) * run.evaluations * seconds / timed * _FORWARD
     learning = sum(tokens) * asking / timed
     return Estimate(seconds=training + evaluating + learning, memory=mx.get_peak_memory(), available=available_memory())
+
+
+def _seconds(attempt: Callable[[list[list[int]]], None], batches: list[list[int]]) -> float:
+    start = time.perf_counter()
+    attempt(batches)
+    return time.perf_counter() - start

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.pretraining.chunks import Chunk, apart_from, full_sentences, held_out, sentence_pairs
 from mlxbert.pretraining.corpus import numbers
 from mlxbert.pretraining.corpus.store import Corpus
@@ -99,6 +99,30 @@ def test_of_few_documents_chunks_are_held_out() -> None:
     chunks = in_memory(full_sentences(corpus([[20] * 100, [20] * 100]), ROOM))
     held = held_out(chunks, 0.1, 1000, seed=0)
     assert len(held) == round(0.1 * len(chunks)) and len([*apart_from(chunks, held)]) + len(held) == len(chunks)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        full_sentences(corpus([[5]] * 20_000), 200, across=True),  # most documents have no chunk of their own
+        full_sentences(corpus([[20] * 300] * 30 + [[20]]), ROOM),  # one document is short enough
+    ],
+)
+def test_about_as_many_are_held_out_as_asked_for(chunks: Iterable[Chunk]) -> None:
+    found = in_memory(chunks)
+    held = held_out(found, 0.05, 1000, seed=1)
+    assert 0.5 * 0.05 * len(found) < len(held) <= round(0.05 * len(found))
+
+
+def test_a_stored_corpus_that_became_shorter_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "numbers"
+    path.write_bytes(np.arange(1000, dtype="<i8").tobytes())
+    with path.open("r+b") as file:
+        found = numbers.Stored(file, np.dtype("<i8"), (1000,))
+        assert found[990:].tolist() == [*range(990, 1000)]
+        file.truncate(8 * 995)
+        with pytest.raises(CheckpointError, match=r"7,960 bytes, expected 8,000"):
+            found[990:]
 
 
 def test_one_chunk_cannot_be_divided() -> None:

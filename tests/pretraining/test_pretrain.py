@@ -137,7 +137,10 @@ def test_other_text_is_evaluated_on(folder: Path, tmp_path: Path) -> None:
         {"objective": "nsp,sop"},
         {"objective": "mlm,sop"},  # BERT has no such head
         {"steps": 0},
-        {"epochs": -1},
+        {"steps": None, "epochs": -1},
+        {"steps": None, "epochs": True},
+        {"steps": 3, "epochs": 2},
+        {"valid": "other.txt", "validation_share": 0.1},
         {"length": "1000"},
         {"mask_share": 1.5},
         {"masks": 0},

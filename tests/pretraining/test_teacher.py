@@ -15,10 +15,12 @@ from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.losses import soft_cross_entropies
 from mlxbert.pretraining.chunks import full_sentences
 from mlxbert.pretraining.objective import Pretraining
-from mlxbert.pretraining.start import with_layers
+from mlxbert.pretraining.pretrain import _find_teacher
+from mlxbert.pretraining.start import Start, with_layers
 from mlxbert.pretraining.terms.registry import make_terms, read_terms
 from mlxbert.pretraining.terms.term import Seen, Teacher
 from mlxbert.weights.build import parameters
+from mlxbert.weights.folder import open_folder
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 from tests.pretraining.corpora import WORDS, examples, random_corpus
@@ -162,6 +164,12 @@ def test_a_model_that_is_its_own_teacher_has_nothing_to_learn(folder: Path, tmp_
 def test_teachers_and_layers_that_are_refused(folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         mlxbert.pretrain(folder / "text.txt", output=tmp_path / "out", **{"model": folder / "deep", **changes})
+
+
+def test_a_teacher_that_is_the_model_is_of_the_same_revision(folder: Path) -> None:
+    files = open_folder(folder / "deep")
+    start = Start(name="some/model", files=files, config=None, device="auto", revision="v1")
+    assert _find_teacher("some/model", start, ["soft"], {"revision": "v1"}) is files
 
 
 def test_distill_has_one_student(folder: Path, tmp_path: Path) -> None:

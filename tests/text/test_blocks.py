@@ -9,7 +9,7 @@ import pytest
 from mlxbert.errors import InputError
 from mlxbert.text import blocks
 from mlxbert.text.blocks import pair_blocks, text_windows
-from mlxbert.text.encoding import Encoding
+from mlxbert.text.encoding import Encoding, Pieces
 from mlxbert.text.stitch import best_windows, judged_places
 from mlxbert.text.tokenizer import Tokenizer
 from tests.text.test_spans import made_up
@@ -68,6 +68,26 @@ def test_a_window_is_made_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
     judged: Iterator[object] = judged_places(text_windows(small, "the cat sat . " * 5000, stride=5, size=500))
     assert len([*islice(judged, 4)]) == 4 and len(made) == 5
     assert max(asked) == 500 and sum(asked) < 2000
+
+
+def test_a_text_without_spaces_takes_time_in_proportion_to_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, copied, asked = tokenizer(20), [0], list[int]()
+    slices, split = Pieces.slice, Tokenizer.split
+
+    def counted(self: Pieces, start: int, stop: int) -> Pieces:
+        copied[0] += stop - start
+        return slices(self, start, stop)
+
+    def measured(self: Tokenizer, text: str) -> Pieces:
+        asked.append(len(text))
+        return split(self, text)
+
+    monkeypatch.setattr(Pieces, "slice", counted)
+    monkeypatch.setattr(Tokenizer, "split", measured)
+    text = "." * 3000 + " the cat" * 500
+    windows = [*text_windows(small, text, stride=5, size=500)]
+    assert sum(len(window) for window in windows) > 3500
+    assert copied[0] < 8 * 3500 and max(asked[-3:]) <= 500  # blocks are short again
 
 
 @pytest.mark.parametrize("where", [0, 40_000])

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import CheckpointError, MlxbertError
 
 _BLOCK = 2**12  # rows that are read or written at a time
 
@@ -34,11 +34,22 @@ class Stored:
         return self._shape[0]
 
     def __getitem__(self, place: int | slice) -> Any:
-        """A row, or some of them one after the other."""
+        """A row, or some of them one after the other.
+
+        Raises:
+            CheckpointError: The file has become shorter.
+        """
         if not isinstance(place, slice):
             return self[place : place + 1][0]
         start, stop, _ = place.indices(len(self))
-        content = os.pread(self._file, max(stop - start, 0) * self._size, start * self._size)
+        size = max(stop - start, 0) * self._size
+        content = os.pread(self._file, size, start * self._size)
+        if len(content) < size:
+            raise CheckpointError(
+                f"the stored corpus ends after {start * self._size + len(content):,} bytes, expected "
+                f"{len(self) * self._size:,}",
+                hint="remove its folder of shards: it is made again",
+            )
         return np.frombuffer(content, self.dtype).reshape(-1, *self._shape[1:])
 
 
