@@ -32,6 +32,7 @@ Embed = Callable[[list[str]], tuple[Vectors, int, int]]
 BATCH = 32  # sentence-transformers' default
 LIMIT = 256  # tokens; all-MiniLM's own
 REFERENCE = "sentence-transformers"
+_PAUSE = 0.05  # seconds before a query: torch's threads spin for a while after their work, on the cores of the next one
 
 
 def mlxbert(folder: str, dtype: str) -> Embed:
@@ -179,6 +180,7 @@ def latency(contestants: dict[str, Contestant], count: int) -> None:
     found: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(count):
         for name, contestant in contestants.items():
+            time.sleep(_PAUSE)
             found[name].append(contestant.run(1, number)[0] * 1000)
     print(f"\none text, {count} times{'median ms':>13}{'95th percentile':>17}{'ratio':>7}")
     for name, times in found.items():

@@ -3,51 +3,16 @@
 0 success, 1 failure, 2 wrong usage, 130 interrupted. No mistake of a user ends in a traceback.
 """
 
+import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from mlxbert import __version__
 from mlxbert.cli import launched
-from mlxbert.cli.commands.answer import answer
-from mlxbert.cli.commands.classify import classify
-from mlxbert.cli.commands.convert import convert
-from mlxbert.cli.commands.embed import embed
-from mlxbert.cli.commands.evaluate import (
-    evaluate_answer,
-    evaluate_classify,
-    evaluate_embed,
-    evaluate_mlm,
-    evaluate_multilabel,
-    evaluate_regress,
-    evaluate_rerank,
-    evaluate_tag,
-)
-from mlxbert.cli.commands.fill_mask import fill_mask
-from mlxbert.cli.commands.finetune import (
-    finetune_answer,
-    finetune_classify,
-    finetune_embed,
-    finetune_multilabel,
-    finetune_regress,
-    finetune_rerank,
-    finetune_tag,
-)
-from mlxbert.cli.commands.inspect import inspect
-from mlxbert.cli.commands.machine import bench, doctor
-from mlxbert.cli.commands.mine import mine
-from mlxbert.cli.commands.models import models_download, models_list, models_path, models_remove
-from mlxbert.cli.commands.next_sentence import next_sentence
-from mlxbert.cli.commands.pretrain import distill, pretrain, vocabulary
-from mlxbert.cli.commands.replaced import replaced
-from mlxbert.cli.commands.rerank import rerank
-from mlxbert.cli.commands.similarity import similarity
-from mlxbert.cli.commands.tag import tag
-from mlxbert.cli.commands.tokenize import tokenize
-from mlxbert.cli.commands.verify import verify
 from mlxbert.cli.options import flatten
 from mlxbert.cli.program import Command, Group, explain, explain_command
 from mlxbert.cli.session import set_up_notes
@@ -57,46 +22,57 @@ from mlxbert.errors import ArgumentError, MlxbertError
 
 _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look inside."
 
-app = typer.Typer(
-    name="mlxbert",
-    cls=Group,
-    help=_ABOUT,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-_GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
-    "finetune": (
-        "Train a model on labelled texts.",
-        (
-            *(finetune_classify, finetune_multilabel, finetune_regress, finetune_tag, finetune_answer),
-            *(finetune_embed, finetune_rerank),
-        ),
-    ),
-    "evaluate": (
-        "Measure how good a model is on labelled texts.",
-        (
-            *(evaluate_classify, evaluate_multilabel, evaluate_regress, evaluate_tag, evaluate_answer),
-            *(evaluate_embed, evaluate_rerank, evaluate_mlm),
-        ),
-    ),
-    "models": (
-        "Models on this machine and on the Hugging Face hub.",
-        (models_list, models_download, models_path, models_remove),
-    ),
+# The commands in the order of the help, and the modules that have them. Importing all of them takes longer than most
+# commands run.
+_COMMANDS = {
+    **{name: name.replace("-", "_") for name in ("fill-mask", "embed", "similarity", "rerank", "classify", "tag")},
+    **{name: name.replace("-", "_") for name in ("answer", "next-sentence", "replaced", "tokenize", "mine")},
+    **dict.fromkeys(("pretrain", "distill", "vocabulary"), "pretrain"),
+    **{name: name for name in ("inspect", "convert", "verify")},
+    **dict.fromkeys(("doctor", "bench"), "machine"),
+}
+_TRAINED = ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank")
+_GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "finetune": ("Train a model on labelled texts.", _TRAINED),
+    "evaluate": ("Measure how good a model is on labelled texts.", (*_TRAINED, "mlm")),
+    "models": ("Models on this machine and on the Hugging Face hub.", ("list", "download", "path", "remove")),
 }
 
-_USING = (fill_mask, embed, similarity, rerank, classify, tag, answer, next_sentence, replaced, tokenize)
-for command in (*_USING, mine, pretrain, distill, vocabulary, inspect, convert, verify, doctor, bench):
-    app.command(command.__name__.replace("_", "-"), cls=Command)(flatten(command, set_up_notes))
-for name, (about, commands) in _GROUPS.items():
-    group = typer.Typer(help=about, cls=Group, no_args_is_help=True)
-    app.add_typer(group, name=name)
-    for grouped in commands:
-        group.command(grouped.__name__.removeprefix(f"{name}_"), cls=Command)(flatten(grouped, set_up_notes))
+
+def make_app(first: str | None = None) -> typer.Typer:
+    """The program.
+
+    Args:
+        first: The first argument; if it is a command, the program has no other one.
+    """
+    app = typer.Typer(
+        name="mlxbert",
+        cls=Group,
+        help=_ABOUT,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    every = [*_COMMANDS, *_GROUPS]
+    for name in [first] if first in every else every:
+        if name in _COMMANDS:
+            _add(app, name, _COMMANDS[name], name)
+        else:
+            about, commands = _GROUPS[name]
+            group = typer.Typer(help=about, cls=Group, no_args_is_help=True)
+            app.add_typer(group, name=name)
+            for command in commands:
+                _add(group, command, name, f"{name}_{command}")
+    app.command("help", cls=Command)(explained)
+    return app
 
 
-@app.command("help", cls=Command)
+def _add(group: typer.Typer, name: str, module: str, function: str) -> None:
+    found = getattr(importlib.import_module(f"mlxbert.cli.commands.{module}"), function.replace("-", "_"))
+    group.command(name, cls=Command)(flatten(found, set_up_notes))
+
+
 def explained(
     context: typer.Context,
     words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="The command.")] = None,
@@ -114,7 +90,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: Annotated[
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit.")
@@ -131,6 +106,7 @@ def run(arguments: list[str] | None = None) -> int:
 def _run(arguments: list[str] | None) -> int:
     console.set_quiet(False)
     typed = sys.argv[1:] if arguments is None else arguments
+    app = make_app(typed[0] if typed else None)
     try:
         status = app(arguments, prog_name="mlxbert", standalone_mode=False)
         if sys.stdout is not None:
@@ -144,10 +120,11 @@ def _run(arguments: list[str] | None) -> int:
                 console.say("hint", hint)
         return 2
     except MlxbertError as problem:
-        console.say("error", _name_option(problem.message) if isinstance(problem, ArgumentError) else problem.message)
+        wrong_usage = isinstance(problem, ArgumentError)
+        console.say("error", _name_option(problem.message, app) if wrong_usage else problem.message)
         if problem.hint:
             console.say("hint", problem.hint)
-        return 2 if isinstance(problem, ArgumentError) else 1
+        return 2 if wrong_usage else 1
     except (OutputClosedError, BrokenPipeError):  # the reader of our output has stopped
         _drop_output()
         return 0
@@ -163,11 +140,10 @@ def _taskless(typed: list[str]) -> str | None:
     """What is wrong with `finetune --train …`, where options stand in place of the task."""
     if typed[:1] not in (["finetune"], ["evaluate"]) or not typed[1:2] or not typed[1].startswith("-"):
         return None
-    tasks = [command.__name__.removeprefix(f"{typed[0]}_") for command in _GROUPS[typed[0]][1]]
-    return f"{typed[0]} needs the name of the task first, one of {', '.join(tasks)}"
+    return f"{typed[0]} needs the name of the task first, one of {', '.join(_GROUPS[typed[0]][1])}"
 
 
-def _name_option(text: str) -> str:
+def _name_option(text: str, app: typer.Typer) -> str:
     """An error of the library that begins with an argument, `group_size is 7`, with the option in place of it."""
     found = _parameters(typer.main.get_command(app))
     options = {parameter.name: parameter.opts[-1] for parameter in found if parameter.opts[-1].startswith("--")}

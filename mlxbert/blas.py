@@ -50,21 +50,21 @@ def openblas_core(cpuinfo: str) -> str | None:
     return "SKYLAKEX" if wide and "AuthenticAMD" in cpuinfo else None
 
 
-def _prepare_openblas() -> None:
+def _cpuinfo() -> str:
+    """What Linux says of the first processor."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            core = openblas_core(file.read(8192))  # the first processor
+            return file.read(8192)
     except OSError:
-        return
-    if core is not None:
-        os.environ.setdefault("OPENBLAS_CORETYPE", core)
+        return ""
 
 
 def load_blas() -> Blas:
     """Loads a fast BLAS into the global symbol scope, where MLX's own calls then find it.
 
     `MLXBERT_BLAS` names a library, or is `off`. Without it: MKL if this Python environment has it (the `mkl` extra),
-    else the system's OpenBLAS. The OpenBLAS inside numpy's wheel is of no use: its symbols are renamed.
+    and the system's OpenBLAS otherwise, or on a processor of AMD. The OpenBLAS inside numpy's wheel is of no use: its
+    symbols are renamed.
     """
     if sys.platform != "linux":
         return Blas("accelerate")
@@ -73,10 +73,14 @@ def load_blas() -> Blas:
     wanted = os.environ.get("MLXBERT_BLAS", "")
     if wanted == "off":
         return Blas("reference")
-    candidates = [(wanted, wanted)] if wanted else [("mkl", path) for path in _mkl_of_this_environment()]
-    if not wanted:
-        candidates.append(("openblas", "libopenblas.so.0"))
-    _prepare_openblas()
+    cpuinfo = _cpuinfo()
+    mkl, openblas = [("mkl", path) for path in _mkl_of_this_environment()], [("openblas", "libopenblas.so.0")]
+    # On AMD's processors OpenBLAS is the faster one: MKL had 0.70 to 0.93 of its speed.
+    candidates = [*openblas, *mkl] if "AuthenticAMD" in cpuinfo else [*mkl, *openblas]
+    if wanted:
+        candidates = [(wanted, wanted)]
+    if (core := openblas_core(cpuinfo)) is not None:
+        os.environ.setdefault("OPENBLAS_CORETYPE", core)
     for name, path in candidates:
         try:
             library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)

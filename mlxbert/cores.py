@@ -85,12 +85,17 @@ def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
     return [one.result() for one in waiting]
 
 
+def cores_at_hand() -> int:
+    """How many parts `over_cores` computes at a time here: a part of a batch has one core."""
+    return max(len(training_workers()), 1)
+
+
 def over_cores(function: Callable[[list[T]], list[R]], parts: list[T]) -> list[R]:
     """`function` of all parts, in their order; each core takes a share, so that one long text keeps all of them busy.
 
     A part of a batch has one core and takes all. Arrays as for `in_parallel`. Afterwards BLAS has all threads again.
     """
-    count = min(max(len(training_workers()), 1), len(parts))
+    count = min(cores_at_hand(), len(parts))
     found = in_parallel([functools.partial(function, parts[number::count]) for number in range(count)])
     cpu_streams(1)
     return [found[number % count][number // count] for number in range(len(parts))]

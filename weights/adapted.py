@@ -1,5 +1,6 @@
 """Finds a model and the adapter that goes with it: either is given, or the folder of an adapter names its base."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from mlxbert.weights.formats.files import has_weights
 from mlxbert.weights.formats.names import ADAPTER
 from mlxbert.weights.source import check_source, find_folder
 
+_LOG = logging.getLogger("mlxbert")
 Find = Callable[[str, str | None], ModelFolder]  # (source, revision) → its folder
 
 
@@ -42,9 +44,26 @@ def find_model(
     if adapter is not None:
         check_source(adapter, "adapter")
         if is_adapter(found.path):
-            raise ArgumentError(f"{found.path}: is an adapter, expected a model that adapter={str(adapter)!r} fits")
-        return with_adapter(found, find(adapter, None).path)
+            raise ArgumentError(f"{found.path}: is an adapter, expected the model that {adapter} is for")
+        chosen = with_adapter(found, find(adapter, None).path)
+        _check_base(chosen, str(source))
+        return chosen
     return with_base(found, find)
+
+
+def _check_base(found: ModelFolder, source: str) -> None:
+    """Warns of an adapter that names another base: its shapes may fit, and its numbers would be wrong."""
+    assert found.adapter is not None
+    base = read_settings(found.adapter).get("base_model_name_or_path")
+    if not isinstance(base, str) or not base or Path(base).name == Path(source).name:
+        return  # or a copy of it in another folder
+    if not (Path(base).exists() and Path(base).resolve() == found.path.resolve()):
+        _LOG.warning(
+            "%s is an adapter for %s, not for %s: with other weights its results mean nothing",
+            found.adapter,
+            base,
+            source,
+        )
 
 
 def is_adapter(folder: Path) -> bool:

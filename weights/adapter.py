@@ -49,7 +49,10 @@ def read_settings(folder: Path) -> ConfigJson:
     """
     path = folder / ADAPTER
     if not path.is_file():
-        raise ConfigError(f"{folder}: no {ADAPTER} in this folder", hint="give the folder of an adapter of PEFT")
+        raise ConfigError(
+            f"{folder}: no {ADAPTER} in this folder",
+            hint="give the folder that training with lora wrote, or another adapter in PEFT's format",
+        )
     settings = ConfigJson(path, read_json(path, ConfigError))
     settings.choice("peft_type", ("LORA",))
     for key, value in _ONLY.items():

@@ -11,6 +11,7 @@ from mlxbert.cli.options import ModelOptions, OutputOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.training import FormatOption
 from mlxbert.cli.views import console, progress
+from mlxbert.errors import InputError
 from mlxbert.files import atomic_write
 
 
@@ -49,11 +50,16 @@ def mine(
     given |= {"text_column": text_column, "pair_column": pair_column, "format": format}
     with progress.counted("texts") as update:
         found = find(loaded, pairs, **given, on_progress=update)
+    if not any(one.negatives for one in found):
+        raise InputError(
+            f"{', '.join(pairs)}: no query has a negative among the texts of the others",
+            hint="more pairs, or a smaller --margin: these texts belong to their query, or are nearly as similar",
+        )
     with atomic_write(output) as file:
         file.writelines(json.dumps(one.to_dict(), ensure_ascii=False).encode() + b"\n" for one in found)
     few = sum(len(one.negatives) < negatives for one in found)
     count = sum(len(one.negatives) for one in found)
     if few:
-        console.say("note", f"{few:,} of {len(found):,} queries have fewer than {negatives} negatives")
+        console.say("note", f"queries with fewer than {negatives} negatives: {few:,} of {len(found):,}")
     value = {"output": str(output), "queries": len(found), "negatives": count, "with_fewer": few}
     session.show_object(value, lambda: [Text(f"{count:,} negatives for {len(found):,} queries: {output}")], out)

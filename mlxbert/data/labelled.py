@@ -90,7 +90,7 @@ def first_problem(problems: Sequence[InputError]) -> InputError:
     if not others:
         return first
     counted = "1 other record is" if others == 1 else f"{others} other records are"
-    return InputError(f"{first.message}; {counted} refused as well", hint=first.hint)
+    return InputError(f"{first.message}; {counted} refused, too", hint=first.hint)
 
 
 def get_value(values: Mapping[str, Any], column: str) -> Any:

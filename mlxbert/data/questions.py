@@ -116,9 +116,7 @@ def read_questions(rows: Sequence[Row], columns: Columns) -> list[Question]:
         raise first_problem(problems)
     if moved:
         said = "1 answer does" if len(moved) == 1 else f"{len(moved):,} answers do"
-        _LOG.warning(
-            "%s not stand where answer_start says, the first in %s: the nearest place is taken", said, moved[0]
-        )
+        _LOG.warning("%s not stand at answer_start, the first in %s: the nearest occurrence is used", said, moved[0])
     return found
 
 

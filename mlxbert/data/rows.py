@@ -29,7 +29,6 @@ STDIN = "-"
 Source = str | Path | BinaryIO | Iterable[str | Path] | Iterable[Mapping[str, Any]]
 Progress = Callable[[int, int | None], None]
 _REPORT = 1000  # rows between two calls of `on_progress`
-_KINDS = ".csv, .tsv, .jsonl, .parquet, .conll, .conllu or .json (SQuAD), or a folder with a folder of .txt per label"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +91,12 @@ def read_rows(source: Source, *, format: Format | str | None = None, on_progress
     """Reads records with all their fields.
 
     Args:
-        source: A path, or several: .csv, .tsv, .jsonl, .conll (also .iob, .bio), .conllu, .json of SQuAD (all of these
-            also with .gz), .parquet, or a folder that has a folder of .txt files for each label. A row of .conll and
-            .conllu is a sentence, whose values are lists. `hub:NAME`, `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a
-            data set of the Hugging Face hub (its split `train` where none is named). `-` is stdin, or give a file
-            opened in binary mode; both are .jsonl unless `format` says otherwise. Or any iterable of mappings.
+        source: A path, or several: .csv, .tsv, .jsonl, .conll (also .iob, .bio), .conllu, .json of SQuAD, .txt with
+            a text in each line (all also with .gz), .parquet, or a folder that has a folder of .txt files for each
+            label. A row of .conll and .conllu is a sentence, whose values are lists. `hub:NAME`, `hub:NAME:CONFIG` or
+            `hub:NAME:CONFIG:SPLIT` is a data set of the Hugging Face hub (its split `train` where none is named). `-`
+            is stdin, or give a file opened in binary mode; both are .jsonl unless `format` says otherwise. Or any
+            iterable of mappings.
         format: How files store records; by default their endings say so.
         on_progress: Called now and then with the bytes read so far and their total, which is known of files, and
             otherwise `None`.
@@ -180,11 +180,6 @@ def _open(source: Any, format: Format | str | None, stack: ExitStack) -> _Opened
 
 
 def _open_file(source: str | Path | BinaryIO, name: str, format: Format, stack: ExitStack) -> _Opened:
-    if format is Format.txt:
-        raise ArgumentError(
-            f"{name}: a .txt file has no columns and no labels, expected {_KINDS}",
-            hint="format='conll' reads one with a word and its tag in each line",
-        )
     file, path = open_source(source)
     if file is not source:
         stack.enter_context(file)
@@ -205,6 +200,8 @@ def _from_lines(lines: Lines, format: Format) -> Iterator[Row]:
     if format in (Format.conll, Format.conllu):
         sentences = read_conll(lines) if format is Format.conll else read_conllu(lines)
         return (Row(values, f"{lines.name}, line {number}") for number, values in sentences)
+    if format is Format.txt:
+        return (Row({"text": line}, f"{lines.name}, line {n}") for n, line in enumerate(lines, 1) if line.strip())
     return _from_objects(lines) if format is Format.jsonl else _from_table(lines, format)
 
 

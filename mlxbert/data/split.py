@@ -63,8 +63,8 @@ def split(
     if not taken and not any(take(group) for group in sorted(groups, key=len)):
         count = "1 example" if len(records) == 1 else f"{len(records)} examples"
         raise InputError(
-            f"no validation data can be split off from {count}: every label needs two different texts, "
-            "of questions two different contexts",
+            f"no validation data can be split off from {count}: each label needs two different texts, "
+            "and questions need two different contexts",
             hint="give validation data with valid=",
         )
     chosen = {*taken}

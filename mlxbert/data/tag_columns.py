@@ -45,10 +45,13 @@ def _usual(columns: Sequence[str], names: Sequence[str], role: str, rows: Rows) 
     known = {column.strip().lower(): column for column in columns}
     found = next((known[name] for name in names if name in known), None)
     if found is None:
+        conll = all(name.endswith(".txt") for name in rows.files)
         raise InputError(
             f"{', '.join(rows.files)}: no column is called {' or '.join(names[:4])}; the data have: "
             f"{', '.join(rows.columns)}",
-            hint=f"choose the column with {role}_column=",
+            hint="format='conll' reads a word and its tag in each line"
+            if conll
+            else f"choose the column with {role}_column=",
         )
     return found
 

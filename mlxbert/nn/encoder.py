@@ -202,7 +202,7 @@ class Encoder(nn.Module):
         context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
         hidden_states = [x]
         attentions: list[mx.array] = []
-        dropping = dropout.drops(self)
+        dropping = self.training and dropout.drops(self)
         for step, stored in enumerate(self.config.layer_schedule):
             x, weights = self._layer(stored, x, context, dropout.next_key() if dropping else None)
             if step == 0 and "convolution" in self:

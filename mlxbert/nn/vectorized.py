@@ -12,10 +12,10 @@ import math
 import os
 from collections.abc import Callable
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
-from mlxbert.cores import inferring, over_cores
+from mlxbert.cores import cores_at_hand, inferring, over_cores
 from mlxbert.device import mx, nn
 from mlxbert.nn import kernels
 
@@ -72,10 +72,9 @@ def attention(
     queries = min(rows, max(_FEWEST_QUERIES, block_size() * rows // size))
     q = q * scale
     mx.eval(q, k, v, mask, bias)
-    ranges = list(product(*map(_slices, (batch, heads, rows), (texts, some, queries))))
-    blocks = over_cores(partial(_attend_all, q=q, k=k, v=v, mask=mask, bias=bias), ranges)
-    for axis, length, step in ((-2, rows, queries), (1, heads, some), (0, batch, texts)):
-        count = len(_slices(length, step))
+    slices = [_slices(*axis) for axis in ((batch, texts), (heads, some, cores_at_hand()), (rows, queries))]
+    blocks = over_cores(partial(_attend_all, q=q, k=k, v=v, mask=mask, bias=bias), list(product(*slices)))
+    for axis, count in ((-2, len(slices[2])), (1, len(slices[1])), (0, len(slices[0]))):
         blocks = [_joined(blocks[start : start + count], axis) for start in range(0, len(blocks), count)]
     return blocks[0]
 
@@ -83,8 +82,11 @@ def attention(
 Ranges = tuple[slice, ...]
 
 
-def _slices(length: int, step: int) -> list[slice]:
-    return [slice(start, start + step) for start in range(0, length, step)]
+def _slices(length: int, most: int, multiple: int = 1) -> list[slice]:
+    """An axis in slices of about the same length, `most` at most; a multiple of so many, where there is enough."""
+    count = min(math.ceil(math.ceil(length / most) / multiple) * multiple, length)
+    ends = [length * number // count for number in range(count + 1)]
+    return [slice(*part) for part in pairwise(ends)]
 
 
 def _attend_all(
@@ -225,7 +227,8 @@ def activated(name: str, layer: Linear, x: mx.array) -> mx.array:
     mx.eval(values)
     rows: Floats = np.asarray(values).reshape(-1, values.shape[-1])  # the same memory: nobody else has this product
     bias = np.asarray(layer.bias) if "bias" in layer else None
-    parts = [rows[part] for part in _slices(len(rows), max(1, block_size() // 4 // rows.shape[1]))]
+    most = max(1, block_size() // 4 // rows.shape[1])
+    parts = [rows[part] for part in _slices(len(rows), most, cores_at_hand())]
     over_cores(partial(_activate, name=name, bias=bias), parts)
     return values
 
@@ -233,7 +236,7 @@ def activated(name: str, layer: Linear, x: mx.array) -> mx.array:
 def _activate(parts: list["Floats"], name: str, bias: "Floats | None") -> list[None]:
     import numpy as np
 
-    one, other = np.empty((2, *parts[0].shape), dtype=np.float32)
+    one, other = np.empty((2, *max(parts, key=len).shape), dtype=np.float32)
     with np.errstate(all="ignore"):
         for part in parts:
             if bias is not None:

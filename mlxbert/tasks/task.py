@@ -197,7 +197,7 @@ def task_function(
 @contextmanager
 def evaluation_mode(network: nn.Module) -> Iterator[None]:
     """Inference with a network in evaluation mode; afterwards every module is back in its own mode."""
-    modes = [(module, module.training) for module in network.modules()]
+    modes = [(module, module.training) for module in _modules(network)]
     if any(training for _, training in modes):
         network.eval()
     try:
@@ -207,6 +207,15 @@ def evaluation_mode(network: nn.Module) -> Iterator[None]:
         for module, training in modes:  # outer modules come first: `train` also sets those within
             if module.training != training:
                 module.train(training)
+
+
+def _modules(module: nn.Module) -> Iterator[nn.Module]:
+    """A module and all within it, the outer ones first; `nn.Module.modules` takes a tenth of the time of a sentence."""
+    yield module
+    for value in module.values():
+        for child in value if isinstance(value, list) else (value,):
+            if isinstance(child, nn.Module):
+                yield from _modules(child)
 
 
 def check_top_k(top_k: int | None) -> None:

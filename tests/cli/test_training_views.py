@@ -267,12 +267,12 @@ def test_a_model_that_is_worse_than_a_simple_method_is_told_so() -> None:
     low = replace(event.summary, score=0.6, interval=(0.5, 0.7))
     worse = replace(event, summary=low)
     text = "\n".join(lines(summary.finished(worse, 80), 80))
-    assert "worse than" not in better and "worse than frozen vectors: train longer (--epochs)" in text
+    assert "no better than" not in better and "no better than frozen vectors: train longer (--epochs)" in text
     assert "Wilson" in text and "a logistic regression" in text
     error = replace(event.evaluation, task="regress", metric="mae")
     distance = replace(worse, metric="mae", evaluation=error, summary=replace(low, metric="mae"))
     text = "\n".join(lines(summary.finished(distance, 80), 80))
-    assert "worse than largest class:" in text and "bootstrap" in text and "largest error" in text
+    assert "no better than largest class:" in text and "bootstrap" in text and "largest error" in text
 
 
 def test_mistakes_of_several_labels_name_the_labels_in_which_they_differ() -> None:
@@ -299,7 +299,7 @@ def test_mistakes_of_a_model_that_guesses_are_left_out() -> None:
     found = events.evaluation()
     found = replace(found, mistakes=tuple(replace(mistake, score=0.2) for mistake in found.mistakes))
     text = "\n".join(lines(evaluation.evaluation(found, 80), 80))
-    assert "20% sure at most" in text and "line 17" not in text
+    assert "at most 20% sure" in text and "line 17" not in text
 
 
 @WIDTHS

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from mlxbert import device
-from mlxbert.cli.app import app
+from mlxbert.cli.app import make_app
 from mlxbert.cli.commands import machine
 from mlxbert.cli.views import console
 from mlxbert.cli.views.help import draw
@@ -17,7 +17,7 @@ from tests.cli.test_terminal import plain
 from tests.helpers.program import COMMANDS, call, change_weights, terminal, tiny_model
 
 PANELS = ["Zero-shot", "Vectors", "Data", "Training", "Saving", "Input", "Model", "Output"]
-PROGRAM = typer.main.get_command(app)
+PROGRAM = typer.main.get_command(make_app())
 GROUPS = [[], ["models"], ["finetune"], ["evaluate"]]
 
 

@@ -123,7 +123,7 @@ def test_a_missing_field_is_refused_and_all_such_records_are_counted() -> None:
     data = [*rows("a"), Row({"body": "the"}, "b.jsonl, line 7"), Row({"text": "the"}, "b.jsonl, line 8")]
     with pytest.raises(InputError) as caught:
         read_labelled(data, COLUMNS, "class")
-    said = "b.jsonl, line 7: 'text' is missing, the record has: body; 1 other record is refused as well"
+    said = "b.jsonl, line 7: 'text' is missing, the record has: body; 1 other record is refused, too"
     assert caught.value.message == said
     assert "2 other records are" in refused("class", "", "a", "", "").message
 

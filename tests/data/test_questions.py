@@ -118,7 +118,7 @@ def test_the_nearest_place_is_taken_where_answer_start_is_wrong_and_said(caplog:
     found = read(*(asked([{"text": "cat", "answer_start": start}]) for start in places))
     assert [one.start for one in found] == list(places.values())
     assert all(CONTEXT[one.start : one.end] == "cat" for one in found)
-    assert "7 answers do not stand where answer_start says, the first in record 1" in caplog.text
+    assert "7 answers do not stand at answer_start, the first in record 1" in caplog.text
     emoji = read(
         asked([{"text": "1973", "answer_start": CONTEXT.encode("utf-16-le").find("1973".encode("utf-16-le")) // 2}])
     )
@@ -128,7 +128,7 @@ def test_the_nearest_place_is_taken_where_answer_start_is_wrong_and_said(caplog:
 def test_an_answer_that_is_in_no_context_is_refused_and_the_others_counted() -> None:
     right = asked(["cat"])
     problem = refused(right, asked(["dog"]), right, asked([{"text": "Cat", "answer_start": 4}]))
-    assert problem.message == "record 2: the answer 'dog' is not in its context; 1 other record is refused as well"
+    assert problem.message == "record 2: the answer 'dog' is not in its context; 1 other record is refused, too"
     (kept,) = read(asked(["dog", "Paris"]))
     assert kept.answers == ("dog", "Paris") and kept.start == 27
 

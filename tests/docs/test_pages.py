@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 import mlxbert
-from mlxbert.cli.app import app
+from mlxbert.cli.app import make_app
 from mlxbert.cli.output.parts import PART
 from mlxbert.cli.views.vectors import MOST_COMPARED
 from mlxbert.nn.heads import HEADS
@@ -45,7 +45,7 @@ def _commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 OF_MLX_LAUNCH = {"--backend", "--hostfile"}
-PROGRAM = typer.main.get_command(app)
+PROGRAM = typer.main.get_command(make_app())
 COMMANDS = dict(_commands(PROGRAM))
 
 

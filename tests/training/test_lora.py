@@ -89,6 +89,18 @@ def test_it_learns_and_opens_alone_and_with_its_base(base: Path, adapter: Path) 
     assert record["runs"][0]["score"] == pytest.approx(record["metrics"]["accuracy"])
 
 
+def test_another_base_than_the_one_it_names_is_said(
+    base: Path, adapter: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(base, tmp_path / "copies" / base.name)
+    mlxbert.load(base, adapter=adapter)
+    mlxbert.load(tmp_path / "copies" / base.name, adapter=adapter)
+    assert not caplog.records
+    shutil.copytree(base, tmp_path / "other")
+    mlxbert.load(tmp_path / "other", adapter=adapter)
+    assert str(base) in caplog.text and str(tmp_path / "other") in caplog.text
+
+
 def test_a_merged_folder_computes_the_same(base: Path, adapter: Path, tmp_path: Path) -> None:
     conversion = mlxbert.convert(base, tmp_path / "merged", adapter=adapter)
     assert any("adapter" in sentence for sentence in conversion.changed)

@@ -88,7 +88,7 @@ def _mistakes(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     surest = max(mistake.score for mistake in found.mistakes)
     if found.task == "classify" and surest < _GUESSED / max(len(found.labels), 1):
         yield Padding(
-            Text(f"left out: the model was {surest:.0%} sure at most where it was wrong", "dim"), (0, 0, 0, 2)
+            Text(f"none shown: the model was at most {surest:.0%} sure of a wrong label", "dim"), (0, 0, 0, 2)
         )
         return
     for mistake in found.mistakes[:_MOST]:

@@ -79,14 +79,14 @@ def _compared(summary: "Summary", task: str | None, width: int) -> Iterator["Ren
 
 
 def _worse(summary: "Summary", sign: int) -> Iterator["RenderableType"]:
-    """That training was of no use, where a simple method is better, and what helps."""
+    """That training was of no use, where a simple method is as good, and what helps."""
     from rich.text import Text
 
-    better = [name for name, score in summary.baselines.items() if sign * (score - summary.score) < 0]
-    if better:
-        names = console.visible(" and ".join(better))
+    as_good = [name for name, score in summary.baselines.items() if sign * (score - summary.score) <= 0]
+    if as_good:
+        names = console.visible(" and ".join(as_good))
         help = "train longer (--epochs) or with a higher --lr"
-        yield Text.assemble(("worse than ", "bold yellow"), (names, "bold yellow"), f": {help}")
+        yield Text.assemble(("no better than ", "bold yellow"), (names, "bold yellow"), f": {help}")
 
 
 def _note(text: str) -> "RenderableType":

@@ -116,7 +116,7 @@ class VectorLoss:
             if not -1 <= score / self.max_score <= 1:
                 largest = max(map(abs, scores))
                 raise InputError(
-                    f"{record.place}: the score is {score:g}, expected at most {self.max_score:g}",
+                    f"{record.place}: the score is {score:g}, expected {-self.max_score:g} to {self.max_score:g}",
                     hint=f"max_score={largest:g} divides all scores by {largest:g}; loss='cosent' takes any scores",
                 )
 
