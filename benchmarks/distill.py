@@ -4,7 +4,7 @@ Run: python benchmarks/distill.py CORPUS TEACHER RESULTS.jsonl [--steps 200] [--
     [--layers 0,2,4] [--threads 1]
 
 Both students begin from the same layers of the teacher, and see the same batches with the same hidden words. Accuracy
-is that of hidden words that were not trained on.
+is that of hidden words that were not trained on. A student that RESULTS holds is not trained again.
 """
 
 import argparse
@@ -50,9 +50,13 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["MLXBERT_DEVICE"] = "gpu" if given.gpu else "cpu"
     use_cores(given, given.threads)
+    known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
     with tempfile.TemporaryDirectory() as place:
         for name in OBJECTIVES:
-            found = {**run(name, given, Path(place)), "steps": given.steps, "layers": given.layers}
+            which = {"student": name, "steps": given.steps, "layers": given.layers}
+            if any(which.items() <= line.items() for line in known):
+                continue
+            found = run(name, given, Path(place)) | which
             with given.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found) + "\n")
             print(found, flush=True)
