@@ -1,8 +1,9 @@
 """`mlxbert mine`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,9 @@ from mlxbert.cli.training import FormatOption
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import InputError
 from mlxbert.files import atomic_write
+
+if TYPE_CHECKING:
+    from mlxbert.tasks.mine import Mined
 
 
 def mine(
@@ -50,6 +54,21 @@ def mine(
     given |= {"text_column": text_column, "pair_column": pair_column, "format": format}
     with progress.counted("texts") as update:
         found = find(loaded, pairs, **given, on_progress=update)
+    _write(found, output, pairs)
+    few = sum(len(one.negatives) < negatives for one in found)
+    count = sum(len(one.negatives) for one in found)
+    if few:
+        console.say("note", f"queries with fewer than {negatives} negatives: {few:,} of {len(found):,}")
+    value = {"output": str(output), "queries": len(found), "negatives": count, "with_fewer": few}
+    session.show_object(value, lambda: [Text(f"{count:,} negatives for {len(found):,} queries: {output}")], out)
+
+
+def _write(found: Sequence["Mined"], output: Path, pairs: Sequence[str]) -> None:
+    """Writes queries with their texts; a file without any negative would be of no use.
+
+    Raises:
+        InputError: There is none.
+    """
     if not any(one.negatives for one in found):
         raise InputError(
             f"{', '.join(pairs)}: no query has a negative among the texts of the others",
@@ -57,9 +76,3 @@ def mine(
         )
     with atomic_write(output) as file:
         file.writelines(json.dumps(one.to_dict(), ensure_ascii=False).encode() + b"\n" for one in found)
-    few = sum(len(one.negatives) < negatives for one in found)
-    count = sum(len(one.negatives) for one in found)
-    if few:
-        console.say("note", f"queries with fewer than {negatives} negatives: {few:,} of {len(found):,}")
-    value = {"output": str(output), "queries": len(found), "negatives": count, "with_fewer": few}
-    session.show_object(value, lambda: [Text(f"{count:,} negatives for {len(found):,} queries: {output}")], out)
