@@ -92,6 +92,17 @@ def dropping(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
     return mlxbert.load(save(tmp_path_factory.mktemp("dropping") / "model", config=config), dtype="float32")
 
 
+def test_evaluation_mode_reaches_every_module() -> None:
+    network = random_network(tiny_config(), ("sequence_classifier", "masked_lm"))
+    network.eval()
+    for chosen in network.modules():
+        chosen.train()
+        with evaluation_mode(network):
+            assert not any(module.training for module in network.modules())
+        assert chosen.training
+        network.eval()
+
+
 @pytest.mark.parametrize("name", ["fill_mask", "next_sentence", "embed", "similarity"])
 def test_tasks_compute_in_evaluation_mode(name: str, dropping: mlxbert.Model) -> None:
     call = functions(dropping)[name]
