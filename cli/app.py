@@ -22,15 +22,12 @@ from mlxbert.errors import ArgumentError, MlxbertError
 
 _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look inside."
 
-# The commands in the order of the help, and the modules that have them. Importing all of them takes longer than most
-# commands run.
-_COMMANDS = {
-    **{name: name.replace("-", "_") for name in ("fill-mask", "embed", "similarity", "rerank", "classify", "tag")},
-    **{name: name.replace("-", "_") for name in ("answer", "next-sentence", "replaced", "tokenize", "mine")},
-    **dict.fromkeys(("pretrain", "distill", "vocabulary"), "pretrain"),
-    **{name: name for name in ("inspect", "convert", "verify")},
-    **dict.fromkeys(("doctor", "bench"), "machine"),
-}
+# The commands in the order of the help. Importing all of them takes longer than most of them run.
+_COMMANDS = (
+    *("fill-mask", "embed", "similarity", "rerank", "classify", "tag", "answer", "next-sentence", "replaced"),
+    *("tokenize", "mine", "pretrain", "distill", "vocabulary", "inspect", "convert", "verify", "doctor", "bench"),
+)
+_MODULES = {"distill": "pretrain", "vocabulary": "pretrain", "doctor": "machine", "bench": "machine"}  # of other names
 _TRAINED = ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank")
 _GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "finetune": ("Train a model on labelled texts.", _TRAINED),
@@ -57,7 +54,7 @@ def make_app(first: str | None = None) -> typer.Typer:
     every = [*_COMMANDS, *_GROUPS]
     for name in [first] if first in every else every:
         if name in _COMMANDS:
-            _add(app, name, _COMMANDS[name], name)
+            _add(app, name, _MODULES.get(name, name), name)
         else:
             about, commands = _GROUPS[name]
             group = typer.Typer(help=about, cls=Group, no_args_is_help=True)
@@ -69,7 +66,8 @@ def make_app(first: str | None = None) -> typer.Typer:
 
 
 def _add(group: typer.Typer, name: str, module: str, function: str) -> None:
-    found = getattr(importlib.import_module(f"mlxbert.cli.commands.{module}"), function.replace("-", "_"))
+    module, function = (part.replace("-", "_") for part in (module, function))
+    found = getattr(importlib.import_module(f"mlxbert.cli.commands.{module}"), function)
     group.command(name, cls=Command)(flatten(found, set_up_notes))
 
 
