@@ -150,10 +150,17 @@ MUTATIONS = (
     ),
     Mutation(
         "far weights of inference are subnormal numbers",
-        "mlxbert/nn/vectorized.py",
-        "    weights += _LEAST\n",
-        "",
+        "mlxbert/nn/vectorized_attention.py",
+        "_LEAST_WITHIN if within else _LEAST",
+        "_LEAST_WITHIN",
         "tests/nn/test_vectorized.py::test_scores_far_apart_give_no_subnormal_weights",
+    ),
+    Mutation(
+        "a query without any key has weights of 0 / 0",
+        "mlxbert/nn/vectorized_attention.py",
+        "if inputs.added or not within:",
+        "if not within:",
+        "tests/nn/test_vectorized.py::test_attention_is_that_of_the_kernels_in_blocks_of_any_size",
     ),
     # Layers and heads.
     Mutation(

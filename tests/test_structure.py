@@ -46,6 +46,7 @@ INSIDE = {
         *(
             "kernels",
             "vectorized",
+            "vectorized_attention",
             "activations",
             "dropout",
             "positions",

@@ -9,10 +9,10 @@ from typing import assert_never
 
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.device import mx, nn, on_gpu
-from mlxbert.nn import kernels, vectorized
+from mlxbert.nn import kernels, vectorized_attention
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.positions import Context, Distances
-from mlxbert.nn.vectorized import Linear
+from mlxbert.nn.vectorized import Linear, pays
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class SelfAttention(nn.Module):
         self, q: mx.array, k: mx.array, v: mx.array, mask: mx.array | None, bias: mx.array | None = None
     ) -> mx.array:
         """Attention on a CPU, of the shape of q."""
-        if vectorized.pays(q.size // q.shape[-1] * k.shape[-2]):
-            return vectorized.attention(q, k, v, self.scale, mask, bias)
+        if pays(q.size // q.shape[-1] * k.shape[-2]):
+            return vectorized_attention.attention(q, k, v, self.scale, mask, bias)
         kept = self.dropout.draw((*q.shape[:-1], k.shape[-2]))
         return kernels.attention(q, k, v, self.scale, mask, bias, kept)
 
@@ -116,6 +116,8 @@ def _weights(positioned: PositionedQK, scale: float) -> mx.array:
 
 def _with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
     """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block between its two neighbours."""
+    if x.dtype == mx.float32 and pays(3 * x.size):
+        return vectorized_attention.with_neighbours(x, size, padding)
     padded = mx.pad(x, [(0, 0), (0, 0), (size, padding + size), (0, 0)])
     blocks = padded.reshape(*x.shape[:2], -1, size, x.shape[-1])
     return mx.concatenate([blocks[:, :, :-2], blocks[:, :, 1:-1], blocks[:, :, 2:]], axis=3)
@@ -136,6 +138,8 @@ class RotaryAttention(SelfAttention):
 
 
 def _rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
+    if x.dtype == mx.float32 and pays(6 * x.size):
+        return vectorized_attention.rotated(x, cosines, sines)
     first, second = mx.split(x, 2, axis=-1)
     return mx.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
 

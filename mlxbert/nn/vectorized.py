@@ -1,4 +1,4 @@
-"""Attention and activations of inference on a Linux CPU, by numpy's vector instructions.
+"""Activations, dense layers and norms of inference on a Linux CPU, by numpy's vector instructions.
 
 MLX's wheel is built for any x86-64 processor: an operation takes four numbers at a time and 0.15 to 0.3 ns for each,
 and an exponential or GELU is some twenty of them. numpy takes sixteen, computes in place in a core's cache, and has an
@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from mlxbert.cores import cores_at_hand, inferring, over_cores
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 _WORTH = 2**17  # elements; fewer take less time than importing numpy
-_LEAST = 2.0**-64  # see `kernels.exp2`
-_FEWEST_QUERIES = 64  # of a block; with fewer, matrix products are slow
 
 
 def pays(size: int) -> bool:
@@ -61,86 +59,11 @@ def block_size() -> int:
     return 2 * max(found if found > 0 else 2**20, 2**18) // 4
 
 
-def attention(
-    q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, bias: mx.array | None = None
-) -> mx.array:
-    """What `kernels.attention` computes without dropout, in blocks of texts, heads or queries."""
-    batch, heads, rows = q.shape[0], q.shape[1], q.shape[-2]
-    size = math.prod(q.shape[2:-1]) * k.shape[-2]  # of a head
-    texts = max(1, block_size() // (size * heads))
-    some = max(1, min(heads, block_size() // size))
-    queries = min(rows, max(_FEWEST_QUERIES, block_size() * rows // size))
-    q = q * scale
-    mx.eval(q, k, v, mask, bias)
-    slices = [_slices(*axis) for axis in ((batch, texts), (heads, some, cores_at_hand()), (rows, queries))]
-    blocks = over_cores(partial(_attend_all, q=q, k=k, v=v, mask=mask, bias=bias), list(product(*slices)))
-    for axis, count in ((-2, len(slices[2])), (1, len(slices[1])), (0, len(slices[0]))):
-        blocks = [_joined(blocks[start : start + count], axis) for start in range(0, len(blocks), count)]
-    return blocks[0]
-
-
-Ranges = tuple[slice, ...]
-
-
-def _slices(length: int, most: int, multiple: int = 1) -> list[slice]:
+def slices(length: int, most: int, multiple: int = 1) -> list[slice]:
     """An axis in slices of about the same length, `most` at most; a multiple of so many, where there is enough."""
     count = min(math.ceil(math.ceil(length / most) / multiple) * multiple, length)
     ends = [length * number // count for number in range(count + 1)]
     return [slice(*part) for part in pairwise(ends)]
-
-
-def _attend_all(
-    blocks: list[Ranges], q: mx.array, k: mx.array, v: mx.array, mask: mx.array | None, bias: mx.array | None
-) -> list[mx.array]:
-    import numpy as np
-
-    with np.errstate(all="ignore"):  # what is not finite is found later, with the text it belongs to
-        found = [_attend(ranges, q, k, v, mask, bias) for ranges in blocks]
-    mx.eval(found)
-    return found
-
-
-def _attend(
-    ranges: Ranges,
-    q: mx.array,
-    k: mx.array,
-    v: mx.array,
-    mask: mx.array | None,
-    bias: mx.array | None,
-) -> mx.array:
-    """A block of attention. The scores have keys as rows: numpy then takes maxima and sums twice as fast."""
-    import numpy as np
-
-    texts, heads, queries = ranges
-    scores = k[texts, heads] @ q[texts, heads, ..., queries, :].swapaxes(-1, -2)
-    scores = scores.astype(mx.float32)
-    added = [] if bias is None else [_part(bias.astype(mx.float32), ranges)]
-    added += [] if mask is None else [mx.where(_part(mask, ranges), 0.0, kernels.MASKED)]
-    mx.eval(scores, added)
-    weights: Floats = np.asarray(scores)  # the same memory: nobody else has these scores
-    for array in added:
-        weights += np.asarray(array).swapaxes(-1, -2)
-    weights -= weights.max(axis=-2, keepdims=True)
-    np.exp(weights, out=weights)
-    weights += _LEAST
-    share = mx.array(1 / weights.sum(axis=-2)[..., None])
-    mixed = scores.astype(v.dtype).swapaxes(-1, -2) @ v[texts, heads]
-    mixed = (mixed.astype(mx.float32) * share).astype(v.dtype)
-    mx.async_eval(mixed)  # while the next block waits for its scores
-    return mixed
-
-
-def _part(x: mx.array, ranges: Ranges) -> mx.array:
-    """A part of what is broadcast to (B, H, …, L, K)."""
-    whole = slice(None)
-    texts, heads, queries = (
-        part if x.shape[axis] > 1 else whole for part, axis in zip(ranges, (0, 1, -2), strict=True)
-    )
-    return x[texts, heads, ..., queries, :]
-
-
-def _joined(parts: list[mx.array], axis: int) -> mx.array:
-    return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=axis)
 
 
 def _gelu(x: "Floats", tail: "Floats", distance: "Floats") -> None:
@@ -228,7 +151,7 @@ def activated(name: str, layer: Linear, x: mx.array) -> mx.array:
     rows: Floats = np.asarray(values).reshape(-1, values.shape[-1])  # the same memory: nobody else has this product
     bias = np.asarray(layer.bias) if "bias" in layer else None
     most = max(1, block_size() // 4 // rows.shape[1])
-    parts = [rows[part] for part in _slices(len(rows), most, cores_at_hand())]
+    parts = [rows[part] for part in slices(len(rows), most, cores_at_hand())]
     over_cores(partial(_activate, name=name, bias=bias), parts)
     return values
 

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlxbert.config import Absolute, Positions, Rotary, Rotation
 from mlxbert.cores import inference, inferring
 from mlxbert.device import mx
-from mlxbert.nn import kernels, vectorized
+from mlxbert.nn import attention, kernels, vectorized, vectorized_attention
 from mlxbert.nn.activations import ACTIVATIONS, activate
 from tests.helpers.tiny import random_network, tiny_config
 
@@ -35,36 +36,44 @@ MASKS: dict[str, mx.array | None] = {
 }
 
 
+@pytest.mark.parametrize("scale", [1.0, 3.0])  # of which only the first has scores that are known to be small
 @pytest.mark.parametrize("block", [2**21, 4 * 80 * 80, 80 * 80, 2000, 1])
 @pytest.mark.parametrize("mask", MASKS)
 def test_attention_is_that_of_the_kernels_in_blocks_of_any_size(
-    mask: str, block: int, monkeypatch: pytest.MonkeyPatch
+    mask: str, block: int, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectorized, "block_size", lambda: block)
-    q, k, v = (_random(3, 80, 4, 16, seed=seed).transpose(0, 2, 1, 3) for seed in (1, 2, 3))
+    monkeypatch.setattr(vectorized_attention, "block_size", lambda: block)
+    q, k, v = (_random(3, 80, 4, 16, scale=scale, seed=seed).transpose(0, 2, 1, 3) for seed in (1, 2, 3))
+    v = v / scale
+    bounds = vectorized_attention._bounds(q * 0.3, k)
+    assert (bounds < vectorized_attention._BOUND).all() == (scale == 1)
+    error = 2e-6 * scale**2  # scores are rounded, and rounded differently
+    assert (np.abs(np.array(0.3 * q @ k.swapaxes(-1, -2))).max((-1, -2)) <= bounds * 1.0001).all()
     for bias in (None, _random(1, 4, 80, 80, seed=4), _random(3, 4, 80, 80, seed=5)):
-        found = vectorized.attention(q, k, v, 0.3, MASKS[mask], bias)
-        assert _far(found, kernels.attention(q, k, v, 0.3, MASKS[mask], bias)) < 2e-6
-        assert mx.array_equal(found, vectorized.attention(q, k, v, 0.3, MASKS[mask], bias))
+        found = vectorized_attention.attention(q, k, v, 0.3, MASKS[mask], bias)
+        assert _far(found, kernels.attention(q, k, v, 0.3, MASKS[mask], bias)) < error
+        assert mx.array_equal(found, vectorized_attention.attention(q, k, v, 0.3, MASKS[mask], bias))
 
 
 def test_attention_in_windows_is_that_of_the_kernels() -> None:
     q = _random(2, 3, 5, 32, 16, seed=1)
     k, v = (_random(2, 3, 5, 96, 16, seed=seed) for seed in (2, 3))
     mask = _random(2, 1, 5, 32, 96, seed=4) > -1
-    assert _far(vectorized.attention(q, k, v, 0.3, mask), kernels.attention(q, k, v, 0.3, mask)) < 2e-6
+    assert _far(vectorized_attention.attention(q, k, v, 0.3, mask), kernels.attention(q, k, v, 0.3, mask)) < 2e-6
 
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
 def test_attention_keeps_the_dtype(dtype: mx.Dtype) -> None:
     q, k, v = (_random(2, 2, 9, 8, seed=seed).astype(dtype) for seed in (1, 2, 3))
-    found = vectorized.attention(q, k, v, 0.3, None)
+    found = vectorized_attention.attention(q, k, v, 0.3, None)
     assert found.dtype == dtype and _far(found, kernels.attention(q, k, v, 0.3, None)) < 2e-2
 
 
 def test_scores_far_apart_give_no_subnormal_weights() -> None:
     q, k = mx.ones((1, 1, 1, 1)), mx.array([0.0, -95.0, -1e4])[None, None, :, None]
-    found = np.array(vectorized.attention(q, k, mx.array([[[[0.0, 0, 0], [1, 0, 0], [0, 1, 0]]]]), 1.0, None))[0, 0, 0]
+    found = np.array(
+        vectorized_attention.attention(q, k, mx.array([[[[0.0, 0, 0], [1, 0, 0], [0, 1, 0]]]]), 1.0, None)
+    )[0, 0, 0]
     assert (found[:2] >= 2.0**-64.1).all() and (found[:2] <= 2.0**-63.9).all()
 
 
@@ -98,13 +107,21 @@ def test_norms_and_dense_layers_are_those_of_mlx(biased: bool) -> None:
     assert not inferring()
 
 
+POSITIONS: dict[str, Positions] = {
+    "absolute": Absolute(128),
+    "rotary": Rotary(128, (Rotation(1e4), Rotation(1e4, window=5))),
+}
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("rows", [1, 5])
-def test_a_pass_of_inference_is_that_of_the_graph(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_of_inference_is_that_of_the_graph(rows: int, positions: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectorized, "_WORTH", 0)
-    network = random_network(tiny_config())
+    monkeypatch.setattr(vectorized_attention, "_ROTATED", 200)  # several parts of a text
+    network = random_network(tiny_config(positions=POSITIONS[positions]))
     network.eval()
-    ids = mx.random.randint(5, 12, (rows, 12), key=mx.random.key(1))
-    mask = mx.arange(12) < mx.array([12, 3, 7, 1, 9][:rows])[:, None]
+    ids = mx.random.randint(5, 12, (rows, 110), key=mx.random.key(1))
+    mask = mx.arange(110) < mx.array([110, 30, 70, 1, 90][:rows])[:, None]
     options: dict[str, Any] = {"output_hidden_states": True, "output_attentions": True}
     graph = network.encoder(ids, mask, **options)
     with inference():
@@ -117,6 +134,17 @@ def test_a_pass_of_inference_is_that_of_the_graph(rows: int, monkeypatch: pytest
         assert _far(one, other) < 5e-6
     for one, other in zip(found.attentions or (), graph.attentions or (), strict=True):
         assert _far(one, other) < 2e-6
+
+
+def test_vectors_are_rotated_and_put_beside_their_neighbours_as_by_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = _random(2, 70, 3, 8, seed=1).transpose(0, 2, 1, 3)
+    cosines, sines = _random(70, 4, seed=2), _random(70, 4, seed=3)
+    graph = attention._rotate(x, cosines, sines), attention._with_neighbours(x, 32, 26)
+    monkeypatch.setattr(vectorized, "_WORTH", 0)
+    with inference():
+        found = attention._rotate(x, cosines, sines), attention._with_neighbours(x, 32, 26)
+    assert _far(found[0], graph[0]) < 1e-6
+    assert mx.array_equal(found[1], graph[1])
 
 
 def test_what_numpy_writes_is_what_mlx_reads() -> None:

@@ -1,0 +1,203 @@
+"""Attention of inference on a Linux CPU, by numpy's vector instructions.
+
+Beside what `mlxbert.nn.vectorized` says: MLX takes 2 ns an element to copy an array with its axes in another order, and
+copies each such operand of a product, once for each block. numpy takes 0.3, so the copies are made here, once.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
+
+from mlxbert.cores import cores_at_hand, over_cores
+from mlxbert.device import mx
+from mlxbert.nn import kernels
+from mlxbert.nn.vectorized import block_size, slices
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+Ranges = tuple[slice, ...]
+_LEAST = 2.0**-64  # see `kernels.exp2`
+_FEWEST_QUERIES = 64  # of a block; with fewer, matrix products are slow
+# Scores within this bound keep their maximum: no sum of their weights overflows, none is a subnormal number.
+_BOUND = 50.0
+_LEAST_WITHIN = 2.0**-110  # nothing next to e^-50; a query without any key gets the mean of all values, not 0 / 0
+_ROTATED = 2**16  # elements that are rotated at a time, in the cache
+
+
+def attention(
+    q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, bias: mx.array | None = None
+) -> mx.array:
+    """What `kernels.attention` computes without dropout, in blocks of texts, heads or queries."""
+    import numpy as np
+
+    batch, heads, rows = q.shape[0], q.shape[1], q.shape[-2]
+    size = math.prod(q.shape[2:-1]) * k.shape[-2]  # of a head
+    texts = max(1, block_size() // (size * heads))
+    some = max(1, min(heads, block_size() // size))
+    queries = min(rows, max(_FEWEST_QUERIES, block_size() * rows // size))
+    added = [] if bias is None else [bias.astype(mx.float32).swapaxes(-1, -2)]
+    added += [] if mask is None else [mx.contiguous(mx.where(mask, 0.0, kernels.MASKED).swapaxes(-1, -2))]
+    q = q * scale
+    mx.eval(q, k, v, added)
+    q, k, v = _contiguous(q), _contiguous(k), _contiguous(v)
+    inputs = _Inputs(q, k, v, [np.asarray(array) for array in added], None if bias is not None else _bounds(q, k))
+    parts = [slices(*axis) for axis in ((batch, texts), (heads, some, cores_at_hand()), (rows, queries))]
+    blocks = over_cores(partial(_attend_all, inputs=inputs), list(product(*parts)))
+    for axis, count in ((-2, len(parts[2])), (1, len(parts[1])), (0, len(parts[0]))):
+        blocks = [_joined(blocks[start : start + count], axis) for start in range(0, len(blocks), count)]
+    return blocks[0]
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What the blocks of attention share.
+
+    Attributes:
+        q: (B, H, …, L, head size), scaled.
+        k: (B, H, …, K, head size).
+        v: (B, H, …, K, head size).
+        added: What is added to the scores, each broadcast to (B, H, …, K, L).
+        bounds: (B, H), no score of a head is further from 0; `None` where that is not known.
+    """
+
+    q: mx.array
+    k: mx.array
+    v: mx.array
+    added: list["Floats"]
+    bounds: "Floats | None"
+
+
+def _bounds(q: mx.array, k: mx.array) -> "Floats":
+    """No product of two vectors is larger than that of their lengths."""
+    import numpy as np
+
+    squares = [(wide * wide @ mx.ones((wide.shape[-1], 1))).flatten(2).max(axis=-1) for wide in map(_wide, (q, k))]
+    return np.asarray(mx.sqrt(squares[0] * squares[1]))
+
+
+def _wide(x: mx.array) -> mx.array:
+    return x.astype(mx.float32)
+
+
+def _attend_all(blocks: list[Ranges], inputs: _Inputs) -> list[mx.array]:
+    import numpy as np
+
+    with np.errstate(all="ignore"):  # what is not finite is found later, with the text it belongs to
+        found = [_attend(ranges, inputs) for ranges in blocks]
+    mx.eval(found)
+    return found
+
+
+def _attend(ranges: Ranges, inputs: _Inputs) -> mx.array:
+    """A block of attention. The scores have keys as rows: numpy then takes maxima and sums twice as fast."""
+    import numpy as np
+
+    texts, heads, queries = ranges
+    v = inputs.v[texts, heads]
+    scores = inputs.k[texts, heads] @ inputs.q[texts, heads, ..., queries, :].swapaxes(-1, -2)
+    scores = scores.astype(mx.float32)
+    mx.eval(scores)
+    weights: Floats = np.asarray(scores)  # the same memory: nobody else has these scores
+    for array in inputs.added:
+        weights += _part(array, ranges)
+    within = inputs.bounds is not None and inputs.bounds[texts, heads].max() <= _BOUND
+    if not within:  # or not a number
+        weights -= weights.max(axis=-2, keepdims=True)
+    np.exp(weights, out=weights)
+    if inputs.added or not within:
+        weights += _LEAST_WITHIN if within else _LEAST
+    share = mx.array(1 / weights.sum(axis=-2)[..., None])
+    mixed = scores.astype(v.dtype).swapaxes(-1, -2) @ v
+    mixed = (mixed.astype(mx.float32) * share).astype(v.dtype)
+    mx.async_eval(mixed)  # while the next block waits for its scores
+    return mixed
+
+
+def _part(x: "Floats", ranges: Ranges) -> "Floats":
+    """A part of what is broadcast to (B, H, …, K, L)."""
+    whole = slice(None)
+    texts, heads, queries = (
+        part if x.shape[axis] > 1 else whole for part, axis in zip(ranges, (0, 1, -1), strict=True)
+    )
+    return x[texts, heads, ..., queries]
+
+
+def _joined(parts: list[mx.array], axis: int) -> mx.array:
+    return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=axis)
+
+
+def _contiguous(x: mx.array) -> mx.array:
+    """An evaluated array with each of its matrices in one piece of memory."""
+    import numpy as np
+
+    if x.dtype != mx.float32:
+        x = mx.contiguous(x)
+        mx.eval(x)
+        return x
+    source: Floats = np.asarray(x)
+    if source.strides[-2:] == (4 * source.shape[-1], 4):
+        return x
+    copy, memory = _new(x.shape)
+    whole = f"V{4 * source.shape[-1]}"  # a vector as one element is copied in half the time
+    memory.view(whole)[...] = source.view(whole)
+    return copy
+
+
+def _new(shape: tuple[int, ...]) -> "tuple[mx.array, Floats]":
+    """A new array, and its memory. That of numpy's own arrays comes from the system, a page fault every 4 KiB."""
+    import numpy as np
+
+    array = mx.zeros(shape)
+    mx.eval(array)
+    return array, np.asarray(array)
+
+
+def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
+    """Each vector rotated by its position.
+
+    Args:
+        x: float32 (B, H, L, d), as the heads of (B, L, H d).
+        cosines: (L, d / 2).
+        sines: (L, d / 2).
+
+    Returns:
+        (B, H, L, d), in one piece of memory.
+    """
+    import numpy as np
+
+    mx.eval(x, cosines, sines)
+    copy, memory = _new(x.shape)
+    source, memory = np.asarray(x).swapaxes(1, 2), memory.swapaxes(1, 2)  # (B, L, H, d)
+    along, half = np.tile(np.asarray(cosines), 2)[:, None], source.shape[-1] // 2
+    across = np.concatenate([-np.asarray(sines), np.asarray(sines)], axis=-1)[:, None]
+    parts = slices(source.shape[1], max(1, _ROTATED // math.prod(source.shape[2:])))
+    one, other = np.empty((2, parts[-1].stop - parts[-1].start, *source.shape[2:]), dtype=np.float32)
+    for text, part in product(range(len(source)), parts):
+        vectors = source[text, part]
+        mixed, swapped = one[: len(vectors)], other[: len(vectors)]
+        swapped[..., :half], swapped[..., half:] = vectors[..., half:], vectors[..., :half]
+        np.multiply(vectors, along[part], out=mixed)
+        swapped *= across[part]
+        np.add(mixed, swapped, out=memory[text, part])
+    return copy
+
+
+def with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
+    """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block between its two neighbours, in the memory of one copy."""
+    import numpy as np
+
+    mx.eval(x)
+    batch, heads, length, width = x.shape
+    padded = length + padding + 2 * size
+    copy, memory = _new((batch, heads, padded, width))
+    memory[:, :, size : size + length] = np.asarray(x)
+    strides = (heads * padded * width, padded * width, size * width, width, 1)
+    windows = mx.as_strided(copy, (batch, heads, padded // size - 2, 3 * size, width), strides)
+    mx.eval(windows)
+    return windows
