@@ -19,7 +19,7 @@ MOST_PADDING = 1 / 16  # share of the bound on a batch's tokens
 
 def default_batch_tokens() -> int:
     """Tokens per batch: enough to keep a GPU busy, few enough for a CPU's caches."""
-    return 16384 if on_gpu() else 1024
+    return 16384 if on_gpu() else 2048
 
 
 @dataclass

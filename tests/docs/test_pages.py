@@ -102,7 +102,7 @@ def test_numbers_of_the_pages_are_those_of_the_source() -> None:
     page = DOCS["docs/command-line.md"]
     assert f"parts of {PART} results" in page and f"longer than {MAX_LENGTH} tokens" in page
     assert f"`--stride` tokens ({STRIDE})" in page and f"`--max-words N` ({MAX_WORDS})" in page
-    assert "1,024 on a CPU and 16,384 on a GPU" in page and default_batch_tokens() in (1024, 16384)
+    assert "2,048 on a CPU and 16,384 on a GPU" in page and default_batch_tokens() in (2048, 16384)
 
 
 def test_every_public_function_is_in_the_table_of_functions() -> None:

@@ -1,8 +1,10 @@
 """Reads the tokenizer of a model folder into a `tokenizers` object."""
 
+import gc
 import logging
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -270,8 +272,20 @@ def read_tokenizer(folder: Path | ModelFolder) -> TokenizerFiles:
         TokenizerError: There is no tokenizer, or its files are damaged or of a kind that mlxbert does not read.
     """
     folder = open_folder(folder)
-    with guarded(str(folder.transformer)):
+    with guarded(str(folder.transformer)), _no_collection():
         return _read(folder.transformer, folder)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's search for garbage, a third of the time that it takes to make 250,000 pieces."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _read(folder: Path, opened: ModelFolder) -> TokenizerFiles:

@@ -18,7 +18,8 @@ _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _READ = ("unigram", "bpe")
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # fields of the model …
 _TEXT, _SCORE, _TYPE = 1, 2, 3  # … of a piece …
-_TEXT_KEY, _SCORE_KEY, _TYPE_KEY = _TEXT << 3 | protobuf.BYTES, _SCORE << 3 | FIXED32, _TYPE << 3 | VARINT
+_PIECE_KEY, _TEXT_KEY = _PIECES << 3 | protobuf.BYTES, _TEXT << 3 | protobuf.BYTES
+_SCORE_KEY, _TYPE_KEY = _SCORE << 3 | FIXED32, _TYPE << 3 | VARINT
 _FLOAT = struct.Struct("<f")
 _KIND, _SUFFIX, _BYTE_FALLBACK = 3, 24, 35  # … of the trainer's settings …
 _CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # … and of the normalizer's
@@ -58,22 +59,39 @@ class SentencePieceModel:
         return next(piece.text for piece in self.pieces if piece.type == UNKNOWN)
 
 
+def _short_pieces(data: bytes, at: int, pieces: list[Piece]) -> int:
+    """Reads pieces with a short text, a score and perhaps a type, which nearly all are; a tenth of the time of `_piece`.
+
+    Returns:
+        The offset of the first field that is something else, or damaged.
+    """
+    try:
+        while data[at] == _PIECE_KEY and data[at + 2] == _TEXT_KEY:
+            size, start = data[at + 1], at + 4
+            after = start + data[at + 3]
+            rest = at + 2 + size - after
+            typed = rest == 7 and data[after + 5] == _TYPE_KEY
+            kind = data[after + 6] if typed else NORMAL
+            (score,) = _FLOAT.unpack_from(data, after + 1)
+            usual = size < 128 and (typed or rest == 5) and data[after] == _SCORE_KEY
+            if not usual or after == start or score - score != 0 or not NORMAL <= kind <= BYTE:
+                break
+            pieces.append(Piece(data[start:after].decode("utf-8"), score, kind))
+            at += 2 + size
+    except (IndexError, struct.error, UnicodeDecodeError):
+        pass
+    return at
+
+
 def _piece(data: bytes, at: int, end: int) -> Piece:
     text, score, kind = b"", 0.0, NORMAL
-    after = at + 2 + data[at + 1] if end - at > 7 else end
-    typed = end - after == 7 and data[end - 2] == _TYPE_KEY
-    if (typed or end - after == 5) and data[at] == _TEXT_KEY and data[after] == _SCORE_KEY and data[at + 1] < 128:
-        # Nearly all pieces have a short text, a score and perhaps a type: this path halves the time to read 250,000.
-        text, (score,) = data[at + 2 : after], _FLOAT.unpack_from(data, after + 1)
-        kind = data[end - 1] if typed else NORMAL
-    else:
-        for number, wire, start, stop in fields(data, at, end):
-            if (number, wire) == (_TEXT, protobuf.BYTES):
-                text = data[start:stop]
-            elif (number, wire) == (_SCORE, FIXED32):
-                (score,) = _FLOAT.unpack_from(data, start)
-            elif (number, wire) == (_TYPE, VARINT):
-                kind = varint(data, start, stop)[0]
+    for number, wire, start, stop in fields(data, at, end):
+        if (number, wire) == (_TEXT, protobuf.BYTES):
+            text = data[start:stop]
+        elif (number, wire) == (_SCORE, FIXED32):
+            (score,) = _FLOAT.unpack_from(data, start)
+        elif (number, wire) == (_TYPE, VARINT):
+            kind = varint(data, start, stop)[0]
     if not text or score - score != 0 or not NORMAL <= kind <= BYTE:  # inf and nan differ from themselves
         raise MalformedError(f"the piece at byte {at} is {text!r:.40} with score {score} and type {kind}")
     try:
@@ -87,16 +105,18 @@ def _parse(data: bytes) -> SentencePieceModel:
     trainer: dict[int, int] = {}
     normalizer: dict[int, int] = {}
     charsmap = b""
-    for number, wire, start, end in fields(data, 0, len(data)):
+    at = 0
+    while (at := _short_pieces(data, at, pieces)) < len(data):
+        number, wire, start, at = next(fields(data, at, len(data)))
         if wire != protobuf.BYTES:
             continue
         if number == _PIECES:
-            pieces.append(_piece(data, start, end))
+            pieces.append(_piece(data, start, at))
         elif number == _TRAINER:
-            trainer = protobuf.numbers(data, start, end)
+            trainer = protobuf.numbers(data, start, at)
         elif number == _NORMALIZER:
-            normalizer = protobuf.numbers(data, start, end)
-            for field, kind, first, last in fields(data, start, end):
+            normalizer = protobuf.numbers(data, start, at)
+            for field, kind, first, last in fields(data, start, at):
                 if (field, kind) == (_CHARSMAP, protobuf.BYTES):
                     charsmap = data[first:last]
     types = {piece.type for piece in pieces}
