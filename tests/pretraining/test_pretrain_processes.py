@@ -10,7 +10,7 @@ import pytest
 
 from tests.pretraining.files import model_folder, text_file
 from tests.training.test_distributed import alone, both, losses
-from tests.training.test_kills import check_kills, finished
+from tests.training.test_kills import NEEDS_DISK, check_full_disk, check_kills, finished
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +33,13 @@ def words(folder: Path, *more: str) -> list[str]:
 def test_killed_at_random_moments(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mlxbert", *words(folder, "--save-every", "5", "--quiet", "--whole-words")]
     check_kills(command, tmp_path, seed=7)
+
+
+@NEEDS_DISK
+@pytest.mark.parametrize("free", [20_000, 300_000])  # too little for the corpus, and for the state of training
+def test_a_full_disk(free: int, folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mlxbert", *words(folder, "--save-every", "5", "--quiet")]
+    check_full_disk(command, tmp_path, 2**22, free)
 
 
 def test_killed_while_it_reads(folder: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -109,20 +108,31 @@ def test_ctrl_c_saves_and_says_how_to_go_on(command: list[str], tmp_path: Path) 
     assert list((tmp_path / "out.partial").glob("runs/000/state.json"))
 
 
-@pytest.mark.skipif(not Path("/dev/shm").is_dir() or os.geteuid() != 0, reason="mounts a small disk, which takes root")
-def test_a_full_disk(command: list[str], tmp_path: Path) -> None:
+NEEDS_DISK = pytest.mark.skipif(
+    not Path("/dev/shm").is_dir() or os.geteuid() != 0, reason="mounts a small disk, which takes root"
+)
+
+
+def check_full_disk(command: list[str], tmp_path: Path, size: int, free: int) -> None:
+    """Runs a command with so many bytes left of a disk of that size, and again with room."""
     expected = finished(command, tmp_path / "whole")
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount: Any = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True)
-    if mount.returncode:
+    options = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
+    if subprocess.run(["mount", *options, str(disk)], capture_output=True).returncode:
         pytest.skip("a small disk cannot be mounted here")
     try:
         filler = disk / "filler"
-        filler.write_bytes(bytes(1_700_000))
+        filler.write_bytes(bytes(size - free))
         failed = subprocess.run([*command, "--output", str(disk / "out")], capture_output=True)
         assert failed.returncode == 1 and b"error:" in failed.stderr and b"Traceback" not in failed.stderr
+        assert not (disk / "out").exists()
         filler.unlink()
         assert finished(command, disk / "out") == expected
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@NEEDS_DISK
+def test_a_full_disk(command: list[str], tmp_path: Path) -> None:
+    check_full_disk(command, tmp_path, 2**21, 400_000)
