@@ -61,14 +61,14 @@ def drawn(texts: Texts, shots: int, draw: int) -> list[dict[str, str]]:
     return [{"text": text, "label": label} for text, label in some]
 
 
-def run(model: str, train: list[dict[str, str]], test: list[dict[str, str]], few_shot: bool) -> dict[str, Any]:
-    """Trains once with the defaults, and scores the test texts."""
+def run(model: str, train: list[dict[str, str]], test: list[dict[str, str]], **options: Any) -> dict[str, Any]:
+    """Trains once with the defaults and some options, and scores the test texts."""
     import mlxbert
 
     begun = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "model"
-        finished: Any = [*mlxbert.finetune("classify", train=train, model=model, output=output, few_shot=few_shot)][-1]
+        finished: Any = [*mlxbert.finetune("classify", train=train, model=model, output=output, **options)][-1]
         spent = time.process_time() - begun
         found = mlxbert.evaluate("classify", mlxbert.load(output, task="classify"), data=test)
     return {"accuracy": found.metrics["accuracy"], "valid": finished.score, "step": finished.step, "cpu": spent}
@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("--only", choices=SETS, action="append")
     parser.add_argument("--shots", type=int, action="append")
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--max-length", type=int, help="tokens of a text; by default as many as the model takes")
     given = parser.parse_args()
     lines = given.results.read_text(encoding="utf-8").splitlines() if given.results.exists() else []
     done = [json.loads(line)["run"] for line in lines]
@@ -94,9 +95,11 @@ def main() -> None:
             for draw in range(given.draws):
                 for few_shot in (True, False):
                     key = {"set": name, "shots": shots, "draw": draw, "few_shot": few_shot}
+                    key |= {"max_length": given.max_length} if given.max_length else {}
                     if key in done:
                         continue
-                    found = {"run": key, **run(given.model, drawn(train, shots, draw), records, few_shot)}
+                    options = {"few_shot": few_shot, "max_length": given.max_length}
+                    found = {"run": key, **run(given.model, drawn(train, shots, draw), records, **options)}
                     with given.results.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(found) + "\n")
                     print(json.dumps(found), flush=True)
