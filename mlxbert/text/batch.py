@@ -14,7 +14,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.text.encoding import Encoding
 
 WINDOW = 512  # items that are sorted by length together; a constant, so that batches depend only on the items
-MOST_PADDING = 1 / 16  # share of the bound on a batch's tokens
+MOST_PADDING = 1 / 32  # share of the bound on a batch's tokens
 
 
 def default_batch_tokens() -> int:
