@@ -30,7 +30,7 @@ def run(name: str, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         given.corpus, output=folder / name, model=given.teacher, objective=OBJECTIVES[name], steps=given.steps,
         layers=[int(layer) for layer in given.layers.split(",")], batch_size=given.batch_size,
         length=str(given.length), shards=folder / "shards", eval_every=given.steps // 2,
-        validation_share=0.002,
+        validation_share=0.02,
     ):  # fmt: skip
         if isinstance(event, mlxbert.Evaluated):
             metrics.append({"step": event.step, **event.metrics})
