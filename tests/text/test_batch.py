@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlxbert.config import Absolute
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
-from mlxbert.text.batch import Usage, bucket, default_batch_tokens, make_batch, plan
+from mlxbert.text.batch import MOST_PADDING, Usage, bucket, default_batch_tokens, make_batch, plan
 from mlxbert.text.encoding import Encoding
 from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
@@ -50,10 +50,10 @@ def test_groups_hold_inputs_of_like_length_and_no_fewer_than_fit(lengths: list[i
     order = [number for group in groups for number in group]
     assert [lengths[number] for number in order] == sorted(lengths)
     for group in groups:
-        assert padding(group, lengths) <= budget / 16
+        assert padding(group, lengths) <= budget * MOST_PADDING
     for group, following in pairwise(groups):
         longer = [*group, following[0]]
-        assert lengths[following[0]] * len(longer) > budget or padding(longer, lengths) > budget / 16
+        assert lengths[following[0]] * len(longer) > budget or padding(longer, lengths) > budget * MOST_PADDING
 
 
 def padding(group: list[int], lengths: list[int]) -> int:
