@@ -216,7 +216,7 @@ def test_a_kill_at_any_step_leaves_what_can_be_gone_on_from(
 def test_a_slow_run_killed_many_times_is_done_in_the_end(by: signal.Signals, times: int, tmp_path: Path) -> None:
     path, folder = tmp_path / "x.npy", tmp_path / "x.npy.partial"
     # So slowly that it is not done before the signal comes, however busy the machine.
-    writer = [sys.executable, "-c", WRITER, str(path), "0.06", str(PART), str(40 * PART)]
+    writer = [sys.executable, "-c", WRITER, str(path), "0.06", str(PART), str(120 * PART)]
     kept: dict[str, tuple[int, int]] = {}
     for number in range(times):
         running = subprocess.Popen(writer, cwd=ROOT, stderr=subprocess.DEVNULL)
@@ -230,8 +230,8 @@ def test_a_slow_run_killed_many_times_is_done_in_the_end(by: signal.Signals, tim
         now = finished_parts(path)
         assert kept.items() <= now.items() and len(now) >= 4 * (number + 1)
         kept = now
-    finish(path, 40 * PART)
-    finish(tmp_path / "other.npy", 40 * PART)
+    finish(path, 120 * PART)
+    finish(tmp_path / "other.npy", 120 * PART)
     assert path.read_bytes() == (tmp_path / "other.npy").read_bytes()
 
 
