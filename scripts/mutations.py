@@ -156,6 +156,13 @@ MUTATIONS = (
         "tests/nn/test_vectorized.py::test_scores_far_apart_give_no_subnormal_weights",
     ),
     Mutation(
+        "weights of float16 overflow",
+        "mlxbert/nn/vectorized_attention.py",
+        "known = bias is None and v.dtype != mx.float16",
+        "known = bias is None",
+        "tests/nn/test_vectorized.py::test_attention_keeps_the_dtype",
+    ),
+    Mutation(
         "a query without any key has weights of 0 / 0",
         "mlxbert/nn/vectorized_attention.py",
         "if inputs.added or not within:",

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 Ranges = tuple[slice, ...]
 _LEAST = 2.0**-64  # see `kernels.exp2`
 _FEWEST_QUERIES = 64  # of a block; with fewer, matrix products are slow
-# Scores within this bound keep their maximum: no sum of their weights overflows, none is a subnormal number.
+# Where no score is further from 0, the maximum need not be subtracted: in float32, and in bfloat16, no sum of weights
+# overflows, and no weight is subnormal. float16 ends at e^11.
 _BOUND = 50.0
 _LEAST_WITHIN = 2.0**-110  # nothing next to e^-50; a query without any key gets the mean of all values, not 0 / 0
 _ROTATED = 2**16  # elements that are rotated at a time, in the cache
@@ -46,7 +47,8 @@ def attention(
     q = q * scale
     mx.eval(q, k, v, added)
     q, k, v = _contiguous(q), _contiguous(k), _contiguous(v)
-    inputs = _Inputs(q, k, v, [np.asarray(array) for array in added], None if bias is not None else _bounds(q, k))
+    known = bias is None and v.dtype != mx.float16
+    inputs = _Inputs(q, k, v, [np.asarray(array) for array in added], _bounds(q, k) if known else None)
     parts = [slices(*axis) for axis in ((batch, texts), (heads, some, cores_at_hand()), (rows, queries))]
     blocks = over_cores(partial(_attend_all, inputs=inputs), list(product(*parts)))
     for axis, count in ((-2, len(parts[2])), (1, len(parts[1])), (0, len(parts[0]))):
@@ -63,7 +65,7 @@ class _Inputs:
         k: (B, H, …, K, head size).
         v: (B, H, …, K, head size).
         added: What is added to the scores, each broadcast to (B, H, …, K, L).
-        bounds: (B, H), no score of a head is further from 0; `None` where that is not known.
+        bounds: (B, H), no score of a head is further from 0; `None` where that is not known, or of no use (float16).
     """
 
     q: mx.array
@@ -107,7 +109,7 @@ def _attend(ranges: Ranges, inputs: _Inputs) -> mx.array:
     for array in inputs.added:
         weights += _part(array, ranges)
     within = inputs.bounds is not None and inputs.bounds[texts, heads].max() <= _BOUND
-    if not within:  # or not a number
+    if not within:  # also where the bound is not a number
         weights -= weights.max(axis=-2, keepdims=True)
     np.exp(weights, out=weights)
     if inputs.added or not within:
@@ -178,13 +180,14 @@ def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
     across = np.concatenate([-np.asarray(sines), np.asarray(sines)], axis=-1)[:, None]
     parts = slices(source.shape[1], max(1, _ROTATED // math.prod(source.shape[2:])))
     one, other = np.empty((2, parts[-1].stop - parts[-1].start, *source.shape[2:]), dtype=np.float32)
-    for text, part in product(range(len(source)), parts):
-        vectors = source[text, part]
-        mixed, swapped = one[: len(vectors)], other[: len(vectors)]
-        swapped[..., :half], swapped[..., half:] = vectors[..., half:], vectors[..., :half]
-        np.multiply(vectors, along[part], out=mixed)
-        swapped *= across[part]
-        np.add(mixed, swapped, out=memory[text, part])
+    with np.errstate(all="ignore"):  # as in `_attend_all`
+        for text, part in product(range(len(source)), parts):
+            vectors = source[text, part]
+            mixed, swapped = one[: len(vectors)], other[: len(vectors)]
+            swapped[..., :half], swapped[..., half:] = vectors[..., half:], vectors[..., :half]
+            np.multiply(vectors, along[part], out=mixed)
+            swapped *= across[part]
+            np.add(mixed, swapped, out=memory[text, part])
     return copy
 
 

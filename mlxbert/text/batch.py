@@ -14,7 +14,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.text.encoding import Encoding
 
 WINDOW = 512  # items that are sorted by length together; a constant, so that batches depend only on the items
-MOST_PADDING = 1 / 32  # share of the bound on a batch's tokens
+MOST_PADDING = 1 / 32  # share of the bound on a batch's tokens, of which a GPU pads twice as much
 
 
 def default_batch_tokens() -> int:
@@ -120,12 +120,13 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         ArgumentError: `batch_tokens` is not a positive integer.
     """
     check_batch_tokens(batch_tokens)
+    most = MOST_PADDING * (2 if on_gpu() else 1)
     group: list[int] = []
     tokens = 0
     for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):
         longest = lengths[number]
         padding = longest * len(group) - tokens
-        if group and (longest * (len(group) + 1) > batch_tokens or padding > batch_tokens * MOST_PADDING):
+        if group and (longest * (len(group) + 1) > batch_tokens or padding > batch_tokens * most):
             yield group
             group, tokens = [], 0
         group.append(number)
