@@ -29,10 +29,22 @@ def test_what_cannot_be_measured_is_refused() -> None:
 
 @pytest.mark.slow
 def test_the_peak_is_that_of_this_process() -> None:
-    code = "from mlxbert.bench import _peak; print(_peak())"
+    code = "from mlxbert.contestant import _peak; print(_peak())"
     held = bytearray(2**29)
     held[:: 2**12] = b"x" * (2**29 // 2**12)  # a child of a large process would begin with its peak
     assert 2**20 < int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) < 2**28
+
+
+@pytest.mark.slow
+def test_torch_is_measured_without_the_blas_of_mlxbert(tiny_folder: Path) -> None:
+    pytest.importorskip("torch")
+    code = (
+        "import sys, pathlib; from mlxbert.contestant import _torch;"
+        f"_torch(pathlib.Path({str(tiny_folder)!r}), 'float32', 'cpu')[0]([8, 8]);"
+        "print({'mlx.core', 'mlxbert.blas', 'mlxbert.device'} & {*sys.modules})"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    assert found.strip() == "set()"
 
 
 @pytest.mark.slow
