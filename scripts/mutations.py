@@ -595,7 +595,7 @@ MUTATIONS = (
 
 def run(folder: Path, *tests: str) -> subprocess.CompletedProcess[str]:
     """Runs tests in a copy of the source, up to the first failure."""
-    options = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-m", ""]
+    options = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-m", "", "-n0"]
     command = [sys.executable, "-B", "-m", "pytest", *options, *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)

@@ -116,7 +116,7 @@ def _weights(positioned: PositionedQK, scale: float) -> mx.array:
 
 def _with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
     """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block between its two neighbours."""
-    if x.dtype == mx.float32 and pays(3 * x.size):
+    if x.dtype == mx.float32 and pays(3 * x.size):  # each block is in three windows
         return vectorized_attention.with_neighbours(x, size, padding)
     padded = mx.pad(x, [(0, 0), (0, 0), (size, padding + size), (0, 0)])
     blocks = padded.reshape(*x.shape[:2], -1, size, x.shape[-1])
@@ -138,7 +138,7 @@ class RotaryAttention(SelfAttention):
 
 
 def _rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
-    if x.dtype == mx.float32 and pays(6 * x.size):
+    if x.dtype == mx.float32 and pays(6 * x.size):  # the products, sums and copies below
         return vectorized_attention.rotated(x, cosines, sines)
     first, second = mx.split(x, 2, axis=-1)
     return mx.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)

@@ -60,7 +60,10 @@ def block_size() -> int:
 
 
 def slices(length: int, most: int, multiple: int = 1) -> list[slice]:
-    """An axis in slices of about the same length, `most` at most; a multiple of so many, where there is enough."""
+    """An axis in slices of nearly equal length, `most` at most; their number is a multiple, if the axis is long enough.
+
+    The last slice is the longest.
+    """
     count = min(math.ceil(math.ceil(length / most) / multiple) * multiple, length)
     ends = [length * number // count for number in range(count + 1)]
     return [slice(*part) for part in pairwise(ends)]

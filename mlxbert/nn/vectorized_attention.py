@@ -1,7 +1,8 @@
 """Attention of inference on a Linux CPU, by numpy's vector instructions.
 
-Beside what `mlxbert.nn.vectorized` says: MLX takes 2 ns an element to copy an array with its axes in another order, and
-copies each such operand of a product, once for each block. numpy takes 0.3, so the copies are made here, once.
+`mlxbert.nn.vectorized` says why numpy is faster. Attention has one more reason: MLX takes 2 ns an element to copy an
+array with transposed axes, and copies each such operand of a product, once for each block. numpy takes 0.3, so the
+copies are made here, once.
 """
 
 import math
@@ -28,7 +29,7 @@ _FEWEST_QUERIES = 64  # of a block; with fewer, matrix products are slow
 # overflows, and no weight is subnormal. float16 ends at e^11.
 _BOUND = 50.0
 _LEAST_WITHIN = 2.0**-110  # nothing next to e^-50; a query without any key gets the mean of all values, not 0 / 0
-_ROTATED = 2**16  # elements that are rotated at a time, in the cache
+_ROTATED_SIZE = 2**16  # elements that are rotated at a time, in the cache
 
 
 def attention(
@@ -135,7 +136,7 @@ def _joined(parts: list[mx.array], axis: int) -> mx.array:
 
 
 def _contiguous(x: mx.array) -> mx.array:
-    """An evaluated array with each of its matrices in one piece of memory."""
+    """An evaluated array with each of its matrices contiguous; its vectors have to be contiguous already."""
     import numpy as np
 
     if x.dtype != mx.float32:
@@ -152,7 +153,7 @@ def _contiguous(x: mx.array) -> mx.array:
 
 
 def _new(shape: tuple[int, ...]) -> "tuple[mx.array, Floats]":
-    """A new array, and its memory. That of numpy's own arrays comes from the system, a page fault every 4 KiB."""
+    """A new array, and its memory: MLX would copy an array that numpy has made."""
     import numpy as np
 
     array = mx.zeros(shape)
@@ -169,7 +170,7 @@ def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
         sines: (L, d / 2).
 
     Returns:
-        (B, H, L, d), in one piece of memory.
+        (B, H, L, d), contiguous.
     """
     import numpy as np
 
@@ -178,7 +179,7 @@ def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
     source, memory = np.asarray(x).swapaxes(1, 2), memory.swapaxes(1, 2)  # (B, L, H, d)
     along, half = np.tile(np.asarray(cosines), 2)[:, None], source.shape[-1] // 2
     across = np.concatenate([-np.asarray(sines), np.asarray(sines)], axis=-1)[:, None]
-    parts = slices(source.shape[1], max(1, _ROTATED // math.prod(source.shape[2:])))
+    parts = slices(source.shape[1], max(1, _ROTATED_SIZE // math.prod(source.shape[2:])))
     one, other = np.empty((2, parts[-1].stop - parts[-1].start, *source.shape[2:]), dtype=np.float32)
     with np.errstate(all="ignore"):  # as in `_attend_all`
         for text, part in product(range(len(source)), parts):

@@ -76,6 +76,7 @@ def same(kept: dict[str, tuple[int, int]], path: Path) -> bool:
 
 @ENDINGS
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_a_command_killed_at_ten_moments_goes_on_each_time_and_ends_the_same(
     ending: str, model: str, texts: str, wholes: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_command_killed_at_ten_moments_goes_on_each_time_and_ends_the_same(
 @ENDINGS
 @pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_each_killed_command_ends_like_one_that_was_not(
     ending: str, parts: int, model: str, texts: str, wholes: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -186,6 +186,7 @@ def test_failures_that_the_file_tells_are_not_told_twice(tmp_path: Path, capsys:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @ENDINGS
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_a_kill_at_any_step_leaves_what_can_be_gone_on_from(
     ending: str, tmp_path: Path, wholes: dict[str, bytes]
 ) -> None:

@@ -57,10 +57,13 @@ def test_attention_is_that_of_the_kernels_in_blocks_of_any_size(
         assert mx.array_equal(found, vectorized_attention.attention(q, k, v, 0.3, MASKS[mask], bias))
 
 
-def test_attention_in_windows_is_that_of_the_kernels() -> None:
-    q = _random(2, 3, 5, 32, 16, seed=1)
-    k, v = (_random(2, 3, 5, 96, 16, seed=seed) for seed in (2, 3))
-    mask = _random(2, 1, 5, 32, 96, seed=4) > -1
+@pytest.mark.parametrize("texts", [1, 2])  # of the mask
+@pytest.mark.parametrize("block", [2**21, 5 * 128 * 384, 2000])  # the last takes 64 of 128 queries
+def test_attention_in_windows_is_that_of_the_kernels(block: int, texts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectorized_attention, "block_size", lambda: block)
+    q = _random(2, 3, 5, 128, 16, seed=1)
+    k, v = (_random(2, 3, 5, 384, 16, seed=seed) for seed in (2, 3))
+    mask = _random(texts, 1, 5, 128, 384, seed=4) > -1
     assert _far(vectorized_attention.attention(q, k, v, 0.3, mask), kernels.attention(q, k, v, 0.3, mask)) < 2e-6
 
 
@@ -124,7 +127,7 @@ POSITIONS: dict[str, Positions] = {
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_pass_of_inference_is_that_of_the_graph(rows: int, positions: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectorized, "_WORTH", 0)
-    monkeypatch.setattr(vectorized_attention, "_ROTATED", 200)  # several parts of a text
+    monkeypatch.setattr(vectorized_attention, "_ROTATED_SIZE", 200)  # several parts of a text
     network = random_network(tiny_config(positions=POSITIONS[positions]))
     network.eval()
     ids = mx.random.randint(5, 12, (rows, 110), key=mx.random.key(1))

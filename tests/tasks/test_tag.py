@@ -200,6 +200,7 @@ def test_a_text_is_tagged_alike_in_any_blocks(
     assert [e.score for e in blocks.entities] == pytest.approx([e.score for e in whole.entities], abs=1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", HOWS)
 def test_memory_does_not_grow_with_the_text(
     how: str | None, table: mlxbert.Model, monkeypatch: pytest.MonkeyPatch

@@ -111,6 +111,7 @@ def weights(output: Path) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
+@pytest.mark.sampled
 def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Path, task: str) -> None:
     given: dict[str, Any] = {"train": data_file(data, task, 160).name, "task": task}
     command = finetune(data, tmp_path / "two", "--log", str(tmp_path / "log"), epochs=3, **given)
@@ -128,6 +129,7 @@ def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["classify", "tag"])
+@pytest.mark.sampled
 def test_two_processes_learn_the_same_of_a_teacher(data: Path, tmp_path: Path, task: str) -> None:
     given: dict[str, Any] = {"train": data_file(data, task, 160).name, "task": task}
     assert alone(finetune(data, tmp_path / "teacher", **given)).status == 0
@@ -141,6 +143,7 @@ def test_two_processes_learn_the_same_of_a_teacher(data: Path, tmp_path: Path, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.sampled
 def test_a_lost_process_ends_the_other_and_two_resume_to_the_same_bits(data: Path, tmp_path: Path, lost: int) -> None:
     command = finetune(data, tmp_path / "out", "--save-every", "2", epochs=6)
     with started([command, command], tmp_path) as processes:
@@ -204,6 +207,7 @@ def test_what_fails_on_one_machine_ends_all_with_one_message(data: Path, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
+@pytest.mark.sampled
 def test_evaluation_is_that_of_one_process(data: Path, tmp_path: Path, task: str) -> None:
     train, test = data_file(data, task, 160), data_file(data, task, 90, seed=1)
     assert alone(finetune(data, tmp_path / "model", epochs=4, train=train.name, task=task)).status == 0

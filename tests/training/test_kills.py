@@ -86,6 +86,7 @@ def check_kills(command: list[str], tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
+@pytest.mark.sampled
 def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> None:
     check_kills(command_of(task, folder), tmp_path, seed=5)
 

@@ -150,6 +150,7 @@ def largest(gradients: Arrays) -> float:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sampled
 def test_the_first_step_is_that_of_sentence_transformers(case: str, folder: Path, tmp_path: Path) -> None:
     kind, options, make = CASES[case]
     records = rows(kind, 8)
@@ -164,6 +165,7 @@ def test_the_first_step_is_that_of_sentence_transformers(case: str, folder: Path
 
 
 @pytest.mark.parametrize("case", ["negatives", "cosent", "matryoshka"])
+@pytest.mark.sampled
 def test_parts_give_what_the_whole_batch_gives(case: str, folder: Path) -> None:
     kind, options, _ = CASES[case]
     records = rows(kind, 13)

@@ -107,16 +107,17 @@ def _parse(data: bytes) -> SentencePieceModel:
     charsmap = b""
     at = 0
     while (at := _short_pieces(data, at, pieces)) < len(data):
-        number, wire, start, at = next(fields(data, at, len(data)))
+        number, wire, start, end = next(fields(data, at, len(data)))
+        at = end
         if wire != protobuf.BYTES:
             continue
         if number == _PIECES:
-            pieces.append(_piece(data, start, at))
+            pieces.append(_piece(data, start, end))
         elif number == _TRAINER:
-            trainer = protobuf.numbers(data, start, at)
+            trainer = protobuf.numbers(data, start, end)
         elif number == _NORMALIZER:
-            normalizer = protobuf.numbers(data, start, at)
-            for field, kind, first, last in fields(data, start, at):
+            normalizer = protobuf.numbers(data, start, end)
+            for field, kind, first, last in fields(data, start, end):
                 if (field, kind) == (_CHARSMAP, protobuf.BYTES):
                     charsmap = data[first:last]
     types = {piece.type for piece in pieces}

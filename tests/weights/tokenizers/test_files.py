@@ -1,7 +1,9 @@
 """Vocabulary files: vocab.txt and tokenizer.json say the same, settings beside them count, damaged ones are refused."""
 
+import gc
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,19 @@ def tokens(folder: Path, text: str) -> list[str]:
 
 def opened(folder: Path, rows: int = NEXT + 20) -> Tokenizer:
     return Tokenizer(read_tokenizer(folder), tiny_config(vocab_size=rows))
+
+
+@pytest.mark.parametrize("collects", [True, False])
+@pytest.mark.parametrize("vocab", [VOCAB, ["a"]])  # the second lacks the special tokens
+def test_garbage_is_collected_afterwards_as_before(tmp_path: Path, vocab: list[str], collects: bool) -> None:
+    write(tmp_path, vocab)
+    try:
+        (gc.enable if collects else gc.disable)()
+        with nullcontext() if vocab is VOCAB else pytest.raises(TokenizerError):
+            read_tokenizer(tmp_path)
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
 
 
 def test_both_kinds_of_file_give_the_same_inputs(tmp_path: Path) -> None:

@@ -21,12 +21,13 @@ import pytest
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.files import read_tokenizer
+from tests.helpers.cells import ALL
 from tests.helpers.tiny import tiny_config
 from tests.helpers.vocabularies import put
 
 FOLDER = Path(os.environ.get("MLXBERT_TEST_TOKENIZERS", "/none"))
 DATA = Path(os.environ.get("MLXBERT_TEST_DATA", "/none"))
-LINES = 5000
+LINES = 5000 if ALL else 1500
 RANGES = (
     *((0x20, 0x7F), (0xA0, 0x250), (0x300, 0x370), (0x370, 0x530), (0x590, 0x700), (0x900, 0x980), (0xE00, 0xE80)),
     *((0x1100, 0x1200), (0x2000, 0x2100), (0x3000, 0x3100), (0x4E00, 0x4F00), (0xAC00, 0xAD00), (0xFF00, 0xFFEF)),

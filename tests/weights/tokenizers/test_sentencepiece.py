@@ -1,6 +1,7 @@
 """SentencePiece files: what they say is read, what is no such file is refused, nothing ends the process."""
 
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import pytest
 import sentencepiece
 
 from mlxbert.errors import TokenizerError
+from mlxbert.weights.tokenizers import sentencepiece as sentencepieces
 from mlxbert.weights.tokenizers.sentencepiece import (
     BYTE,
     NORMAL,
@@ -57,6 +59,34 @@ def test_fields_of_no_interest_are_passed_over(tmp_path: Path) -> None:
     more = field(4, b"self test") + field(9, 5) + field(10, 1.5) + bytes([11 << 3 | 1]) + b"12345678"
     long = plain("x" * 200)
     assert read(tmp_path, more + pieces_file([*HEAD, *long]) + more).pieces[3].text == "x" * 200
+
+
+@pytest.mark.parametrize("size", [1, 50, *range(115, 132), 200])
+def test_pieces_are_read_whatever_their_length(tmp_path: Path, size: int) -> None:
+    pieces = [*HEAD, *plain("x" * size, "b"), ("<0x00>", -0.5, BYTE)]
+    assert [(piece.text, piece.score, piece.type) for piece in read(tmp_path, pieces_file(pieces)).pieces] == pieces
+
+
+def test_damaged_files_give_the_same_with_and_without_the_faster_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(0)
+
+    def outcome(content: bytes) -> object:
+        try:
+            return repr(read(tmp_path, content))  # text, because a score may be -0.0
+        except TokenizerError as problem:
+            return problem.message
+
+    damaged = []
+    for _ in range(2000):
+        content = bytearray(WHOLE)
+        content[rng.randrange(len(content))] = rng.randrange(256)
+        damaged.append(bytes(content[: rng.choice((len(content), rng.randrange(len(content))))]))
+    fast = [outcome(content) for content in damaged]
+    monkeypatch.setattr(sentencepieces, "_short_pieces", lambda data, at, pieces: at)
+    assert fast == [outcome(content) for content in damaged]
+    assert len({*fast}) > 100
 
 
 @pytest.mark.parametrize(
@@ -114,6 +144,7 @@ _MUTATE = """
 import random, sys
 from pathlib import Path
 from mlxbert.errors import TokenizerError
+from mlxbert.weights.tokenizers import sentencepiece as sentencepieces
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.files import read_tokenizer
 from tests.helpers.tiny import tiny_config
