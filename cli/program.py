@@ -26,6 +26,7 @@ _MEANT = {
 }
 _OPTION = re.compile(r"-\w|--[a-z][\w-]*(=.*)?", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
+_INVALID = re.compile("(.+?) is not (?:a valid|one of|in the range) ", re.DOTALL)  # of a value
 
 
 class Command(TyperCommand):
@@ -145,11 +146,12 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
 
 def expected(parameter: Any) -> str:
     """What an option or an argument takes, in words."""
-    choices, described = view.choices_of(parameter), parameter.type_descriptor
+    choices = view.choices_of(parameter)
     if choices:
         return _either(choices)
-    least, most = described.parameter_info.min, described.parameter_info.max
-    kind = {int: "a whole number", float: "a number"}.get(described.annotation)
+    least, most = (getattr(parameter.type, name, None) for name in ("min", "max"))
+    kinds = {"int": "a whole number", "float": "a number"}
+    kind = next((words for kind, words in kinds.items() if view.takes(parameter, kind)), None)
     if kind is None:
         return view.metavar_of(parameter)
     if least is not None and most is not None:
@@ -169,13 +171,12 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _bad_value(problem: Any) -> str:
-    errors: list[Any] = getattr(problem.__cause__, "errors", list)()
-    value = errors[0]["input"] if errors else None
     name = view.metavar_of(problem.param) if problem.param.param_type_name == "argument" else problem.param.opts[0]
-    if value is None:
+    invalid = _INVALID.match(problem.message)
+    if invalid is None:
         return f"{name}: {problem.message}"
-    near = nearest(str(value), view.choices_of(problem.param))
-    return f"{name} is {value!r:.60}, expected {expected(problem.param)}" + (
+    near = nearest(invalid[1].strip("'"), view.choices_of(problem.param))
+    return f"{name} is {invalid[1]:.60}, expected {expected(problem.param)}" + (
         f"; did you mean {near[0]}?" if near else ""
     )
 

@@ -64,7 +64,7 @@ def test_a_fill_mask_in_a_pipe_imports_neither_rich_nor_numpy_nor_the_hub() -> N
     code = (
         "import sys, io\nfrom mlxbert.cli.app import run\n"
         "status = run(['fill-mask', 'a [MASK] .', '--top-k', '1', '--quiet'])\n"
-        "heavy = {'numpy', 'huggingface_hub', 'torch', 'rich.table', 'rich.console'}\n"
+        "heavy = {'numpy', 'huggingface_hub', 'torch', 'rich.table', 'rich.console', 'pydantic'}\n"
         "print(status, sorted(heavy & set(sys.modules)))"
     )
     assert _python(code).stdout.strip().split("\n")[-1] == "0 []"

@@ -78,15 +78,19 @@ def _row(parameter: Any) -> _Row:
 
 def metavar_of(parameter: Any) -> str:
     """What stands for the value of an option."""
-    kind = parameter.type_descriptor.annotation
     if parameter.metavar:
         return str(parameter.metavar)
-    return "NAME" if choices_of(parameter) else {int: "N", float: "X"}.get(kind, "NAME")
+    return "N" if takes(parameter, "int") else "X" if takes(parameter, "float") else "NAME"
+
+
+def takes(parameter: Any, kind: str) -> bool:
+    """Whether the values of an option are of a kind, `int` or `float`, perhaps within limits."""
+    return parameter.type.name in (kind, f"{kind} range")
 
 
 def choices_of(parameter: Any) -> list[str]:
     """The values that an option can have; none if they cannot be listed."""
-    return [str(getattr(choice, "value", choice)) for choice in parameter.type_descriptor.choices or ()]
+    return [str(getattr(choice, "value", choice)) for choice in getattr(parameter.type, "choices", ())]
 
 
 def _more(parameter: Any) -> str:

@@ -179,7 +179,7 @@ def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
         assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("place", ["", "/", "~nobody-of-this-name/b", "a\0b", "x" * 300, "\udcff"])
+@pytest.mark.parametrize("place", ["", "/", "~nobody-of-this-name/b", "x" * 300, "\udcff"])
 def test_odd_places_end_in_words(place: str, a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "file").write_text("mine")

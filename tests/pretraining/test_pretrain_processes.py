@@ -43,7 +43,7 @@ def test_a_full_disk(free: int, folder: Path, tmp_path: Path) -> None:
 
 
 def test_killed_while_it_reads(folder: Path, tmp_path: Path) -> None:
-    text = text_file(tmp_path / "long.txt", 20_000)
+    text = text_file(tmp_path / "long.txt", 10_000)
     command = [sys.executable, "-m", "mlxbert", *words(folder, "--quiet")]
     command[command.index(str(folder / "text.txt"))] = str(text)
     command[command.index("--steps") + 1] = "2"

@@ -21,6 +21,7 @@ PAIRS, BOUND = 500 if ALL else 60, 1e-5
 
 
 @pytest.mark.parametrize("activation", ["Sigmoid", "Identity"])
+@pytest.mark.sampled
 def test_scores_and_order_are_those_of_the_cross_encoder(activation: str, tmp_path: Path) -> None:
     import torch
 

@@ -24,6 +24,7 @@ THREE, TWO = ("contradiction", "neutral", "ENTAILMENT"), ("entailment", "not_ent
 
 @pytest.mark.parametrize("names", [THREE, TWO], ids=["three", "two"])
 @pytest.mark.parametrize("family", CLASSIFIERS)
+@pytest.mark.sampled
 def test_scores_are_those_of_the_pipeline(family: str, names: tuple[str, ...], tmp_path: Path) -> None:
     compared = FAMILIES[family]
     config = make_config(compared, HEAD)

@@ -51,6 +51,7 @@ def test_the_losses_are_those_of_torch(family: str, task: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("family", "task"), cells(["bert", "roberta", "modernbert", "deberta-v2"], TASKS))
+@pytest.mark.sampled
 def test_batches_of_different_size_are_accumulated_to_one(family: str, task: str, tmp_path: Path) -> None:
     case = Case(family, *TASKS[task], {"accumulate": 2, "epochs": 10}, count=27)
     pair = Pair(case, tmp_path)
@@ -68,6 +69,7 @@ def test_batches_of_different_size_are_accumulated_to_one(family: str, task: str
     ids=["layer decay", "frozen"],
 )
 @pytest.mark.parametrize("family", some(CLASSIFIERS))
+@pytest.mark.sampled
 def test_layers_learn_as_in_groups_of_torch(
     family: str, options: dict[str, Any], rate: Callable[[int, int], float], tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def change(network: Any, trained: frozenset[str]) -> None:
 
 
 @pytest.mark.parametrize(("family", "head", "kind"), CELLS)
+@pytest.mark.sampled
 def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_path: Path) -> None:
     base = tmp_path / "base"
     # A model with the masked-word head has no pooler: it is fresh, and part of the adapter.

@@ -298,7 +298,7 @@ def test_pieces_are_those_of_sentencepiece(
             found[next((why for why, shows in OTHER_PIECES.items() if shows(text)), f"none: {text!r}")] += 1
     record_property("counts", dict(found))
     assert found.keys() <= {"lines", *OTHER_PIECES}, list(found)[:9]
-    assert sum(found.values()) - found["lines"] < found["lines"] * 0.1
+    assert sum(found.values()) - found["lines"] < found["lines"] * 0.15
 
 
 def test_an_input_of_the_model_is_the_librarys(tmp_path: Path) -> None:
