@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mlxbert.text.batch import Usage
 
 Draw = Callable[[Any], Iterable["RenderableType"]]
+_KEPT: list[object] = []
 
 
 class _Notes(logging.Handler):
@@ -55,7 +56,7 @@ def load(task: str, options: ModelOptions) -> "Model":
 
     note_builtin(task, options)
     with progress.download(options.model) as update:
-        return load_model(
+        found = load_model(
             options.model,
             adapter=options.adapter,
             task=task,
@@ -65,6 +66,13 @@ def load(task: str, options: ModelOptions) -> "Model":
             offline=options.offline,
             on_progress=update,
         )
+    keep(found)
+    return found
+
+
+def keep(found: object) -> None:
+    """Keeps a model or a tokenizer until the process ends, see `mlxbert.cli.main`; or until there is another one."""
+    _KEPT[:] = [found]
 
 
 def note_builtin(task: str, options: ModelName) -> None:

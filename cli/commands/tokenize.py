@@ -31,6 +31,7 @@ def tokenize(
 
     with progress.download(model.model) as update:
         folder, tokenizer = load_tokenizer_of(model.model, model.revision, model.offline, update)
+    session.keep(tokenizer)
     given: dict[str, Any] = {"pair": pair, "overflow": overflow.value}
     results = task(tokenizer, opened.records, **given, on_error=opened.on_error)
     session.stream(opened, results, view.draw_tokens, out, task=session.Task("tokenize", folder, None, given))

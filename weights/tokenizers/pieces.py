@@ -22,10 +22,12 @@ _SPACE = "\u2581"  # the character that SentencePiece uses for a space
 
 def plain_layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
     """The ids of the SentencePiece model."""
-    # sentencepiece 0.2 gives a user-defined symbol this score, whatever the file states.
-    return [
-        (text, (len(text.encode()) - 1) / 10 if kind == USER_DEFINED else score) for text, score, kind in model.pieces
-    ]
+    entries = list(zip(model.texts, model.scores, strict=True))
+    for number, kind in model.types.items():
+        if kind == USER_DEFINED:  # sentencepiece 0.2 gives it this score, whatever the file states
+            text = model.texts[number]
+            entries[number] = text, (len(text.encode()) - 1) / 10
+    return entries
 
 
 def _fairseq_layout(head: tuple[str, ...], skipped: int) -> Layout:
@@ -38,7 +40,7 @@ def _fairseq_layout(head: tuple[str, ...], skipped: int) -> Layout:
     expected = ("<unk>", "<s>", "</s>")
 
     def layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
-        found = tuple(piece.text for piece in model.pieces[:3])
+        found = tuple(model.texts[:3])
         if found != expected:
             raise TokenizerError(f"{path}: starts with {' '.join(found)}, expected {' '.join(expected)}")
         first = [(special.get(name, name), -100.0 if name == "<unk>NOTUSED" else 0.0) for name in head]
@@ -147,7 +149,6 @@ class PieceRules:
             [*splits, pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)]
         )
         tokenizer.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
-        control = [piece.text for piece in model.pieces if piece.type == CONTROL]
-        known = [text for text in control if tokenizer.token_to_id(text) is not None]
+        known = [text for text in model.of_type(CONTROL) if tokenizer.token_to_id(text) is not None]
         tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in known])
         return tokenizer

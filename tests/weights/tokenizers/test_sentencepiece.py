@@ -41,11 +41,11 @@ def test_all_is_read_as_sentencepiece_reads_it(tmp_path: Path, kind: str) -> Non
     theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
     assert found.kind == kind and found.unknown == "<unk>" and len(found.charsmap) > 100_000
     assert found.dummy_prefix and found.collapse_spaces and not found.byte_fallback
-    assert [piece.text for piece in found.pieces] == theirs.id_to_piece(list(range(len(theirs))))
-    for number, piece in enumerate(found.pieces):
-        assert piece.score == theirs.get_score(number)
-        assert (piece.type == UNKNOWN) == theirs.is_unknown(number)
-    assert {piece.text for piece in found.pieces if piece.type == USER_DEFINED} == set(symbols) - {","}
+    assert found.texts == theirs.id_to_piece(list(range(len(theirs))))
+    for number, score in enumerate(found.scores):
+        assert score == theirs.get_score(number)
+        assert (found.types.get(number) == UNKNOWN) == theirs.is_unknown(number)
+    assert {*found.of_type(USER_DEFINED)} == set(symbols) - {","}
 
 
 def test_switches_are_read(tmp_path: Path) -> None:
@@ -58,13 +58,21 @@ def test_switches_are_read(tmp_path: Path) -> None:
 def test_fields_of_no_interest_are_passed_over(tmp_path: Path) -> None:
     more = field(4, b"self test") + field(9, 5) + field(10, 1.5) + bytes([11 << 3 | 1]) + b"12345678"
     long = plain("x" * 200)
-    assert read(tmp_path, more + pieces_file([*HEAD, *long]) + more).pieces[3].text == "x" * 200
+    assert read(tmp_path, more + pieces_file([*HEAD, *long]) + more).texts[3] == "x" * 200
 
 
 @pytest.mark.parametrize("size", [1, 50, *range(115, 132), 200])
 def test_pieces_are_read_whatever_their_length(tmp_path: Path, size: int) -> None:
-    pieces = [*HEAD, *plain("x" * size, "b"), ("<0x00>", -0.5, BYTE)]
-    assert [(piece.text, piece.score, piece.type) for piece in read(tmp_path, pieces_file(pieces)).pieces] == pieces
+    pieces = [*HEAD, *plain("x" * size, "b"), ("<0x00>", -0.5, BYTE), ("c", -1.0, NORMAL)]
+    untyped = field(1, field(1, b"c") + field(2, -1.0))
+    found = read(tmp_path, pieces_file(pieces[:-1]) + untyped)
+    types = [found.types.get(number, NORMAL) for number in range(len(pieces))]
+    assert list(zip(found.texts, found.scores, types, strict=True)) == pieces
+
+
+def test_a_line_feed_in_a_piece_is_read_in_linear_time(tmp_path: Path) -> None:
+    pieces = [*HEAD, *plain(*(f"x{number}" for number in range(20_000)), "a\nb")]
+    assert read(tmp_path, pieces_file(pieces)).texts == [text for text, *_ in pieces]
 
 
 def test_damaged_files_give_the_same_with_and_without_the_faster_way(
@@ -84,7 +92,7 @@ def test_damaged_files_give_the_same_with_and_without_the_faster_way(
         content[rng.randrange(len(content))] = rng.randrange(256)
         damaged.append(bytes(content[: rng.choice((len(content), rng.randrange(len(content))))]))
     fast = [outcome(content) for content in damaged]
-    monkeypatch.setattr(sentencepieces, "_short_pieces", lambda data, at, pieces: at)
+    monkeypatch.setattr(sentencepieces._Vocabulary, "add_short", lambda self, data, at: at)
     assert fast == [outcome(content) for content in damaged]
     assert len({*fast}) > 100
 
@@ -135,7 +143,7 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path, content: bytes, me
 def test_a_file_cut_anywhere_is_refused_or_lacks_pieces(tmp_path: Path) -> None:
     for size in range(len(WHOLE)):
         try:
-            assert len(read(tmp_path, WHOLE[:size]).pieces) < 5 or size > len(WHOLE) - 5
+            assert len(read(tmp_path, WHOLE[:size]).texts) < 5 or size > len(WHOLE) - 5
         except TokenizerError as problem:
             assert "some.model" in problem.message
 
