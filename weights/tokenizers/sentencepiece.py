@@ -66,7 +66,7 @@ class _Vocabulary:
     """What is read of the pieces; see `SentencePieceModel`.
 
     Attributes:
-        plain: Whether no piece was found that `add_short` cannot read, though it looked so: it would look in vain again.
+        plain: Whether `add_short` could read all that looked like a short piece; otherwise it is not tried again.
     """
 
     texts: list[str] = field(default_factory=list)
