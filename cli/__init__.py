@@ -1,5 +1,6 @@
 """The `mlxbert` command."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -22,6 +23,6 @@ def main() -> None:
     if launched.is_launched():
         sys.exit(status)  # MPI wants to hear of it
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not stream.closed:
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # absent or closed; `run` has told of the rest
             stream.flush()
     os._exit(status)  # freeing a model and its vocabulary piece by piece takes up to .3 s
