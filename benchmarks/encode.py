@@ -52,6 +52,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 SHAPES = ((32, 32), (16, 128), (8, 512))
 VOCABULARY = 30000  # ids that are drawn
 WARM_UPS = 3  # of torch the first passes of a process are slow
+PAUSE = 0.05  # seconds before each pass, in which the threads of the one before stop waiting for work
 SLOW_ROUNDS = 1  # the reference BLAS takes minutes a round and hardly varies
 
 
@@ -165,6 +166,7 @@ def compare(contestants: dict[str, Contestant], model: str, shapes: Sequence[tup
         for number in range(-WARM_UPS, rounds):
             for kind, contestant in contestants.items():
                 if contestant.rounds is None or 0 <= number < contestant.rounds:
+                    time.sleep(PAUSE)
                     seconds = contestant.seconds(model, batch, length)
                     times[kind] += [seconds] if number >= 0 else []
         speeds = {kind: sorted(batch * length / wall for wall, _ in found) for kind, found in times.items()}

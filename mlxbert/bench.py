@@ -29,6 +29,7 @@ PEERS = (PEER,)
 SHAPES = ((32, 32), (16, 128), (8, 512))
 _MIXED = "mixed"
 _TEXTS = 256  # of `mixed`
+_PAUSE = 0.05  # seconds before each pass, in which the threads of the one before stop waiting for work
 _SENTENCE, _ARTICLE = (2.9, 0.5), (5.0, 0.6)  # mean and deviation of the logarithm of their lengths in tokens
 
 
@@ -121,6 +122,7 @@ def _speeds(name: str, shape: Sequence[int], contestants: dict[str, "_Contestant
     seconds: dict[str, list[float]] = {side: [] for side in contestants}
     for number in range(rounds + 1):
         for side, process in contestants.items():
+            time.sleep(_PAUSE)
             spent = process.ask(shape)["seconds"]
             seconds[side] += [spent] if number else []
     facts = contestants[OURS].facts

@@ -7,6 +7,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _run(sys.executable, "-c", build, "sdist", str(folder), cwd=folder / "source")
     (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+        filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from Python 3.11.4
+        archive.extractall(folder / "unpacked", **filtered)
     (unpacked,) = (folder / "unpacked").iterdir()
     _run(sys.executable, "-c", build, "wheel", str(folder), cwd=unpacked)
     (found,) = folder.glob("*.whl")
