@@ -115,7 +115,7 @@ def test_a_name_is_downloaded_once_and_only_what_is_needed(machine: Machine, tin
     machine.hub.forget()
     watch = (
         "import os, sys; end = os._exit\n"
-        "os._exit = lambda status: (print('huggingface_hub' in sys.modules, file=sys.stderr, flush=True), end(status))\n"
+        "os._exit = lambda status: (print('huggingface_hub' in sys.modules, file=sys.stderr), end(status))\n"
     )
     again = machine.run(*FILL, prelude=watch)
     assert (again.status, again.out, again.err) == (0, outcome.out, "False\n")
