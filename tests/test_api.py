@@ -210,21 +210,6 @@ def test_a_blas_that_cannot_be_loaded_is_an_error() -> None:
 
 @linux
 @pytest.mark.slow
-def test_without_a_fast_blas_one_hint_says_so() -> None:
-    code = (
-        "import logging, mlxbert\nlogging.basicConfig(format='%(message)s')\n"
-        "import mlxbert.device as device\n"
-        "device.use(); device.use()\nprint(device.BLAS.name)"
-    )
-    silent = _python(code, MLXBERT_BLAS="off")
-    assert (silent.stdout.strip(), silent.stderr) == ("reference", "")  # asked for, so nothing to say
-    hidden = "import ctypes\ndef missing(*a, **k): raise OSError('no')\nreal, ctypes.CDLL = ctypes.CDLL, missing\n"
-    told = _python(hidden + code)
-    assert told.stdout.strip() == "reference" and told.stderr.count("install OpenBLAS") == 1
-
-
-@linux
-@pytest.mark.slow
 def test_mlx_imported_before_mlxbert_is_told() -> None:
     code = "import logging; logging.basicConfig(); import mlx.core; from mlxbert import device; device.use()"
     assert "before mlx" in _python(code).stderr

@@ -72,8 +72,10 @@ def test_the_folder_gives_the_scores_of_the_evaluation(folder: Path, tmp_path: P
     best = [event for event in events if isinstance(event, Evaluated) and event.best][-1]
     found = mlxbert.evaluate("classify", mlxbert.load(tmp_path / "out", device="cpu"), data=valid)
     assert finished.evaluation is not None
-    assert found.metrics == pytest.approx(finished.evaluation.metrics)
-    assert found.metrics == pytest.approx(best.metrics)
+    # A logit is a sum over the vector with weights of 10 and more: float32 sums in another order, of another BLAS or of
+    # batches of another size, move it by some 1e-6.
+    assert found.metrics == pytest.approx(finished.evaluation.metrics, rel=1e-5)
+    assert found.metrics == pytest.approx(best.metrics, rel=1e-5)
     assert found.score > 1.5 / classes
     model = mlxbert.load(tmp_path / "out", task="classify", device="cpu")
     answer = mlxbert.classify(model, valid[0]["text"], top_k=1)

@@ -1,0 +1,80 @@
+"""The BLAS that is installed with mlxbert beside others: matrix products, and texts embedded.
+
+`python benchmarks/blas.py [--model M] [--texts F.txt] [--first 300] [--against LIBRARY]… [--rounds 3]`: LIBRARY is the
+path of a shared library, or `off`, the reference BLAS of MLX's wheel. Each is a process of its own, in turn; medians
+are printed, their ratios to mlxbert's BLAS, and how far the vectors differ from those that it gives.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+OURS = ""  # the value of MLXBERT_BLAS
+
+
+def measure(model: str, texts: list[str]) -> dict[str, Any]:
+    """GFLOP/s of matrix products, and the seconds and vectors of texts, in this process."""
+    import mlxbert
+    from mlxbert import device
+
+    loaded = mlxbert.load(model, task="embed", device="cpu")
+    mlxbert.embed(loaded, texts[:2])
+    gflops = device.measure_gflops()
+    start = time.perf_counter()
+    vectors = mlxbert.embed(loaded, texts)
+    seconds = time.perf_counter() - start
+    return {"blas": device.BLAS.name, "gflops": gflops, "seconds": seconds, "vectors": vectors.tolist()}
+
+
+def in_process(blas: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """`measure` in a process with another BLAS."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+    command = [sys.executable, __file__, "--one", "--model", arguments.model, "--texts", arguments.texts,
+               "--first", str(arguments.first)]  # fmt: skip
+    done = subprocess.run(
+        command, env=environment | {"MLXBERT_BLAS": blas}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return dict(json.loads(done.stdout))
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="builtin")
+    parser.add_argument("--texts", default=str(Path(__file__).parents[1] / "CONTRIBUTING.md"))
+    parser.add_argument("--first", type=int, default=300)
+    parser.add_argument("--against", action="append", default=[])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        lines = Path(arguments.texts).read_text(encoding="utf-8").split("\n")
+        print(json.dumps(measure(arguments.model, [line for line in lines if line.strip()][: arguments.first])))
+        return
+    rounds = [
+        {blas: in_process(blas, arguments) for blas in (OURS, *arguments.against)} for _ in range(arguments.rounds)
+    ]
+    import numpy as np
+
+    reference = np.array(rounds[0][OURS]["vectors"])
+    print(f"{len(reference)} texts, {arguments.rounds} rounds in turn")
+    for blas in rounds[0]:
+        found = [one[blas] for one in rounds]
+        gflops, seconds = (statistics.median(one[key] for one in found) for key in ("gflops", "seconds"))
+        ratios = [one[OURS]["gflops"] / one[blas]["gflops"] for one in rounds]
+        faster = [one[blas]["seconds"] / one[OURS]["seconds"] for one in rounds]
+        apart = np.abs(np.array(found[0]["vectors"]) - reference).max()
+        print(
+            f"{found[0]['blas']}: {gflops:.1f} GFLOP/s, {seconds:.2f} s, vectors apart by {apart:.1e}; "
+            f"ours has {statistics.median(ratios):.2f} of its GFLOP/s, {statistics.median(faster):.2f} of its texts/s"
+        )
+
+
+if __name__ == "__main__":
+    main()
