@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mlxbert import __version__
 from mlxbert.cli import launched
 from mlxbert.cli.options import flatten
 from mlxbert.cli.program import Command, Group, explain, explain_command
@@ -19,6 +18,7 @@ from mlxbert.cli.session import set_up_notes
 from mlxbert.cli.views import console
 from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.version import __version__
 
 _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look inside."
 

@@ -1,7 +1,6 @@
 """The public face: names, laziness, errors, what `load` refuses."""
 
 import dataclasses
-import importlib
 import inspect
 import json
 import logging
@@ -28,16 +27,11 @@ def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_public_name_is_there_and_has_a_docstring() -> None:
-    assert sorted(mlxbert.__all__) == mlxbert.__all__
-    for name in mlxbert.__all__:
+    for name in dir(mlxbert):
         value = getattr(mlxbert, name)
         assert name == "__version__" or value.__doc__, name
-    assert dir(mlxbert) == mlxbert.__all__  # and nothing else
     with pytest.raises(AttributeError, match="no attribute 'embedding'"):
-        mlxbert.embedding  # noqa: B018
-    assert "mlxbert.model" in mlxbert._HOMES
-    for module, names in mlxbert._HOMES.items():
-        assert all(hasattr(importlib.import_module(module), name) for name in names)
+        mlxbert.embedding  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_every_error_is_an_mlxbert_error_and_stands_in_the_drawing() -> None:
@@ -45,7 +39,7 @@ def test_every_error_is_an_mlxbert_error_and_stands_in_the_drawing() -> None:
     assert len(kinds) > 5
     for kind in kinds:
         assert issubclass(kind, mlxbert.MlxbertError) and kind.__name__ in (errors.__doc__ or "")
-        assert kind.__name__ in mlxbert.__all__
+        assert kind.__name__ in dir(mlxbert)
     assert mlxbert.InputError("what", hint="how").hint == "how"
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import IO, Any
 
-from mlxbert import __version__
 from mlxbert.cli import launched
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
@@ -26,6 +25,7 @@ from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.files import acquire_lock, atomic_write, fsync_dir
 from mlxbert.folders.fingerprint import differences
 from mlxbert.results import Failure
+from mlxbert.version import __version__
 
 _WHOLE = "whole"
 _BUSY = "wait until it is done, or write to another file"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mlxbert import __version__
 from mlxbert.folders.copies import CARD, is_own
 from mlxbert.folders.destination import MANIFEST
+from mlxbert.version import __version__
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.formats.names import CRF, VECTOR_CLASSIFIER
 from mlxbert.weights.formats.quantized import Quantization

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from mlxbert import __version__
+from mlxbert.version import __version__
 
 V = TypeVar("V")
 

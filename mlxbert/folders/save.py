@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from mlxbert import __version__
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.files import sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
+from mlxbert.version import __version__
 from mlxbert.weights import save as weights
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.modules import write_embedder

@@ -17,15 +17,14 @@ from mlxbert.labels import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
-from mlxbert.results import Classification, Label, Regression
+from mlxbert.results import Classification, Regression
+from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, ranked
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, task_function
+from mlxbert.tasks.zero_shot import ZeroShotTask
 from mlxbert.text.batch import Usage
 
-HEAD = "sequence_classifier"
-THRESHOLD = 0.5  # where the model has none of its own
 _LOG = logging.getLogger("mlxbert")
 
-Item = str | tuple[str, str]
 ClassifyJob = Job[tuple[str, str | None]]
 
 
@@ -135,30 +134,11 @@ def classify(
         CheckpointError: With `labels`: the model has no label for entailment or contradiction.
     """
     if labels is not None:
-        from mlxbert.tasks.zero_shot import ZeroShotTask  # which uses this module
-
         return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, batch_tokens, usage)
     for name, given in (("hypothesis", hypothesis), ("multi", multi or None)):
         if given is not None:
             raise ArgumentError(f"{name} is given, which works only with labels")
     return ClassifyTask(model, top_k, overflow, batch_tokens, usage)
-
-
-def is_item(given: object) -> bool:
-    """Whether `given` is a text or one pair: a tuple of two texts, since a list may hold any number of texts."""
-    pair = isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
-    return isinstance(given, str) or pair
-
-
-def ranked(
-    names: Sequence[str], found: Sequence[float], top_k: int | None, thresholds: Sequence[float] | None
-) -> tuple[Label, ...]:
-    """Labels with their scores, best first; where there are thresholds, each says whether it reaches its own."""
-
-    def label(number: int) -> Label:
-        return Label(names[number], found[number], None if thresholds is None else found[number] >= thresholds[number])
-
-    return tuple(map(label, sorted(range(len(found)), key=lambda number: -found[number])[:top_k]))
 
 
 def _split(item: Item) -> tuple[str, str | None]:

@@ -9,10 +9,10 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure, Reranked
 from mlxbert.tasks.arguments import check_model, spelled_out
-from mlxbert.tasks.classify import HEAD
 from mlxbert.tasks.embed import check_texts
 from mlxbert.tasks.ranking import check_query, rank
 from mlxbert.tasks.runner import check_on_error
+from mlxbert.tasks.scored import HEAD
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
 from mlxbert.text.batch import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities

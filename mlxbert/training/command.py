@@ -7,7 +7,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mlxbert import __version__
 from mlxbert import device as devices
 from mlxbert.cores import training_workers
 from mlxbert.device import BLAS, dtype_name, mx
@@ -16,6 +15,7 @@ from mlxbert.folders.fingerprint import hash_model
 from mlxbert.training.objectives.teacher import Teacher
 from mlxbert.training.options import TeacherOptions, TrainingOptions
 from mlxbert.training.plan import Plan, Source
+from mlxbert.version import __version__
 
 LORA_RATE = 10  # adapters begin at 0 and are small: they need larger steps than the weights beside them
 _FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs

@@ -14,7 +14,7 @@ from mlxbert.nn.pooling import POOLINGS
 from mlxbert.tasks.embed import EmbedOptions
 from mlxbert.tasks.similarity import SimilarityOptions
 
-PUBLIC = {name: getattr(mlxbert, name) for name in mlxbert.__all__ if inspect.isfunction(getattr(mlxbert, name))}
+PUBLIC = {name: getattr(mlxbert, name) for name in dir(mlxbert) if inspect.isfunction(getattr(mlxbert, name))}
 OF_TEXTS = ("embed", "embed_stream", "fill_mask", "next_sentence", "tokenize", "similarity_pairs", "similarity_matrix")
 
 
