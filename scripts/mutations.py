@@ -373,7 +373,7 @@ MUTATIONS = (
     Mutation(
         "the parts of another run are resumed",
         "cli/output/file.py",
-        "if not useless and found != wanted:",
+        "if not useless and found != self.manifest:",
         "if False:",
         "tests/cli/test_resume.py::test_the_work_of_another_command_is_refused_and_kept",
     ),
