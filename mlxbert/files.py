@@ -14,6 +14,7 @@ from mlxbert.errors import ArgumentError
 
 
 _DIGEST = "digest"  # of a record, beside its values
+_BLOCK = 2**20  # bytes
 
 
 class DamagedError(ValueError):
@@ -46,10 +47,21 @@ class HashedFile(io.BufferedWriter):
         return self._hash.hexdigest()
 
 
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+def sha256(path: Path, size: int | None = None) -> str:
+    """The SHA-256 of a file, or of its first `size` bytes, in hexadecimal digits."""
+    return hashed(path, size).hexdigest()
+
+
+def hashed(path: Path, size: int | None = None) -> "hashlib._Hash":
+    """The SHA-256 of a file, or of its first `size` bytes, to which more can be added."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        if size is None:
+            return hashlib.file_digest(file, "sha256")
+        found = hashlib.sha256()
+        while size and (block := file.read(min(size, _BLOCK))):
+            found.update(block)
+            size -= len(block)
+        return found
 
 
 def fsync_dir(folder: Path) -> None:
@@ -81,14 +93,14 @@ def atomic_write(path: Path) -> Iterator[HashedFile]:
     fsync_dir(path.parent)
 
 
-def check_hash(path: Path, digest: str) -> None:
-    """Checks a file against the SHA-256 that was recorded when it was written.
+def check_hash(path: Path, digest: str, size: int | None = None) -> None:
+    """Checks a file, or its first `size` bytes, against the SHA-256 that was recorded when it was written.
 
     Raises:
         DamagedError: It is another one.
         OSError: It cannot be read.
     """
-    if (found := sha256(path)) != digest:
+    if (found := sha256(path, size)) != digest:
         raise DamagedError(f"the SHA-256 of {path.name} is {found:.12}…, expected {digest:.12}…")
 
 

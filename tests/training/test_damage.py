@@ -1,11 +1,12 @@
 """What a run has stored is damaged: it ends in the result of an undamaged run, or in an error that says so."""
 
+import functools
 import itertools
 import json
 import os
 import random
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,45 +29,60 @@ FILES = (
 
 @dataclass(frozen=True)
 class Stopped:
-    """A call that was interrupted in the second of its runs, with a best evaluation before its last state."""
+    """A call that was interrupted.
 
-    options: Mapping[str, Any]
+    Attributes:
+        call: Takes the folder to write.
+        partial: The folder of its work.
+        expected: The result of the same call when it resumes there.
+    """
+
+    call: Callable[[Path], Iterator[Event]]
     partial: Path
     expected: tuple[bytes, Any]
 
+    @classmethod
+    def after(cls, run: int, step: int, folder: Path, call: Callable[[Path], Iterator[Event]]) -> "Stopped":
+        """A call that is interrupted once it has saved a state."""
+        stream = call(folder / "out")
+        assert any(isinstance(event, Saved) and (event.run, event.step) == (run, step) for event in stream)
+        stream.close()  # type: ignore[attr-defined]
+        partial = folder / "out.partial"
+        shutil.copytree(partial, folder / "whole.partial")
+        list(call(folder / "whole"))
+        return cls(call, partial, result(folder / "whole"))
+
     def resumed(self, target: Path) -> tuple[bytes, Any]:
         """The result of the same call with `target.partial`."""
-        list(start(self.options, target))
+        list(self.call(target))
         return result(target)
+
+
+def result(target: Path) -> tuple[bytes, Any]:
+    """The weights, and what the folder says of the runs, but how long they took."""
+    record = json.loads((target / "training.json").read_text())
+    runs = [{name: value for name, value in run.items() if name != "seconds"} for run in record.get("runs", [])]
+    return (target / "model.safetensors").read_bytes(), (runs, record.get("metrics"))
 
 
 def start(options: Mapping[str, Any], target: Path) -> Iterator[Event]:
     return mlxbert.finetune("classify", output=target, **options)
 
 
-def result(target: Path) -> tuple[bytes, Any]:
-    record = json.loads((target / "training.json").read_text())
-    runs = [{name: value for name, value in run.items() if name != "seconds"} for run in record["runs"]]
-    return (target / "model.safetensors").read_bytes(), (runs, record["metrics"])
-
-
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    folder = tmp_path_factory.mktemp("stopped")
+def options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("data")
     model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    options: dict[str, Any] = {
+    return {
         **{"train": data_file(folder, "classify", 48), "model": mlxbert.save(model, folder / "tiny"), "seeds": 2},
         **{"epochs": 2, "lr": 1e-2, "batch_size": 16, "save_every": 1},
     }
-    stream = start(options, folder / "out")
-    for event in stream:  # the state one step after the evaluation at the end of the first epoch
-        if isinstance(event, Saved) and (event.run, event.step) == (1, 4):
-            break
-    stream.close()  # type: ignore[attr-defined]
-    partial = folder / "out.partial"
-    shutil.copytree(partial, folder / "whole.partial")
-    list(start(options, folder / "whole"))
-    return Stopped(options, partial, result(folder / "whole"))
+
+
+@pytest.fixture(scope="module")
+def stopped(options: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """Interrupted in the second of two runs, a step after its first evaluation."""
+    return Stopped.after(1, 4, tmp_path_factory.mktemp("stopped"), functools.partial(start, options))
 
 
 def check(stopped: Stopped, file: str, kind: str, folder: Path, places: int) -> tuple[int, int]:
@@ -120,10 +136,9 @@ def test_a_run_is_not_taken_for_another(stopped: Stopped, one: str, other: str, 
 
 
 def test_the_work_of_other_options_is_not_taken_although_its_manifest_was_exchanged(
-    stopped: Stopped, tmp_path: Path
+    stopped: Stopped, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    options = {**stopped.options, "lr": 2e-3}
-    stream = start(options, tmp_path / "out")
+    stream = start({**options, "lr": 2e-3}, tmp_path / "out")
     assert any(isinstance(event, Saved) for event in itertools.islice(stream, 5))
     stream.close()  # type: ignore[attr-defined]
     shutil.copyfile(stopped.partial / "manifest.json", tmp_path / "out.partial/manifest.json")
