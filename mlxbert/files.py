@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError
 
-
 _DIGEST = "digest"  # of a record, beside its values
 _BLOCK = 2**20  # bytes
 

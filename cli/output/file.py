@@ -1,8 +1,9 @@
 """Results in a file: written in parts that survive an interruption, assembled and moved into place at the end.
 
 `X` is made in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and numbered
-parts of `PART` results each. A small file with counts is written after each part: a part without it is unfinished. The
-same command finds the parts and resumes after the last one. `X` itself appears whole or not at all.
+parts of `PART` results each. A small file with counts and a hash is written after each part: a part without it is
+unfinished. The same command finds the parts and resumes after the last one that is whole; of the batches after that,
+those that were written meanwhile are not computed again. `X` itself appears whole or not at all.
 """
 
 import json
@@ -10,7 +11,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -19,6 +20,7 @@ from typing import IO, Any
 from mlxbert import __version__
 from mlxbert.cli import launched
 from mlxbert.cli.output.base import OutputFormat
+from mlxbert.cli.output.batches import Batches
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
 from mlxbert.cli.views import console
@@ -30,7 +32,9 @@ from mlxbert.results import Failure
 _WHOLE = "whole"
 _BUSY = "wait until it is done, or write to another file"
 _MOST_PRINTED = 20  # failures, on stderr
-_OURS = re.compile(rf"(lock|manifest\.json|{_WHOLE}|part-\d+\.\w+)(\.unfinished)?")  # in the folder of parts
+_OURS = re.compile(
+    rf"(lock|manifest\.json|{_WHOLE}|part-\d+\.\w+|batches-[\d-]+\.json)(\.unfinished)?"
+)  # in the folder of parts
 
 
 @contextmanager
@@ -123,7 +127,7 @@ class FileOutput:
         self.overwrite = overwrite
         self.partial = self.path.with_name(self.path.name + ".partial")
         self.manifest = json.loads(json.dumps(manifest | {"version": __version__}))
-        self._parts = self._new_parts()
+        self._parts, self._batches = self._new_parts(), Batches(self.partial, self.manifest)
         self._results: list[Any] = []
         self._kept: list[Mapping[str, Any]] = []
         self.hint: str | None = None
@@ -185,11 +189,12 @@ class FileOutput:
         found: dict[str, Any] = {}  # where it is damaged
         with suppress(OSError, DamagedError):
             found = read_record(stored)
-        # A run without a finished part left nothing to resume, and one without an input file cannot be resumed.
-        begun = stored.is_file() and any(self.partial.glob("part-*.json"))
+        # Without a finished part or batch there is nothing to resume, and without an input file nobody can.
+        begun = stored.is_file() and any(self.partial.glob("*-*.json"))
         useless = not begun or ("input" in found and found["input"] is None)
         if not useless and found != self.manifest:
-            said = f"the unfinished work of another run: {differences(found, self.manifest) if found else 'its manifest is damaged'}"
+            other = differences(found, self.manifest) if found else "its manifest is damaged"
+            said = f"the unfinished work of another run: {other}"
             if not self.overwrite:
                 raise ArgumentError(
                     f"{self.partial}: holds {said}",
@@ -198,12 +203,19 @@ class FileOutput:
             console.say("note", f"{self.partial}: {said}; it is dropped")
             useless = True
         # Remove what was being written when the run was killed, too.
-        for pattern in ("part-*", "manifest.json", f"{_WHOLE}*") if useless else ("*.unfinished", _WHOLE):
+        for pattern in ("*-*", "manifest.json", f"{_WHOLE}*") if useless else ("*.unfinished", _WHOLE):
             for path in self.partial.glob(pattern):
                 path.unlink(missing_ok=True)
         if useless:
             write_record(stored, self.manifest)
-        self._parts.find()
+        self._batches.begin(len(self._parts.find().counts))
+        if len(self._batches):
+            console.say("note", "resumed: the outputs of batches of an earlier run are there")
+
+    def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        """The outputs of a batch, see `Batches.remember`."""
+        with _writing(self.partial):
+            return self._batches.remember(key, compute)
 
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Takes one result, and what is kept of its record; writes a part to disk when it is full."""
@@ -230,6 +242,8 @@ class FileOutput:
     def _flush(self) -> None:
         with _writing(self.partial):
             self._parts.write(self._results, self._kept)
+            self._batches.remove()
+        self._batches.begin(len(self._parts.counts))
         self._results, self._kept = [], []
 
     def __exit__(
@@ -251,16 +265,19 @@ class FileOutput:
         """Keeps what can be resumed, with a hint: that of the error, if it has none of its own."""
         # Counted on disk: an interrupt may come after a part is finished and before it is counted.
         self._parts.find()
-        done, failed = self.done, self.failed
-        if self.manifest["input"] is None or done == failed:
+        if not isinstance(problem, Exception) or len(self._batches):  # an error at the start leaves nothing
+            with suppress(OSError):
+                self._batches.write()
+        done, batches = self.done, len(self._batches)
+        if self.manifest["input"] is None or (done == self.failed and not batches):
             shutil.rmtree(self.partial, ignore_errors=True)
             if isinstance(problem, KeyboardInterrupt) and not done:
-                console.say("note", f"interrupted before there were {PART:,} results to keep; nothing is written")
+                console.say("note", "interrupted before there was anything to keep; nothing is written")
             elif isinstance(problem, KeyboardInterrupt):
                 why = "every result so far has failed" if self.manifest["input"] else "stdin cannot be read again"
                 console.say("note", f"interrupted; {why}: nothing is kept")
             return
-        kept = console.counted(done, "result is", "results are")
+        kept = console.counted(done, "result is", "results are") if done else "the first batches are"
         hint = f"{kept} kept in {self.partial}: the same command resumes there"
         if isinstance(problem, MlxbertError) and problem.hint is None:
             problem.hint = hint
