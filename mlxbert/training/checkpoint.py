@@ -93,7 +93,7 @@ def save_arrays(path: Path, arrays: Arrays) -> str:
         OSError: It cannot be written.
     """
     with atomic_write(path) as file:
-        mx.save_safetensors(file, arrays)  # type: ignore[arg-type]
+        mx.save_safetensors(file, arrays)
     return file.sha256
 
 
@@ -146,9 +146,9 @@ class Store:
             for name, array in self._load("state", progress.step).items():
                 part, _, rest = name.partition(":")
                 parts[part][rest] = array
-            for found in () if trained is None else parts.values():
-                if other := {*_layout(found)} ^ {*_layout(trained)}:
-                    raise DamagedError(f"it does not fit the network: {min(other)[0]}")
+            for found in parts.values():
+                if trained is not None and (other := {*_layout(found)} ^ {*_layout(trained)}):
+                    raise DamagedError(f"{min(other)[0]} does not fit the network")
         optimizer = AdamW(parts["means"], parts["squares"], progress.updates)
         return State(progress, parts["parameters"], optimizer)
 
