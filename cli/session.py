@@ -196,6 +196,8 @@ def stream(
     Raises:
         MlxbertError: The input or output cannot be used; or, after everything else was done, some records failed.
     """
+    from mlxbert.tasks.runner import remembering
+
     screen = Screen(draw, options, last=last)
     sink = _file(source, options, task, group) if options.output is not None else nullcontext(screen)
     skipped = count = 0
@@ -209,7 +211,13 @@ def stream(
                 console.say("note", f"resumed: {done:,} results of an earlier run are there")
             for skipped, _ in enumerate(itertools.islice(source.records, done), 1):
                 source.places.after(skipped)  # one by one: there may be more than memory holds
-        with progress.records(source.size, shown=shown, before=(source.places.after(skipped), skipped)) as update:
+        # What cannot be resumed need not remember its batches; processes that share the work have different ones.
+        kept = isinstance(out, FileOutput) and source.paths and (group is None or group.size == 1)
+        before = (source.places.after(skipped), skipped)
+        with (
+            progress.records(source.size, shown=shown, before=before) as update,
+            remembering(out.remember if kept else None),
+        ):
             for result in _numbered(source, results, skipped):
                 count += 1
                 end = source.places.after(skipped + count)

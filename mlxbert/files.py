@@ -1,20 +1,66 @@
-"""Files that survive interruptions: atomic writes, locks, hashes."""
+"""Files that survive interruptions and damage: atomic writes, hashes that are checked when a file is read, locks."""
 
 import fcntl
 import hashlib
+import io
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError
 
+_DIGEST = "digest"  # of a record, beside its values
+_BLOCK = 2**20  # bytes
 
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+
+class DamagedError(ValueError):
+    """A file is not the one that was written."""
+
+
+class HashedFile(io.BufferedWriter):
+    """A new file that is hashed while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path, "wb"))
+        self._hash = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        """Writes bytes after those before."""
+        self._hash.update(data)
+        return super().write(data)
+
+    def seekable(self) -> bool:
+        """No: the hash is that of the bytes in the order in which they are written."""
+        return False
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Fails."""
+        raise io.UnsupportedOperation("seek")
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of what was written so far, in hexadecimal digits."""
+        return self._hash.hexdigest()
+
+
+def sha256(path: Path, size: int | None = None) -> str:
+    """The SHA-256 of a file, or of its first `size` bytes, in hexadecimal digits."""
+    return hashed(path, size).hexdigest()
+
+
+def hashed(path: Path, size: int | None = None) -> "hashlib._Hash":
+    """The SHA-256 of a file, or of its first `size` bytes, to which more can be added."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        if size is None:
+            return hashlib.file_digest(file, "sha256")
+        found = hashlib.sha256()
+        while size and (block := file.read(min(size, _BLOCK))):
+            found.update(block)
+            size -= len(block)
+        return found
 
 
 def fsync_dir(folder: Path) -> None:
@@ -28,14 +74,14 @@ def fsync_dir(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path) -> Iterator[HashedFile]:
     """A file that gets its name once it is complete and on disk; nothing remains of a failed write.
 
     Until then it is called `NAME.unfinished`.
     """
     unfinished = path.with_name(path.name + ".unfinished")
     try:
-        with unfinished.open("wb") as file:
+        with HashedFile(unfinished) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -44,6 +90,51 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         unfinished.unlink(missing_ok=True)
         raise
     fsync_dir(path.parent)
+
+
+def check_hash(path: Path, digest: str, size: int | None = None) -> None:
+    """Checks a file, or its first `size` bytes, against the SHA-256 that was recorded when it was written.
+
+    Raises:
+        DamagedError: It is another one.
+        OSError: It cannot be read.
+    """
+    if (found := sha256(path, size)) != digest:
+        raise DamagedError(f"the SHA-256 of {path.name} is {found:.12}…, expected {digest:.12}…")
+
+
+def write_record(path: Path, values: Mapping[str, Any], owner: object = None) -> None:
+    """Writes a JSON object with a hash of its values, its name and its owner, so that `read_record` knows all of them.
+
+    Args:
+        path: The file, which is replaced.
+        values: JSON values by name, such as the hashes of other files.
+        owner: What else has to be the same when it is read, a JSON value: records of others count as damaged.
+    """
+    content = json.loads(json.dumps(values))
+    with atomic_write(path) as file:
+        file.write(json.dumps({_DIGEST: _digest(path, content, owner), **content}, indent=1).encode())
+
+
+def read_record(path: Path, owner: object = None) -> dict[str, Any]:
+    """The values that `write_record` wrote under this name for this owner.
+
+    Raises:
+        DamagedError: Something about it has changed.
+        OSError: It cannot be read.
+    """
+    try:
+        values = dict(json.loads(path.read_bytes()))
+        digest = values.pop(_DIGEST)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise DamagedError(f"{path.name} is no record of mlxbert") from None
+    if digest != _digest(path, values, owner):
+        raise DamagedError(f"{path.name} has changed since it was written, or belongs to another run")
+    return values
+
+
+def _digest(path: Path, content: Mapping[str, Any], owner: object) -> str:
+    return hashlib.sha256(json.dumps([path.name, owner, content], sort_keys=True).encode()).hexdigest()
 
 
 def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryIO:

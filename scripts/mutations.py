@@ -329,8 +329,8 @@ MUTATIONS = (
     Mutation(
         "the results of a batch lose their order",
         "mlxbert/tasks/runner.py",
-        "zip(group, compute(",
-        "zip(sorted(group), compute(",
+        "zip(group, found, strict=True)",
+        "zip(sorted(group), found, strict=True)",
         "tests/tasks/test_runner.py::test_results_come_in_the_order_of_the_inputs",
     ),
     # Vectors.
@@ -373,9 +373,30 @@ MUTATIONS = (
     Mutation(
         "the parts of another run are resumed",
         "cli/output/file.py",
-        "if not useless and found != wanted:",
+        "if not useless and found != self.manifest:",
         "if False:",
         "tests/cli/test_resume.py::test_the_work_of_another_command_is_refused_and_kept",
+    ),
+    Mutation(
+        "a damaged file is used",
+        "mlxbert/files.py",
+        "(found := sha256(path, size)) != digest",
+        "not (found := sha256(path, size))",
+        "tests/training/test_damage.py::test_damage_never_gives_another_result",
+    ),
+    Mutation(
+        "a damaged record is used",
+        "mlxbert/files.py",
+        "if digest != _digest(path, values, owner):",
+        "if not digest:",
+        "tests/training/test_damage.py::test_a_run_is_not_taken_for_another",
+    ),
+    Mutation(
+        "batches that were computed are computed again",
+        "cli/output/batches.py",
+        "if stored is not None and stored[0] == key:",
+        "if False:",
+        "tests/cli/test_output_batches.py::test_batches_are_computed_once",
     ),
     # Training.
     Mutation(

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from mlxbert.errors import ArgumentError
-from mlxbert.files import acquire_lock, atomic_write, fsync_dir, sha256
+from mlxbert.files import (
+    DamagedError,
+    acquire_lock,
+    atomic_write,
+    check_hash,
+    fsync_dir,
+    read_record,
+    sha256,
+    write_record,
+)
 
 
 def test_a_file_appears_whole_and_replaces_another(tmp_path: Path) -> None:
@@ -17,8 +26,55 @@ def test_a_file_appears_whole_and_replaces_another(tmp_path: Path) -> None:
         file.write(b"new")
         assert path.read_bytes() == b"old"
         assert (tmp_path / "x.unfinished").exists()
+        with pytest.raises(OSError):
+            file.seek(0)  # the hash is that of the bytes as they come
     assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [("x", b"new")]
-    assert sha256(path) == hashlib.sha256(b"new").hexdigest()
+    assert sha256(path) == file.sha256 == hashlib.sha256(b"new").hexdigest()
+
+
+def test_a_hash_is_that_of_a_file_or_of_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"abc")
+    for size, content in ((None, b"abc"), (3, b"abc"), (2, b"ab"), (0, b"")):
+        check_hash(path, hashlib.sha256(content).hexdigest(), size)
+        with pytest.raises(DamagedError, match="x"):
+            check_hash(path, hashlib.sha256(content + b"?").hexdigest(), size)
+
+
+VALUES = {"a": [1, 2.5, None, True, "\udcff é"], "nan": float("inf"), "b": {"c": -0.0}}
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_record(tmp_path / "x.json", VALUES, ["owner", 1])
+    assert read_record(tmp_path / "x.json", ["owner", 1]) == VALUES
+
+
+@pytest.mark.parametrize(("old", "new"), [('"a"', '"e"'), ("2.5", "2.6"), ("1,", "1.0,"), ("true", "1"), ("null", "0")])
+def test_a_changed_record_is_damaged(old: str, new: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_record(path, VALUES)
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    with pytest.raises(DamagedError, match=r"x\.json"):
+        read_record(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"1", b"null", b"{}", b"\xff", b'{"digest": 1}', b"[" * 100_000])
+def test_what_is_no_record_is_damaged(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(DamagedError):
+        read_record(tmp_path / "x.json")
+
+
+def test_a_record_of_another_owner_or_name_is_damaged(tmp_path: Path) -> None:
+    write_record(tmp_path / "x.json", VALUES, "one")
+    shutil.copyfile(tmp_path / "x.json", tmp_path / "y.json")
+    for name, owner in (("x.json", "other"), ("x.json", None), ("y.json", "one")):
+        with pytest.raises(DamagedError):
+            read_record(tmp_path / name, owner)
+    with pytest.raises(FileNotFoundError):
+        read_record(tmp_path / "z.json")
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])

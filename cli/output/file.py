@@ -1,8 +1,9 @@
 """Results in a file: written in parts that survive an interruption, assembled and moved into place at the end.
 
 `X` is made in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and numbered
-parts of `PART` results each. A small file with counts is written after each part: a part without it is unfinished. The
-same command finds the parts and resumes after the last one. `X` itself appears whole or not at all.
+parts of `PART` results each. A small file with counts and a hash is written after each part: a part without it is
+unfinished. The same command finds the parts and resumes after the last one that is whole; of the batches after that,
+those that were written meanwhile are not computed again. `X` itself appears whole or not at all.
 """
 
 import json
@@ -10,19 +11,20 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import IO, Any
 
 from mlxbert.cli import launched
 from mlxbert.cli.output.base import OutputFormat
+from mlxbert.cli.output.batches import Batches
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.files import acquire_lock, atomic_write, fsync_dir
+from mlxbert.files import DamagedError, acquire_lock, atomic_write, fsync_dir, read_record, write_record
 from mlxbert.folders.fingerprint import differences
 from mlxbert.results import Failure
 from mlxbert.version import __version__
@@ -30,7 +32,9 @@ from mlxbert.version import __version__
 _WHOLE = "whole"
 _BUSY = "wait until it is done, or write to another file"
 _MOST_PRINTED = 20  # failures, on stderr
-_OURS = re.compile(rf"(lock|manifest\.json|{_WHOLE}|part-\d+\.\w+)(\.unfinished)?")  # in the folder of parts
+_OURS = re.compile(
+    rf"(lock|manifest\.json|{_WHOLE}|part-\d+\.\w+|batches-[\d-]+\.json)(\.unfinished)?"
+)  # in the folder of parts
 
 
 @contextmanager
@@ -111,11 +115,6 @@ class FileOutput:
     """Writes results to `path`; a context manager.
 
     Attributes:
-        done: How many results finished parts hold: as many records of the input are skipped.
-        failed: How many of them are failures.
-        truncated: How many of them are of inputs that were truncated.
-        only_unknown: How many of them are of texts in which the vocabulary knows nothing.
-        tokens: How many tokens the model read for them, where results count tokens.
         hint: What to do about the first failure of this run, where the file holds the reasons.
     """
 
@@ -127,14 +126,38 @@ class FileOutput:
         self.path = path.resolve()  # a link stays a link; its target is written
         self.overwrite = overwrite
         self.partial = self.path.with_name(self.path.name + ".partial")
-        self.manifest = manifest | {"version": __version__}
-        self.done = self.failed = self.truncated = self.only_unknown = self.tokens = 0
-        self._parts = Parts(self.partial, self.format.part_ending)
+        self.manifest = json.loads(json.dumps(manifest | {"version": __version__}))
+        self._parts, self._batches = self._new_parts(), Batches(self.partial, self.manifest)
         self._results: list[Any] = []
         self._kept: list[Mapping[str, Any]] = []
         self.hint: str | None = None
         self._printed = 0
         self._lock: IO[bytes] | None = None
+
+    @property
+    def done(self) -> int:
+        """How many results finished parts hold: as many records of the input are skipped."""
+        return self._parts.total("results")
+
+    @property
+    def failed(self) -> int:
+        """How many of them are failures."""
+        return self._parts.total("failed")
+
+    @property
+    def truncated(self) -> int:
+        """How many of them are of inputs that were truncated."""
+        return self._parts.total("cut")
+
+    @property
+    def only_unknown(self) -> int:
+        """How many of them are of texts in which the vocabulary knows nothing."""
+        return self._parts.total("unknown")
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the model read for them, where results count tokens."""
+        return self._parts.total("tokens")
 
     def __enter__(self) -> "FileOutput":
         try:
@@ -142,8 +165,6 @@ class FileOutput:
                 self.partial.mkdir(exist_ok=True)
                 self._refuse_foreign()
                 self._lock = acquire_lock(self.partial / "lock", "run", hint=_BUSY)
-                for counts in self._parts.find():
-                    self._count(counts)
                 self._resume()
         except BaseException:
             self._release()
@@ -159,15 +180,21 @@ class FileOutput:
                     hint="move that file, or write to another output",
                 )
 
+    def _new_parts(self) -> Parts:
+        return Parts(self.partial, self.format, self.manifest)
+
     def _resume(self) -> None:
         """Keeps the parts of an interrupted run, removes what cannot be resumed, and refuses parts of another run."""
         stored = self.partial / "manifest.json"
-        wanted = json.dumps(self.manifest, indent=1, sort_keys=True)
-        found = stored.read_text(encoding="utf-8", errors="replace") if stored.is_file() else ""
-        # A run without a finished part left nothing to resume, and one without an input file cannot be resumed.
-        useless = not found or not self._parts.count or '\n "input": null,' in found
-        if not useless and found != wanted:
-            said = f"the unfinished work of another run: {differences(found, self.manifest)}"
+        found: dict[str, Any] = {}  # where it is damaged
+        with suppress(OSError, DamagedError):
+            found = read_record(stored)
+        # Without a finished part or batch there is nothing to resume, and without an input file nobody can.
+        begun = stored.is_file() and any(self.partial.glob("*-*.json"))
+        useless = not begun or ("input" in found and found["input"] is None)
+        if not useless and found != self.manifest:
+            other = differences(found, self.manifest) if found else "its manifest is damaged"
+            said = f"the unfinished work of another run: {other}"
             if not self.overwrite:
                 raise ArgumentError(
                     f"{self.partial}: holds {said}",
@@ -176,13 +203,19 @@ class FileOutput:
             console.say("note", f"{self.partial}: {said}; it is dropped")
             useless = True
         # Remove what was being written when the run was killed, too.
-        for pattern in ("part-*", "manifest.json", f"{_WHOLE}*") if useless else ("*.unfinished", _WHOLE):
+        for pattern in ("*-*", "manifest.json", f"{_WHOLE}*") if useless else ("*.unfinished", _WHOLE):
             for path in self.partial.glob(pattern):
                 path.unlink(missing_ok=True)
         if useless:
-            self._parts.count = self.done = self.failed = self.truncated = self.only_unknown = self.tokens = 0
-            with atomic_write(stored) as file:
-                file.write(wanted.encode())
+            write_record(stored, self.manifest)
+        self._batches.begin(len(self._parts.find().counts))
+        if len(self._batches):
+            console.say("note", "resumed: the outputs of batches of an earlier run are there")
+
+    def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        """The outputs of a batch, see `Batches.remember`."""
+        with _writing(self.partial):
+            return self._batches.remember(key, compute)
 
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Takes one result, and what is kept of its record; writes a part to disk when it is full."""
@@ -207,30 +240,11 @@ class FileOutput:
             console.say("note", "more inputs fail; .jsonl and .parquet store the reason for each")
 
     def _flush(self) -> None:
-        part = self._parts.path(self._parts.count)
-        counts = {
-            "results": len(self._results),
-            "failed": sum(isinstance(result, Failure) for result in self._results),
-            "cut": sum(getattr(result, "truncated", False) for result in self._results),
-            "unknown": sum(getattr(result, "only_unknown", False) for result in self._results),
-            "tokens": sum(map(_tokens, self._results)),
-        }
         with _writing(self.partial):
-            with atomic_write(part) as file:
-                self.format.write_part(file, self._results, self._kept)
-                counts["bytes"] = file.tell()
-            with atomic_write(part.with_suffix(".json")) as file:
-                file.write(json.dumps(counts).encode())
-        self._parts.count += 1
-        self._count(counts)
+            self._parts.write(self._results, self._kept)
+            self._batches.remove()
+        self._batches.begin(len(self._parts.counts))
         self._results, self._kept = [], []
-
-    def _count(self, counts: dict[str, int]) -> None:
-        self.done += counts["results"]
-        self.failed += counts["failed"]
-        self.truncated += counts["cut"]
-        self.only_unknown += counts["unknown"]
-        self.tokens += counts["tokens"]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -250,17 +264,20 @@ class FileOutput:
     def _keep(self, problem: BaseException) -> None:
         """Keeps what can be resumed, with a hint: that of the error, if it has none of its own."""
         # Counted on disk: an interrupt may come after a part is finished and before it is counted.
-        finished = list(Parts(self.partial, self.format.part_ending).find())
-        done, failed = (sum(counts[name] for counts in finished) for name in ("results", "failed"))
-        if self.manifest["input"] is None or done == failed:
+        self._parts.find()
+        if not isinstance(problem, Exception) or len(self._batches):  # an error at the start leaves nothing
+            with suppress(OSError):
+                self._batches.write()
+        done, batches = self.done, len(self._batches)
+        if self.manifest["input"] is None or (done == self.failed and not batches):
             shutil.rmtree(self.partial, ignore_errors=True)
             if isinstance(problem, KeyboardInterrupt) and not done:
-                console.say("note", f"interrupted before there were {PART:,} results to keep; nothing is written")
+                console.say("note", "interrupted before there was anything to keep; nothing is written")
             elif isinstance(problem, KeyboardInterrupt):
                 why = "every result so far has failed" if self.manifest["input"] else "stdin cannot be read again"
                 console.say("note", f"interrupted; {why}: nothing is kept")
             return
-        kept = console.counted(done, "result is", "results are")
+        kept = console.counted(done, "result is", "results are") if done else "the first batches are"
         hint = f"{kept} kept in {self.partial}: the same command resumes there"
         if isinstance(problem, MlxbertError) and problem.hint is None:
             problem.hint = hint
@@ -278,6 +295,8 @@ class FileOutput:
             failed = "the only input" if self.done == 1 else f"all {self.done:,} inputs"
             raise MlxbertError(f"{failed} failed: {self.path} is not written")
         whole = self.partial / _WHOLE
+        if self._new_parts().find().counts != self._parts.counts:
+            raise MlxbertError(f"{self.partial}: a part has changed since it was written")
         with _writing(self.partial), atomic_write(whole) as file:
             self.format.assemble(file, self._parts, self.done)
         with _writing(self.path):
@@ -291,9 +310,3 @@ class FileOutput:
         # The manifest goes first: without it nobody resumes from parts that are half removed.
         (self.partial / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(self.partial, ignore_errors=True)
-
-
-def _tokens(result: Any) -> int:
-    """The tokens of a result, which counts them or lists them."""
-    found = getattr(result, "tokens", 0)
-    return found if isinstance(found, int) else len(found)

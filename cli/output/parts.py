@@ -1,42 +1,76 @@
 """The finished parts of an output."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from mlxbert.cli.output.base import OutputFormat
+from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record
+from mlxbert.results import Failure
 
 # Results; a multiple of the window of inputs that are batched together: a resumed run makes the same batches.
 PART = 512
-_COUNTED = ("results", "failed", "cut", "unknown", "tokens", "bytes")
 
 
 class Parts:
-    """The finished parts in a folder; an iterable of their paths."""
+    """The finished parts in a folder; an iterable of their paths. Beside each is a record of its counts and its hash.
 
-    def __init__(self, folder: Path, ending: str) -> None:
-        self.folder, self.ending, self.count = folder, ending, 0
+    Args:
+        folder: The folder.
+        format: Writes them.
+        owner: What they belong to, a JSON value: those of others count as damaged.
 
-    def path(self, number: int) -> Path:
-        """The path of a part, whether it exists or not."""
-        return self.folder / f"part-{number:06}{self.ending}"
+    Attributes:
+        counts: Those of each.
+    """
+
+    def __init__(self, folder: Path, format: OutputFormat, owner: object) -> None:
+        self.folder, self._format, self._owner = folder, format, owner
+        self.counts: list[dict[str, Any]] = []
 
     def __iter__(self) -> Iterator[Path]:
-        return map(self.path, range(self.count))
+        return map(self._path, range(len(self.counts)))
 
-    def find(self) -> Iterator[dict[str, int]]:
-        """Counts finished parts up to the first gap; yields the counts of each."""
-        with suppress(FileNotFoundError, ValueError):
+    def _path(self, number: int) -> Path:
+        return self.folder / f"part-{number:06}{self._format.part_ending}"
+
+    def total(self, name: str) -> int:
+        """The sum of one of the counts."""
+        return sum(counts[name] for counts in self.counts)
+
+    def find(self) -> "Parts":
+        """Counts the parts after those that are counted, up to the first that is missing or damaged."""
+        with suppress(OSError, DamagedError):
             while True:
-                path = self.path(self.count)
-                counts = json.loads(path.with_suffix(".json").read_bytes())
-                if not _is_whole(counts) or path.stat().st_size != counts["bytes"]:
-                    return
-                self.count += 1
-                yield counts
-                if counts["results"] < PART:  # the last one of the input
-                    return
+                path = self._path(len(self.counts))
+                counts = read_record(path.with_suffix(".json"), self._owner)
+                check_hash(path, counts["sha256"])
+                self.counts.append(counts)
+        return self
+
+    def write(self, results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
+        """Writes the next part.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        path = self._path(len(self.counts))
+        with atomic_write(path) as file:
+            self._format.write_part(file, results, kept)
+        counts = {
+            "results": len(results),
+            "failed": sum(isinstance(result, Failure) for result in results),
+            "cut": sum(getattr(result, "truncated", False) for result in results),
+            "unknown": sum(getattr(result, "only_unknown", False) for result in results),
+            "tokens": sum(map(_tokens, results)),
+            "sha256": file.sha256,
+        }
+        write_record(path.with_suffix(".json"), counts, self._owner)
+        self.counts.append(counts)
 
 
-def _is_whole(counts: object) -> bool:
-    """Whether the counts of a part are complete."""
-    return isinstance(counts, dict) and all(type(counts.get(name)) is int for name in _COUNTED)
+def _tokens(result: Any) -> int:
+    """The tokens of a result, which counts them or lists them."""
+    found = getattr(result, "tokens", 0)
+    return found if isinstance(found, int) else len(found)

@@ -1,5 +1,7 @@
 """Progress bars on stderr."""
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -7,11 +9,35 @@ from typing import TYPE_CHECKING
 from mlxbert.cli.views import console
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn
+    from rich.progress import Progress, ProgressColumn, Task
 
 Update = Callable[[int, int], None]
 _LEAST, _MOST = 4, 40  # columns of a bar
 _BESIDE = 52  # columns of what stands beside it
+_RECENT, _BETWEEN, _SOONEST = 10, 1.0, 3.0  # measurements that make a rate; seconds between them, and of them all
+
+
+class Pace:
+    """How long the rest will take, from the rate of late: the mean over the last measurements."""
+
+    def __init__(self) -> None:
+        self._measured: deque[tuple[float, int]] = deque(maxlen=_RECENT)
+
+    def add(self, done: int) -> None:
+        """Measures what is done now, if the last measurement was some time ago."""
+        now = time.monotonic()
+        if not self._measured or now - self._measured[-1][0] >= _BETWEEN:
+            self._measured.append((now, done))
+
+    def left(self, total: float | None) -> float | None:
+        """Seconds; `None` where too little is measured to tell, or everything should be done by now."""
+        if total is None or not self._measured:
+            return None
+        (start, before), (end, done) = self._measured[0], self._measured[-1]
+        if end - start < _SOONEST or done <= before:
+            return None
+        left = (total - done) * (end - start) / (done - before) - (time.monotonic() - end)
+        return left if left > 0 else None
 
 
 @contextmanager
@@ -103,8 +129,7 @@ def _bytes(total: int) -> Iterator[Update]:
     from rich.progress import DownloadColumn, TransferSpeedColumn
 
     with _drawing(DownloadColumn(), TransferSpeedColumn()) as drawn:
-        task = drawn.add_task("", total=total)
-        yield lambda done, total: drawn.update(task, completed=done)
+        yield _counting(drawn, "", total)
 
 
 @contextmanager
@@ -137,13 +162,25 @@ def _counts(what: str, total: int) -> Iterator[Update]:
     from rich.progress import MofNCompleteColumn, TextColumn
 
     with _drawing(MofNCompleteColumn(), TextColumn("{task.description}", markup=False)) as drawn:
-        task = drawn.add_task(what, total=total)
-        yield lambda done, total: drawn.update(task, completed=done)
+        yield _counting(drawn, what, total)
+
+
+def _counting(drawn: "Progress", what: str, total: int) -> Update:
+    pace = Pace()
+    task = drawn.add_task(what, total=total, pace=pace)
+
+    def update(done: int, total: int) -> None:
+        pace.add(done)
+        drawn.update(task, completed=done)
+
+    return update
 
 
 @contextmanager
 def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)) -> Iterator[Update]:
     """A bar at a terminal: the share of the input whose results are there, how many these are, and their rate.
+
+    The results of a window come late, and then at once: the time left is that of whole windows.
 
     Args:
         total: Bytes of the input; `None` if that is not known.
@@ -158,12 +195,20 @@ def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0))
         return
     from rich.progress import TextColumn
 
+    from mlxbert.text.batch import WINDOW
+
     of = "" if total is None else f"of {console.size(total)}, "
     shown_rate = f"{of}{{task.fields[results]:,}} done, {{task.fields[rate]:,.0f}}/s"
     with _drawing(TextColumn(shown_rate, markup=False), percent=total is not None) as drawn:
-        task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0)
+        pace, measured = Pace(), before[1]
+        pace.add(before[0])
+        task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0, pace=pace)
 
         def update(done: int, results: int) -> None:
+            nonlocal measured
+            if results - measured >= WINDOW:
+                pace.add(done)
+                measured = results
             elapsed = drawn.tasks[0].elapsed or 1e-9
             drawn.update(task, completed=done, results=results, rate=(results - before[1]) / elapsed)
 
@@ -175,10 +220,25 @@ def _drawing(*columns: "ProgressColumn", percent: bool = True) -> "Progress":
 
     stdout is left alone: rich would send what is written there to stderr, too.
     """
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+    from rich.text import Text
+
+    class TimeLeft(ProgressColumn):
+        max_refresh = 0.5
+
+        def render(self, task: "Task") -> Text:
+            return Text(_clock(task.fields["pace"].left(task.total)), style="progress.remaining")
 
     screen = console.stderr()
     bar = BarColumn(bar_width=max(_LEAST, min(_MOST, screen.width - _BESIDE)))
     share = (TextColumn("{task.percentage:>3.0f}%"),) if percent else ()
-    shown = (bar, *share, *columns, TimeRemainingColumn(compact=True))
+    shown = (bar, *share, *columns, TimeLeft())
     return Progress(*shown, console=screen, transient=True, redirect_stdout=False)
+
+
+def _clock(seconds: float | None) -> str:
+    """`1:02:03` or `02:03`; `--:--` for an unknown time."""
+    if seconds is None:
+        return "--:--"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes:02}:{rest:02}"

@@ -1,8 +1,7 @@
 """Fingerprints of models, and differences of manifests: whether a run may resume another."""
 
 import hashlib
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,12 +67,8 @@ def _counts(name: str) -> bool:
     return name.endswith(_SMALL_FILES) or name == TF_STATE or holds_weights(name)
 
 
-def differences(found: str, wanted: dict[str, Any]) -> str:
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """What differs in a stored manifest, in words."""
-    try:
-        stored = json.loads(found)
-        there, here = ({**manifest, **manifest["options"]} for manifest in (stored, wanted))
-        names = [name for name in here if name != "options" and there.get(name) != here[name]]
-    except (ValueError, KeyError, TypeError):
-        names = []
-    return "another " + ", another ".join(names or ["command"]).replace("_", "-")
+    there, here = ({**manifest, **manifest.get("options", {})} for manifest in (found, wanted))
+    names = [name for name in here if name != "options" and there.get(name) != here[name]]
+    return "another " + ", another ".join(names).replace("_", "-")

@@ -263,7 +263,9 @@ def _events(call: Call, model: Model, manifest: Mapping[str, Any]) -> Iterator[E
     workspace = Workspace(call.target, manifest, overwrite=call.overwrite)
     with workspace.opened() if first else nullcontext():
         data = _read(call, model, workspace)
-        if not call.group.broadcast(workspace.result(0) is not None if first else None):
+        with call.group.together():
+            finished = first and workspace.is_finished(0)
+        if not call.group.broadcast(finished):
             run = _make_run(call, model, data, workspace if first else None)
             if first:
                 yield _started(call, run, data)

@@ -22,7 +22,7 @@ from mlxbert.training.workspace import Workspace
 
 def finish(call: Call, model: Model, data: Data, workspace: Workspace, manifest: Mapping[str, Any]) -> Finished:
     """Writes the folder."""
-    result = workspace.result(0) or {}
+    result = workspace.result(0)
     install(model.network, workspace.weights(0))
     call.objective.use(model.config)
     record = {

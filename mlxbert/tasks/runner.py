@@ -1,8 +1,11 @@
 """Many items and many batches: windows, order, failures, and the thread that prepares the next window."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlxbert.config import EncoderConfig
 from mlxbert.data.live import Live
@@ -20,6 +23,9 @@ Job = TypeVar("Job")
 Output = TypeVar("Output")
 Result = TypeVar("Result")
 
+# Takes a key of a batch and what computes its outputs; returns them, perhaps those of an interrupted run.
+Remember = Callable[[str, Callable[[], Sequence[Any]]], Sequence[Any]]
+_remember: ContextVar[Remember | None] = ContextVar("remember", default=None)
 ON_ERROR = ("raise", "return")
 
 
@@ -154,11 +160,31 @@ def run_batches(
     following = 0
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
     groups = plan(lengths, default_batch_tokens() if batch_tokens is None else batch_tokens)
-    for group in sorted(groups, key=min):  # those with the first encodings come first
+    known = _remember.get()
+
+    def computed(group: list[int]) -> Sequence[Output]:
         batch = make_batch([encodings[number] for number in group], config)
         if usage is not None:
             usage.add([len(encodings[number]) for number in group], batch.input_ids.shape[1])
-        outputs.update(zip(group, compute(batch, group), strict=True))
+        return compute(batch, group)
+
+    for group in sorted(groups, key=min):  # those with the first encodings come first
+        if known is None:
+            found = computed(group)
+        else:
+            ids = [encodings[number].ids for number in group]
+            found = known(hashlib.sha256(repr(ids).encode()).hexdigest(), partial(computed, group))
+        outputs.update(zip(group, found, strict=True))
         while following in outputs:
             yield outputs.pop(following)
             following += 1
+
+
+@contextmanager
+def remembering(how: Remember | None) -> Iterator[None]:
+    """Meanwhile, the outputs of all batches come from a function, which may know some of them; in order."""
+    token = _remember.set(how)
+    try:
+        yield
+    finally:
+        _remember.reset(token)

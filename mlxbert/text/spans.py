@@ -35,15 +35,13 @@ class Candidate(NamedTuple):
 class Spans:
     """The best spans of a text so far, and how probable it is that there is none.
 
-    Args:
-        count: How many are kept.
-
     Attributes:
+        count: How many are kept.
         no_answer: The lowest probability of "no answer" in a window so far.
     """
 
     def __init__(self, count: int) -> None:
-        self._count = count
+        self.count = count
         self._scores: dict[tuple[int, int], float] = {}
         self.no_answer = 1.0
 
@@ -58,7 +56,7 @@ class Spans:
     def best(self) -> list[Candidate]:
         """The best spans, the best first; of equal ones the first in the text."""
         ranked = sorted(self._scores.items(), key=lambda item: (-item[1], item[0]))
-        return [Candidate(*place, score) for place, score in ranked[: self._count]]
+        return [Candidate(*place, score) for place, score in ranked[: self.count]]
 
     @property
     def no_answer_share(self) -> float:

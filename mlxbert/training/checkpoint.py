@@ -1,14 +1,14 @@
 """The state of a run on disk: written atomically, the last good one stays, and a run resumes from it exactly."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, MlxbertError
-from mlxbert.files import atomic_write
+from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record
 from mlxbert.training.optimizer import AdamW, Arrays
 
 _STATE, _NO_SPACE = "state.json", 28
@@ -70,37 +70,85 @@ class State:
     best: Arrays | None = field(default=None, repr=False)
 
 
+@contextmanager
+def reading(folder: Path, what: str) -> Iterator[None]:
+    """Reads what a run has stored in a folder.
+
+    Raises:
+        CheckpointError: It is damaged.
+    """
+    try:
+        yield
+    except (OSError, ValueError, TypeError, LookupError, RuntimeError) as problem:
+        raise CheckpointError(
+            f"{folder}: the {what} of the run cannot be used ({problem})",
+            hint=f"remove {folder} and repeat the command: this run starts over, other ones are kept",
+        ) from None
+
+
+def save_arrays(path: Path, arrays: Arrays) -> str:
+    """Writes arrays; returns the SHA-256 of the file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with atomic_write(path) as file:
+        mx.save_safetensors(file, arrays)
+    return file.sha256
+
+
+def load_arrays(path: Path, digest: str) -> Arrays:
+    """The arrays of a file with this SHA-256.
+
+    Raises:
+        DamagedError: It has another one.
+        OSError: It cannot be read.
+    """
+    check_hash(path, digest)
+    arrays = mx.load(str(path))
+    assert isinstance(arrays, dict)
+    mx.eval(arrays)
+    return arrays
+
+
 class Store:
-    """The folder of one run: `state.json`, which names the files with arrays.
+    """The folder of one run: `state.json`, which names the files with arrays, and their hashes.
 
     `state.json` is replaced last. What it names is complete; other files are left-overs, and removed.
+
+    Args:
+        folder: The folder.
+        owner: The run, a JSON value: the states of other ones are refused.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, owner: object = None) -> None:
+        self.folder, self._owner = folder, owner
+        self._files: dict[str, str] = {}
 
-    def load(self) -> State | None:
+    def load(self, trained: Arrays | None = None) -> State | None:
         """The last saved state; `None` if there is none.
 
+        Args:
+            trained: Arrays of the names, shapes and dtypes that the parameters have to have.
+
         Raises:
-            CheckpointError: It is damaged.
+            CheckpointError: It is damaged, or the best parameters are, or the parameters are other ones.
         """
-        path = self.folder / _STATE
-        if not path.is_file():
+        if not (self.folder / _STATE).is_file():
             return None
-        try:
-            progress = Progress.from_dict(json.loads(path.read_bytes()))
-            arrays = mx.load(str(self._path("state", progress.step)))
-            assert isinstance(arrays, dict)
-            mx.eval(arrays)
-        except (OSError, ValueError, TypeError, KeyError, RuntimeError) as problem:
-            raise CheckpointError(
-                f"{path}: the state of the run is damaged ({problem})", hint="overwrite=True starts over"
-            ) from None
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
-        for name, array in arrays.items():
-            part, _, rest = name.partition(":")
-            parts[part][rest] = array
+        with reading(self.folder, "state"):
+            values = read_record(self.folder / _STATE, self._owner)
+            self._files = values.pop("files")
+            progress = Progress.from_dict(values)
+            for name, digest in self._files.items():  # also the best parameters: they are needed at the end
+                check_hash(self.folder / name, digest)
+            for name, array in self._load("state", progress.step).items():
+                part, _, rest = name.partition(":")
+                parts[part][rest] = array
+            for found in parts.values():
+                if trained is not None and (other := {*_layout(found)} ^ {*_layout(trained)}):
+                    raise DamagedError(f"{min(other)[0]} does not fit the network")
         optimizer = AdamW(parts["means"], parts["squares"], progress.updates)
         return State(progress, parts["parameters"], optimizer)
 
@@ -110,13 +158,12 @@ class Store:
         Raises:
             CheckpointError: They are damaged.
         """
-        try:
-            arrays = mx.load(str(self._path("best", step)))
-            assert isinstance(arrays, dict)
-            mx.eval(arrays)
-        except (OSError, RuntimeError, ValueError) as problem:
-            raise CheckpointError(f"{self.folder}: the best weights are damaged ({problem})") from None
-        return arrays
+        with reading(self.folder, "best weights"):
+            return self._load("best", step)
+
+    def _load(self, kind: str, step: int) -> Arrays:
+        path = self._path(kind, step)
+        return load_arrays(path, self._files[path.name])
 
     def save(self, state: State) -> None:
         """Writes a state; the earlier one is removed after that.
@@ -125,16 +172,18 @@ class Store:
             MlxbertError: It cannot be written; the earlier one stays.
         """
         progress = state.progress
+        best, path = self._path("best", progress.best_step), self._path("state", progress.step)
+        files = {name: digest for name, digest in self._files.items() if name == best.name}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if state.best is not None:
-                self._write(self._path("best", progress.best_step), state.best)
+                files[best.name] = save_arrays(best, state.best)
             optimizer = state.optimizer
             parts = zip(_PARTS, (state.parameters, optimizer.means, optimizer.squares), strict=True)
             arrays = {f"{part}:{name}": array for part, found in parts for name, array in found.items()}
-            self._write(self._path("state", progress.step), arrays)
-            with atomic_write(self.folder / _STATE) as file:
-                file.write(json.dumps(asdict(progress)).encode())
+            files[path.name] = save_arrays(path, arrays)
+            write_record(self.folder / _STATE, {**asdict(progress), "files": files}, self._owner)
+            self._files = files
         except OSError as problem:
             hint = "make room and repeat the command: it resumes" if problem.errno == _NO_SPACE else None
             raise MlxbertError(
@@ -143,20 +192,19 @@ class Store:
         finally:
             self._clean()
 
-    def _write(self, path: Path, arrays: Arrays) -> None:
-        with atomic_write(path) as file:
-            mx.save_safetensors(file, arrays)
-
     def _path(self, kind: str, step: int) -> Path:
         return self.folder / f"{kind}-{step:08}.safetensors"
 
     def _clean(self) -> None:
         """Removes files that `state.json` does not name."""
         try:
-            values = json.loads((self.folder / _STATE).read_bytes())
-        except (OSError, ValueError):
+            named = read_record(self.folder / _STATE, self._owner)["files"]
+        except (OSError, DamagedError):
             return
-        named = {self._path("state", values["step"]), self._path("best", values["best_step"])}
         for path in self.folder.glob("*.safetensors*"):
-            if path not in named:
+            if path.name not in named:
                 path.unlink(missing_ok=True)
+
+
+def _layout(arrays: Arrays) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    return ((name, array.shape, str(array.dtype)) for name, array in arrays.items())

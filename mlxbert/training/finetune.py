@@ -193,7 +193,9 @@ def _events(command: Command, plan: Plan) -> Iterator[Event]:
     workspace = Workspace(command.target, manifest(command, plan), overwrite=command.overwrite)
     with workspace.opened() if first else nullcontext():
         for number in range(len(command.variants)):
-            if command.group.broadcast(workspace.result(number) is not None if first else None):
+            with command.group.together():
+                finished = first and workspace.is_finished(number)
+            if command.group.broadcast(finished):
                 continue
             for event in _run(command, plan, number, workspace):
                 if first:
@@ -269,7 +271,7 @@ def _started(command: Command, plan: Plan, run: Run, number: int) -> Started:
 
 def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
     """Writes the folder of the best run."""
-    results = [workspace.result(number) or {} for number in range(len(command.variants))]
+    results = [workspace.result(number) for number in range(len(command.variants))]
     judged: Objective[Any] = plan.objective if command.teacher is None else command.teacher.objective
     sign = -1 if judged.minimize else 1
     scores = {number: sign * result["score"] for number, result in enumerate(results) if result["score"] is not None}

@@ -95,7 +95,8 @@ class Run:
         self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
         self._differentiate = Differentiator(network, training.objective, training.dtype)
         self._differentiate.freeze(self._frozen)
-        stored = store.load() if store is not None and training.group.rank == 0 else None
+        with training.group.together():
+            stored = store.load(self._trained) if store is not None and training.group.rank == 0 else None
         self.state = self._shared(stored or self._first_state())
         self._saved = stored is not None
 

@@ -18,11 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.files import acquire_lock, atomic_write
+from mlxbert.files import DamagedError, acquire_lock, check_hash, read_record, write_record
 from mlxbert.folders.destination import SYSTEM_FILES
-from mlxbert.training.checkpoint import Store
+from mlxbert.training.checkpoint import Store, load_arrays, reading, save_arrays
 from mlxbert.training.optimizer import Arrays
 
 _LOG = logging.getLogger("mlxbert")
@@ -68,15 +67,19 @@ class Workspace:
 
     def _claim(self) -> None:
         path = self.folder / _MANIFEST
-        found: Any = None
-        if path.is_file():
-            try:
-                found = json.loads(path.read_bytes())
-            except ValueError:
-                found = {}
+        kept = not self._overwrite and any(self.folder.glob("runs/*/*.json"))
+        try:
+            found: Any = read_record(path) if path.is_file() else None
+        except (OSError, DamagedError) as problem:
+            if kept:
+                raise CheckpointError(
+                    f"{self.folder}: holds unfinished work of an unknown command: {problem}",
+                    hint="overwrite=True removes that work",
+                ) from None
+            found = None
         if _compared(found) == _compared(self._manifest):
             return
-        if found is not None and not self._overwrite and any(self.folder.glob("runs/*/*.json")):
+        if found is not None and kept:
             raise ArgumentError(
                 f"{self.folder}: holds the unfinished work of another command: {differences(found, self._manifest)}",
                 hint="repeat that command to resume it; overwrite=True removes its work",
@@ -84,17 +87,20 @@ class Workspace:
         for name in ("runs", "model"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         try:
-            with atomic_write(path) as file:
-                file.write(json.dumps(self._manifest, indent=1).encode())
+            write_record(path, self._manifest)
         except OSError as problem:
             raise MlxbertError(f"{path}: cannot be written ({problem.strerror})") from None
 
     def store(self, run: int) -> Store:
         """Where the state of a run is."""
-        return Store(self._run(run))
+        return Store(self._run(run), self._owner(run))
 
     def _run(self, run: int) -> Path:
         return self.folder / "runs" / f"{run:03}"
+
+    def _owner(self, run: int) -> object:
+        """What the files of a run belong to."""
+        return [_compared(self._manifest), run]
 
     def finish(self, run: int, result: Mapping[str, Any], weights: Arrays) -> None:
         """Keeps the result of a run and its best weights, and removes its state.
@@ -105,33 +111,46 @@ class Workspace:
         folder = self._run(run)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with atomic_write(folder / _WEIGHTS) as file:
-                mx.save_safetensors(file, weights)
-            with atomic_write(folder / _RESULT) as file:
-                file.write(json.dumps(result).encode())
+            digest = save_arrays(folder / _WEIGHTS, weights)
+            write_record(folder / _RESULT, {**result, _WEIGHTS: digest}, self._owner(run))
         except OSError as problem:
             raise MlxbertError(f"{folder}: cannot be written ({problem.strerror})") from None
         for path in folder.iterdir():
             if path.name not in (_WEIGHTS, _RESULT):
                 path.unlink()
 
-    def result(self, run: int) -> dict[str, Any] | None:
-        """The result of a run that is done."""
-        path = self._run(run) / _RESULT
-        try:
-            return dict(json.loads(path.read_bytes())) if path.is_file() else None
-        except ValueError as problem:
-            raise CheckpointError(f"{path}: is damaged ({problem})", hint="overwrite=True starts over") from None
+    def is_finished(self, run: int) -> bool:
+        """Whether a run is done.
+
+        Raises:
+            CheckpointError: Its result or its weights are damaged.
+        """
+        if not (self._run(run) / _RESULT).is_file():
+            return False
+        with reading(self._run(run), "result"):
+            check_hash(self._run(run) / _WEIGHTS, self._stored(run)[_WEIGHTS])
+        return True
+
+    def result(self, run: int) -> dict[str, Any]:
+        """The result of a run that is done.
+
+        Raises:
+            CheckpointError: It is damaged.
+        """
+        with reading(self._run(run), "result"):
+            return {name: value for name, value in self._stored(run).items() if name != _WEIGHTS}
 
     def weights(self, run: int) -> Arrays:
-        """The best weights of a run that is done."""
-        try:
-            arrays = mx.load(str(self._run(run) / _WEIGHTS))
-            assert isinstance(arrays, dict)
-            mx.eval(arrays)
-        except (OSError, RuntimeError, ValueError) as problem:
-            raise CheckpointError(f"{self._run(run)}: the weights are damaged ({problem})") from None
-        return arrays
+        """The best weights of a run that is done.
+
+        Raises:
+            CheckpointError: They are damaged.
+        """
+        with reading(self._run(run), "result"):
+            return load_arrays(self._run(run) / _WEIGHTS, self._stored(run)[_WEIGHTS])
+
+    def _stored(self, run: int) -> dict[str, Any]:
+        return read_record(self._run(run) / _RESULT, self._owner(run))
 
     @contextmanager
     def model(self) -> Iterator[Path]:
@@ -164,7 +183,7 @@ def clean_up(target: Path) -> None:
     """
     folder = target.with_name(target.name + ".partial")
     try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        manifest = read_record(folder / _MANIFEST)
         result = json.loads((target / "training.json").read_bytes())
         runs = [(folder / "runs" / f"{run:03}" / _RESULT).is_file() for run in range(len(manifest["variants"]))]
         moved = all(runs) and not (folder / "model").exists()
@@ -196,7 +215,7 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     ]
     if data := _other_data(found.get("sha256"), wanted.get("sha256")):
         words.insert(0, f"the training data differ: {', '.join(data)}")
-    return "; ".join(words[:6]) or "its manifest is damaged"
+    return "; ".join(words[:6])
 
 
 def _other_data(found: Any, wanted: Any) -> list[str]:

@@ -58,6 +58,45 @@ def test_a_bar_of_results_fits_and_shows_share_and_total(monkeypatch: pytest.Mon
     assert any(re.search(r" 50% of 12\.1 MB, 12,345 done, 0/s", line) for line in screen.lines)
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that have passed, to be set."""
+    now = [1000.0]
+    monkeypatch.setattr("mlxbert.cli.views.progress.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_the_time_left_is_that_of_whole_windows(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    """The first results of a window come when most of it is computed, and the others at once."""
+    screen, pace, start = Screen(monkeypatch, 100), progress.Pace(), clock[0]
+    monkeypatch.setattr(progress, "Pace", lambda: pace)
+    with progress.records(10 * 512, shown=True) as update:
+        for done in range(1, 3 * 512):
+            clock[0] += 0.1 if done % 512 < 13 else 98.7 / 11 if done % 512 > 500 else 0
+            update(done, done)
+            left = pace.left(10 * 512)
+            assert left is None if done < 512 else left == pytest.approx(10 * 100 - (clock[0] - start), abs=5)
+    assert any(re.search(r"/s +1\d:\d\d$", line) for line in screen.lines)
+
+
+def test_a_rate_is_that_of_late(clock: list[float]) -> None:
+    pace = progress.Pace()
+    for done in range(3):
+        pace.add(done * 100)
+        assert pace.left(10_000) is None  # two seconds say nothing
+        clock[0] += 1
+    pace.add(300)
+    assert pace.left(10_000) == pytest.approx(97)
+    for number in range(1, 20):  # ten times as fast
+        clock[0] += 1
+        pace.add(300 + 1000 * number)
+    assert pace.left(100_000) == pytest.approx(80.7)
+    clock[0] += 80
+    assert pace.left(100_000) == pytest.approx(0.7)  # it is counted down between measurements
+    clock[0] += 80
+    assert pace.left(100_000) is None and pace.left(None) is None
+
+
 def test_an_interrupted_download_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, 80)
     for done in (0, 300, 1000):  # nothing has come, a part, everything

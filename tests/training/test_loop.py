@@ -3,13 +3,14 @@
 import functools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlxbert.device import mx
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.training.checkpoint import Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.loop import scalar
@@ -238,6 +239,21 @@ def test_damaged_states_are_refused(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text("{")
     with pytest.raises(MlxbertError, match="damaged"):
         Store(tmp_path).load()
+
+
+@pytest.mark.parametrize("change", ["name", "shape", "dtype", "missing"])
+def test_a_state_of_another_network_is_refused(change: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1)
+    name = min(run.state.parameters)
+    parameters = dict(run.state.parameters)
+    array = parameters.pop(name)
+    if change != "missing":
+        changed = {"name": array, "shape": array[None], "dtype": array.astype(mx.float16)}[change]
+        parameters["other" if change == "name" else name] = changed
+    Store(tmp_path).save(replace(run.state, parameters=parameters))
+    with pytest.raises(CheckpointError, match="does not fit") as caught:
+        make_run(tmp_path, epochs=1)
+    assert caught.value.hint and str(tmp_path) in caught.value.hint
 
 
 def test_a_full_disk_keeps_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """A corpus as token ids on disk, read once and resumable.
 
 `ids.bin` holds the tokens, `sentences.bin` where each sentence ends in tokens, `documents.bin` where each document ends
-in sentences. `corpus.json`, replaced last, says how much of these files counts: what lies beyond is of an interrupted
-run, and is cut off.
+in sentences. `corpus.json`, replaced last, says how much of these files counts, and its hashes: what lies beyond is of
+an interrupted run, and is cut off; what does not fit is read again.
 """
 
 import bisect
@@ -126,7 +126,7 @@ def read_corpus(
     """Reads text files into a folder of token ids, or opens the folder if it holds them already.
 
     An interrupted call continues where it was; the result is the same. If the files, the vocabulary or an option has
-    changed, it begins anew.
+    changed, or a file of the folder is damaged, it begins anew.
 
     Args:
         files: `.txt` or `.jsonl`, also with `.gz` or `.xz`; see `DocumentReader`.

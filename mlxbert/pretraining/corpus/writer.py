@@ -1,6 +1,6 @@
 """Writes the tokens of documents block by block, each committed by a state that is replaced last."""
 
-import json
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from mlxbert.files import atomic_write
+from mlxbert.files import DamagedError, check_hash, hashed, read_record, write_record
 from mlxbert.pretraining.corpus.documents import DocumentReader, Part, Place
 from mlxbert.pretraining.corpus.tokens import tokenize
 from mlxbert.text.tokenizer import Tokenizer
@@ -35,6 +35,7 @@ class State:
         unknown: Tokens that are not in the vocabulary.
         longest: Tokens of the longest sentence.
         seconds: Time of all runs.
+        sha256: The hashes of the bytes of each file that count.
         complete: Whether all files were read.
     """
 
@@ -47,6 +48,7 @@ class State:
     unknown: int = 0
     longest: int = 0
     seconds: float = 0.0
+    sha256: Mapping[str, str] = field(default_factory=dict)
     complete: bool = False
 
     @property
@@ -59,15 +61,16 @@ class State:
 
 
 def load_state(folder: Path, key: Mapping[str, Any]) -> State:
-    """The committed state, or an empty one if there is none for this key, or if files are too short for it."""
+    """The committed state, or an empty one if there is none for this key, or if it or a file is damaged."""
     try:
-        values = json.loads((folder / _STATE).read_bytes())
+        values = read_record(folder / _STATE, key)
         place = Place(**{**values["place"], "problems": tuple(values["place"]["problems"])})
         state = State(**{**values, "place": place})
-        whole = state.key == key and all((folder / name).stat().st_size >= size for name, size in state.sizes.items())
-    except (OSError, ValueError, TypeError, KeyError):
+        for name, size in state.sizes.items():
+            check_hash(folder / name, state.sha256[name], size)
+    except (OSError, DamagedError, TypeError, KeyError):
         return State(key)
-    return state if whole else State(key)
+    return state
 
 
 class Writer:
@@ -84,6 +87,7 @@ class Writer:
         self._state = state
         self._begun, self._before = time.monotonic(), state.seconds
         self._files: dict[str, BinaryIO] = {}
+        self._hashes: dict[str, hashlib._Hash] = {}
 
     def write(self, reader: DocumentReader, on_progress: Callable[[int, int], None] | None) -> State:
         """Writes all that a reader finds; returns the state at the end.
@@ -97,6 +101,7 @@ class Writer:
                 self._files[name] = opened.enter_context(path.open("r+b" if path.exists() else "w+b"))
                 self._files[name].truncate(size)
                 self._files[name].seek(size)
+                self._hashes[name] = hashed(path, size)
             committed = self._state.tokens
             for parts in _batches(reader):
                 self._append(parts)
@@ -128,7 +133,9 @@ class Writer:
         closed = counts[[not part.continues for part in parts]]
         closed = closed[np.diff(closed, prepend=state.closed) > 0]
         for name, array in (("ids.bin", found.ids), ("sentences.bin", ends), ("documents.bin", closed)):
-            self._files[name].write(array.astype(array.dtype if name == "ids.bin" else "<i8").tobytes())
+            content = array.astype(array.dtype if name == "ids.bin" else "<i8").tobytes()
+            self._files[name].write(content)
+            self._hashes[name].update(content)
         self._state = replace(
             state,
             tokens=state.tokens + len(found.ids),
@@ -144,9 +151,9 @@ class Writer:
             file.flush()
             os.fsync(file.fileno())
         seconds = round(self._before + time.monotonic() - self._begun, 3)
-        self._state = replace(self._state, place=place, seconds=seconds, complete=complete)
-        with atomic_write(self._folder / _STATE) as file:
-            file.write(json.dumps(asdict(self._state), indent=1).encode())
+        hashes = {name: found.hexdigest() for name, found in self._hashes.items()}
+        self._state = replace(self._state, place=place, seconds=seconds, sha256=hashes, complete=complete)
+        write_record(self._folder / _STATE, asdict(self._state), self._state.key)
 
 
 def _batches(parts: DocumentReader) -> Iterator[list[Part]]:

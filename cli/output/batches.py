@@ -1,0 +1,114 @@
+"""The outputs of batches since the last finished part: written every few seconds, so that little is computed twice.
+
+Texts of similar length share a batch, so nearly all batches of a window have to be computed before its first texts have
+all theirs: finished results alone would keep next to nothing of it.
+"""
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mlxbert.files import DamagedError, read_record, write_record
+
+SECONDS = 10.0  # between two files
+_MOST = 2**28  # characters that are kept: a text of any length is one result
+
+
+class Batches:
+    """What is kept of the batches after a part.
+
+    Args:
+        folder: The folder of parts.
+        owner: What they belong to, a JSON value: those of others count as damaged.
+    """
+
+    def __init__(self, folder: Path, owner: object) -> None:
+        self._folder, self._owner = folder, owner
+        self.begin(0)
+
+    def begin(self, part: int) -> None:
+        """Begins with the batches after so many parts, with those that an interrupted run has kept."""
+        self._part, self._files, self._size = part, 0, 0
+        self._new: list[tuple[str, Sequence[Any]]] = []
+        self._written = time.monotonic()
+        self._stored = self._found()
+
+    def __len__(self) -> int:
+        """How many files there are."""
+        return len([*self._folder.glob(f"batches-{self._part:06}-*.json")])
+
+    def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        """The outputs of the next batch: those that are kept, or else computed ones, which are kept.
+
+        Args:
+            key: Differs between batches.
+            compute: Computes them.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        stored = next(self._stored, None)
+        if stored is not None and stored[0] == key:
+            outputs: Sequence[Any] = stored[1]
+            return outputs
+        if stored is not None:
+            self._stored, self._files = iter(()), 0
+        outputs = compute()
+        if self._size < _MOST:
+            self._new.append((key, outputs))
+        if time.monotonic() - self._written >= SECONDS:
+            self.write()
+        return outputs
+
+    def write(self) -> None:
+        """Writes the batches since the last file.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        if self._new:
+            content = json.dumps(self._new, default=_encoded)
+            write_record(self._path(self._files), {"batches": content}, self._owner)
+            self._files, self._size = self._files + 1, self._size + len(content)
+        self._new, self._written = [], time.monotonic()
+
+    def remove(self) -> None:
+        """Removes all files."""
+        for path in self._folder.glob("batches-*"):
+            path.unlink(missing_ok=True)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"batches-{self._part:06}-{number:06}.json"
+
+    def _found(self) -> Iterator[Any]:
+        """The batches in the files up to the first that is missing or damaged."""
+        with suppress(OSError, DamagedError):
+            while True:
+                content = read_record(self._path(self._files), self._owner)["batches"]
+                self._files, self._size = self._files + 1, self._size + len(content)
+                yield from json.loads(content, object_hook=_decoded)
+
+
+def _encoded(value: Any) -> Any:
+    """Arrays and spans as JSON, to the bit."""
+    from mlxbert.text.spans import Spans
+
+    if isinstance(value, Spans):
+        return {"count": value.count, "spans": value.best, "no_answer": value.no_answer}
+    return {"dtype": value.dtype.str, "shape": value.shape, "data": base64.b64encode(value.tobytes()).decode()}
+
+
+def _decoded(value: dict[str, Any]) -> Any:
+    if "spans" in value:
+        from mlxbert.text.spans import Candidate, Spans
+
+        spans = Spans(value["count"])
+        spans.add([Candidate(*span) for span in value["spans"]], value["no_answer"])
+        return spans
+    import numpy as np
+
+    return np.frombuffer(base64.b64decode(value["data"]), value["dtype"]).reshape(value["shape"]).copy()
