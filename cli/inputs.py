@@ -14,7 +14,7 @@ from mlxbert.cli.options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.places import Places
 from mlxbert.cli.views import console
 from mlxbert.data.lines import read_text
-from mlxbert.data.live import Live, as_it_comes, first_line
+from mlxbert.data.live import LONGEST, Live, as_it_comes, first_line
 from mlxbert.data.records import Format, Records, find_format, open_source, read_records
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results import Failure
@@ -329,9 +329,11 @@ def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pa
         return Format.csv
     if given.keys() - {"keep"} or isinstance(names, tuple):
         return Format.jsonl
-    first = first_line(source)
+    first = first_line(source).split(b"\r")[0]
     if not _is_object(first):
-        cells = next(csv.reader([first.decode("utf-8-sig", "replace").strip()]), [])
+        cells: list[str] = []
+        with suppress(csv.Error):  # no header is so long
+            cells = next(csv.reader([first.decode("utf-8-sig", "replace").strip()]), [])
         if len(cells) > 1 and names in cells:
             console.say("note", "each line of stdin is a text; if these are rows of a table, add --format csv")
         return Format.txt
@@ -340,6 +342,8 @@ def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pa
 
 
 def _is_object(line: bytes) -> bool:
+    if len(line) >= LONGEST:  # there is more of it
+        return line.removeprefix(_BOM).startswith(b"{")
     with suppress(ValueError, RecursionError):
         return isinstance(json.loads(line.removeprefix(_BOM)), dict)
     return False

@@ -100,10 +100,17 @@ MUTATIONS = (
     ),
     Mutation(
         "offsets count from the beginning of a block",
-        "mlxbert/text/blocks.py",
+        "mlxbert/text/parts.py",
         "offsets = [(start + first, start + last)",
         "offsets = [(first, last)",
         "tests/text/test_blocks.py::test_they_are_those_of_the_whole_text",
+    ),
+    Mutation(
+        "a special token is cut where only the beginning of a text is tokenized",
+        "mlxbert/text/parts.py",
+        "_certain(found, size - _MARGIN)",
+        "_certain(found, size)",
+        "tests/text/test_parts.py::test_no_token_is_of_where_the_text_was_cut",
     ),
     Mutation(
         "a CRF counts padding",

@@ -4,6 +4,7 @@ Both dialects are read: that of version 6 (`pooling_mode`, `sentence_transformer
 (`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). See `mlxbert.weights.folder` for `modules.json`.
 """
 
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -90,9 +91,11 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
         settings.only(key, width, f"the encoder gives {width} values a token")
     if "pooling_mode" in settings.values:
         named = settings.values["pooling_mode"]
-        modes = [named] if isinstance(named, str) else named
-        if not isinstance(modes, list) or not modes or not all(mode in list(POOLINGS) for mode in modes):
-            raise ConfigError(f"{path}: pooling_mode is {named!r:.80}, expected one or more of {', '.join(POOLINGS)}")
+        modes = named if isinstance(named, list) else [named]
+        known = 0 < len(modes) <= len(POOLINGS) and all(mode in list(POOLINGS) for mode in modes)
+        if not known or len({*modes}) < len(modes):
+            expected = f"one or more of {', '.join(POOLINGS)}, each once"
+            raise ConfigError(f"{path}: pooling_mode is {reprlib.repr(named)}, expected {expected}")
         poolings = tuple(POOLINGS[mode][0] for mode in modes)
     else:
         known = {flag: name for name, flag in POOLINGS.values()}

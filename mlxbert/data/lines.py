@@ -2,13 +2,14 @@
 
 import errno
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO, BinaryIO, cast
 
-from mlxbert.data.live import Pipe
+from mlxbert.data.live import LONGEST, Pipe
 from mlxbert.errors import InputError
 
 _BOM = b"\xef\xbb\xbf"
+_CHUNK = 1 << 16  # bytes of a line that are dropped at a time
 _COMPRESSED = (".gz", ".xz")
 _TO_UTF8 = "convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8"
 # How files begin that are no UTF-8 text as a whole, and what to do about them.
@@ -34,16 +35,21 @@ def uncompressed_name(name: str) -> str:
 
 
 class Lines:
-    """Lines split at newlines only; a byte-order mark, and the carriage return of CRLF, are removed.
+    """Lines split at newlines; a byte-order mark, and the carriage return of CRLF, are removed.
+
+    Where no newline follows the first carriage return, lines end with carriage returns, as on old Macs. Of a line that
+    is too long, only a quotation mark is kept, if it has an odd number of them: a row of a table may end there.
 
     Args:
         name: What errors call the file. If it ends with `.gz` or `.xz`, the file is compressed.
         file: To be read.
-        lenient: Whether a line that is not UTF-8, or holds a zero byte, is kept for `problem` instead of raised.
+        lenient: Whether a line that is not UTF-8, holds a zero byte or is too long is kept for `problem` instead of
+            raised.
+        most: Bytes of a line; `None` for any number.
     """
 
-    def __init__(self, name: str, file: BinaryIO, *, lenient: bool = False) -> None:
-        self.name = name
+    def __init__(self, name: str, file: BinaryIO, *, lenient: bool = False, most: int | None = LONGEST) -> None:
+        self.name, self._most = name, most
         self._line = 0
         self._offset = 0  # in the text
         self._lenient = lenient
@@ -51,7 +57,9 @@ class Lines:
         self._counted = _Counted(file) if is_compressed(name) else None
         pipe = file if isinstance(file, Pipe) and self._counted is None else None
         self.ready = pipe.ready if pipe is not None else lambda: True  # as of `Live`
-        self._raw: Iterable[bytes] = file if self._counted is None else _decompressed(self._counted, name)
+        self._raw = file
+        if self._counted is not None:
+            self._raw = cast(BinaryIO, io.BufferedReader(_Unpacked(self._counted, name)))
 
     @property
     def done(self) -> int:
@@ -63,16 +71,43 @@ class Lines:
         problem, self._problem = self._problem, None
         return problem
 
+    def refuse(self, problem: InputError) -> None:
+        """Keeps what is wrong with a line for `problem`.
+
+        Raises:
+            InputError: That, if the lines are not lenient.
+        """
+        if not self._lenient:
+            raise InputError(f"{self.name}, {problem.message}", hint=problem.hint)
+        self._problem = self._problem or problem
+
     def __iter__(self) -> Iterator[str]:
+        size = -1 if self._most is None else self._most + 1
         try:
-            for raw in self._raw:
-                start, self._offset, self._line = self._offset, self._offset + len(raw), self._line + 1
+            while raw := self._raw.readline(size):
+                start, self._line = self._offset, self._line + 1
                 if start == 0:
                     self._check_encoding(raw)
+                    if b"\r" in raw and not raw.endswith(b"\n"):
+                        self._raw = cast(BinaryIO, io.BufferedReader(_CarriageReturns(raw, self._raw)))
+                        raw = self._raw.readline(size)
+                self._offset += len(raw)
+                if start == 0:
                     raw, start = raw.removeprefix(_BOM), start + len(_BOM) * raw.startswith(_BOM)
+                if self._most is not None and len(raw) > self._most and not raw.endswith(b"\n"):
+                    raw = self._shortened(raw, self._most)
                 yield self._decode(raw.removesuffix(b"\n").removesuffix(b"\r"), start)
         except OSError as problem:
             raise InputError(f"{self.name}: cannot be read ({problem.strerror or problem})") from None
+
+    def _shortened(self, raw: bytes, most: int) -> bytes:
+        """What is kept of a line that is too long, of which this is the beginning; the rest is read and dropped."""
+        self.refuse(too_long(f"line {self._line}", most))
+        quotes = raw.count(b'"')
+        while not raw.endswith(b"\n") and (raw := self._raw.readline(_CHUNK)):
+            self._offset += len(raw)
+            quotes += raw.count(b'"')
+        return b'"' * (quotes % 2)
 
     def _check_encoding(self, raw: bytes) -> None:
         """Refuses a file of which no line could be used."""
@@ -84,10 +119,13 @@ class Lines:
         try:
             return _decode(raw, f"line {self._line}", start)
         except InputError as problem:
-            if not self._lenient:
-                raise InputError(f"{self.name}, {problem.message}", hint=problem.hint) from None
-            self._problem = self._problem or problem
+            self.refuse(problem)
             return raw.decode("utf-8", "surrogateescape")
+
+
+def too_long(place: str, most: int = LONGEST, hint: str = "split the text into several records") -> InputError:
+    """The error of a line or a row that is not kept in memory."""
+    return InputError(f"{place}: more than {most:,} bytes, the maximum of a record", hint=hint)
 
 
 def read_text(name: str, file: BinaryIO) -> str:
@@ -140,17 +178,51 @@ class _Counted(io.RawIOBase):
         return data
 
 
-def _decompressed(file: _Counted, name: str) -> Iterator[bytes]:
-    import gzip
-    import lzma
-    import zlib
+class _Unpacked(io.RawIOBase):
+    """What gzip or xz has compressed."""
 
-    xz, counted = name.lower().endswith(".xz"), cast(IO[bytes], file)
-    try:
-        if xz:
-            with lzma.LZMAFile(counted) as unpacked:
-                yield from unpacked
-        else:
-            yield from io.BufferedReader(gzip.GzipFile(fileobj=file, mode="rb"))
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as problem:
-        raise OSError(errno.EIO, f"damaged {'xz' if xz else 'gzip'} data: {problem}") from None
+    def __init__(self, file: _Counted, name: str) -> None:
+        import gzip
+        import lzma
+        import zlib
+
+        self._xz, packed = name.lower().endswith(".xz"), cast(IO[bytes], file)
+        opened = lzma.LZMAFile(packed) if self._xz else gzip.GzipFile(fileobj=packed)  # noqa: SIM115
+        self._file = cast(BinaryIO, opened)
+        self._damage = EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, target: bytearray) -> int:  # type: ignore[override]
+        """Unpacks as much as there is room for; 0 at the end."""
+        try:
+            data = self._file.read(len(target))
+        except self._damage as problem:
+            kind = "xz" if self._xz else "gzip"
+            raise OSError(errno.EIO, f"damaged {kind} data: {problem}") from None
+        target[: len(data)] = data
+        return len(data)
+
+
+class _CarriageReturns(io.RawIOBase):
+    """A file with newlines in place of carriage returns.
+
+    Args:
+        start: What was read of it.
+        file: The rest.
+    """
+
+    def __init__(self, start: bytes, file: BinaryIO) -> None:
+        self._start, self._file = io.BytesIO(start), file
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, target: bytearray) -> int:  # type: ignore[override]
+        """Reads as much as there is room for; 0 at the end."""
+        data = self._start.read(len(target)) or self._file.read(len(target))
+        target[: len(data)] = data.replace(b"\r", b"\n")
+        return len(data)

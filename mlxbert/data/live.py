@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO, Generic, TypeVar
 
 PAUSE = 0.05  # seconds without input after which nothing is waiting
+LONGEST = 2**25  # bytes of a record: what a file can make of the memory, however small it is when compressed
 _CHUNK = 1 << 16  # bytes read at a time
 
 T_co = TypeVar("T_co", covariant=True)
@@ -33,7 +34,7 @@ class Live(Generic[T_co]):
 
 
 class Pipe(io.RawIOBase):
-    """A pipe or a terminal, read without waiting for more than one line.
+    """A pipe or a terminal, read without waiting for more than one line, or for more of one than `LONGEST`.
 
     Args:
         file: Opened and not read from.
@@ -81,18 +82,19 @@ class Pipe(io.RawIOBase):
         target[: len(taken)] = taken
         return len(taken)
 
-    def __next__(self) -> bytes:
-        while not self._has_line():
+    def readline(self, size: int | None = -1) -> bytes:
+        """The next line with its newline, or the first `size` bytes of it; nothing at the end."""
+        most = None if size is None or size < 0 else size
+        while not self._has_line(most):
             self._fill()
-        line = self._take(self._buffer.find(b"\n", self._seen) + 1 or len(self._buffer))
-        if not line:
-            raise StopIteration
-        return line
+        end = self._buffer.find(b"\n", self._seen) + 1 or len(self._buffer)
+        return self._take(end if most is None else min(end, most))
 
-    def _has_line(self) -> bool:
+    def _has_line(self, most: int | None = LONGEST) -> bool:
+        """Whether there is a line, as much as `most` bytes of one, or the end."""
         found = self._buffer.find(b"\n", self._seen)
         self._seen = len(self._buffer) if found < 0 else found
-        return found >= 0 or self._ended
+        return found >= 0 or self._ended or (most is not None and len(self._buffer) >= most)
 
     def _fill(self) -> None:
         select.select([self._descriptor], [], [])  # others may have made the pipe one that does not wait
@@ -118,12 +120,12 @@ def as_it_comes(file: BinaryIO, *, closes: bool = False) -> BinaryIO:
 
 
 def first_line(file: BinaryIO) -> bytes:
-    """The next line of a file, which stays to be read; nothing where that cannot be."""
+    """The next line of a file, or `LONGEST` bytes of it, which stays to be read; nothing where that cannot be."""
     if isinstance(file, Pipe):
         return file.first_line()
     if not file.seekable():
         return b""
     start = file.tell()
-    line = file.readline()
+    line = file.readline(LONGEST)
     file.seek(start)
     return line

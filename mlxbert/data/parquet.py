@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
+from mlxbert.data.lines import too_long
+from mlxbert.data.live import LONGEST
 from mlxbert.errors import InputError, MlxbertError
 
 _ROWS = 256  # in memory at a time
@@ -88,6 +90,8 @@ class ParquetRows:
                 return InputError(f"column {column!r}: byte 0x{value.object[value.start]:02x} is not UTF-8")
             if isinstance(value, Exception):
                 return InputError(f"column {column!r}: {value}")
+            if isinstance(value, str) and len(value) > LONGEST:
+                return too_long(f"column {column!r}")
             if value is None and number < self._texts:
                 return InputError(f"column {column!r} is null, expected a string")
         return row

@@ -6,15 +6,16 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mlxbert.data.lines import Lines
+from mlxbert.data.lines import Lines, too_long
+from mlxbert.data.live import LONGEST
 from mlxbert.errors import InputError
 
 
 def read_objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any] | InputError]]:
     """The object of each line that is not blank, or why there is none; lines are counted from 1."""
     for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield number, lines.problem() or _object(line)
+        if (problem := lines.problem()) is not None or line.strip():
+            yield number, problem or _object(line)
 
 
 def _object(line: str) -> dict[str, Any] | InputError:
@@ -46,33 +47,71 @@ def read_table(
         InputError: There is no header, or no row that says how many columns there are.
     """
     csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
-    text = (line + "\n" for line in lines)  # quoted fields may contain newlines
+    text = _RowLines(lines)
     # Quotes are data in .tsv files (IANA text/tab-separated-values), and enclose fields in .csv files (RFC 4180).
     is_csv = format == "csv"
     rows = csv.reader(text, strict=True) if is_csv else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
     called = "header" if header else "first row"
     try:
-        first = next((row for row in rows if row or header), None)
+        first, damage = _first_row(rows, text, header=header)
     except csv.Error as problem:
         hint = "commas separate the columns of a .csv, and a quote inside quotes is written twice" if is_csv else None
         raise InputError(f"{lines.name}: the {called} is not valid {format} ({problem})", hint=hint) from None
     if first is None:
         raise InputError(f"{lines.name}: empty, expected a {called}")
-    damage = lines.problem()
-    if header and damage is not None:
+    if damage is not None and (header or not first):
         raise InputError(f"{lines.name}, {damage.message}", hint=damage.hint)
-    rest = _rows(rows, lines, len(first), format, called)
+    rest = _rows(rows, text, len(first), format, called)
     if header:
         return first, rest
     numbers = [str(number) for number in range(1, len(first) + 1)]
     return numbers, itertools.chain([(1, first if damage is None else damage)], rest)
 
 
+class _RowLines:
+    """The lines of a table with their newlines, which quoted fields may contain.
+
+    Of a row that is too long only the quotation marks are kept that say where it ends.
+
+    Attributes:
+        lines: The lines.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        self.lines = lines
+        self.begin(1)
+
+    def begin(self, number: int) -> None:
+        """Says that the next line, of this number, is the first one of a row."""
+        self._first, self._size = number, 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self.lines:
+            self._size += len(line) + 1
+            if self._size > LONGEST:
+                self.lines.refuse(too_long(f"line {self._first}", hint="is a quote missing in this line?"))
+                yield '"' * (line.count('"') % 2)
+            else:
+                yield line + "\n"
+
+
+def _first_row(rows: Any, text: _RowLines, *, header: bool) -> tuple[list[str] | None, InputError | None]:
+    """The first row, of data the first that is not empty; and what is wrong with it."""
+    for row in rows:
+        text.begin(rows.line_num + 1)
+        damage = text.lines.problem()
+        if row or header or damage is not None:
+            return row, damage
+    return None, None
+
+
 def _rows(
-    rows: Any, lines: Lines, columns: int, format: str, first: str
+    rows: Any, text: _RowLines, columns: int, format: str, first: str
 ) -> Iterator[tuple[int, list[str] | InputError]]:
+    lines = text.lines
     while True:
         start = rows.line_num + 1
+        text.begin(start)
         try:
             row = next(rows)
         except StopIteration:

@@ -188,7 +188,7 @@ def _open_file(source: str | Path | BinaryIO, name: str, format: Format, stack: 
         reader = ParquetRows(name, file, None, size_of(file))
         rows = _from_parquet(reader)
     elif format is Format.squad:
-        reader = Lines(name, file)
+        reader = Lines(name, file, most=None)  # a whole file in one line
         rows = (Row(values, place) for place, values in read_squad(reader))
     else:
         reader = Lines(name, file)

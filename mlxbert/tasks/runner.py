@@ -27,6 +27,7 @@ Result = TypeVar("Result")
 Remember = Callable[[str, Callable[[], Sequence[Any]]], Sequence[Any]]
 _remember: ContextVar[Remember | None] = ContextVar("remember", default=None)
 ON_ERROR = ("raise", "return")
+_TOGETHER = 2**21  # characters of a window, so that its memory is bounded; 512 usual texts have far fewer
 
 
 def check_on_error(on_error: str) -> None:
@@ -113,17 +114,24 @@ def _ahead(
 def windows(items: Iterable[Item], size: int) -> Iterator[tuple[list[Item], bool]]:
     """Consecutive items, at most `size` at a time, and whether to read on before they are computed.
 
-    A window ends early where the source would have to be waited for, and before it fails.
+    A window ends early where its texts are long together, where the source would have to be waited for, and before it
+    fails. After a long text the next window is shorter: so that windows also begin at every multiple of `size`, from
+    where an interrupted run resumes.
     """
     ready = items.ready if isinstance(items, Live) else None
     window: list[Item] = []
+    length, seen = 0, set[int]()  # of its texts; many questions may have the same context
     try:
-        for item in items:
+        for number, item in enumerate(items, 1):
             window.append(item)
+            for text in item if isinstance(item, tuple) else (item,):
+                if isinstance(text, str) and id(text) not in seen:
+                    seen.add(id(text))
+                    length += len(text)
             more = ready is None or ready()
-            if len(window) == size or not more:
+            if number % size == 0 or not more or length > _TOGETHER:
                 yield window, more
-                window = []
+                window, length, seen = [], 0, set()
     except Exception:
         yield window, False
         raise

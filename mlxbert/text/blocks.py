@@ -1,14 +1,11 @@
 """Windows over a text of any size, a block of it at a time, so that memory does not grow with the text."""
 
-import re
 from collections.abc import Iterator
 
 from mlxbert.errors import InputError
 from mlxbert.text.encoding import Encoding, Pieces
+from mlxbert.text.parts import SIZE, check_letters, check_words, token_blocks
 from mlxbert.text.tokenizer import Tokenizer
-
-SIZE = 16384  # code points of a block: a dozen windows
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SIZE) -> Iterator[Encoding]:
@@ -25,50 +22,18 @@ def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SI
     Raises:
         InputError: The text is not valid Unicode, or windows have no room for the stride.
     """
-    _check_letters(text)
+    check_letters(text)  # before the first block: after it, it would be too late for an error
+    check_words(text, tokenizer.growth.most // 2)
     room = tokenizer.room(1)
     if room <= stride:
         raise InputError(f"windows of {room} tokens cannot overlap by {stride}")
     run, at = Pieces([], [], []), 0
-    for block in _token_blocks(tokenizer, text, size):
+    for block in token_blocks(tokenizer.split, text, size):
         run, at = run.slice(at, len(run)).then(block), 0
         while len(run) - at > room:
             yield tokenizer.assemble([run.slice(at, at + room)], truncated=True)
             at += room - stride
     yield tokenizer.assemble([run.slice(at, len(run))], truncated=False)
-
-
-def _token_blocks(tokenizer: Tokenizer, text: str, size: int) -> Iterator[Pieces]:
-    """The tokens of a text in order; each block begins with a space, so that its tokens are those of the whole text."""
-    start = tokens = words = 0
-    length = size
-    while start < len(text):
-        part = text[start : start + length]
-        found = tokenizer.split(part)
-        end, following = (len(found), len(part)) if start + length >= len(text) else _cut(part, found)
-        if not following:  # no place to cut: a longer block
-            length *= 2
-            continue
-        length = size
-        offsets = [(start + first, start + last) for first, last in found.offsets[:end]]
-        numbers = [None if word is None else words + word for word in found.words[:end]]
-        yield Pieces(found.ids[:end], offsets, numbers, before=tokens)
-        tokens, start = tokens + end, start + following
-        words = max((word + 1 for word in numbers if word is not None), default=words)
-
-
-def _cut(text: str, found: Pieces) -> tuple[int, int]:
-    """Where a block may end: before its last word with a space in front; how many tokens, and code points, that is.
-
-    What follows is tokenized again as part of the next block, which begins with this space; (0, 0) without such a word.
-    """
-    for token in range(len(found) - 1, 0, -1):
-        start = found.offsets[token][0]
-        start -= not text[start : start + 1].isspace()
-        apart = found.words[token] != found.words[token - 1] and found.offsets[token - 1][1] <= start
-        if apart and start > 0 and text[start].isspace():
-            return token, start
-    return 0, 0
 
 
 def pair_blocks(
@@ -93,7 +58,7 @@ def pair_blocks(
         InputError: The first text leaves too little room, or a text is not valid Unicode.
         ArgumentError: `stride` is negative.
     """
-    _check_letters(text)
+    check_letters(text)  # before the first block: after it, it would be too late for an error
     start = 0
     while True:
         end = _end(text, start, size)
@@ -108,12 +73,6 @@ def pair_blocks(
         begin = _word_start(found[-2], found[-1])
         # The space in front: some vocabularies tokenize a word that follows a space differently.
         start += begin - 1 if text[start + begin - 1].isspace() else begin
-
-
-def _check_letters(text: str) -> None:
-    """Refuses a text that is not valid Unicode, before the first block: after it, it would be too late to go on."""
-    if _SURROGATE.search(text):
-        raise InputError("the text contains half of a surrogate pair, which is not a character")
 
 
 def _end(text: str, start: int, size: int) -> int:

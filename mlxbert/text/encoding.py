@@ -17,7 +17,8 @@ class Encoding:
         offsets: `[start, end)` in code points of the token's text; (0, 0) for special tokens.
         word_ids: The index of the word within its text; `None` for special tokens.
         sequence_ids: 0 for the first text, 1 for the second; `None` for special tokens.
-        positions: The index of each token in the input without truncation.
+        positions: The index of each token in the input without truncation; of a text of more than 16,384 code points
+            that is truncated, only the beginning is counted in what follows it.
         truncated: Whether the text continues after this input.
     """
 
@@ -67,6 +68,24 @@ class Pieces:
             self.ids + other.ids, self.offsets + other.offsets, self.words + other.words,
             other.before - len(self), other.after,
         )  # fmt: skip
+
+
+def starts_around(places: Sequence[int], room: int, length: int) -> list[int]:
+    """For each of some tokens, where the slice begins that is to be its context; see `Tokenizer.around`.
+
+    Args:
+        places: The tokens, in order.
+        room: Tokens of a slice.
+        length: Tokens of the text.
+    """
+    last = max(length - room, 0)
+    starts: list[int] = []
+    for place in places:
+        if not starts or (starts[-1] < last and place >= starts[-1] + room - room // 4):
+            starts.append(min(max(place - room // 2, 0), last))
+        else:
+            starts.append(starts[-1])
+    return starts
 
 
 def assemble(template: Template, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:

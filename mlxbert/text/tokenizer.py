@@ -6,17 +6,21 @@ complete input.
 
 import copy
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from tokenizers import Encoding as Library
 from tokenizers import Tokenizer as Plain
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError, check_whole
-from mlxbert.text.encoding import Encoding, Pieces, Template, assemble
+from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
+from mlxbert.text.parts import SIZE, beginning, has_more_tokens
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.checks import guarded, largest_id
 from mlxbert.weights.tokenizers.files import TokenizerFiles, lower_cased, read_tokenizer, without_special
+from mlxbert.weights.tokenizers.growth import check_size, growth_of
 
 _LONG = 256  # code points from which on a text is kept until the next: the questions about one follow each other
 
@@ -28,6 +32,7 @@ class Tokenizer:
         files: The vocabulary files that it was made of.
         max_length: The maximum input length in tokens, special tokens included.
         special: The special tokens in the vocabulary, by role: `cls`, `sep`, `pad`, `unk`, `mask`.
+        growth: How much longer a text can become, and how long one may be.
         vocab_size: The number of tokens, added ones included.
         templates: The special tokens around one text, and around two.
     """
@@ -47,12 +52,13 @@ class Tokenizer:
                 f"the tokenizer has {self.vocab_size} tokens{gaps}, the model {config.vocab_size} word embeddings: "
                 "the tokenizer is from another model"
             )
-        self._single, self._pair = self.templates = self._template(pair=False), self._template(pair=True)
-        self._spelling = files.spelling
+        self._spelling, self.growth = files.spelling, growth_of(files.tokenizer)
         self._last: tuple[str, Pieces] | None = None
         self._plain: Plain | None = None
         mask = files.special.get("mask", "")
-        separate, joined = (self._encode(text).ids for text in (f"a {mask}", f"a{mask}"))
+        with guarded("the vocabulary"):
+            self._single, self._pair = self.templates = self._template(pair=False), self._template(pair=True)
+            separate, joined = (self._encode(text).ids for text in (f"a {mask}", f"a{mask}"))
         self._mask_hides_space = separate == joined
         if self.max_length <= len(self._pair):
             raise TokenizerError(
@@ -100,11 +106,9 @@ class Tokenizer:
 
     def token_id(self, token: str) -> int | None:
         """The id of a token, `None` if it is not in the vocabulary."""
-        try:
-            number: int | None = self._tokenizer.token_to_id(token)
-        except UnicodeEncodeError:  # half of a surrogate pair
-            return None
-        return number
+        with suppress(UnicodeEncodeError):  # half of a surrogate pair
+            return cast(int | None, self._tokenizer.token_to_id(token))
+        return None
 
     def known_ids(self) -> list[int] | None:
         """The ids with a token, `None` if every word embedding has one; some checkpoints pad their embeddings."""
@@ -126,8 +130,7 @@ class Tokenizer:
     def shown(self, number: int) -> str:
         """A token as readable text: " Paris" for "ĠParis", "Paris" for "▁Paris"; "##ing" is unchanged."""
         with guarded("the vocabulary"):
-            text: str = self._tokenizer.decode([number], skip_special_tokens=False)
-        return text
+            return cast(str, self._tokenizer.decode([number], skip_special_tokens=False))
 
     def decode(self, ids: int | Iterable[int], *, skip_special_tokens: bool = False) -> str:
         """Token ids as a text, as the vocabulary's own decoder joins them: lower-cased words stay so.
@@ -152,8 +155,7 @@ class Tokenizer:
         special = {self.token_id(token) for role, token in self.special.items() if role != "unk"}
         kept = [number for number in numbers if not (skip_special_tokens and number in special)]
         with guarded("the vocabulary"):
-            text: str = self._tokenizer.decode(kept, skip_special_tokens=skip_special_tokens)
-        return text
+            return cast(str, self._tokenizer.decode(kept, skip_special_tokens=skip_special_tokens))
 
     def filled(self, left: str, number: int, right: str) -> str:
         """A text with a token in place of a mask.
@@ -225,8 +227,7 @@ class Tokenizer:
             return list(self._plain.encode_batch(list(texts), add_special_tokens=False))
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
-        with guarded(f"the vocabulary, used on {text!r:.60}"):
-            found = self._tokenizer.encode(text, pair, add_special_tokens=special)
+        found = self._tokenizer.encode(text, pair, add_special_tokens=special)
         largest = max(found.ids, default=0)
         if largest >= self._rows:  # of a special token that only the post-processor knows
             raise TokenizerError(f"token id {largest} in {text!r:.60}, the model has {self._rows} word embeddings")
@@ -236,11 +237,12 @@ class Tokenizer:
         """The tokens of a text, without special tokens."""
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")
-        last = self._last  # read once: another thread may replace it
-        if last is not None and last[0] == text:
+        if (last := self._last) is not None and last[0] == text:  # read once: another thread may replace it
             return last[1]
         try:
-            raw = self._encode(text)
+            with guarded(f"{text!r:.60}", text=True):
+                check_size(self._tokenizer, self.growth, text)
+                raw = self._encode(text)
         except TypeError:  # the library raises it for a string that cannot be encoded as UTF-8
             raise InputError("the text contains half of a surrogate pair, which is not a character") from None
         found = Pieces(raw.ids, raw.offsets, raw.word_ids)
@@ -272,18 +274,22 @@ class Tokenizer:
             InputError: The text is too long, or is not valid Unicode.
             ArgumentError: `overflow` is unknown.
         """
-        texts = [self.split(text)] + ([] if pair is None else [self.split(pair)])
-        room, total = self.room(len(texts)), sum(map(len, texts))
+        given = [text] if pair is None else [text, pair]
+        room = self.room(len(given))
+        texts = [beginning(self.split, one, room) for one in given]
+        total, long = sum(map(len, texts)), any(len(one) > SIZE for one in given)
         if total <= room:
             return self.assemble(texts, truncated=False)
         if overflow == "error":
-            raise self._too_long(total - room)
+            raise self._too_long(total - room, long=long)
         if overflow != "truncate":
             raise ArgumentError(f"overflow is {overflow!r}, expected 'error' or 'truncate'")
         if pair is None:
             return self.assemble([texts[0].slice(0, room)], truncated=True)
         shorter = min(*map(len, texts), room // 2)
-        first = shorter if len(texts[0]) <= len(texts[1]) else room - shorter
+        all_counted = not long or min(map(len, texts)) <= room  # as far as it matters
+        longer = len(texts[0]) > len(texts[1]) if all_counted else has_more_tokens(self.split, text, pair)
+        first = room - shorter if longer else shorter
         return self.assemble([texts[0].slice(0, first), texts[1].slice(0, room - first)], truncated=True)
 
     def encode_each(self, text: str, pairs: Sequence[str], *, overflow: str = "error") -> list[Encoding]:
@@ -298,12 +304,12 @@ class Tokenizer:
         Raises:
             InputError: An input is too long, a second text leaves no room, or a text is not valid Unicode.
         """
-        first, found = self.split(text), []
+        first, found = beginning(self.split, text, self.room(2)), []
         for pair in pairs:
             second = self.split(pair)
             room = self.room(2) - len(second)
             if len(first) > room and overflow == "error":
-                raise self._too_long(len(first) - room)
+                raise self._too_long(len(first) - room, long=len(text) > SIZE)
             if len(first) > room and room < 1:
                 raise InputError(
                     f"the second text has {len(second)} tokens and leaves no room for the first: {pair!r:.60}"
@@ -311,13 +317,13 @@ class Tokenizer:
             found.append(self.assemble([first.slice(0, room), second], truncated=len(first) > room))
         return found
 
-    def _too_long(self, excess: int) -> InputError:
-        return InputError(f"the text has {self.max_length + excess} tokens, the model takes at most {self.max_length}")
+    def _too_long(self, excess: int, *, long: bool) -> InputError:
+        found = f"{'at least ' * long}{self.max_length + excess} tokens"  # of a long text, not all are counted
+        return InputError(f"the text has {found}, the model takes at most {self.max_length}")
 
     def prompt_length(self, prompt: str) -> int:
         """How many tokens precede the text: the first special token and those of `prompt`."""
-        before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
-        return before + len(self.split(prompt))
+        return next(slot for slot, (special, _) in enumerate(self._single) if special is None) + len(self.split(prompt))
 
     def windows(
         self, text: str, pair: str | None = None, *, stride: int, prompt: str = "", longer: bool = False
@@ -370,16 +376,10 @@ class Tokenizer:
         run = self.split(text)
         places = [place for place, found in enumerate(run.ids) if found == number]
         room = self.room(1)
-        last = max(len(run) - room, 0)
-        starts: list[int] = []
-        for place in places:
-            if not starts or (starts[-1] < last and place >= starts[-1] + room - room // 4):
-                starts.append(min(max(place - room // 2, 0), last))
-            else:
-                starts.append(starts[-1])
+        starts = starts_around(places, room, len(run))
         chosen = {start: number for number, start in enumerate(sorted(set(starts)) or [0])}
-        inputs = [self.assemble([run.slice(start, start + room)], truncated=last > 0) for start in chosen]
-        before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
+        inputs = [self.assemble([run.slice(start, start + room)], truncated=len(run) > room) for start in chosen]
+        before = self.prompt_length("")
         where = [(chosen[start], before + place - start) for start, place in zip(starts, places, strict=True)]
         return inputs, where
 

@@ -118,6 +118,18 @@ def test_piped_texts_are_read_without_being_asked_for(tiny: str) -> None:
     assert piped.out == call("fill-mask", "--model", tiny, "--input", "-", stdin=b"the [MASK]\nw1 [MASK]\n").out
 
 
+def test_the_first_line_of_stdin_may_be_long_and_end_with_a_carriage_return(tiny: str) -> None:
+    text = "the cat " * 20_000
+    for content, expected in (
+        (f"{text}\nthe\n", [text, "the"]),
+        (f'{{"text": "{text}"}}\n{{"text": "the"}}\n', [text, "the"]),
+        ("the\rcat\r", ["the", "cat"]),
+        ('{"text": "the"}\r{"text": "cat"}\r', ["the", "cat"]),
+    ):
+        found = call("embed", "--model", tiny, "--quiet", stdin=content.encode())
+        assert [line["text"] for line in found.lines] == expected
+
+
 def test_json_lines_are_known_by_the_first_line_of_stdin(tiny: str) -> None:
     lines = b'\xef\xbb\xbf{"text": "the [MASK]"}\n{"text": "w1 [MASK]"}\n'
     first = call("fill-mask", "--model", tiny, stdin=lines)

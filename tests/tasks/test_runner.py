@@ -1,13 +1,14 @@
 """Batches of many inputs: outputs in the order of the inputs, counted, with padded lengths on a GPU."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxbert.data.live import Live
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.nn.encoder import Batch
 from mlxbert.tasks.runner import run, run_batches, windows
 from mlxbert.text.batch import Usage, default_batch_tokens, plan
@@ -77,6 +78,19 @@ def test_windows_are_consecutive_and_full_but_for_the_last(items: list[int], siz
     found = [window for window, _ in windows(iter(items), size)]
     assert [item for window in found for item in window] == items
     assert all(len(window) == size for window in found[:-1]) and all(found)
+
+
+def test_windows_of_long_texts_are_shorter_and_begin_where_a_run_resumes() -> None:
+    long = "x" * 2**20
+    copies = [long[:-1] + str(number) for number in range(4)]
+    texts = ["a", *copies, *["b"] * 12]
+    found = [window for window, _ in windows(iter(texts), 8)]
+    assert [len(window) for window in found] == [3, 3, 2, 8, 1]
+    assert [*chain(*found)] == texts
+    pairs = [(str(number), long) for number in range(9)]  # the context of all is one text
+    assert [len(window) for window, _ in windows(iter(pairs), 8)] == [8, 1]
+    bad = InputError("no text")
+    assert [window for window, _ in windows(iter([bad, *copies]), 8)] == [[bad, *copies[:3]], copies[3:]]
 
 
 def test_windows_take_no_more_than_they_need() -> None:

@@ -42,6 +42,8 @@ STACKS: dict[str, tuple[list[Spec], str]] = {
     "Dense before Pooling": ([dense(WEIGHT), pooling("mean")], "modules Transformer, Dense, Pooling; expected"),
     "a second Transformer": ([pooling("mean"), TRANSFORMER], "modules Transformer, Pooling, Transformer"),
     "an unknown mode": ([pooling("median")], "pooling_mode is 'median', expected one or more of cls"),
+    "a mode twice": ([pooling("cls", "mean", "cls")], r"expected one or more of cls, .*, each once"),
+    "a million modes": ([pooling(*["mean"] * 10**6)], r"pooling_mode is \['mean', .*\.\.\.\], expected one or more"),
     "an unknown mode among others": ([pooling("cls", "median")], r"pooling_mode is \['cls', 'median'\]"),
     "no mode": ([_with(pooling("cls"), pooling_mode=[])], r"pooling_mode is \[\]"),
     "a mode in a list of its own": ([_with(pooling("cls"), pooling_mode=[["cls"]])], r"pooling_mode is \[\['cls'\]\]"),

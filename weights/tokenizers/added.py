@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from mlxbert.errors import TokenizerError
 from mlxbert.weights.config_json import read_json
+from mlxbert.weights.tokenizers.growth import check_added, growth_of
 from mlxbert.weights.tokenizers.settings import SPECIAL_ROLES, content_of, make_token
 
 _LISTS = ("extra_special_tokens", "additional_special_tokens")
@@ -115,8 +116,9 @@ def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, co
             appended.
 
     Raises:
-        TokenizerError: A token gets another id than the files declare.
+        TokenizerError: A token gets another id than the files declare, or would be too long when it is normalized.
     """
+    check_added(folder, [one.token.content for one in added if one.token.normalized], growth_of(tokenizer).total)
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     # If the vocabulary lacks a token of its class, the model has no embedding for it, unless embeddings were added for
     # other tokens as well.

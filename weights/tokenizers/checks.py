@@ -14,27 +14,30 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models
 
-from mlxbert.errors import TokenizerError
+from mlxbert.errors import InputError, TokenizerError
+from mlxbert.weights.tokenizers.growth import check_growth, longest_output
 
 MAX_TOKEN = 2048  # bytes: 512 characters, the maximum of SentencePiece; the library recurses over them
 MAX_FILE = 2**26  # bytes; the largest vocabularies have 2**25
 MAX_ID = 2**24  # when it writes a vocabulary, the library lists every id without a token
-MAX_BYTE_STEPS = 8  # each may double the length of a text
+MAX_OUTPUT = 256  # bytes, of a replacement in the table of a normalizer; those of NFKC have up to 33
 _AGAIN = "download it again"
-_CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]{0,8})')
+_CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)')
 _ESCAPED = re.compile(rb"\\(?:/|u00[2-7])")  # or what looks like an escape after another backslash
 _LONG = re.compile(rb'(?:[^"]{0,%d}+")*+[^"]{%d}[^"]*+"?' % (MAX_TOKEN, MAX_TOKEN + 1))
 
 
 @contextmanager
-def guarded(what: str) -> Iterator[None]:
+def guarded(what: str, *, text: bool = False) -> Iterator[None]:
     """Converts exceptions and panics of the library, and strings that cannot be encoded as UTF-8, to errors.
 
     Args:
         what: What the library works on, for messages.
+        text: Whether that is a text: another one may do.
 
     Raises:
         TokenizerError: The library failed.
+        InputError: It failed on a text.
     """
     try:
         yield
@@ -42,24 +45,31 @@ def guarded(what: str) -> Iterator[None]:
         # A panic is not an Exception, and its class cannot be imported.
         if type(problem) not in (Exception, UnicodeEncodeError) and type(problem).__name__ != "PanicException":
             raise
+        if text:
+            raise InputError(f"{what}: the tokenizer fails: {problem}") from None
         raise TokenizerError(f"{what}: damaged: {problem}", hint="download the vocabulary files again") from None
 
 
-def check_charsmap(path: Path, start: bytes, size: int) -> None:
-    """Refuses a table of character replacements that declares more bytes than it has: the library allocates them.
+def check_charsmap(path: Path, table: bytes) -> None:
+    """Refuses a table of character replacements that declares more bytes than it has, which the library allocates.
 
     Args:
         path: The file that contains the table.
-        start: The first bytes of the table.
-        size: The size of the table in bytes.
+        table: The table.
 
     Raises:
-        TokenizerError: The table is truncated.
+        TokenizerError: The table is truncated, or has a replacement that is too long.
     """
-    declared = struct.unpack("<I", start[:4])[0] if len(start) >= 4 else 0
-    if declared > max(size - 4, 0):
+    declared = struct.unpack("<I", table[:4])[0] if len(table) >= 4 else 0
+    if declared > max(len(table) - 4, 0):
         raise TokenizerError(
-            f"{path}: damaged: a character replacement table of {size} bytes, expected at least {declared}", hint=_AGAIN
+            f"{path}: damaged: a character replacement table of {len(table)} bytes, expected at least {declared}",
+            hint=_AGAIN,
+        )
+    longest = longest_output(table)
+    if longest > MAX_OUTPUT:
+        raise TokenizerError(
+            f"{path}: a character is replaced by {longest:,} bytes, expected at most {MAX_OUTPUT}", hint=_AGAIN
         )
 
 
@@ -77,7 +87,7 @@ def read_checked(path: Path) -> bytes:
     Raises:
         OSError: The file cannot be read.
         TokenizerError: The file is too large, has a token that is too long, a truncated table of character
-            replacements or too many steps, any of which could abort the process; or it is not valid JSON.
+            replacements or steps that multiply a text, any of which could abort the process; or it is not valid JSON.
     """
     size = path.stat().st_size
     if size > MAX_FILE:
@@ -86,24 +96,21 @@ def read_checked(path: Path) -> bytes:
     if _ESCAPED.search(data):
         data = _unescaped(path, data)
     _check(path, data)
+    check_growth(path, data)
     return data
 
 
 def _check(path: Path, data: bytes) -> None:
-    steps = data.count(b'"ByteLevel"')
-    if steps > MAX_BYTE_STEPS:
-        raise TokenizerError(f"{path}: has {steps} ByteLevel steps, expected at most {MAX_BYTE_STEPS}")
     if b"\\" in data:
         data = data.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     charsmaps = set()
     for found in _CHARSMAP.finditer(data):
-        begin, end = found.start(1), data.find(b'"', found.start(1))
-        charsmaps.add(begin)
+        charsmaps.add(found.start(1))
         try:
-            start = base64.b64decode(found[1])
+            table = base64.b64decode(found[1])
         except ValueError:
             continue  # the library refuses it as well
-        check_charsmap(path, start, (end - begin) * 3 // 4)
+        check_charsmap(path, table)
     at = 0
     while (long := _LONG.match(data, at)) is not None:
         begin, at = data.rfind(b'"', at, long.end() - 1) + 1, long.end()

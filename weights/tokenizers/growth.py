@@ -1,0 +1,183 @@
+"""How much longer the steps of a tokenizer can make a text, known before the `tokenizers` library runs them.
+
+The library allocates what its steps ask for: twelve replacements of "a" by ten make 10**12 characters of one.
+"""
+
+import base64
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from mlxbert.errors import InputError, TokenizerError
+
+MAX_TEXT = 2**21  # code points that are tokenized at once, also after normalization: up to a kilobyte of memory each
+MAX_GROWTH = 4096  # of the bytes of a text, by a normalizer; the largest of a model that is known: ALBERT's, 1,089
+_MAX_WRITTEN = 64  # of its code points, by the replacements that are written in the file
+_MAX_OTHER = 16  # by a pre-tokenizer, and by a decoder
+_USUAL = 5  # by a pre-tokenizer
+_MAX_STEPS = 64
+_MAX_ADDED = 2**24  # bytes of all added tokens, normalized
+_PIECE = 512  # code points that are normalized at once to measure the result
+# Bytes by which steps can multiply those of one character; the largest of all characters.
+_FACTORS = {
+    **{"NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 1.5, "BertNormalizer": 5, "ByteLevel": 2},
+    "Metaspace": 5,
+}
+_LISTS = ("normalizers", "pretokenizers", "decoders")
+_SECTION = re.compile(rb'"(normalizer|pre_tokenizer|decoder|added_tokens)"\s*:\s*(?=[{\[])')
+
+
+@dataclass(frozen=True)
+class Growth:
+    """By how much the steps of a tokenizer can multiply the length of a text.
+
+    Attributes:
+        total: The bytes, by all steps of the normalizer.
+        own: The code points, by steps whose result is written in the file, and by more steps before the model than
+            usual.
+    """
+
+    total: float
+    own: float
+
+    @property
+    def most(self) -> int:
+        """Code points of a text that can be tokenized at once."""
+        return int(MAX_TEXT / self.own)
+
+
+def growth_of(tokenizer: Tokenizer) -> Growth:
+    """That of a tokenizer."""
+    normal, before = (
+        [] if step is None else list(_steps(json.loads(step.__getstate__())))
+        for step in (tokenizer.normalizer, tokenizer.pre_tokenizer)
+    )
+    return Growth(_total(normal), _written(normal) * max(_total(before) / _USUAL, 1))
+
+
+def longest_output(table: bytes) -> int:
+    """Bytes of the longest string in a table of character replacements, as SentencePiece compiles them."""
+    return max(map(len, table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")))
+
+
+def check_growth(path: Path, data: bytes) -> None:
+    """Refuses a `tokenizer.json` whose steps could make a text too long.
+
+    Raises:
+        TokenizerError: They could, or the file is not valid JSON.
+    """
+    normalizer, added = 1.0, list[str]()
+    for found in _SECTION.finditer(data):
+        name, section = found[1].decode(), _read(path, data, found.end())
+        if name == "added_tokens":
+            tokens = [token for token in section if isinstance(token, Mapping) and token.get("normalized") is not False]
+            added += [str(token.get("content")) for token in tokens]
+            continue
+        steps = list(_steps(section))
+        if len(steps) > _MAX_STEPS:
+            raise TokenizerError(f"{path}: the {name} has {len(steps):,} steps, expected at most {_MAX_STEPS}")
+        limits = [(_total(steps), MAX_GROWTH if name == "normalizer" else _MAX_OTHER), (_written(steps), _MAX_WRITTEN)]
+        for growth, most in limits:
+            if growth > most:
+                raise TokenizerError(
+                    f"{path}: the {name} can make a text {growth:,.0f} times as long, expected at most {most:,} times"
+                )
+        if name == "normalizer":
+            normalizer = max(normalizer, limits[0][0])
+    check_added(path, added, normalizer)
+
+
+def _read(path: Path, data: bytes, start: int) -> Any:
+    """The JSON value at an offset of a file, which may be large behind it."""
+    for size in (2**20, len(data)):
+        try:
+            return json.JSONDecoder().raw_decode(data[start : start + size].decode("utf-8", "replace"))[0]
+        except (ValueError, RecursionError) as found:
+            problem = found
+    raise TokenizerError(f"{path}: damaged: {problem}", hint="download it again")
+
+
+def check_added(path: Path, added: Sequence[str], growth: float) -> None:
+    """Refuses added tokens that would be too long when they are normalized.
+
+    Raises:
+        TokenizerError: They would.
+    """
+    size = sum(map(_bytes, added))
+    if size * growth > _MAX_ADDED:
+        raise TokenizerError(
+            f"{path}: added tokens have {size:,} bytes, and the normalizer can make them {growth:,.0f} times as long, "
+            f"expected at most {_MAX_ADDED:,} bytes"
+        )
+
+
+def check_size(tokenizer: Tokenizer, growth: Growth, text: str) -> None:
+    """Refuses a text that is too long to be tokenized at once, or would be when it is normalized.
+
+    Raises:
+        InputError: It is.
+    """
+    size, most = len(text), growth.most
+    normalizer = tokenizer.normalizer if size * (1 if text.isascii() else 4) * growth.total > MAX_TEXT else None
+    if normalizer is not None and size <= most:
+        size = 0
+        for start in range(0, len(text), _PIECE):
+            size += len(normalizer.normalize_str(text[start : start + _PIECE]))
+            if size > most:
+                break
+    if size > most:
+        raise InputError(
+            f"the text has more than {most:,} characters that have to be tokenized at once",
+            hint="split the text, or cut it with overflow='truncate', which tokenizes its beginning only",
+        )
+
+
+def _steps(value: Any) -> Iterator[Mapping[str, Any]]:
+    """The steps of a normalizer, a pre-tokenizer or a decoder; those of sequences one by one."""
+    waiting = [value]
+    while waiting:
+        step = waiting.pop()
+        inside = [step[name] for name in _LISTS if name in step] if isinstance(step, Mapping) else []
+        waiting += [one for several in inside if isinstance(several, list) for one in several]
+        if isinstance(step, Mapping) and not inside:
+            yield step
+
+
+def _total(steps: Sequence[Mapping[str, Any]]) -> float:
+    return math.prod(_replacement(step, _bytes) * _factor(step) for step in steps)
+
+
+def _written(steps: Sequence[Mapping[str, Any]]) -> float:
+    return math.prod(_replacement(step, len) for step in steps)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _replacement(step: Mapping[str, Any], size: Callable[[str], int]) -> float:
+    """By how much a replacement can multiply the size of a text; 1 for other steps."""
+    pattern, content = step.get("pattern"), step.get("content")
+    if not isinstance(content, str) or pattern is None:
+        return 1.0
+    exact = pattern.get("String") if isinstance(pattern, Mapping) else pattern
+    if isinstance(exact, str) and exact:
+        return max(size(content) / size(exact), 1.0)
+    return 1.0 + size(content)  # a regular expression may match nothing, between any two characters
+
+
+def _factor(step: Mapping[str, Any]) -> float:
+    if isinstance(step.get("prepend"), str):
+        return 1.0 + _bytes(step["prepend"])
+    if isinstance(step.get("precompiled_charsmap"), str):
+        try:
+            return max(longest_output(base64.b64decode(step["precompiled_charsmap"])), 1.0)
+        except ValueError:
+            return 1.0  # the library refuses it
+    return float(_FACTORS.get(str(step.get("type")), 1))
