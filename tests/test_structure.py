@@ -99,6 +99,7 @@ INSIDE = {
     "mlxbert.pretraining.corpus": ("documents", "tokens", "writer", "numbers", "store"),
     "mlxbert.cli": (
         *(
+            "signals",
             "launched",
             "options",
             "views",

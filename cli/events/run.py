@@ -55,17 +55,16 @@ def open_sinks(out: EventOptions, *, dry: bool, opened: ExitStack) -> list[Sink]
 def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) -> None:
     """Hands every event to every sink, after `begun` was called.
 
-    Training saves its state when it is interrupted; it learns of it even if the interruption hits a sink.
+    Training saves its state when it ends early; also if an interruption or an error hits a sink.
     """
-    for event in events:
-        try:
+    try:
+        for event in events:
             begun()
             for sink in sinks:
                 sink.write(event)
-        except KeyboardInterrupt:
-            if isinstance(events, Generator):
-                events.throw(KeyboardInterrupt)
-            raise
+    finally:
+        if isinstance(events, Generator):
+            events.close()
 
 
 @contextmanager

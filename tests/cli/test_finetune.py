@@ -34,7 +34,7 @@ class Library:
         self.given = {"task": task, **given}
         try:
             yield from self.run()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, GeneratorExit):
             self.saved = True
             raise
 
