@@ -8,7 +8,7 @@ import time
 from types import FrameType
 
 # Seconds for saving, in which more signals change nothing: Ctrl-C is often pressed twice, a closed terminal may send
-# SIGHUP twice, and systemd sends SIGHUP after SIGTERM. Later ones end the program at once; files are written atomically.
+# SIGHUP twice, and systemd sends it after SIGTERM. Later ones end the program at once; files are written atomically.
 _GRACE = 10.0
 _first: tuple[int, float] | None = None  # the number of the signal, and when it came
 
