@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from mlxbert.errors import ChangedError, InputError
 
-_BLOCK = 2**20  # bytes that are hashed at a time
+_BLOCK = 2**14  # bytes that are hashed at a time
 
 
 class Stamp(NamedTuple):
@@ -43,7 +43,7 @@ class _Raw(io.FileIO):
                 hint="wait until it is complete, and repeat the command",
             )
 
-    def readinto(self, buffer: Any, /) -> int | None:  # type: ignore[override]
+    def readinto(self, buffer: Any, /) -> int | None:
         count = super().readinto(buffer)
         self.check()
         return count

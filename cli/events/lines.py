@@ -38,9 +38,8 @@ def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
     with path.open("rb") as file:
         kinds = "|".join(kind.event for kind in Event.__subclasses__())
         if (start := file.read(_START)) and not re.match(rf'{{"event": "({kinds})"'.encode(), start):
-            raise ArgumentError(
-                f"--log {path}: begins with {start[:20]!r}, expected events of mlxbert", hint="name a new file, or a log"
-            )
+            said = f"--log {path}: begins with {start[:20]!r}, expected events of mlxbert"
+            raise ArgumentError(said, hint="name a new file, or a log of an earlier run")
         file.seek(-bool(start), os.SEEK_END)
         return file.read() not in (b"", b"\n")
 

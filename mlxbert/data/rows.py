@@ -193,8 +193,8 @@ def _open_file(source: str | Path | BinaryIO, name: str, format: Format, stack: 
     else:
         reader = Lines(name, file)
         rows = _from_lines(reader, format)
-    again = isinstance(file, InputFile) and file.reopens
-    return _Opened(name, rows, lambda: file.sha256() if again else None, lambda: reader.done)
+    again = file if isinstance(file, InputFile) and file.reopens else None
+    return _Opened(name, rows, lambda: again and again.sha256(), lambda: reader.done)
 
 
 def _from_lines(lines: Lines, format: Format) -> Iterator[Row]:
