@@ -194,7 +194,7 @@ def _open_file(source: str | Path | BinaryIO, name: str, format: Format, stack: 
         reader = Lines(name, file)
         rows = _from_lines(reader, format)
     again = file if isinstance(file, InputFile) and file.reopens else None
-    return _Opened(name, rows, lambda: again and again.sha256(), lambda: reader.done)
+    return _Opened(name, rows, lambda: None if again is None else again.sha256(), lambda: reader.done)
 
 
 def _from_lines(lines: Lines, format: Format) -> Iterator[Row]:

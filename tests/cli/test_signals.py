@@ -103,7 +103,12 @@ LONG: dict[str, tuple[str, Words, list[str]]] = {
         ["out.partial"],
     ),
     "vocabulary": (
-        "mlxbert.pretraining.subwords:_check_size",
+        "mlxbert.pretraining.corpus.documents:_pieces",
+        lambda folder: ["vocabulary", str(folder / "text.txt"), "--output", "out"],
+        [],
+    ),
+    "training a vocabulary": (  # in the thread of the trainer
+        "mlxbert.pretraining.subwords:itertools.takewhile",
         lambda folder: ["vocabulary", str(folder / "text.txt"), "--output", "out"],
         [],
     ),

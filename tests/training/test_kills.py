@@ -76,13 +76,14 @@ def check_kills(command: list[str], tmp_path: Path, seed: int) -> None:
     expected = finished(command, tmp_path / "whole")
     seconds = time.monotonic() - start
     rng = random.Random(seed)
-    kills = 0
-    while kills < KILLS and not (tmp_path / "parts").exists():
+    kills: list[signal.Signals] = []
+    while len(kills) < KILLS and not (tmp_path / "parts").exists():
         how = rng.choice([signal.SIGKILL, *ENDING])
         status = stop(command, tmp_path / "parts", rng.uniform(0, seconds / 8), how)
         assert not status
-        kills += status is None
-    assert kills > 2
+        kills += [how] if status is None else []
+    print(f"killed {len(kills)} times:", *(how.name for how in kills))  # noqa: T201
+    assert len(kills) > 2
     found = (tmp_path / "parts/model.safetensors").read_bytes() if (tmp_path / "parts").exists() else None
     assert (found or finished(command, tmp_path / "parts")) == expected
     assert not (tmp_path / "parts.partial").exists()
