@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mlxbert.errors import (
         ArgumentError,
+        ChangedError,
         CheckpointError,
         ConfigError,
         DeviceError,
@@ -96,6 +97,7 @@ _HOMES = {
     "mlxbert.folders.verify": ("verify",),
     "mlxbert.errors": (
         "ArgumentError",
+        "ChangedError",
         "CheckpointError",
         "ConfigError",
         "DeviceError",
@@ -141,6 +143,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Answer",
     "ArgumentError",
+    "ChangedError",
     "CheckpointError",
     "Classification",
     "ConfigError",

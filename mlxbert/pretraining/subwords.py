@@ -167,7 +167,7 @@ def _train(tokenizer: Tokenizer, texts: Texts, **options: Any) -> None:
 
 
 def _in_thread(train: Callable[[Iterator[str]], object], texts: Iterable[str]) -> None:
-    """Runs a trainer, which takes minutes, while this thread handles signals. Errors of the texts are raised as they are.
+    """Runs a trainer, which takes minutes, while this thread handles signals; errors of the texts stay as they are.
 
     Args:
         train: The trainer, which may hide them.
