@@ -9,13 +9,13 @@ import sys
 def main() -> None:
     """Entry point of the console script.
 
-    An interrupt during imports ends the process without a traceback.
+    An interrupt during imports ends the process without a traceback; after them, see `signals`.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from mlxbert.cli import launched
+    from mlxbert.cli import launched, signals
     from mlxbert.cli.app import run
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signals.catch()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace" if stream is sys.stderr else "strict")

@@ -1,6 +1,6 @@
 """The `mlxbert` program: its commands, and how errors become exit codes.
 
-0 success, 1 failure, 2 wrong usage, 130 interrupted. No mistake of a user ends in a traceback.
+0 success, 1 failure, 2 wrong usage, 128 + n after signal n: 130 after Ctrl-C. No mistake of a user ends in a traceback.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mlxbert.cli import launched
+from mlxbert.cli import launched, signals
 from mlxbert.cli.options import flatten
 from mlxbert.cli.program import Command, Group, explain, explain_command
 from mlxbert.cli.session import set_up_notes
@@ -98,7 +98,11 @@ def options(
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs the program; returns its exit status."""
-    return launched.silenced(lambda: _run(arguments)) if launched.rank() else _run(arguments)
+    try:
+        status = launched.silenced(lambda: _run(arguments)) if launched.rank() else _run(arguments)
+    except (KeyboardInterrupt, typer.Abort):
+        return signals.status(130)
+    return signals.status(status) if status else 0  # after a signal, a terminal that is gone is no error of its own
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -125,13 +129,11 @@ def _run(arguments: list[str] | None) -> int:
         return 2 if wrong_usage else 1
     except (OutputClosedError, BrokenPipeError):  # the reader of our output has stopped
         _drop_output()
-        return 0
+        return signals.status(0)
     except OSError as problem:
         console.say("error", f"{problem.filename or 'output'}: {problem.strerror}")
         _drop_output()
         return 1
-    except (KeyboardInterrupt, typer.Abort):
-        return 130
 
 
 def _taskless(typed: list[str]) -> str | None:

@@ -17,6 +17,7 @@ from mlxbert.data.lines import read_text
 from mlxbert.data.live import LONGEST, Live, as_it_comes, first_line
 from mlxbert.data.records import Format, Records, find_format, open_source, read_records
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.inputs import InputFile
 from mlxbert.results import Failure
 
 STDIN = "-"
@@ -44,7 +45,7 @@ class Source(Generic[T_co]):
 
     Attributes:
         name: What errors call it.
-        paths: The files, if all of them can be read again.
+        files: The files, if all of them can be read again.
         read_as: How it is read: for each file its format and the names of fields or columns.
         records: Its records, in order; those that cannot be used as errors.
         size: Bytes of the files, `None` if that is not known.
@@ -55,7 +56,7 @@ class Source(Generic[T_co]):
     """
 
     name: str
-    paths: tuple[Path, ...]
+    files: tuple[InputFile, ...]
     read_as: tuple[str, ...]
     records: Live[T_co | InputError]
     size: int | None
@@ -155,9 +156,9 @@ def _read_context(source: str) -> str:
     if source == STDIN and sys.stdin is None:
         raise InputError("stdin is closed")
     if source == STDIN:
-        text = read_text("stdin", sys.stdin.buffer)
+        text = read_text("stdin", open_source(sys.stdin.buffer, "stdin"))
     else:
-        with open_source(source)[0] as file:
+        with open_source(source) as file:
             text = read_text(source, file)
     if not text.strip():
         raise InputError(f"{'stdin' if source == STDIN else source}: there is no text to answer from")
@@ -219,11 +220,11 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
     begun: list[tuple[int, str]] = []
     records = _joined([one.name for one in opened], streams, begun) if len(streams) > 1 else streams[0]
     places = Places(lambda: sum(one.done for one in opened))
-    paths = tuple(one.path for one in opened if one.path is not None)
+    files = tuple(one.file for one in opened if one.file is not None)
     sizes = [one.size for one in opened if one.size is not None]
     return Source(
         name=", ".join(one.name for one in opened),
-        paths=paths if len(paths) == len(opened) else (),
+        files=files if len(files) == len(opened) else (),
         read_as=(
             *(word for one in opened for word in (one.format.value, *one.names)),
             *(f"keep {name}" for name in keep or ()),  # in words: a name may be that of a second column of texts

@@ -54,6 +54,11 @@ class CorpusOptions(Group):
         _option(_CORPUS, "DIR", "Keep the token ids of the corpus here, for other runs.", "removed at the end"),
     ] = None
 
+    @property
+    def sources(self) -> list[str]:
+        """All that is read."""
+        return [*self.corpus, *(self.valid or ())]
+
 
 @dataclass(frozen=True)
 class NewModelOptions(Group):

@@ -17,7 +17,6 @@ from mlxbert.cli.output.file import Dropped, FileOutput
 from mlxbert.cli.output.formats import JsonLines
 from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.errors import InputError, MlxbertError
-from mlxbert.files import sha256
 from mlxbert.folders.fingerprint import hash_folder, hash_model
 from mlxbert.results import Failure
 from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
@@ -234,9 +233,9 @@ def _file(
     source: Source[Any], options: FileOptions, task: Task, group: "Group | None"
 ) -> AbstractContextManager[FileOutput | Dropped]:
     assert options.output is not None
-    if not source.paths and source.name != ARGUMENTS:
+    if not source.files and source.name != ARGUMENTS:
         console.say("note", f"input is {source.name}: this run cannot be resumed if it is interrupted")
-    hashes = [sha256(path) for path in source.paths]
+    hashes = [file.sha256() for file in source.files]
     manifest = task.manifest() | {
         "input": hashes if len(hashes) > 1 else next(iter(hashes), None),
         "read_as": list(source.read_as),

@@ -61,9 +61,14 @@ class DataOptions(Group):
     ] = False
 
     def __post_init__(self) -> None:
-        if [*self.train, *(self.valid or ())].count(STDIN) > 1:
+        if self.sources.count(STDIN) > 1:
             raise ArgumentError("stdin is named twice; it can be read only once")
-        launched.check_stdin([*self.train, *(self.valid or ())])
+        launched.check_stdin(self.sources)
+
+    @property
+    def sources(self) -> list[str]:
+        """All that is read."""
+        return [*self.train, *(self.valid or ())]
 
 
 def column(text: str, default: Any = True) -> Any:

@@ -2,6 +2,7 @@
 
 from mlxbert.errors import (
     ArgumentError as ArgumentError,
+    ChangedError as ChangedError,
 )
 from mlxbert.errors import (
     CheckpointError as CheckpointError,

@@ -166,7 +166,7 @@ class _Contestant:
             self._read()
             self.start = round(time.perf_counter() - begun, 3)
             self.facts = self._read()
-        except MlxbertError:
+        except BaseException:
             self.__exit__()
             raise
 

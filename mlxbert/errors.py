@@ -7,6 +7,7 @@ MlxbertError             everything below; has .message and .hint
 │   └── MissingHeadError a head that a task needs and the checkpoint does not have
 ├── TokenizerError       vocabulary files
 ├── InputError           a text or a record that cannot be used
+│   └── ChangedError     a file that changed while it was read
 ├── ArgumentError        an argument outside what a function takes
 ├── HubError             a name that the hub does not know, may not be read, cannot be reached, or is not cached
 ├── DeviceError          no such device, MLX not to be had on this platform
@@ -53,6 +54,10 @@ class TokenizerError(MlxbertError):
 
 class InputError(MlxbertError):
     """A text or a record that the task cannot use."""
+
+
+class ChangedError(InputError):
+    """A file that changed while it was read."""
 
 
 class ArgumentError(MlxbertError):

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +24,12 @@ device.use()  # MLXBERT_DEVICE=cpu keeps a Mac's tests from its GPU
 _SLOW = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind")
 _SAMPLED = 3
 _fast: list[str] = []  # the test that runs, unless it is marked slow
+
+
+@pytest.fixture(scope="session")
+def hangups() -> None:
+    """Processes that tests start get SIGHUP, also where the tests run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _guard(event: str, arguments: object) -> None:

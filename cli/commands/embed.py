@@ -54,7 +54,7 @@ def embed(
     check_output(out.output, out.overwrite, VECTORS, source.input, shared=True)
     launched.check_stdin([] if texts else source.input or [STDIN])  # before its first line is waited for
     opened = open_input(texts or (), source, "text")
-    launched.check_stdin([] if opened.paths or opened.name == ARGUMENTS else [STDIN])
+    launched.check_stdin([] if opened.files or opened.name == ARGUMENTS else [STDIN])
     loaded = session.load("embed", model)
     from mlxbert.distributed import join
     from mlxbert.tasks.embed import embed_stream

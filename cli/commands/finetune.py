@@ -97,11 +97,11 @@ def _train(task: str, options: FinetuneOptions, *groups: Group) -> None:
     """
     data, model = options.data, options.model
     session.note_builtin("finetune", model)
-    piped = STDIN in [*data.train, *(data.valid or ())]
+    piped = STDIN in data.sources
     if piped:
         console.say("note", "data come from stdin: an interrupted run resumes if the same data are piped in again")
     with ExitStack() as opened:
-        sinks = open_sinks(options.out, dry=data.dry_run, opened=opened)
+        sinks = open_sinks(options.out, data.sources, dry=data.dry_run, opened=opened)
         from mlxbert.training.finetune import finetune
 
         doing = "measuring a few steps" if data.dry_run else "loading the model"

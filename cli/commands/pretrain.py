@@ -31,7 +31,7 @@ def pretrain(context: typer.Context, options: PretrainOptions) -> None:
     elif source is None or source.name != "COMMANDLINE":  # of the environment, or the default
         given["model"] = None
     with ExitStack() as opened:
-        sinks = open_sinks(options.out, dry=False, opened=opened)
+        sinks = open_sinks(options.out, options.corpus.sources, dry=False, opened=opened)
         from mlxbert.pretraining.pretrain import pretrain as train
 
         _follow(train, given, options.model.model, sinks, opened)
@@ -45,7 +45,7 @@ def distill(options: DistillOptions) -> None:
     Example: mlxbert distill notes.txt --teacher bert-base-uncased --output my-student
     """
     with ExitStack() as opened:
-        sinks = open_sinks(options.out, dry=False, opened=opened)
+        sinks = open_sinks(options.out, options.corpus.sources, dry=False, opened=opened)
         from mlxbert.pretraining.distill import distill as train
 
         _follow(train, options.given(), options.student.teacher, sinks, opened)

@@ -1,13 +1,17 @@
 """Events as JSON lines: on stdout, and in a log."""
 
 import math
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from mlxbert.cli.views import json_lines
 from mlxbert.errors import ArgumentError
 from mlxbert.training.events import Event, Finished, Started
+
+_START = 100  # bytes of a log that say what it is
 
 
 def to_line(event: Event) -> str:
@@ -21,6 +25,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
+    """Whether a log ends within a line: that of a run that was killed.
+
+    Raises:
+        ArgumentError: It is an input, or no log.
+    """
+    if any(os.path.exists(one) and path.samefile(one) for one in inputs):
+        raise ArgumentError(f"--log {path}: is an input", hint="events are appended to the log: name another file")
+    with path.open("rb") as file:
+        kinds = "|".join(kind.event for kind in Event.__subclasses__())
+        if (start := file.read(_START)) and not re.match(rf'{{"event": "({kinds})"'.encode(), start):
+            said = f"--log {path}: begins with {start[:20]!r}, expected events of mlxbert"
+            raise ArgumentError(said, hint="name a new file, or a log of an earlier run")
+        file.seek(-bool(start), os.SEEK_END)
+        return file.read() not in (b"", b"\n")
 
 
 class JsonLines:
@@ -46,13 +67,19 @@ class JsonLines:
 class EventLog:
     """Appends all events to a file, each at once: a run that is resumed goes on in the log of its beginning.
 
+    Args:
+        path: The file; one that exists has to be a log.
+        inputs: What is trained on, which may be files.
+
     Raises:
-        ArgumentError: The file cannot be written.
+        ArgumentError: The file is an input, is no log, or cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, inputs: Iterable[str]) -> None:
         try:
+            torn = path.is_file() and _is_torn(path, inputs)
             self._file = path.open("a", encoding="utf-8", newline="\n")
+            self._file.write("\n" * torn)
         except OSError as problem:
             raise ArgumentError(f"--log {path}: {problem.strerror}") from None
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -19,8 +19,14 @@ from mlxbert.cli.views.training.sparse import SparseLines
 from mlxbert.training.events import Event
 
 
-def open_sinks(out: EventOptions, *, dry: bool, opened: ExitStack) -> list[Sink]:
+def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:
     """What the options ask for, to be closed by `opened`; nothing where another process of the run shows it.
+
+    Args:
+        out: The options.
+        inputs: What is trained on, which may be files.
+        dry: Whether nothing is trained.
+        opened: Closes the sinks.
 
     Raises:
         ArgumentError: Something is not installed, or cannot be written.
@@ -38,7 +44,7 @@ def open_sinks(out: EventOptions, *, dry: bool, opened: ExitStack) -> list[Sink]
     if out.tensorboard is not None:
         add(TensorBoard(out.tensorboard))
     if out.log is not None:
-        add(EventLog(out.log))
+        add(EventLog(out.log, inputs))
     at_terminal = console.at_terminal()
     if not at_terminal or out.json:
         add(JsonLines(quiet=out.quiet, dry=dry))
@@ -55,17 +61,16 @@ def open_sinks(out: EventOptions, *, dry: bool, opened: ExitStack) -> list[Sink]
 def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) -> None:
     """Hands every event to every sink, after `begun` was called.
 
-    Training saves its state when it is interrupted; it learns of it even if the interruption hits a sink.
+    Training saves its state when it ends early; also if an interruption or an error hits a sink.
     """
-    for event in events:
-        try:
+    try:
+        for event in events:
             begun()
             for sink in sinks:
                 sink.write(event)
-        except KeyboardInterrupt:
-            if isinstance(events, Generator):
-                events.throw(KeyboardInterrupt)
-            raise
+    finally:
+        if isinstance(events, Generator):
+            events.close()
 
 
 @contextmanager

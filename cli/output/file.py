@@ -23,7 +23,7 @@ from mlxbert.cli.output.batches import Batches
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
 from mlxbert.cli.views import console
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
 from mlxbert.files import DamagedError, acquire_lock, atomic_write, fsync_dir, read_record, write_record
 from mlxbert.folders.fingerprint import differences
 from mlxbert.results import Failure
@@ -278,7 +278,8 @@ class FileOutput:
                 console.say("note", f"interrupted; {why}: nothing is kept")
             return
         kept = console.counted(done, "result is", "results are") if done else "the first batches are"
-        hint = f"{kept} kept in {self.partial}: the same command resumes there"
+        again = " if the input is what it was" if isinstance(problem, ChangedError) else ""
+        hint = f"{kept} kept in {self.partial}: the same command resumes there{again}"
         if isinstance(problem, MlxbertError) and problem.hint is None:
             problem.hint = hint
         else:

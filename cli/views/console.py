@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.options import to_options
@@ -70,7 +70,9 @@ def set_quiet(quiet: bool) -> None:
 
 
 def say(kind: str, text: str, command: str = "") -> None:
-    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`; at a terminal it is wrapped between words.
+    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`; nothing where stderr cannot be written.
+
+    At a terminal it is wrapped between words.
 
     A `command` that follows the text is to be copied: it stays in one piece, on a line of its own if it is long.
 
@@ -79,6 +81,11 @@ def say(kind: str, text: str, command: str = "") -> None:
     if sys.stderr is None or (_quiet and kind != "error"):
         return
     shown, command = visible(to_options(text) if kind == "hint" else text), visible(command)
+    with suppress(OSError):  # a terminal that was closed: what runs is to end as it would
+        _print(kind, shown, command)
+
+
+def _print(kind: str, shown: str, command: str) -> None:
     if sys.stderr.isatty():
         from rich.cells import cell_len
         from rich.text import Text

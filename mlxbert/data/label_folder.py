@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlxbert.data.lines import Lines
+from mlxbert.data.records import open_source
 from mlxbert.errors import InputError
 
 _LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
@@ -41,12 +42,9 @@ class LabelFolder:
     def __iter__(self) -> Iterator[tuple[str, str, str]]:
         """The text, the label and the path of each file; the files are sorted."""
         for label, path in self._files:
-            try:
-                with path.open("rb") as file:
-                    lines = Lines(str(path), file)
-                    text = "\n".join(lines)
-            except OSError as problem:
-                raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
+            with open_source(path) as file:
+                lines = Lines(str(path), file)
+                text = "\n".join(lines)
             self.done += lines.done
             for part in (label, path.name, text):
                 self._hash.update(part.encode("utf-8", "surrogateescape") + b"\0")

@@ -5,6 +5,7 @@ need pyarrow. A record that cannot be used becomes an `InputError` in its place,
 a zero byte. Blank lines of .jsonl files and empty rows of .csv and .tsv files are not records.
 """
 
+import io
 import json
 import os
 import stat
@@ -20,6 +21,7 @@ from mlxbert.data.live import Live, as_it_comes
 from mlxbert.data.parquet import ParquetRows
 from mlxbert.data.parse import json_type, read_objects, read_table, separator_hint
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.inputs import InputFile, Stamp
 
 T_co = TypeVar("T_co", covariant=True)
 _Values = tuple[str, ...]
@@ -54,7 +56,7 @@ class Records(Generic[T_co]):
 
     Attributes:
         name: What errors call it.
-        path: The file, if it can be read again: not a pipe.
+        file: The file, if it can be read again: not a pipe.
         format: How it stores records.
         names: The fields or columns that are read.
         size: Bytes of the file; `None` if that is not known.
@@ -63,7 +65,7 @@ class Records(Generic[T_co]):
     """
 
     name: str
-    path: Path | None
+    file: InputFile | None
     format: Format
     names: tuple[str, ...]
     size: int | None
@@ -163,7 +165,7 @@ def read_records(
         )
     if not header and found not in (Format.csv, Format.tsv):
         raise ArgumentError(f"{called}: a table without a header is .csv or .tsv, the input is {found.value}")
-    file, path = open_source(source)
+    file = open_source(source, called)
     size = size_of(file)
     reader: Lines | ParquetRows
     try:
@@ -180,7 +182,8 @@ def read_records(
     if file is not source:
         records = _closing(file, records)
     live = Live(records, reader.ready) if isinstance(reader, Lines) else Live(records)
-    return Records(called, path, found, given, size, kept, live, lambda: reader.done)
+    again = file if isinstance(file, InputFile) and file.reopens else None
+    return Records(called, again, found, given, size, kept, live, lambda: reader.done)
 
 
 def find_format(name: str, *, texts: bool = False) -> Format:
@@ -218,21 +221,30 @@ def check_format(format: Format | str) -> Format:
         raise ArgumentError(f"format is {format!r}, expected one of {', '.join(Format)}") from None
 
 
-def open_source(source: str | Path | BinaryIO) -> tuple[BinaryIO, Path | None]:
-    """The open file, and its path if that is a regular file.
+def open_source(source: str | Path | BinaryIO, name: str | None = None, stamp: Stamp | None = None) -> BinaryIO:
+    """An input, opened: an `InputFile` where it is a regular file, otherwise what is read as it comes.
+
+    Args:
+        source: Its path, or a file opened in binary mode, which the caller closes.
+        name: What errors call it; by default its path.
+        stamp: What it was when it was hashed or read before.
 
     Raises:
-        InputError: It cannot be opened.
+        InputError: It cannot be opened, or has changed.
     """
     if not isinstance(source, str | Path):
-        return source, None
+        plain = type(source) is io.BufferedReader and type(source.raw) is io.FileIO  # not what unpacks a file
+        if not plain or not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            return source
+        file = InputFile(source.fileno(), name or str(getattr(source, "name", "input")))
+        file.seek(source.tell())
+        return file
     try:
-        file = open(source, "rb")  # noqa: SIM115 - closed by whoever reads the records
+        if stat.S_ISREG(os.stat(source).st_mode):
+            return InputFile(source, name or str(source), stamp)
+        return as_it_comes(open(source, "rb"), closes=True)
     except (OSError, ValueError) as problem:
         raise InputError(f"{source}: cannot be read ({getattr(problem, 'strerror', problem)})") from None
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file, Path(source)
-    return as_it_comes(file, closes=True), None
 
 
 def size_of(file: BinaryIO) -> int | None:

@@ -23,7 +23,7 @@ from mlxbert.data.parse import read_objects, read_table, separator_hint
 from mlxbert.data.records import Format, check_format, find_format, open_source, size_of
 from mlxbert.data.squad import read_squad
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.files import sha256
+from mlxbert.inputs import InputFile
 
 STDIN = "-"
 Source = str | Path | BinaryIO | Iterable[str | Path] | Iterable[Mapping[str, Any]]
@@ -123,10 +123,10 @@ def read_rows(source: Source, *, format: Format | str | None = None, on_progress
                     columns.update(dict.fromkeys(row.values))
                 if on_progress is not None and len(rows) % _REPORT == 0:
                     on_progress(before + part.done(), total)
+            hashes[part.name] = part.sha256()
         if len(rows) == start:
             raise InputError(f"{part.name}: there are no records")
         before += part.done()
-        hashes[part.name] = part.sha256()
     if on_progress is not None:
         on_progress(before, total)
     known = {name: found for name, found in hashes.items() if found is not None}
@@ -180,7 +180,7 @@ def _open(source: Any, format: Format | str | None, stack: ExitStack) -> _Opened
 
 
 def _open_file(source: str | Path | BinaryIO, name: str, format: Format, stack: ExitStack) -> _Opened:
-    file, path = open_source(source)
+    file = open_source(source, name)
     if file is not source:
         stack.enter_context(file)
     reader: ParquetRows | Lines
@@ -193,7 +193,8 @@ def _open_file(source: str | Path | BinaryIO, name: str, format: Format, stack: 
     else:
         reader = Lines(name, file)
         rows = _from_lines(reader, format)
-    return _Opened(name, rows, lambda: sha256(path) if path else None, lambda: reader.done)
+    again = file if isinstance(file, InputFile) and file.reopens else None
+    return _Opened(name, rows, lambda: None if again is None else again.sha256(), lambda: reader.done)
 
 
 def _from_lines(lines: Lines, format: Format) -> Iterator[Row]:

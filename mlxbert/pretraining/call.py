@@ -1,14 +1,11 @@
 """A checked call of `pretrain`, and what decides its result."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mlxbert.device import mx
 from mlxbert.distributed import Group
-from mlxbert.errors import InputError
-from mlxbert.files import sha256
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.pretraining.data import OnRead
 from mlxbert.pretraining.objective import Pretraining
@@ -58,7 +55,7 @@ class Call:
 
     def manifest(self) -> dict[str, Any]:
         """What decides every bit of the result: only with the same manifest does a run resume."""
-        files = {"corpus": self.settings.corpus, "valid": self.settings.valid}
+        files, hashes = {"corpus": self.settings.corpus, "valid": self.settings.valid}, self.settings.hashes
         return {
             **computed_with(self.dtype, self.group),
             "task": "pretrain",
@@ -69,17 +66,5 @@ class Call:
             "passes": self.epochs,
             "variants": [{}],
             "corpus_files": len(self.settings.corpus),
-            "sha256": _hashes(files),
+            "sha256": {f"{role}: {path}": hashes[path][0] for role, paths in files.items() for path in paths},
         }
-
-
-def _hashes(roles: Mapping[str, Sequence[Path]]) -> dict[str, str]:
-    """The hashes of all files."""
-    found = {}
-    for role, paths in roles.items():
-        for path in paths:
-            try:
-                found[f"{role}: {path}"] = sha256(path)
-            except OSError as problem:
-                raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
-    return found

@@ -1,11 +1,13 @@
 """What is asked of a pre-training run, checked before hours of work."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError, check_whole
+from mlxbert.inputs import Stamp, hashed
 from mlxbert.pretraining.examples import Pairs
 
 _PAIRS: dict[str, Pairs] = {"nsp": "next", "sop": "order"}
@@ -55,6 +57,15 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 < value <= most:
                 raise ArgumentError(f"{name} is {value!r:.60}, expected a number above 0, up to {most}")
+
+    @cached_property
+    def hashes(self) -> Mapping[Path, tuple[str, Stamp]]:
+        """The SHA-256 of each file, and what it was then: what is read later has to be the same.
+
+        Raises:
+            InputError: One cannot be read.
+        """
+        return {path: hashed(path) for path in (*self.corpus, *self.valid)}
 
     def to_dict(self) -> dict[str, Any]:
         """What decides the examples besides the files."""

@@ -9,6 +9,7 @@ import importlib
 import io
 import itertools
 import json
+import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -147,12 +148,11 @@ def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> 
     _check_size(size, 3 + _FAIRSEQ + 1 + needed, f"{needed} characters")
     step, written = -(-characters.total // _MOST_UNIGRAM), io.BytesIO()
     chosen = (text for number, text in enumerate(texts()) if number % step == 0)
+    options: dict[str, Any] = {"model_type": "unigram", "vocab_size": size - _FAIRSEQ, "character_coverage": _COVERAGE}
+    options |= {"max_sentence_length": 2**16, "hard_vocab_limit": False, "num_threads": 4, "minloglevel": 3}
+    train = sentencepiece.SentencePieceTrainer.train
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=chosen, model_writer=written, model_type="unigram", vocab_size=size - _FAIRSEQ,
-            character_coverage=_COVERAGE, max_sentence_length=2**16, hard_vocab_limit=False, num_threads=4,
-            minloglevel=3,
-        )  # fmt: skip
+        _in_thread(lambda texts: train(sentence_iterator=texts, model_writer=written, **options), chosen)
     except RuntimeError as problem:
         raise ArgumentError(f"size is {size:,}, and sentencepiece cannot train it: {problem}") from None
     model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
@@ -163,7 +163,40 @@ def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> 
 
 def _train(tokenizer: Tokenizer, texts: Texts, **options: Any) -> None:
     trainer = trainers.BpeTrainer(min_frequency=2, show_progress=False, **options)
-    tokenizer.train_from_iterator(texts(), trainer)
+    _in_thread(lambda texts: tokenizer.train_from_iterator(texts, trainer), texts())
+
+
+def _in_thread(train: Callable[[Iterator[str]], object], texts: Iterable[str]) -> None:
+    """Runs a trainer, which takes minutes, while this thread handles signals; errors of the texts stay as they are.
+
+    Args:
+        train: The trainer, which may hide them.
+        texts: What it reads.
+    """
+    problems: list[Exception] = []
+    stopped = threading.Event()
+
+    def watched() -> Iterator[str]:
+        try:
+            yield from itertools.takewhile(lambda _: not stopped.is_set(), texts)
+        except Exception as problem:
+            problems.append(problem)
+            raise
+
+    def work() -> None:
+        try:
+            train(watched())
+        except Exception as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    finally:
+        stopped.set()
+    if problems:
+        raise problems[0]
 
 
 def _in_order(vocab: dict[str, int]) -> Iterator[str]:

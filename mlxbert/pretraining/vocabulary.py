@@ -11,6 +11,7 @@ from mlxbert.errors import ArgumentError, InputError, check_whole
 from mlxbert.files import sha256
 from mlxbert.folders import destination
 from mlxbert.folders.destination import MARKER, VOCABULARY
+from mlxbert.inputs import stamp_of
 from mlxbert.pretraining import subwords
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.weights.config_json import ConfigJson
@@ -172,12 +173,13 @@ class _Texts:
         self, paths: Sequence[Path], field: str, documents: str, on_progress: Callable[[int, int], None] | None
     ) -> None:
         self._paths, self._field, self._documents, self._on_progress = paths, field, documents, on_progress
+        self._stamps = [stamp_of(path) for path in paths]  # the second reading is of the same files
         self._before = 0
         self.skipped = 0
         self.problems: tuple[str, ...] = ()
 
     def __call__(self) -> Iterator[str]:
-        reader = DocumentReader(self._paths, self._field, self._documents)
+        reader = DocumentReader(self._paths, self._field, self._documents, stamps=self._stamps)
         for part in reader:
             yield from part.sentences
             if self._on_progress is not None:

@@ -14,6 +14,7 @@ import pytest
 from mlxbert.device import mx
 from mlxbert.text.batch import WINDOW
 from tests.helpers.program import (
+    ENDING,
     TIMEOUT,
     WITHOUT_PRIVILEGES,
     builtin_copy,
@@ -357,8 +358,10 @@ def test_a_stream_closed_beforehand_is_no_traceback(closed: str, arguments: list
     assert done.returncode in (0, 1, 2)
 
 
+@pytest.mark.parametrize("by", ENDING)
 @pytest.mark.slow
-def test_an_interrupt_ends_long_work_with_130_and_no_traceback(tiny: str) -> None:
+@pytest.mark.usefixtures("hangups")
+def test_a_signal_ends_long_work_without_a_traceback(by: signal.Signals, tiny: str) -> None:
     running = subprocess.Popen(
         command("fill-mask", "--model", tiny),
         env=environment(),
@@ -371,7 +374,7 @@ def test_an_interrupt_ends_long_work_with_130_and_no_traceback(tiny: str) -> Non
     running.stdin.write(b"the cat sat on [MASK]\n" * (2 * WINDOW + 1))  # and it waits for more
     running.stdin.flush()
     running.stdout.readline()
-    running.send_signal(signal.SIGINT)
+    running.send_signal(by)
     _, said = running.communicate(timeout=TIMEOUT)
-    assert running.returncode == 130
+    assert running.returncode == 128 + by
     assert said.strip() in (b"", b"error: interrupted")

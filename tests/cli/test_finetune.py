@@ -1,6 +1,7 @@
 """`mlxbert finetune` and `mlxbert evaluate`: what reaches the library, where events go, how an interruption ends."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ class Library:
         self.given = {"task": task, **given}
         try:
             yield from self.run()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, GeneratorExit):
             self.saved = True
             raise
 
@@ -205,6 +206,40 @@ def test_the_log_has_every_event_and_goes_on_when_training_does(library: Library
     call(*TYPED, "--quiet", "--log", str(log))
     kinds = [json.loads(line)["event"] for line in log.read_text(encoding="utf-8").splitlines()]
     assert len(kinds) == 2 * len(everything) and kinds.count("started") == 2
+
+
+@pytest.mark.parametrize("text", [b"text,label\nthe cat,animal\n", b'{"text": "the", "event": "step"}', b"\n", b"\xff"])
+def test_a_log_is_appended_only_to_a_log(text: bytes, library: Library, tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_bytes(text)
+    call(*TYPED, "--log", str(path)).fails(2, "--log", "expected events", "hint: ")
+    call("pretrain", "x.txt", "--output", str(tmp_path / "out"), "--log", str(path)).fails(2, "--log", "hint: ")
+    assert path.read_bytes() == text and not library.given
+
+
+@pytest.mark.parametrize("option", ["--train", "--valid"])
+def test_a_log_is_no_input(option: str, library: Library, tmp_path: Path) -> None:
+    path, link = tmp_path / "train.jsonl", tmp_path / "link.jsonl"
+    path.write_text('{"event": "step", "text": "the cat", "label": 1}\n')
+    link.symlink_to(path)
+    call(*TYPED, option, str(link), "--log", str(path)).fails(2, "--log", "is an input", "hint: ")
+    call("pretrain", "x.txt", "--valid", str(path), "--output", str(tmp_path / "out"), "--log", str(link)).fails(
+        2, "is an input"
+    )
+    assert path.read_text().count("\n") == 1 and not library.given
+
+
+def test_a_log_that_ends_within_a_line_goes_on_in_the_next(library: Library, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    torn = '{"event": "started", "run": 0}\n{"event": "st'
+    log.write_text(torn)
+    assert call(*TYPED, "--log", str(log)).status == 0
+    lines = log.read_text(encoding="utf-8").splitlines()
+    assert "\n".join(lines[:2]) == torn and json.loads(lines[2])["event"] == "started"
+    log.write_bytes(b"")
+    assert call(*TYPED, "--log", str(log)).status == 0
+    assert json.loads(log.read_text(encoding="utf-8").splitlines()[0])["event"] == "started"
+    assert call(*TYPED, "--log", os.devnull).status == 0
 
 
 def interrupted(count: int) -> Iterator[Event]:

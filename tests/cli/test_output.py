@@ -11,6 +11,7 @@ import pytest
 
 from mlxbert.cli.output.parts import PART
 from tests.helpers.program import (
+    ENDING,
     TIMEOUT,
     WITHOUT_PRIVILEGES,
     call,
@@ -196,7 +197,7 @@ def interrupt(arguments: list[str], by: signal.Signals) -> str:
         time.sleep(0.002)
     running.send_signal(by)
     _, said = running.communicate(timeout=TIMEOUT)
-    assert running.returncode == (130 if by == signal.SIGINT else -by)
+    assert running.returncode == (-by if by == signal.SIGKILL else 128 + by)
     assert first.exists()
     assert not target.exists()
     return said.decode()
@@ -243,11 +244,14 @@ def test_another_command_does_not_go_on_from_what_is_there(killed: list[str], ti
     assert sorted(Path(f"{killed[-1]}.partial").iterdir()) == before
 
 
-@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize(("by", "quiet"), [*((by, False) for by in ENDING), (signal.SIGINT, True)])
 @pytest.mark.slow
-def test_an_interrupted_run_says_that_it_can_go_on(quiet: bool, tiny: str, long_input: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("hangups")
+def test_an_interrupted_run_says_that_it_can_go_on(
+    by: signal.Signals, quiet: bool, tiny: str, long_input: str, tmp_path: Path
+) -> None:
     arguments = ["fill-mask", "--input", long_input, "--model", tiny, *["--quiet"] * quiet]
-    said = interrupt([*arguments, "--output", str(tmp_path / "out.jsonl")], signal.SIGINT)
+    said = interrupt([*arguments, "--output", str(tmp_path / "out.jsonl")], by)
     assert "Traceback" not in said
     assert ("hint: " in said) is not quiet
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.partial"]

@@ -24,7 +24,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import Embedding, Failure
 from tests.helpers.cells import ALL
-from tests.helpers.program import TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model
+from tests.helpers.program import ENDING, TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model
 
 WIDTH, PART, TOTAL = 16, 8, 29
 MANIFEST: dict[str, Any] = {"task": "embed", "model": "m", "input": "a hash", "options": {}}
@@ -35,9 +35,10 @@ ROOT = Path(__file__).parents[2]
 WRITER = """
 import os, signal, sys, time
 from pathlib import Path
+from mlxbert.cli import signals
 from tests.cli import test_output_survives as tests
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+signals.catch()
 tests.PART, name, pause = int(sys.argv[3]), Path(sys.argv[1]), float(sys.argv[2])
 with tests.small_parts(), tests.output(name) as out:
     for number in range(out.done, int(sys.argv[4])):
@@ -213,8 +214,9 @@ def test_a_kill_at_any_step_leaves_what_can_be_gone_on_from(
     assert taken == {0, PART, 2 * PART, 3 * PART, TOTAL}
 
 
-@pytest.mark.parametrize(("by", "times"), [(signal.SIGKILL, 10 if ALL else 4), (signal.SIGTERM, 2), (signal.SIGINT, 2)])
+@pytest.mark.parametrize(("by", "times"), [(signal.SIGKILL, 10 if ALL else 4), *((by, 2) for by in ENDING)])
 @pytest.mark.slow
+@pytest.mark.usefixtures("hangups")
 def test_a_slow_run_killed_many_times_is_done_in_the_end(by: signal.Signals, times: int, tmp_path: Path) -> None:
     path, folder = tmp_path / "x.npy", tmp_path / "x.npy.partial"
     # So slowly that it is not done before the signal comes.
@@ -224,10 +226,8 @@ def test_a_slow_run_killed_many_times_is_done_in_the_end(by: signal.Signals, tim
         running = subprocess.Popen(writer, cwd=ROOT, stderr=subprocess.DEVNULL)
         while running.poll() is None and len(list(folder.glob("part-*.json"))) < 2 * (number + 1):
             time.sleep(0.001)
-        while running.poll() is None:  # Python drops an interrupt that comes while it destroys something
-            running.send_signal(by)
-            time.sleep(0.3)
-        assert running.returncode != 0
+        running.send_signal(by)
+        assert running.wait(TIMEOUT) != 0
         assert [entry.name for entry in tmp_path.iterdir()] == [folder.name]
         now = finished_parts(path)
         assert kept.items() <= now.items() and len(now) >= 4 * (number + 1)

@@ -24,6 +24,7 @@ from mlxbert.weights.source import builtin_folder
 from tests.helpers.tiny import to_theirs
 
 PROGRAM = "from mlxbert.cli import main; main()"
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that end it
 COMMANDS = (
     *(
         ["fill-mask"],

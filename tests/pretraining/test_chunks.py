@@ -175,7 +175,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
         assert [len(found.train[number]) for batch in found.order.batches(0) for number in batch]
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.2 * peaks[0], peaks
+    assert peaks[1] < 1.5 * peaks[0], peaks  # of ten times the text
 
 
 def test_every_chunk_comes_once_in_a_pass_in_another_order() -> None:

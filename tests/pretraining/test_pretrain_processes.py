@@ -32,6 +32,7 @@ def words(folder: Path, *more: str) -> list[str]:
 
 def test_killed_at_random_moments(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mlxbert", *words(folder, "--save-every", "5", "--quiet", "--whole-words")]
+    command[command.index("--steps") + 1] = "300"
     check_kills(command, tmp_path, seed=7)
 
 

@@ -16,7 +16,7 @@ import pytest
 import mlxbert
 from mlxbert.distributed import join
 from mlxbert.errors import DeviceError
-from tests.helpers.program import PROGRAM, Outcome, call, environment
+from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment
 from tests.helpers.tiny import CONFIG, save
 from tests.training.files import TASKS, data_file
 from tests.training.test_finetune import rows, write
@@ -174,15 +174,18 @@ def test_a_process_that_does_not_answer_ends_the_other(data: Path, tmp_path: Pat
     assert (tmp_path / "out.partial/runs/000/state.json").exists()
 
 
+@pytest.mark.parametrize("by", ENDING)
 @pytest.mark.slow
-def test_ctrl_c_saves_once(data: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("hangups")
+def test_a_signal_to_all_saves_once(by: signal.Signals, data: Path, tmp_path: Path) -> None:
     command = finetune(data, tmp_path / "out", "--save-every", "3", epochs=20)
     with started([command, command], tmp_path) as processes:
         until_saved(tmp_path / "out")
         for process in processes:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(by)
         first, second = map(ended, processes)
-    assert first.status in (1, 130) and second.status in (1, 130)  # 1 where the other was the first to hear of it
+    # 1 where the other was the first to hear of it.
+    assert first.status in (1, 128 + by) and second.status in (1, 128 + by)
     assert "the same command resumes" in first.err and "Traceback" not in first.err + second.err
     saved = json.loads((tmp_path / "out.partial/runs/000/state.json").read_text())["step"]
     assert saved == losses_done(first)

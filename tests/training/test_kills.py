@@ -1,5 +1,6 @@
 """Processes that train are killed for real: what they leave resumes to the bits of a run that nobody killed."""
 
+import json
 import os
 import random
 import signal
@@ -11,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import mlxbert
+from tests.helpers.program import ENDING
 from tests.helpers.tiny import CONFIG, save
 from tests.training.files import TASKS, data_file
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hangups")]
 KILLS = int(os.environ.get("MLXBERT_TEST_KILLS", "4"))
 
 
@@ -58,7 +60,8 @@ def stop(command: list[str], output: Path, seconds: float, how: signal.Signals) 
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(how)
-            process.wait()
+            status = process.wait()
+            assert status in (0, -how if how == signal.SIGKILL else 128 + how)
             return None
 
 
@@ -73,13 +76,14 @@ def check_kills(command: list[str], tmp_path: Path, seed: int) -> None:
     expected = finished(command, tmp_path / "whole")
     seconds = time.monotonic() - start
     rng = random.Random(seed)
-    kills = 0
-    while kills < KILLS and not (tmp_path / "parts").exists():
-        how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
+    kills: list[signal.Signals] = []
+    while len(kills) < KILLS and not (tmp_path / "parts").exists():
+        how = rng.choice([signal.SIGKILL, *ENDING])
         status = stop(command, tmp_path / "parts", rng.uniform(0, seconds / 8), how)
         assert not status
-        kills += status is None
-    assert kills > 2
+        kills += [how] if status is None else []
+    print(f"killed {len(kills)} times:", *(how.name for how in kills))  # noqa: T201
+    assert len(kills) > 2
     found = (tmp_path / "parts/model.safetensors").read_bytes() if (tmp_path / "parts").exists() else None
     assert (found or finished(command, tmp_path / "parts")) == expected
     assert not (tmp_path / "parts.partial").exists()
@@ -91,7 +95,8 @@ def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> No
     check_kills(command_of(task, folder), tmp_path, seed=5)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(command: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ENDING)
+def test_a_signal_saves_and_says_how_to_go_on(by: signal.Signals, command: list[str], tmp_path: Path) -> None:
     output = tmp_path / "out"
     talking = [word for word in command if word != "--quiet"]
     talking[talking.index("--save-every") + 1] = "1000000"
@@ -103,10 +108,14 @@ def test_ctrl_c_saves_and_says_how_to_go_on(command: list[str], tmp_path: Path) 
             assert process.poll() is None
             time.sleep(0.01)
         time.sleep(1.5)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate()
-    assert process.returncode == 130 and b"hint:" in errors and b"Traceback" not in errors
-    assert list((tmp_path / "out.partial").glob("runs/000/state.json"))
+        process.send_signal(by)
+        process.send_signal(signal.SIGHUP)  # as systemd does after SIGTERM; the state is saved all the same
+        events, errors = process.communicate()
+    assert process.returncode in (128 + by, 128 + signal.SIGHUP) and b"Traceback" not in errors
+    steps = [event["step"] for event in map(json.loads, events.splitlines()) if event["event"] == "step"]
+    saved = json.loads((tmp_path / "out.partial/runs/000/state.json").read_bytes())["step"]
+    assert saved in (len(steps), len(steps) + 1)  # one that was not told any more
+    assert f"saved at step {saved}; the same command resumes: mlxbert finetune" in errors.decode()
 
 
 NEEDS_DISK = pytest.mark.skipif(

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from mlxbert.data.lines import Lines
 from mlxbert.data.parse import json_type, read_objects
-from mlxbert.data.records import Format, find_format
+from mlxbert.data.records import Format, find_format, open_source
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.inputs import Stamp, stamp_of
 
 BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
@@ -111,16 +112,22 @@ class DocumentReader:
         field: The field of .jsonl objects that is the text.
         documents: Where documents of a .txt end, `blank` or `line`.
         place: Where to begin: what was read before is passed over.
+        stamps: What each file was when it was hashed or read before.
 
     Attributes:
         place: What has been read, up to the part that came last.
     """
 
     def __init__(
-        self, files: Sequence[Path], field: str = "text", documents: str = "blank", place: Place | None = None
+        self,
+        files: Sequence[Path],
+        field: str = "text",
+        documents: str = "blank",
+        place: Place | None = None,
+        stamps: Sequence[Stamp] | None = None,
     ) -> None:
         self._files, self._field, self._documents = files, field, documents
-        self._sizes = [path.stat().st_size for path in files]
+        self._stamps = [stamp_of(path) for path in files] if stamps is None else stamps
         self._lines: Lines | None = None
         self._problem: InputError | None = None  # the first one of a file
         self.place = place or Place()
@@ -128,21 +135,20 @@ class DocumentReader:
     @property
     def total(self) -> int:
         """Bytes of all files, compressed ones as they are."""
-        return sum(self._sizes)
+        return sum(stamp.size for stamp in self._stamps)
 
     @property
     def done(self) -> int:
         """Bytes read so far."""
-        return sum(self._sizes[: self.place.file]) + (self._lines.done if self._lines is not None else 0)
+        before = sum(stamp.size for stamp in self._stamps[: self.place.file])
+        return before + (self._lines.done if self._lines is not None else 0)
 
     def __iter__(self) -> Iterator[Part]:
-        for path in self._files[self.place.file :]:
-            try:
-                with path.open("rb") as file:
-                    inside = self.place.line > 0  # perhaps of a document whose first parts were read before
-                    yield from _parts(self._events(path, Lines(str(path), file, lenient=True)), inside)
-            except OSError as problem:
-                raise InputError(f"{path}: cannot be read ({problem.strerror or problem})") from None
+        first = self.place.file
+        for path, stamp in zip(self._files[first:], self._stamps[first:], strict=True):
+            with open_source(path, stamp=stamp) as file:
+                inside = self.place.line > 0  # perhaps of a document whose first parts were read before
+                yield from _parts(self._events(path, Lines(str(path), file, lenient=True)), inside)
 
     def _events(self, path: Path, lines: Lines) -> Iterator[_Event]:
         self._lines, self._problem = lines, None

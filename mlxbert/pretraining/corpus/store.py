@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from mlxbert.data.records import find_format
 from mlxbert.errors import CheckpointError, InputError, MlxbertError
-from mlxbert.files import acquire_lock, sha256
+from mlxbert.files import acquire_lock
+from mlxbert.inputs import Stamp, hashed
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.pretraining.corpus.numbers import Numbers, Stored, in_blocks
 from mlxbert.pretraining.corpus.tokens import ids_dtype
@@ -121,6 +122,7 @@ def read_corpus(
     field: str = "text",
     documents: str = "blank",
     keyed: bool = False,
+    hashes: Mapping[Path, tuple[str, Stamp]] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Corpus:
     """Reads text files into a folder of token ids, or opens the folder if it holds them already.
@@ -135,6 +137,7 @@ def read_corpus(
         field: The field of .jsonl objects that is the text.
         keyed: Whether the corpus gets a folder of its own within `folder`, where others may be.
         documents: Where documents of a .txt end: `blank`, at an empty line, or `line`, at each line.
+        hashes: What `hashed` said of the files, where it was asked before.
         on_progress: Called with the read and the total bytes of the files.
 
     Raises:
@@ -144,13 +147,11 @@ def read_corpus(
         MlxbertError: The folder cannot be written; what was read before is kept.
     """
     paths = check_files(files, field, documents)
-    try:
-        hashes = {str(path): sha256(path) for path in paths}
-    except OSError as problem:
-        raise InputError(f"{problem.filename}: cannot be read ({problem.strerror})") from None
+    hashes = hashes or {path: hashed(path) for path in paths}
+    sha256 = {str(path): hashes[path][0] for path in paths}
     key = {
         "version": VERSION,
-        "files": [[find_format(str(path)).value, hashes[str(path)]] for path in paths],
+        "files": [[find_format(str(path)).value, sha256[str(path)]] for path in paths],
         "tokenizer": hashlib.sha256(tokenizer.files.tokenizer.to_str().encode()).hexdigest(),
         **{"field": field, "documents": documents, "width": ids_dtype(tokenizer).itemsize},
     }
@@ -162,7 +163,7 @@ def read_corpus(
             folder.mkdir(parents=True, exist_ok=True)
             with acquire_lock(folder / _LOCK, "run"):
                 state = load_state(folder, key)
-                reader = DocumentReader(paths, field, documents, state.place)
+                reader = DocumentReader(paths, field, documents, state.place, [hashes[path][1] for path in paths])
                 state = Writer(folder, tokenizer, state).write(reader, on_progress)
                 (folder / _LOCK).unlink()
         except OSError as problem:
@@ -170,10 +171,10 @@ def read_corpus(
             raise MlxbertError(
                 f"{folder}: the corpus cannot be written ({problem.strerror}); what was read before is kept", hint=hint
             ) from None
-    return _open(folder, paths, hashes, tokenizer, state)
+    return _open(folder, paths, sha256, tokenizer, state)
 
 
-def _open(folder: Path, paths: Sequence[Path], hashes: Mapping[str, str], tokenizer: Tokenizer, state: State) -> Corpus:
+def _open(folder: Path, paths: Sequence[Path], sha256: Mapping[str, str], tokenizer: Tokenizer, state: State) -> Corpus:
     if state.longest < 2:
         names = ", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else "")
         raise InputError(
@@ -185,7 +186,7 @@ def _open(folder: Path, paths: Sequence[Path], hashes: Mapping[str, str], tokeni
     documents = _stored(folder / "documents.bin", np.dtype("<i8"), state.documents)
     report = CorpusReport(
         files=tuple(map(str, paths)),
-        sha256=hashes,
+        sha256=sha256,
         bytes=sum(path.stat().st_size for path in paths),
         documents=state.documents,
         sentences=state.sentences,

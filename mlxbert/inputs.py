@@ -1,0 +1,129 @@
+"""Input files: one that changes while it is read is an error.
+
+Size and time of the last change are compared at opening, after each read, and so at the end: nothing that was read from
+a changed file is used.
+"""
+
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlxbert.errors import ChangedError, InputError
+
+_BLOCK = 2**14  # bytes that are hashed at a time
+
+
+class Stamp(NamedTuple):
+    """What changes with a file.
+
+    Attributes:
+        size: Its bytes.
+        time: When it was last changed, in nanoseconds.
+    """
+
+    size: int
+    time: int
+
+
+class _Raw(io.FileIO):
+    """The bytes of a regular file; see `InputFile`."""
+
+    def __init__(self, file: str | Path | int, name: str, stamp: Stamp | None) -> None:
+        super().__init__(file, closefd=not isinstance(file, int))
+        self.called, self.stamp = name, stamp or _stamp(os.fstat(self.fileno()))
+
+    def check(self) -> None:
+        now = _stamp(os.fstat(self.fileno()))
+        if now != self.stamp:
+            sizes = f"{self.stamp.size:,} bytes before, {now.size:,} now"
+            raise ChangedError(
+                f"{self.called}: changed while it was in use, expected a file that nothing writes to ({sizes})",
+                hint="wait until it is complete, and repeat the command",
+            )
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        count = super().readinto(buffer)
+        self.check()
+        return count
+
+    def readall(self) -> bytes:
+        data = super().readall()
+        self.check()
+        return data
+
+
+class InputFile(io.BufferedReader):
+    """A regular file, read as it was at first.
+
+    Args:
+        file: Its path, or the descriptor of one that somebody else closes.
+        name: What errors call it.
+        stamp: What it was when it was hashed or read before.
+
+    Raises:
+        OSError: It cannot be opened.
+        ChangedError: It is no longer what it was; also when it is read.
+    """
+
+    def __init__(self, file: str | Path | int, name: str, stamp: Stamp | None = None) -> None:
+        self._checked = _Raw(file, name, stamp)
+        super().__init__(self._checked)
+        self.reopens = not isinstance(file, int)  # whether another process would read the same
+        self._checked.check()
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        try:
+            if kind is None:
+                self._checked.check()
+        finally:
+            super().__exit__(kind, *rest)
+
+    @property
+    def stamp(self) -> Stamp:
+        """What it was at first."""
+        return self._checked.stamp
+
+    def sha256(self) -> str:
+        """The SHA-256 of the whole file, in hexadecimal digits; where it is read does not change.
+
+        Raises:
+            OSError: It cannot be read.
+            ChangedError: It has changed.
+        """
+        digest, start = hashlib.sha256(), 0
+        while block := os.pread(self.fileno(), _BLOCK, start):
+            digest.update(block)
+            start += len(block)
+        self._checked.check()
+        return digest.hexdigest()
+
+
+def hashed(path: Path) -> tuple[str, Stamp]:
+    """The SHA-256 of an input file, and what it was then.
+
+    Raises:
+        InputError: It cannot be read, or changes meanwhile.
+    """
+    try:
+        with InputFile(path, str(path)) as file:
+            return file.sha256(), file.stamp
+    except OSError as problem:
+        raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
+
+
+def stamp_of(path: Path) -> Stamp:
+    """What an input file is now.
+
+    Raises:
+        InputError: It is not there.
+    """
+    try:
+        return _stamp(path.stat())
+    except OSError as problem:
+        raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
+
+
+def _stamp(state: os.stat_result) -> Stamp:
+    return Stamp(state.st_size, state.st_mtime_ns)
