@@ -21,8 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from few_shot import SETS as TOPICS
-from few_shot import Texts
+from few_shot import SETS as TOPICS, Texts
 from runs import use_cores
 
 _LEAST_UPDATES, _BATCH, _TESTED, _FREQUENT = 100, 16, 500, 6

@@ -10,8 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from mlxbert.cli.views import console
-from mlxbert.cli.views import help as view
+from mlxbert.cli.views import console, help as view
 from mlxbert.errors import ArgumentError
 
 # Names by which other programs call a command.

@@ -18,8 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mlxbert import contestant
-from mlxbert import device as devices
+from mlxbert import contestant, device as devices
 from mlxbert.contestant import OURS, PEER
 from mlxbert.errors import ArgumentError, MlxbertError, check_whole
 from mlxbert.folders.save import save

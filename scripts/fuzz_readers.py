@@ -33,8 +33,7 @@ from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.formats.tensorflow import table
 from mlxbert.weights.sentence_transformers import read_embedder
-from tests.helpers import frozen, st_folder, tf_files, tiny, torch_files
-from tests.helpers import vocabularies as words
+from tests.helpers import frozen, st_folder, tf_files, tiny, torch_files, vocabularies as words
 
 Files = Mapping[str, bytes]
 ROOT = Path(__file__).parents[1]

@@ -9,14 +9,12 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz_mutate import change_json, change_message, flips
 from fuzz_readers import Reader, on
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
-from tokenizers import Tokenizer as Library
+from tokenizers import Regex, Tokenizer as Library, decoders, models, normalizers, pre_tokenizers, processors
 
 from mlxbert.errors import InputError
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.tokenizers.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED
-from tests.helpers import tiny
-from tests.helpers import vocabularies as words
+from tests.helpers import tiny, vocabularies as words
 
 _ROWS = 400  # word embeddings of the model that the tokenizer is loaded for: a few more than a vocabulary here has
 _TEXTS = ("the cat sat on the mat, a is of [MASK]!", "caf\u00e9 \u6771\u4eac  \u00bd\tA\u0301\ufb01 <mask>\0", "", " ")

@@ -1,7 +1,6 @@
 """Builds networks with their weights, from an opened checkpoint or from a configuration alone."""
 
-from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping, Set as AbstractSet
 from dataclasses import replace
 
 from mlxbert.config import EncoderConfig

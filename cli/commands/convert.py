@@ -8,8 +8,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import Adapter, Offline, OutputOptions, Revision
-from mlxbert.cli.views import convert as views
-from mlxbert.cli.views import progress
+from mlxbert.cli.views import convert as views, progress
 
 _SOURCE = "Hub name, 'builtin', or checkpoint: safetensors, torch .bin, TensorFlow 1, .npz or ONNX."
 

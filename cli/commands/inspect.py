@@ -6,8 +6,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import Offline, OutputOptions, Revision
-from mlxbert.cli.views import inspect as views
-from mlxbert.cli.views import progress
+from mlxbert.cli.views import inspect as views, progress
 
 
 def inspect(

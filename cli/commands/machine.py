@@ -12,9 +12,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import ComputingOptions, Device, OutputOptions
-from mlxbert.cli.views import bench as bench_view
-from mlxbert.cli.views import console
-from mlxbert.cli.views import doctor as view
+from mlxbert.cli.views import bench as bench_view, console, doctor as view
 from mlxbert.version import __version__
 
 _WHEELS = ("mlx-metal", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13")

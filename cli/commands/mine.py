@@ -60,7 +60,8 @@ def mine(
     if few:
         console.say("note", f"queries with fewer than {negatives} negatives: {few:,} of {len(found):,}")
     value = {"output": str(output), "queries": len(found), "negatives": count, "with_fewer": few}
-    session.show_object(value, lambda: [Text(f"{count:,} negatives for {len(found):,} queries: {output}")], out)
+    told = f"{count:,} negatives for {len(found):,} queries: {output}"
+    session.show_object(value, lambda: [Text(console.visible(told))], out)
 
 
 def _write(found: Sequence["Mined"], output: Path, pairs: Sequence[str]) -> None:

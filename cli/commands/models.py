@@ -8,8 +8,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import OutputOptions, Revision, TalkOptions
-from mlxbert.cli.views import console, json_lines, progress
-from mlxbert.cli.views import models as view
+from mlxbert.cli.views import console, json_lines, models as view, progress
 from mlxbert.errors import ArgumentError, HubError
 
 if TYPE_CHECKING:

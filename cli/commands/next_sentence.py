@@ -8,8 +8,7 @@ from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, ModelOptions, NoWindow, PairInputOptions
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.views import console
-from mlxbert.cli.views import next_sentence as view
+from mlxbert.cli.views import console, next_sentence as view
 from mlxbert.errors import ArgumentError
 
 

@@ -13,8 +13,7 @@ from mlxbert.cli.events.run import open_sinks, resumable, send
 from mlxbert.cli.events.sink import Sink
 from mlxbert.cli.options import OutputOptions
 from mlxbert.cli.pretraining import DistillOptions, Documents, PretrainOptions
-from mlxbert.cli.views import progress
-from mlxbert.cli.views import vocabulary as views
+from mlxbert.cli.views import progress, vocabulary as views
 from mlxbert.training.events import Event
 
 

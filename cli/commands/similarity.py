@@ -10,8 +10,7 @@ from mlxbert.cli.commands.embed import note_assumed_pooling
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, PairInputOptions, VectorOptions
 from mlxbert.cli.ranking import open_ranking, write_ranking
-from mlxbert.cli.views import console
-from mlxbert.cli.views import vectors as view
+from mlxbert.cli.views import console, vectors as view
 from mlxbert.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, ModelName, NoWindow, RecordOptions
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.views import progress
-from mlxbert.cli.views import tokens as view
+from mlxbert.cli.views import progress, tokens as view
 
 
 def tokenize(

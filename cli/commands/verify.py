@@ -6,8 +6,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import Device, Offline, OutputOptions
-from mlxbert.cli.views import progress
-from mlxbert.cli.views import verify as views
+from mlxbert.cli.views import progress, verify as views
 
 
 def verify(

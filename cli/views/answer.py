@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
+from mlxbert.cli.views.table import Indented
 from mlxbert.results import Answer, Span
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ _BLANK = re.compile(r"\n[^\S\n]*\n")
 
 def draw(result: Answer) -> Iterator["RenderableType"]:
     """The question, and below it each span with its score and place, in its paragraph."""
-    from rich.padding import Padding
     from rich.text import Text
 
     yield Text(console.shortened(result.question), style="dim")
@@ -29,15 +29,14 @@ def draw(result: Answer) -> Iterator["RenderableType"]:
         yield _scored(
             console.visible(span.answer), span.score, "green" if best else "dim green", shown, _place(result, span)
         )
-        yield Padding(_paragraph(result.context, span), (0, 0, 0, 2))
+        yield Indented(_paragraph(result.context, span))
 
 
 def _scored(name: str, score: float, colour: str, before: str = "", place: str = "") -> "Text":
     from rich.text import Text
 
-    return Text.assemble(
-        (before, "dim"), (name, f"bold {colour}"), "  ", (console.bar(score), colour), f" {score:.1%}", (place, "dim")
-    )
+    named = Text.assemble((before, "dim"), (name, f"bold {colour}"))
+    return console.meter(named, score, colour, f"{score:.1%}").append(place, "dim")
 
 
 def _place(result: Answer, span: Span) -> str:

@@ -4,15 +4,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
+from mlxbert.cli.views.table import Column, Rows
 from mlxbert.labels import Labels
 from mlxbert.results import Classification, Label, Regression
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
     from rich.text import Text
 
 MOST = 5  # labels shown, besides chosen ones, where nothing else is asked for
+_COLUMNS = (
+    *(Column(), Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column()),  # mark, label, bar, score
+    Column(secondary=1),  # threshold
+)
 
 
 def draw(
@@ -41,27 +45,26 @@ def draw(
         yield Text(f"and {len(result.labels) - len(shown)} more, see --top-k", style="dim")
 
 
-def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> "Table":
+def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> Rows:
     """A bar for each label, beside its threshold; chosen ones stand out: the first, or those with a check mark."""
     from rich.text import Text
 
-    table = console.grid()
-    several = labels[0].chosen is not None
-    for no_wrap in (*([True] if several else []), False, True, True, *([True] if thresholds else [])):
-        table.add_column(no_wrap=no_wrap, overflow="fold")
+    rows = []
     for place, label in enumerate(labels):
+        several = label.chosen is not None
         chosen = label.chosen if several else place == 0
-        cells = [
+        cells = (
+            Text("✓" if several and chosen else "", style="bold green"),
             Text(console.visible(label.label), style="bold" if chosen else ""),
-            Text(console.bar(label.score), style="green" if chosen else "dim green"),
+            console.bar_of(label.score, "green" if chosen else "dim green"),
             Text(f"{label.score:6.1%}"),
-            *([Text(f"from {thresholds[label.label]:.1%}", style="dim")] if thresholds else []),
-        ]
-        table.add_row(*([Text("✓" if chosen else " ", style="bold green")] if several else []), *cells)
-    return table
+            Text(f"from {thresholds[label.label]:.1%}" if thresholds else "", style="dim"),
+        )
+        rows.append(cells)
+    return Rows(_COLUMNS, rows)
 
 
-def _numbers(result: Regression, known: Labels | None) -> "Text | Table":
+def _numbers(result: Regression, known: Labels | None) -> "Text | Rows":
     """Each number after its name; a single one without it where it has only that of its place."""
     from rich.text import Text
 
@@ -69,7 +72,5 @@ def _numbers(result: Regression, known: Labels | None) -> "Text | Table":
         name = known.names[0] if known is not None and known.names[0] != "LABEL_0" else ""
         before = f"{console.visible(name)}  " if name else ""
         return Text.assemble(before, (f"{result.value:.4g}", "bold green"))
-    table = console.grid("", "")
-    for name, value in result.values:
-        table.add_row(Text(console.visible(name)), Text(f"{value:.4g}", style="bold green"))
-    return table
+    rows = [(Text(console.visible(name)), Text(f"{value:.4g}", "bold green")) for name, value in result.values]
+    return Rows((Column(wraps=True), Column()), rows)

@@ -1,7 +1,7 @@
 """The terminal: notes on stderr, and the tables, bars and lists that views are made of.
 
-Texts are data: they are put into rich's `Text` objects, never into its markup, and control characters in them are made
-visible, so that no text can steer the terminal.
+Texts are data: they are put into rich's `Text` objects, never into its markup, and invisible characters in them are
+escaped, so that no text can steer the terminal or look like another.
 """
 
 import os
@@ -12,18 +12,18 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.options import to_options
+from mlxbert.cli.views.table import Bar, Column, Rows
+from mlxbert.invisible import INVISIBLE
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.text import Text
 
 BAR_WIDTH = 20
 _SHOWN = 300  # characters of a text
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
-# Control characters as their pictures, U+2400 and on; DEL, the C1 block and halves of surrogate pairs as U+FFFD.
-_VISIBLE = {code: chr(0x2400 + code) for code in range(32)}
-_VISIBLE |= {code: "\ufffd" for code in (*range(127, 160), *range(0xD800, 0xE000))}
+_MOST = 9999  # columns or lines that a terminal may be said to have
 _quiet = False
 _live: "Console | None" = None
 
@@ -32,14 +32,21 @@ def stdout() -> "Console":
     """A rich console on stdout."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, _environ=_environment())
 
 
 def stderr() -> "Console":
     """A rich console on stderr, which leaves long lines to the terminal; that of the live view while one is drawn."""
     from rich.console import Console
 
-    return _live or Console(stderr=True, highlight=False, soft_wrap=True)
+    return _live or Console(stderr=True, highlight=False, soft_wrap=True, _environ=_environment())
+
+
+def _environment() -> dict[str, str]:
+    """The environment without sizes of the terminal that cannot be: its real size counts, or else 80 columns."""
+    sizes = {name: os.environ.get(name, "") for name in ("COLUMNS", "LINES")}
+    wrong = {name for name, size in sizes.items() if not (re.fullmatch("[0-9]{1,9}", size) and 0 < int(size) <= _MOST)}
+    return {name: value for name, value in os.environ.items() if name not in wrong}
 
 
 def at_terminal() -> bool:
@@ -131,12 +138,17 @@ def counted(number: int, what: str, several: str = "") -> str:
 
 
 def visible(text: str) -> str:
-    """The text with its control characters made visible."""
-    return text.translate(_VISIBLE)
+    """The text with its invisible characters made visible: `␛` for ASCII's, U+ and a number for others."""
+    return INVISIBLE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return chr(0x2400 + code) if code < 32 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text with its control characters made visible."""
+    """The beginning of a text with its invisible characters made visible."""
     return visible(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
 
@@ -162,33 +174,37 @@ def bar(share: float, width: int = BAR_WIDTH) -> str:
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).strip().ljust(width)
 
 
-def grid(*headers: str) -> "Table":
-    """A table without lines, with one column per header; without a header line where all are empty."""
-    from rich.table import Table
+def bar_of(share: float, style: str) -> Bar:
+    """A bar for a cell of a table; `share` is 0 where it is negative."""
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(headers), header_style="dim")
-    for header in headers:
-        table.add_column(header, overflow="fold")
-    return table
+    return lambda width: Text(bar(min(max(share, 0.0), 1.0), width), style)
+
+
+def meter(before: "Text", share: float, style: str, after: str = "") -> "Text":
+    """A line: a text, a bar if the terminal has room for all of it, and what follows."""
+    from rich.text import Text
+
+    end = Text(after)
+    drawn = Text.assemble("  ", (bar(share), style), " ")
+    fits = before.cell_len + drawn.cell_len + end.cell_len <= stdout().width
+    return Text.assemble(before, drawn if fits else "  ", end)
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["RenderableType"]:
     """A heading and a list of names and values."""
     from rich.text import Text
 
+    def cells(name: str, value: object) -> tuple["Text", "Text"]:
+        return Text(visible(name), "dim"), Text("-", "dim") if value is None else Text(visible(str(value)))
+
     yield Text(visible(title), style="bold")
-    table = grid("", "")
-    for name, value in rows:
-        shown = Text("-", style="dim") if value is None else Text(visible(str(value)))
-        table.add_row(Text(f"  {name}", style="dim"), shown)
-    yield table
+    yield Rows((Column(), Column(wraps=True)), [cells(*row) for row in rows], indent=2)
 
 
-def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> "RenderableType":
+def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> Rows:
     """A table with a header line."""
     from rich.text import Text
 
-    table = grid(*headers)
-    for row in rows:
-        table.add_row(*(Text(visible(str(value))) for value in row))
-    return table
+    columns = [Column(header, wraps=True) for header in headers]
+    return Rows(columns, [[Text(visible(str(value))) for value in row] for row in rows])

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
+from mlxbert.cli.views.table import Column, Rows
 from mlxbert.results import FillMask, Mask
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 EXCERPT = 60  # characters shown on each side of a mask
+_COLUMNS = (Column(), Column(bar=True, most=console.BAR_WIDTH), Column(), Column(wraps=True, secondary=1))
 
 
 def draw(result: FillMask) -> Iterator["RenderableType"]:
@@ -25,12 +26,10 @@ def draw(result: FillMask) -> Iterator["RenderableType"]:
         yield _fills(result, mask)
 
 
-def _fills(result: FillMask, mask: Mask) -> "Table":
+def _fills(result: FillMask, mask: Mask) -> Rows:
     from rich.text import Text
 
-    table = console.grid()
-    for no_wrap in (True, True, True, False):
-        table.add_column(no_wrap=no_wrap)
+    rows = []
     for fill in mask.fills:
         token = fill.token.strip()
         filled = result.text[: mask.start] + token + result.text[mask.end :] if fill.text is None else fill.text
@@ -38,13 +37,14 @@ def _fills(result: FillMask, mask: Mask) -> "Table":
         start = end - len(token.removeprefix("##"))
         left, right = _excerpt(filled, start, end)
         word = console.visible(filled[start:end])
-        table.add_row(
+        cells = (
             Text(console.visible(token), style="bold"),
-            Text(console.bar(fill.score), style="green"),
+            console.bar_of(fill.score, "green"),
             Text(f"{fill.score:6.1%}"),
             Text.assemble((left, "dim"), (word, "bold green"), (right, "dim")),
         )
-    return table
+        rows.append(cells)
+    return Rows(_COLUMNS, rows)
 
 
 def _excerpt(text: str, start: int, end: int) -> tuple[str, str]:

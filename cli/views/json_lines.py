@@ -7,9 +7,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from mlxbert.errors import ArgumentError, MlxbertError
-
-# Control characters beyond ASCII's (JSON escapes those), and halves of surrogate pairs, which are not UTF-8.
-_UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff]")
+from mlxbert.invisible import INVISIBLE
 
 
 def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) -> str:
@@ -35,8 +33,12 @@ class OutputClosedError(Exception):
 
 
 def to_json(value: object) -> str:
-    """One line of JSON without control characters, which a terminal would act on."""
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False, allow_nan=False))
+    """One line of JSON; characters that a terminal would act on or hide are escaped."""
+    return INVISIBLE.sub(_escaped, json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]  # ASCII: one or two of `\\u202e`
 
 
 def put_line(text: str) -> None:

@@ -16,5 +16,5 @@ def draw(result: NextSentence) -> Iterator["RenderableType"]:
 
     answer, colour = ("follows", "green") if result.is_next else ("does not follow", "red")
     share = result.score if result.is_next else 1 - result.score
-    yield Text.assemble((answer, f"bold {colour}"), "  ", (console.bar(share), colour), f" {share:.1%}")
+    yield console.meter(Text(answer, f"bold {colour}"), share, colour, f"{share:.1%}")
     yield from console.pair(result.a, result.b)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Update = Callable[[int, int], None]
 _LEAST, _MOST = 4, 40  # columns of a bar
 _BESIDE = 52  # columns of what stands beside it
+_ROOM = 50  # columns of a terminal that has room for all of it
 _RECENT, _BETWEEN, _SOONEST = 10, 1.0, 3.0  # measurements that make a rate; seconds between them, and of them all
 
 
@@ -216,7 +217,7 @@ def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0))
 
 
 def _drawing(*columns: "ProgressColumn", percent: bool = True) -> "Progress":
-    """A bar, the percentage, the columns and the time left, in one line of 50 columns or more.
+    """A bar, the percentage, the columns and the time left in one line; on a narrow terminal the percentage alone.
 
     stdout is left alone: rich would send what is written there to stderr, too.
     """
@@ -233,6 +234,8 @@ def _drawing(*columns: "ProgressColumn", percent: bool = True) -> "Progress":
     bar = BarColumn(bar_width=max(_LEAST, min(_MOST, screen.width - _BESIDE)))
     share = (TextColumn("{task.percentage:>3.0f}%"),) if percent else ()
     shown = (bar, *share, *columns, TimeLeft())
+    if screen.width < _ROOM:
+        shown = share or columns
     return Progress(*shown, console=screen, transient=True, redirect_stdout=False)
 
 

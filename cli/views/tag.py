@@ -62,16 +62,19 @@ class _Rows:
         from rich.cells import cell_len, set_cell_size
         from rich.text import Text
 
-        above, below, used = Text(no_wrap=True), Text(no_wrap=True), 0
+        above, below, used = Text(), Text(), 0
         for entity in self._entities:
             word, tag = console.visible(entity.text), console.visible(entity.label)
-            width = min(max(cell_len(word), cell_len(tag)), options.max_width)
+            width = max(cell_len(word), cell_len(tag))
             if used and used + _GAP + width > options.max_width:
                 yield from (above, below, "")
-                above, below, used = Text(no_wrap=True), Text(no_wrap=True), 0
+                above, below, used = Text(), Text(), 0
             gap = " " * _GAP if used else ""
             above.append(gap + set_cell_size(word, width))
             below.append(gap + set_cell_size(tag, width), style=self._styles[entity.label])
             used += len(gap) + width
+            if width > options.max_width:  # a word that is wrapped stands alone
+                above.rstrip()
+                below.rstrip()
         if used:
             yield from (above, below)

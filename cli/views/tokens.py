@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
+from mlxbert.cli.views.table import Column, Rows
 from mlxbert.results import Replaced, Token, Tokens
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 _SEGMENT_STYLES = ("cyan", "magenta")
 _LABELS = ("token", "  id", "+ segment", "+ position")
 _LABEL_WIDTH = 10  # columns
+_REPLACED = (Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column(), Column(secondary=1))
 
 
 def draw_tokens(result: Tokens) -> Iterator["RenderableType"]:
@@ -19,12 +21,12 @@ def draw_tokens(result: Tokens) -> Iterator["RenderableType"]:
     from rich.text import Text
 
     for tokens in _tables(result.tokens, console.stdout().width):
-        table = console.grid("", *("" for _ in tokens))
         cells = [_cells(token) for token in tokens]
+        rows = []
         for line, label in enumerate(_LABELS):
             row = [Text(cell[line], style=_style(line, token)) for cell, token in zip(cells, tokens, strict=True)]
-            table.add_row(Text(label, style="dim"), *row)
-        yield table
+            rows.append([Text(label, style="dim"), *row])
+        yield Rows([Column()] * (1 + len(tokens)), rows)
 
 
 def _tables(tokens: Sequence[Token], width: int) -> Iterator[Sequence[Token]]:
@@ -58,17 +60,21 @@ def draw_replaced(result: Replaced) -> Iterator["RenderableType"]:
     """The text with replaced tokens in colour, and the scores of these tokens."""
     from rich.text import Text
 
-    shown = Text(console.visible(result.text))
     suspects = [token for token in result.tokens if token.replaced]
-    for token in suspects:  # a control character and its picture are one character each
-        shown.stylize("bold red", token.start, token.end)
-    yield shown
-    table = console.grid("", "", "", "")
+    shown, last = Text(), 0
     for token in suspects:
-        table.add_row(
+        start = max(token.start, last)  # tokens of bytes share a character
+        shown.append(console.visible(result.text[last:start]))
+        shown.append(console.visible(result.text[start : token.end]), "bold red")
+        last = token.end
+    yield shown.append(console.visible(result.text[last:]))
+    rows = [
+        (
             Text(console.visible(result.text[token.start : token.end]), style="bold"),
-            Text(console.bar(token.score), style="red"),
-            f"{token.score:6.1%}",
+            console.bar_of(token.score, "red"),
+            Text(f"{token.score:6.1%}"),
             Text(f"{token.start} to {token.end}", style="dim"),
         )
-    yield table if suspects else Text("no token looks replaced", style="dim")
+        for token in suspects
+    ]
+    yield Rows(_REPLACED, rows) if suspects else Text("no token looks replaced", style="dim")

@@ -16,6 +16,7 @@ MOST_COMPARED = 20  # texts in a heat map
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _LABEL, _SHORTEST = 45, 16  # columns for the text of a row, at most and where space is short
 _CELL = 7  # columns of a cosine
+_ROOM = 48  # columns of a terminal from which on a ranking has bars
 _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
@@ -83,6 +84,9 @@ def _heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
     stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
     cosines = stacked @ stacked.T
     width = console.stdout().width
+    if width < _SHORTEST + _CELL:
+        yield from _listed(cosines)
+        return
     room = min(_LABEL, max(width - _CELL * len(results), _SHORTEST))
     across = max((width - room) // _CELL, 1)
     for start in range(0, len(results), across):  # as many columns as fit side by side, the others below
@@ -102,6 +106,16 @@ def _heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
         yield table
 
 
+def _listed(cosines: "NDArray[np.float32]") -> Iterator["Text"]:
+    """The cosines of all pairs, where there is no room for a table."""
+    from rich.text import Text
+
+    yield Text("cosines", "dim")
+    for first, row in enumerate(cosines, 1):
+        for second, value in enumerate(row[first:], first + 1):
+            yield Text(f"{first} and {second}: {value:.2f}")
+
+
 def _colour(cosine: float) -> str:
     share = min(max(cosine, 0.0), 1.0)
     mixed = (round(cold + (hot - cold) * share) for cold, hot in zip(_COLD, _HOT, strict=True))
@@ -112,21 +126,23 @@ def draw_pair(result: PairSimilarity) -> Iterator["RenderableType"]:
     """The cosine as a number and a bar, and the two texts."""
     from rich.text import Text
 
-    yield Text.assemble(f"{result.score:6.3f}  ", (console.bar(max(result.score, 0.0)), "green"))
+    yield console.meter(Text(f"{result.score:6.3f}"), max(result.score, 0.0), "green")
     yield from console.pair(result.a, result.b)
 
 
 def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator["RenderableType"]:
-    """A line: rank, score, the text; a bar for scores up to 1."""
+    """A line: rank, score, the text; a bar for scores up to 1. On a narrow terminal the text stands below."""
     from rich.text import Text
 
+    score = 6 if bars else 7
     width = console.stdout().width
+    bars = bars and width >= _ROOM
     bar = console.bar(max(result.score, 0.0), min(console.BAR_WIDTH, width // 4)) + "  " if bars else ""
-    line = Text.assemble(
-        (f"{result.rank:>3}  ", "dim"),
-        f"{result.score:{6 if bars else 7}.3f}  ",
-        (bar, "green"),
-        _label(result.text, width),
-    )
+    line = Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}  ", (bar, "green"))
+    if line.cell_len + _SHORTEST > width:
+        yield Text(line.plain.strip())
+        yield Text(_label(result.text, _LABEL))
+        return
+    line.append(_label(result.text, width))
     line.truncate(width, overflow="ellipsis")  # by columns: a wide character takes two
     yield line

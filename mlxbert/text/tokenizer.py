@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from tokenizers import Encoding as Library
-from tokenizers import Tokenizer as Plain
+from tokenizers import Encoding as Library, Tokenizer as Plain
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError, check_whole

@@ -6,8 +6,7 @@ call resumes; another one is refused.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set as AbstractSet
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -24,8 +23,7 @@ from mlxbert.folders.save import write_trained
 from mlxbert.nn import dropout
 from mlxbert.training import finish
 from mlxbert.training.adapters import adapt_model, check_adapters, refuse_with_adapters
-from mlxbert.training.check import check as compare
-from mlxbert.training.check import require
+from mlxbert.training.check import check as compare, require
 from mlxbert.training.command import Command, command_line, compute_dtype, manifest, with_defaults
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, Finished, Started

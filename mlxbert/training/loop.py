@@ -9,8 +9,7 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 

@@ -97,6 +97,16 @@ def test_a_rate_is_that_of_late(clock: list[float]) -> None:
     assert pace.left(100_000) is None and pace.left(None) is None
 
 
+@pytest.mark.parametrize("columns", [1, 10, 20, 40])
+def test_a_narrow_terminal_has_the_share_and_no_bar(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    screen = Screen(monkeypatch, columns)
+    with progress.records(12_100_000, shown=True) as update:
+        update(6_050_000, 12_345)
+    assert all(len(line) <= columns for line in screen.lines)
+    assert columns < 4 or "50%" in "".join(screen.lines)
+    assert "━" not in "".join(screen.lines)
+
+
 def test_an_interrupted_download_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, 80)
     for done in (0, 300, 1000):  # nothing has come, a part, everything

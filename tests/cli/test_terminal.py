@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.cli.views.json_lines import to_json
+from mlxbert.invisible import INVISIBLE
 from tests.helpers.program import TERMINALS, Terminal, call, terminal, tiny_model
 
 TEXT = "Tokyo is the largest city in [MASK]."
-# Sequences that set a title, move the cursor, ring, switch character sets, and do the same in one C1 character.
-STEERING = "\x1b]0;title\x07 \x1b[5A \x9b5A \x9d0;t\x9c \x08\x7f \x0e the cat"
+# Sequences that set a title, move the cursor, ring, switch character sets, and do the same in one C1 character;
+# characters that turn or isolate a direction, that have no width, that end a line, and tags.
+STEERING = "\x1b]0;title\x07 \x1b[5A \x9b5A \x9d0;t\x9c \x08\x7f \x0e \u202e\u2066\u200b\u2028\U000e0041 the cat"
 CODES = re.compile(r"\x1b\[([0-9;]*)m")
 
 
@@ -31,8 +34,8 @@ def colours(shown: str) -> set[int]:
 
 
 def raw_controls(shown: str) -> set[str]:
-    """Control characters besides newlines and colours."""
-    return {char for char in CODES.sub("", shown) if (char < " " and char != "\n") or "\x7f" <= char <= "\x9f"}
+    """Control and invisible characters besides newlines and colours."""
+    return {*INVISIBLE.findall(CODES.sub("", shown))} - {"\n"}
 
 
 @TERMINALS
@@ -212,3 +215,19 @@ def test_words_without_the_filled_text_are_drawn_in_it_all_the_same(tiny: str) -
     assert plain(terminal(*given, "--no-text")[1]) == plain(terminal(*given)[1])
     fills = call(*given, "--no-text").lines[0]["masks"][0]["fills"]
     assert [list(fill) for fill in fills] == [["token", "token_id", "score"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\u202e\u2066a\u200b\u2028\U000e0041b\x7f\x9b\ud83d", "\u0645\u200c\u062e \U0001f468\u200d\U0001f469"],
+)
+def test_lines_of_json_escape_what_is_invisible_and_say_the_same(text: str) -> None:
+    line = to_json({"text": text, text: [text]})
+    assert json.loads(line) == {"text": text, text: [text]}
+    assert not INVISIBLE.search(line)
+    assert line.isascii() or text in line  # joiners of scripts stay
+
+
+def test_names_in_errors_do_not_steer_the_terminal() -> None:
+    _, shown = terminal("verify", "a/b\u202e\u200b\U000e0041", "builtin", "--offline", on=["stderr"], NO_COLOR="1")
+    assert "error: " in shown and raw_controls(shown) == set()

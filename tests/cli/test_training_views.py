@@ -52,7 +52,7 @@ def braille(shown: Iterable[str]) -> int:
 def test_the_report_tells_every_number(width: int) -> None:
     started = events.started()
     assert started.report is not None
-    shown = lines(report.before(started, started.report, width), width)
+    shown = lines(report.before(started, started.report), width)
     text = " ".join(" ".join(shown).split())
     for label, count in events.LABELS.items():
         (line,) = [line for line in shown if re.match(rf"  {label} ", line)]
@@ -68,14 +68,14 @@ def test_the_report_tells_every_number(width: int) -> None:
 def test_windows_are_counted_where_records_have_several() -> None:
     started = events.started()
     assert started.report is not None
-    shown = lines(report.before(replace(started, examples=6200), started.report, 80), 80)
+    shown = lines(report.before(replace(started, examples=6200), started.report), 80)
     assert "462 in 3 epochs of 6,200 windows" in " ".join(" ".join(shown).split())
 
 
 def test_bars_of_labels_are_as_long_as_the_labels_are_frequent() -> None:
     started = events.started()
     assert started.report is not None
-    shown = lines(report.before(started, started.report, 100), 100)
+    shown = lines(report.before(started, started.report), 100)
     bars = [line.count("█") for line in shown if line.startswith("  ") and "█" in line]
     assert len(bars) == 6 and bars == sorted(bars, reverse=True) and bars[0] > 5 * bars[-1]
 
@@ -83,13 +83,13 @@ def test_bars_of_labels_are_as_long_as_the_labels_are_frequent() -> None:
 def test_a_report_on_numbers_has_their_range_and_no_labels() -> None:
     whole = events.report({})
     numbers = replace(whole, splits=tuple(replace(split, range=(0.0, 2.61, 5.0)) for split in whole.splits))
-    text = " ".join(" ".join(lines(report.before(events.started(), numbers, 80), 80)).split())
+    text = " ".join(" ".join(lines(report.before(events.started(), numbers), 80)).split())
     assert "smallest 0.00 0.00 mean 2.61 2.61 largest 5.00 5.00" in text and "0 labels" not in text
 
 
 def test_of_very_many_labels_the_most_and_the_least_frequent_are_shown() -> None:
     many = {f"intent {number}": 1000 - number for number in range(150)}
-    text = "\n".join(lines(report.before(events.started(), events.report(many), 80), 80))
+    text = "\n".join(lines(report.before(events.started(), events.report(many)), 80))
     assert "150 labels" in text and "… 120 more" in text and "intent 0 " in text and "intent 149 " in text
 
 
@@ -103,7 +103,7 @@ def test_of_very_many_labels_the_most_and_the_least_frequent_are_shown() -> None
 )
 def test_the_estimate_says_whether_training_fits(estimate: Estimate, told: str) -> None:
     started = events.started(estimate=estimate)
-    assert told in "\n".join(lines(report.before(started, events.report(), 100), 100))
+    assert told in "\n".join(lines(report.before(started, events.report()), 100))
 
 
 @WIDTHS
@@ -214,7 +214,7 @@ def test_a_million_steps_take_no_more_room_than_a_thousand() -> None:
 
 @WIDTHS
 def test_the_summary(width: int) -> None:
-    shown = lines(summary.finished(events.finished(), width), width)
+    shown = lines(summary.finished(events.finished()), width)
     text = "\n".join(shown)
     assert shown[0].startswith("accuracy 0.964") and "step 308" in shown[0] and "4:01" in shown[0]
     names = ("this model", "frozen vectors", "largest class")
@@ -227,22 +227,22 @@ def test_the_summary(width: int) -> None:
     assert width == 50 or "0.946 to 0.980" in text
     assert "ABBR: recall 0.71" in text
     assert events.COMMAND in " ".join(text.split("use it   ")[1].split("\n"))
-    checked = lines(summary.finished(replace(events.finished(), check=3.14e-7), width), width)
+    checked = lines(summary.finished(replace(events.finished(), check=3.14e-7)), width)
     assert "check" not in text and "3.1e-07" in checked[-1]
 
 
 def test_the_error_bar_spans_the_interval() -> None:
     found = events.finished().summary
     assert found is not None
-    bar = summary.error_bar(replace(found, score=0.5, interval=(0.25, 0.75)), (0.0, 1.0), 40).plain
+    bar = summary.error_bar(replace(found, score=0.5, interval=(0.25, 0.75)), (0.0, 1.0))(40).plain
     assert bar == "█" * 9 + "┣" + "━" * 9 + "╋" + "━" * 9 + "┫" + " " * 10
-    assert summary.error_bar(replace(found, score=0.5, interval=(0.5, 0.5)), (0.0, 1.0), 40).plain.rstrip() == "█" * 20
+    assert summary.error_bar(replace(found, score=0.5, interval=(0.5, 0.5)), (0.0, 1.0))(40).plain.rstrip() == "█" * 20
 
 
 @WIDTHS
 def test_seeds_and_values_that_were_tried(width: int) -> None:
     runs = tuple({"lr": lr, "seed": seed, "score": 0.95 - lr + seed * 0.014} for lr in (1e-5, 2e-5) for seed in (0, 1))
-    text = "\n".join(lines(summary.finished(events.finished(runs, 0.0099), width), width))
+    text = "\n".join(lines(summary.finished(events.finished(runs, 0.0099)), width))
     assert "4 runs" in text and text.count("★ kept") == 1
     assert all(f"{value:.3f}" in text for value in (0.95, 0.964)) and "± 0.010" in text
     assert "mean 0.957 ± 0.010 over 2 seeds, lr 1e-5" in text and "lr 2e-5" in text
@@ -252,7 +252,7 @@ def test_seeds_and_values_that_were_tried(width: int) -> None:
 
 def test_values_that_were_tried_with_one_seed_have_no_deviation() -> None:
     runs = tuple({"lr": lr, "seed": 0, "score": score} for lr, score in ((3e-4, 0.964), (1e-5, 0.482)))
-    shown = lines(summary.finished(events.finished(runs, 0.34), 80), 80)
+    shown = lines(summary.finished(events.finished(runs, 0.34)), 80)
     start = shown.index("2 runs")
     assert "±" not in "".join(shown) and shown[start + 1].split() == ["lr", "accuracy"]
     rows = [line.split() for line in shown[start + 2 : start + 4]]
@@ -263,15 +263,15 @@ def test_values_that_were_tried_with_one_seed_have_no_deviation() -> None:
 def test_a_model_that_is_worse_than_a_simple_method_is_told_so() -> None:
     event = events.finished()
     assert event.summary is not None and event.evaluation is not None
-    better = "\n".join(lines(summary.finished(event, 80), 80))
+    better = "\n".join(lines(summary.finished(event), 80))
     low = replace(event.summary, score=0.6, interval=(0.5, 0.7))
     worse = replace(event, summary=low)
-    text = "\n".join(lines(summary.finished(worse, 80), 80))
+    text = "\n".join(lines(summary.finished(worse), 80))
     assert "no better than" not in better and "no better than frozen vectors: train longer (--epochs)" in text
     assert "Wilson" in text and "a logistic regression" in text
     error = replace(event.evaluation, task="regress", metric="mae")
     distance = replace(worse, metric="mae", evaluation=error, summary=replace(low, metric="mae"))
-    text = "\n".join(lines(summary.finished(distance, 80), 80))
+    text = "\n".join(lines(summary.finished(distance), 80))
     assert "no better than largest class:" in text and "bootstrap" in text and "largest error" in text
 
 

@@ -4,8 +4,7 @@ import logging
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from mlxbert.data.columns import Columns
 from mlxbert.data.rows import Row, Rows

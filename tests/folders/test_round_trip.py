@@ -29,9 +29,7 @@ from tests.helpers.frozen import (
     write_tensors,
 )
 from tests.helpers.parity import load_network, outputs
-from tests.helpers.tf_files import NETWORKS, source
-from tests.helpers.tf_files import frozen as frozen_tf
-from tests.helpers.tf_files import write_model as write_tf_model
+from tests.helpers.tf_files import NETWORKS, frozen as frozen_tf, source, write_model as write_tf_model
 from tests.weights.test_traps_names import MASKED_LM, OLD_ENOUGH, POOLED, Arrays, assert_loads_as, prefix_in, words_in
 
 pytestmark = pytest.mark.usefixtures("measurement")

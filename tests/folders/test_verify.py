@@ -14,8 +14,7 @@ from mlxbert import Verification
 from mlxbert.config import Absolute, HeadConfig
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.folders import facts
-from mlxbert.folders import verify as module
+from mlxbert.folders import facts, verify as module
 from mlxbert.folders.probes import PAIRS, TEXTS
 from mlxbert.folders.results import MaskDifferences, TensorCounts, VectorDifferences
 from mlxbert.nn.heads import HEADS

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from mlxbert.config import Dropout as Rates
-from mlxbert.config import HeadConfig, HeadDropout
+from mlxbert.config import Dropout as Rates, HeadConfig, HeadDropout
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError
 from mlxbert.nn import dropout

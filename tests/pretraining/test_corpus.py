@@ -20,8 +20,7 @@ import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import load_tokenizer_of, new_model
-from mlxbert.pretraining.corpus import documents as reading
-from mlxbert.pretraining.corpus import writer
+from mlxbert.pretraining.corpus import documents as reading, writer
 from mlxbert.pretraining.corpus.documents import DocumentReader, Place, check_files, split_sentences
 from mlxbert.pretraining.corpus.store import Corpus, read_corpus
 from mlxbert.pretraining.vocabulary import vocabulary

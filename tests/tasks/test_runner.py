@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mlxbert.data.live import Live
 from mlxbert.errors import ArgumentError, InputError

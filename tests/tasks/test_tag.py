@@ -20,9 +20,7 @@ from mlxbert.tasks.entities import AGGREGATIONS, Token, words_with_tokens
 from mlxbert.tasks.tag import HEAD
 from mlxbert.text.blocks import text_windows
 from tests.helpers.taggers import NER, POS, save_random_tagger, save_tagger
-from tests.helpers.vocabularies import BYTE_TOKENS, byte_files, pieces_file, put
-from tests.helpers.vocabularies import HEAD as HEAD_PIECES
-from tests.helpers.vocabularies import plain as pieces
+from tests.helpers.vocabularies import BYTE_TOKENS, HEAD as HEAD_PIECES, byte_files, pieces_file, plain as pieces, put
 
 NAMES = {"paris": "B-LOC", "city": "I-LOC", "man": "B-PER", "dog": "B-PER", "play": "B-PER", "##ing": "I-LOC"}
 HOWS = [None, *AGGREGATIONS]

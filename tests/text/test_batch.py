@@ -3,8 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mlxbert.config import Absolute
 from mlxbert.device import mx

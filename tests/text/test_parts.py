@@ -12,8 +12,7 @@ import pytest
 import mlxbert
 from mlxbert.config import Absolute
 from mlxbert.errors import InputError
-from mlxbert.text import parts
-from mlxbert.text import tokenizer as module
+from mlxbert.text import parts, tokenizer as module
 from mlxbert.text.blocks import text_windows
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.parts import SIZE, beginning, has_more_tokens

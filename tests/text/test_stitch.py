@@ -2,8 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mlxbert.errors import InputError
 from mlxbert.text.encoding import Encoding

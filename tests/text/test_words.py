@@ -3,8 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mlxbert.text.words import split_words, trimmed, words_of_tokens
 from tests.text.test_tokenizer import QUICK

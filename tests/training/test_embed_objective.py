@@ -15,8 +15,7 @@ import mlxbert
 from mlxbert.data.related import find_related_columns, read_related
 from mlxbert.data.rows import read_rows
 from mlxbert.device import mx, nn
-from mlxbert.nn import dropout
-from mlxbert.nn import vector_losses as losses
+from mlxbert.nn import dropout, vector_losses as losses
 from mlxbert.tasks.ranking import nearest
 from mlxbert.training.gradients import Differentiator, Whole
 from mlxbert.training.objective import TrainBatch

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
+from mlxbert.cli.views.table import Column, Rows
 from mlxbert.cli.views.training import words
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ Matrix = Sequence[Sequence[int]]
 _LABEL, _SHORTEST = 24, 8  # columns of a label's name
 _LONGEST_HEAD = 12
 _LISTED = 8  # mix-ups
+_NAME = Column(wraps=True, most=_LABEL + 2)
+_MIXED_UP = (_NAME, _NAME, Column(right=True), Column(bar=True, most=console.BAR_WIDTH))
 _SHADES = " ░▒▓█"
 _RIGHT, _WRONG = (24, 86, 52), (128, 38, 32)  # of a full cell
 
@@ -41,7 +44,7 @@ def confusion(labels: Sequence[str], matrix: Matrix, width: int) -> Iterator["Re
         yield from _shades(_with_numbers(names), matrix, place - 2)
     else:
         yield Text(f"  {len(names)} x {len(names)} numbers: more than this terminal has columns for", "dim")
-    yield from _mixed_up(names, matrix, width)
+    yield from _mixed_up(names, matrix)
 
 
 def _with_numbers(names: Sequence[str]) -> list[str]:
@@ -101,9 +104,8 @@ def _shades(names: Sequence[str], matrix: Matrix, room: int) -> Iterator["Render
     yield Text("  ░ ▒ ▓ █: up to a quarter, a half, three quarters, all of a row; · none right", "dim")
 
 
-def _mixed_up(names: Sequence[str], matrix: Matrix, width: int) -> Iterator["RenderableType"]:
+def _mixed_up(names: Sequence[str], matrix: Matrix) -> Iterator["RenderableType"]:
     """The cells beside the diagonal that hold most."""
-    from rich.table import Table
     from rich.text import Text
 
     wrong = [
@@ -116,17 +118,11 @@ def _mixed_up(names: Sequence[str], matrix: Matrix, width: int) -> Iterator["Ren
         return
     wrong.sort(key=lambda entry: (-entry[0], entry[1], entry[2]))
     yield from (Text(), Text("most often taken for another label", "bold"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    room = min(_LABEL, max((width - 26) // 2, _SHORTEST))
-    for _ in range(2):
-        table.add_column(no_wrap=True, overflow="ellipsis", max_width=room + 2)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
+    rows = []
     for count, row, column in wrong[:_LISTED]:
-        share = _share(count, matrix[row])
+        bar = console.bar_of(_share(count, matrix[row]), "red")
         told = Text(f"{count:,} of {sum(matrix[row]):,}")
-        bar = Text(console.bar(share, max(min(width - 2 * room - 24, 20), 4)), "red")
-        table.add_row(Text(f"  {names[row]}"), Text(f"→ {names[column]}"), told, bar)
-    yield table
+        rows.append((Text(names[row]), Text(f"→ {names[column]}"), told, bar))
+    yield Rows(_MIXED_UP, rows, indent=2)
     if len(wrong) > _LISTED:
         yield Text(f"  … and {words.count(len(wrong) - _LISTED, 'other pair')}", "dim")

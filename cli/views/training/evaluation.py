@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
+from mlxbert.cli.views.table import Column, Indented, Rows
 from mlxbert.cli.views.training import words
 from mlxbert.cli.views.training.confusion import confusion
 
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
 
     from mlxbert.training.scores.summary import Evaluation, LabelScore, Mistake
 
-_LABEL, _SHORTEST = 24, 8  # columns of a label's name
+_NAME = Column(wraps=True, most=24)  # of a label
+_LONG, _SHORT = ("precision", "recall", "F1", "support"), ("prec.", "rec.", "F1", "n")
+_WIDE = 64  # columns of a terminal that has room for the long names
 _TEXT = 240  # characters of a text
 _MOST = 5  # mistakes
 _GUESSED = 1.5  # times as sure as if all labels were alike: hardly more than a guess
@@ -36,8 +39,7 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     if found.unknown:
         rows.append(("not in the model", words.line(", ".join(f"{name} ({n:,})" for name, n in found.unknown.items()))))
     rows += [(name, words.score(value)) for name, value in found.metrics.items() if name != found.metric]
-    _, table = console.facts("", rows)
-    yield table
+    yield [*console.facts("", rows)][1]
 
 
 def details(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
@@ -54,25 +56,19 @@ def details(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
 
 def _labels(scores: Sequence["LabelScore"], width: int) -> Iterator["RenderableType"]:
     """A line per label, with a bar for its F1."""
-    from rich.table import Table
     from rich.text import Text
 
     yield Text("labels", "bold")
-    room = max(min(_LABEL, width - 32), _SHORTEST)
-    bars = max(min(width - room - 41, 24), 0)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True, overflow="ellipsis", max_width=room + 2)
-    for name in ("precision", "recall", "F1") if width >= 64 else ("prec.", "rec.", "F1"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if bars >= 4:
-        table.add_column("", no_wrap=True)
-    table.add_column("support" if width >= 64 else "n", justify="right", no_wrap=True)
+    wide = width >= _WIDE
+    heads = [Column(name, right=True) for name in (_LONG if wide else _SHORT)]
+    columns = (_NAME, *heads[:3], Column(bar=True, most=24), heads[3])
+    rows = []
     for score in scores:
-        numbers = [Text(f"{value:.3f}") for value in (score.precision, score.recall, score.f1)]
-        numbers[-1].style = _graded(score.f1)
-        bar = [Text(console.bar(score.f1, bars), _graded(score.f1))] if bars >= 4 else []
-        table.add_row(Text(f"  {console.visible(score.label)}"), *numbers, *bar, Text(f"{score.support:,}"))
-    yield table
+        f1 = _graded(score.f1)
+        numbers = Text(f"{score.precision:.3f}"), Text(f"{score.recall:.3f}"), Text(f"{score.f1:.3f}", f1)
+        name, bar = Text(console.visible(score.label)), console.bar_of(score.f1, f1)
+        rows.append((name, *numbers, bar, Text(f"{score.support:,}")))
+    yield Rows(columns, rows, indent=2)
 
 
 def _graded(f1: float) -> str:
@@ -81,15 +77,12 @@ def _graded(f1: float) -> str:
 
 def _mistakes(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     """Where each stands and how sure the model was, what was expected and predicted, and the text."""
-    from rich.padding import Padding
     from rich.text import Text
 
     yield Text("worst mistakes", "bold")
     surest = max(mistake.score for mistake in found.mistakes)
     if found.task == "classify" and surest < _GUESSED / max(len(found.labels), 1):
-        yield Padding(
-            Text(f"none shown: the model was at most {surest:.0%} sure of a wrong label", "dim"), (0, 0, 0, 2)
-        )
+        yield Indented(Text(f"none shown: the model was at most {surest:.0%} sure of a wrong label", "dim"))
         return
     for mistake in found.mistakes[:_MOST]:
         line = Text.assemble(
@@ -99,8 +92,8 @@ def _mistakes(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
             (words.line(mistake.predicted, 60) or "none", "red"),
         )
         place = f"{console.visible(mistake.place)}  {_sureness(found, mistake)}"
-        yield Padding(Text(place, "dim"), (0, 0, 0, 2))
-        yield Padding(line, (0, 0, 0, 4))
+        yield Indented(Text(place, "dim"))
+        yield Indented(line, 4)
         yield _indented(mistake.text, width)
         if mistake.pair is not None:
             yield _indented(mistake.pair, width)
@@ -122,8 +115,7 @@ def _sureness(found: "Evaluation", mistake: "Mistake") -> str:
     return f"{', '.join(told)}: {mistake.score:.0%} sure{worst}"
 
 
-def _indented(text: str, width: int) -> "RenderableType":
-    from rich.padding import Padding
+def _indented(text: str, width: int) -> Indented:
     from rich.text import Text
 
-    return Padding(Text(words.line(text, min(_TEXT, 3 * max(width - 6, 10)))), (0, 0, 0, 4))
+    return Indented(Text(words.line(text, min(_TEXT, 3 * max(width - 6, 10)))), 4)

@@ -17,7 +17,7 @@ _SIDE_BY_SIDE = 100  # columns from which evaluations stand beside the curve
 _BESIDE = 44  # columns that they take there
 _TALLEST, _FLATTEST = 10, 3  # lines of the curve
 _SHOWN = 5  # evaluations, earlier runs
-_NARROW = 64
+_NARROW, _NARROWEST = 64, 30  # below the latter there is no curve, and lines are wrapped
 _AROUND = 32  # columns of an evaluation besides its bar: epoch, score, loss, ★ best
 
 
@@ -29,6 +29,8 @@ def frame(state: "State", width: int, height: int) -> "RenderableType":
     started = state.started
     assert started is not None
     head, foot = [*_head(state, started, width)], [*_foot(state, started, width)]
+    if width < _NARROWEST:
+        return Group(*head, *_scores(state), *foot)
     room = height - len(head) - len(foot) - 3  # its heading, the axis, the epochs
     beside = width >= _SIDE_BY_SIDE
     evaluations = [*_evaluations(state, _BESIDE if beside else width, _TALLEST if beside else _SHOWN)]
@@ -63,8 +65,20 @@ def _title(text: str) -> "Text":
     return Text(text, "dim")
 
 
+def _scores(state: "State") -> Iterator["Text"]:
+    """The best and the newest evaluation."""
+    from rich.text import Text
+
+    for event in state.evaluations:
+        if event in (state.best, state.evaluations[-1]):
+            best = " ★ best" if event is state.best else ""
+            yield Text(f"{console.visible(event.metric)} {words.score(event.metrics[event.metric])}{best}", "green")
+
+
 def _cut(text: "Text", width: int) -> "Text":
-    """One line of the terminal."""
+    """One line of the terminal, unless that is very narrow."""
+    if width < _NARROWEST:
+        return text
     text.no_wrap = True
     text.truncate(width, overflow="ellipsis")
     return text
@@ -88,7 +102,7 @@ def _head(state: "State", started: "Started", width: int) -> Iterator["Text"]:
         yield _cut(Text(f"resumed after step {started.first_step:,} of {started.steps:,}", "cyan"), width)
     for done in state.done[-_SHOWN:]:
         score = f"{done.best.metric} {words.score(done.best.metrics[done.best.metric])}" if done.best else "-"
-        yield _cut(Text(f"  {console.visible(words.varied(done.varied))}  {score}", "dim"), width)
+        yield _cut(Text(console.visible(f"  {words.varied(done.varied)}  {score}"), "dim"), width)
     yield Text()
 
 

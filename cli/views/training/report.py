@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from mlxbert.cli.options import to_options
 from mlxbert.cli.views import console
+from mlxbert.cli.views.table import Cell, Column, Indented, Rows
 from mlxbert.cli.views.training import words
 
 if TYPE_CHECKING:
@@ -16,17 +17,17 @@ if TYPE_CHECKING:
 
 _ALL = 40  # labels that are all shown
 _FIRST, _LAST = 25, 5  # the most and the least frequent of more
-_LABEL = 28  # columns of a label's name
+_LABEL, _LONGEST_BAR = 28, 40  # columns of a label's name, of a bar
 
 
-def before(started: "Started", report: "DataReport", width: int) -> Iterator["RenderableType"]:
+def before(started: "Started", report: "DataReport") -> Iterator["RenderableType"]:
     """The data, the labels, what to look at, and what training will take."""
     from rich.text import Text
 
     yield from console.facts("data", _sources(report))
     yield from (Text(), _splits(report), Text())
     if any(split.labels for split in report.splits):
-        yield from (*_labels(report, width, started.task), Text())
+        yield from (*_labels(report, started.task), Text())
     yield from _warnings(report)
     yield from console.facts("training", _plan(started))
     if started.estimate is not None:
@@ -48,22 +49,24 @@ def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
     yield "inputs", f"up to {report.max_length:,} tokens"
 
 
-def _splits(report: "DataReport") -> "RenderableType":
+def _splits(report: "DataReport") -> Rows:
     """The numbers of each part, beside one another."""
     from rich.text import Text
 
-    facts = [*_numbers(report.splits[0])]
-    table = console.grid("", *(split.name for split in report.splits))
-    for column in table.columns[1:]:
-        column.justify = "right"
     columns = [dict(_numbers(split)) for split in report.splits]
-    for name, _ in facts:
+    rows = []
+    for name, _ in _numbers(report.splits[0]):
         values = [column.get(name, "-") for column in columns]
-        table.add_row(Text(f"  {name}", "dim"), *(Text(*_marked(name, value)) for value in values))
+        rows.append([Text(name, "dim"), *(Text(*_marked(name, value)) for value in values)])
     if len(report.splits) > 1:
         blank = [Text("")] * (len(report.splits) - 2)
-        table.add_row(Text("  also in train", "dim"), Text(""), Text(*_marked("leaked", f"{report.leaked:,}")), *blank)
-    return table
+        rows.append([Text("also in train", "dim"), Text(""), Text(*_marked("leaked", f"{report.leaked:,}")), *blank])
+    return Rows((Column(), *_counts(report)), rows, indent=2)
+
+
+def _counts(report: "DataReport") -> list[Column]:
+    """A column of numbers for each part."""
+    return [Column(console.visible(split.name), right=True) for split in report.splits]
 
 
 def _numbers(split: "SplitReport") -> Iterator[tuple[str, str]]:
@@ -85,34 +88,27 @@ def _marked(name: str, value: str) -> tuple[str, str]:
     return value, "yellow" if doubtful else ""
 
 
-def _labels(report: "DataReport", width: int, task: str) -> Iterator["RenderableType"]:
+def _labels(report: "DataReport", task: str) -> Iterator["RenderableType"]:
     """A bar for each label: how many examples of the training data have it; of tags, how often it is there."""
-    from rich.table import Table
     from rich.text import Text
 
     names = list(dict.fromkeys(name for split in report.splits for name in split.labels))
     first = report.splits[0]
     shown, left = (names, []) if len(names) <= _ALL else ([*names[:_FIRST], *names[-_LAST:]], names[_FIRST:-_LAST])
     yield Text(words.count(len(names), "label"), "bold")
-    room = min(_LABEL, max(width // 3, 8))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
-    table.add_column("", no_wrap=True, overflow="ellipsis", max_width=room)
-    table.add_column("")
-    for split in report.splits:
-        table.add_column(split.name, justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
+    bar = Column(bar=True, most=_LONGEST_BAR)
+    columns = (Column(wraps=True, most=_LABEL), bar, *_counts(report), Column("share", right=True, secondary=1))
     whole = sum(first.labels.values()) if task == "tag" else first.examples
     most = max(first.labels.values(), default=0) or 1
-    numbers = sum(len(f"{split.examples:,}") + 3 for split in report.splits) + 10
-    bars = max(min(width - room - numbers - 8, 40), 6)
+    rows: list[list[Cell]] = []
     for place, name in enumerate(shown):
         if left and place == _FIRST:
-            table.add_row(Text(f"  … {len(left)} more", "dim"))
+            rows.append([Text(f"… {len(left)} more", "dim"), *[Text("")] * (len(columns) - 1)])
         count = first.labels.get(name, 0)
         counts = [Text(f"{split.labels.get(name, 0):,}", *_absent(split, name)) for split in report.splits]
         share = Text(f"{count / max(whole, 1):.1%}", "dim")
-        table.add_row(Text(f"  {console.visible(name)}"), Text(console.bar(count / most, bars), "cyan"), *counts, share)
-    yield table
+        rows.append([Text(console.visible(name)), console.bar_of(count / most, "cyan"), *counts, share])
+    yield Rows(columns, rows, indent=2)
 
 
 def _absent(split: "SplitReport", name: str) -> tuple[str, ...]:
@@ -120,13 +116,12 @@ def _absent(split: "SplitReport", name: str) -> tuple[str, ...]:
 
 
 def _warnings(report: "DataReport") -> Iterator["RenderableType"]:
-    from rich.padding import Padding
     from rich.text import Text
 
     if report.warnings:
         yield Text("look at", "bold yellow")
     for sentence in report.warnings:
-        yield Padding(Text(console.visible(to_options(sentence))), (0, 0, 0, 2))
+        yield Indented(Text(console.visible(to_options(sentence))))
     if report.warnings:
         yield Text()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.views import console
+from mlxbert.cli.views.table import Cell, Column, Indented, Rows
 from mlxbert.cli.views.training import words
 
 if TYPE_CHECKING:
@@ -14,33 +15,28 @@ if TYPE_CHECKING:
     from mlxbert.training.events import Finished
 
 
-def runs(event: "Finished", width: int) -> Iterator["RenderableType"]:
+def runs(event: "Finished") -> Iterator["RenderableType"]:
     """Every run with what it differs in, the best marked; the mean over seeds; what the best score is worth."""
-    from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     yield from (Text(), Text(words.count(len(event.runs), "run"), "bold"))
     names = _differing(event.runs)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in names:
-        table.add_column(f"  {console.visible(name.replace('_', ' '))}", justify="right", no_wrap=True)
-    table.add_column(console.visible(event.metric), justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, overflow="crop")
+    heads = (*(name.replace("_", " ") for name in names), event.metric)
+    columns = [Column(console.visible(head), right=True) for head in heads]
+    columns += [Column(bar=True, most=console.BAR_WIDTH), Column()]
     scores = [_score(run) for run in event.runs]
     best = _best(scores, event.score)
     top = max(1.0, *filter(math.isfinite, scores))
-    bars = min(20, max(width - 16 * (len(names) + 1), 6))
+    rows: list[list[Cell]] = []
     for place, (run, score) in enumerate(zip(event.runs, scores, strict=True)):
         style = "bold green" if place == best else ""
         told = [Text(console.visible(words.value(run.get(name, "-"))), style) for name in names]
-        share = min(max(score / top, 0.0), 1.0) if math.isfinite(score) else 0.0
-        bar = Text.assemble((console.bar(share, bars), style or "cyan"), ("  ★ kept" if place == best else "", style))
-        table.add_row(*told, Text(words.score(score), style), bar)
-    yield table
+        bar = console.bar_of(score / top if math.isfinite(score) else 0.0, style or "cyan")
+        rows.append([*told, Text(words.score(score), style), bar, Text("★ kept" if place == best else "", style)])
+    yield Rows(columns, rows, indent=2)
     yield from _means(event.runs, names)
     warning = f"the best of {len(scores)} runs on the same validation data: expect a little less on new texts"
-    yield Padding(Text(warning, "dim"), (0, 0, 0, 2))
+    yield Indented(Text(warning, "dim"))
 
 
 def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:

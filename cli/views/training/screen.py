@@ -43,7 +43,7 @@ class Screen:
             for part in corpus.before(self._first, self._first.corpus):
                 self._screen.print(part)
         if self._first is not None and self._first.report is not None:
-            for part in report.before(self._first, self._first.report, self._screen.width):
+            for part in report.before(self._first, self._first.report):
                 self._screen.print(part)
 
     def _finish(self, event: Finished) -> None:
@@ -52,5 +52,5 @@ class Screen:
             if event.evaluation is not None:
                 for part in evaluation.details(event.evaluation, self._screen.width):
                     self._screen.print(part)
-        for part in summary.finished(event, self._screen.width):
+        for part in summary.finished(event):
             self._screen.print(part)

@@ -5,23 +5,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
+from mlxbert.cli.views.table import Bar, Column, Indented, Rows
 from mlxbert.cli.views.training import words
 from mlxbert.cli.views.training.runs import runs
 from mlxbert.training.scores.summary import METRICS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
     from mlxbert.training.events import Finished
     from mlxbert.training.scores.summary import Summary
 
-_LABEL = 24
-_LONGEST_BAR = 48
+_BAR = Column(bar=True, most=48)
+_COMPARED = (Column(wraps=True, most=24), Column(right=True), _BAR, Column(secondary=1))
 FROZEN = "frozen vectors"  # as `mlxbert.training.scores.baselines` calls it
 
 
-def finished(event: "Finished", width: int) -> Iterator["RenderableType"]:
+def finished(event: "Finished") -> Iterator["RenderableType"]:
     """The score and its error bar beside the baselines, every run, the command that uses the model, its check."""
     from rich.text import Text
 
@@ -30,9 +30,9 @@ def finished(event: "Finished", width: int) -> Iterator["RenderableType"]:
         f"  after step {event.step:,}, {words.duration(event.seconds)} in all",
     )
     if event.summary is not None:
-        yield from _compared(event.summary, _task(event), width)
+        yield from _compared(event.summary, _task(event))
     if len(event.runs) > 1:
-        yield from runs(event, width)
+        yield from runs(event)
     if event.summary is not None:
         yield from _advice(event.summary, event.output, event.evaluation is not None and event.evaluation.numeric)
     if event.check is not None:
@@ -48,29 +48,22 @@ def _more_is_better(task: str | None, metric: str) -> bool:
     return METRICS.get(task or "", {}).get(metric, True)
 
 
-def _compared(summary: "Summary", task: str | None, width: int) -> Iterator["RenderableType"]:
+def _compared(summary: "Summary", task: str | None) -> Iterator["RenderableType"]:
     """A bar for the model, with its interval, and for each baseline, the best first; all bars begin at 0."""
+    from rich.text import Text
+
     sign = -1 if _more_is_better(task, summary.metric) else 1
     found = [value for value in (summary.score, *summary.interval, *summary.baselines.values()) if math.isfinite(value)]
     scale = (0.0, max(1.0, *found))
-    names = ["this model", *summary.baselines]
-    room = min(max(map(len, names)), _LABEL, max(width // 3, 8))
-    bars = max(min(width - room - 29, _LONGEST_BAR), 8)
-
-    def row(name: str, score: float, bar: "Text", style: str, after: str = "") -> "Text":
-        from rich.text import Text
-
-        shown = words.line(name, room)
-        line = Text.assemble("  ", (f"{shown:<{room}}", style), (f"  {words.score(score):>6}  ", style), bar)
-        line.append(f"  {after}" if after else "", "dim")
-        line.no_wrap = True
-        line.truncate(width, overflow="ellipsis")
-        return line
-
     interval = f"{words.score(summary.interval[0])} to {words.score(summary.interval[1])}"
-    yield row("this model", summary.score, error_bar(summary, scale, bars), "bold green", interval)
+    style = "bold green"
+    ours = (Text("this model", style), Text(words.score(summary.score), style), error_bar(summary, scale))
+    rows = [(*ours, Text(interval, "dim"))]
     for name, score in sorted(summary.baselines.items(), key=lambda entry: sign * entry[1]):
-        yield row(name, score, _plain_bar(score, scale, bars), "")
+        share = (score - scale[0]) / (scale[1] - scale[0])
+        bar = console.bar_of(share if math.isfinite(share) else 0.0, "dim")
+        rows.append((Text(words.line(name)), Text(words.score(score)), bar, Text()))
+    yield Rows(_COMPARED, rows, indent=2)
     yield _note(f"┣━┫ 95 % interval ({words.method(summary.metric, task)}) over the validation examples")
     if FROZEN in summary.baselines:
         kind = "ridge" if task == "regress" else "logistic"
@@ -89,36 +82,31 @@ def _worse(summary: "Summary", sign: int) -> Iterator["RenderableType"]:
         yield Text.assemble(("no better than ", "bold yellow"), (names, "bold yellow"), f": {help}")
 
 
-def _note(text: str) -> "RenderableType":
-    from rich.padding import Padding
+def _note(text: str) -> Indented:
     from rich.text import Text
 
-    return Padding(Text(text, "dim"), (0, 0, 0, 2))
+    return Indented(Text(text, "dim"))
 
 
-def error_bar(summary: "Summary", scale: tuple[float, float], width: int) -> "Text":
+def error_bar(summary: "Summary", scale: tuple[float, float]) -> Bar:
     """A bar up to the score, with a line from one end of the interval to the other."""
     from rich.text import Text
 
-    def place(value: float) -> int:
-        share = (value - scale[0]) / (scale[1] - scale[0] or 1)
-        return min(max(round(share * width), 1), width) - 1 if math.isfinite(share) else 0
+    def draw(width: int) -> Text:
+        def place(value: float) -> int:
+            share = (value - scale[0]) / (scale[1] - scale[0] or 1)
+            return min(max(round(share * width), 1), width) - 1 if math.isfinite(share) else 0
 
-    start, score, end = (place(value) for value in (summary.interval[0], summary.score, summary.interval[1]))
-    cells = ["█" if column < score else " " for column in range(width)]
-    for column in range(start, end + 1):
-        cells[column] = "━"
-    cells[start], cells[end] = ("┣", "┫") if end > start else ("█", "█")
-    cells[score] = "╋" if start < score < end else cells[score]
-    line = "".join(cells)
-    return Text.assemble((line[:start], "green"), (line[start:], "bold green"))
+        start, score, end = (place(value) for value in (summary.interval[0], summary.score, summary.interval[1]))
+        cells = ["█" if column < score else " " for column in range(width)]
+        for column in range(start, end + 1):
+            cells[column] = "━"
+        cells[start], cells[end] = ("┣", "┫") if end > start else ("█", "█")
+        cells[score] = "╋" if start < score < end else cells[score]
+        line = "".join(cells)
+        return Text.assemble((line[:start], "green"), (line[start:], "bold green"))
 
-
-def _plain_bar(score: float, scale: tuple[float, float], width: int) -> "Text":
-    from rich.text import Text
-
-    share = (score - scale[0]) / (scale[1] - scale[0] or 1)
-    return Text(console.bar(min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0, width), "dim")
+    return draw
 
 
 def _advice(summary: "Summary", output: str, numeric: bool) -> Iterator["RenderableType"]:

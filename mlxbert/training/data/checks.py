@@ -1,6 +1,7 @@
 """What is wrong with data, or looks as if it were, before training."""
 
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Protocol
 
 from mlxbert.data.labelled import Labelled
 from mlxbert.errors import InputError
+from mlxbert.invisible import without_invisible
 from mlxbert.training.data.report import DataReport, SplitReport
 
 FEW = 16  # examples of a label, up to which results differ much from run to run
@@ -18,6 +20,7 @@ _CLASSES = 10  # whole numbers, up to which they look like names of classes
 _NUMBERS = 20  # labels, from which those that are numbers look like measurements
 _RECORDS, _LONG = 20, 100  # records from which on, and mean characters above which, labels look like texts
 _UNKNOWN = 5  # unknown labels that an error names
+_TRUTH = {"true": "1", "false": "0"}  # JSON's names, as CSV and other programs write them
 _NAMED = 3  # labels that a sentence names
 
 
@@ -122,9 +125,10 @@ def find_unknown(known: Callable[[str], object], records: Iterable[Named]) -> Un
 
 
 def _alike(label: str) -> str:
-    """What is the same for labels that may be meant to be one."""
-    number = _number(label)
-    return " ".join(label.casefold().split()) if number is None else repr(number)
+    """What is the same for labels that may be meant to be one: `1`, `1.0` and `true`; `café` in any spelling."""
+    folded = " ".join(unicodedata.normalize("NFD", without_invisible(label)).casefold().split())
+    number = _number(_TRUTH.get(folded, folded))
+    return folded if number is None else repr(number)
 
 
 def _number(label: str) -> float | None:
@@ -191,8 +195,8 @@ def _about_names(labels: Mapping[str, int], task: str) -> Iterator[str]:
     first: dict[str, str] = {}
     alike = [(other, name) for name in labels if (other := first.setdefault(_alike(name), name)) != name]
     if alike:
-        shown = "; ".join(f"{_quoted(a)} and {_quoted(b)}" for a, b in alike[:_NAMED])
-        yield f"Labels that look the same are different classes: {shown}{_more(len(alike) - _NAMED)}."
+        shown = "; ".join(map(_told_apart, alike[:_NAMED]))
+        yield f"Labels that look or mean the same are different classes: {shown}{_more(len(alike) - _NAMED)}."
     if task == "classify" and (parts := _parts(labels)):
         yield (
             f"Most labels are lists, such as {_quoted(next(iter(parts)))}, made of the same names again and again: if "
@@ -233,6 +237,12 @@ def _is(number: int) -> str:
 
 def _quoted(name: str) -> str:
     return repr(name if len(name) <= 40 else name[:39] + "…")
+
+
+def _told_apart(pair: tuple[str, str]) -> str:
+    """Two labels, in ASCII where only that shows how they differ: spelled with other code points."""
+    seen = {unicodedata.normalize("NFD", without_invisible(name)) for name in pair}
+    return " and ".join(map(_quoted if len(seen) > 1 else ascii, pair))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -12,8 +12,7 @@ import pytest
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
 from mlxbert.weights.formats.onnx import reader
-from tests.helpers.frozen import GOLDENS as FROZEN
-from tests.helpers.frozen import arrays
+from tests.helpers.frozen import GOLDENS as FROZEN, arrays
 
 GOLDENS = FROZEN / "onnx"
 ODD = np.arange(6, dtype=np.float32).reshape(2, 3)

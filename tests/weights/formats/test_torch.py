@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
-from mlxbert.weights.formats.torch import archive as torch_archive
-from mlxbert.weights.formats.torch import content as torch_content
-from mlxbert.weights.formats.torch import pickle as torch_pickle
-from mlxbert.weights.formats.torch import reader
+from mlxbert.weights.formats.torch import (
+    archive as torch_archive,
+    content as torch_content,
+    pickle as torch_pickle,
+    reader,
+)
 from tests.helpers import hostile_pickles
 from tests.helpers.cells import quick
 from tests.helpers.frozen import GOLDENS

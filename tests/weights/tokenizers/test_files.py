@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer as Library
-from tokenizers import models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Library, models, normalizers, pre_tokenizers, processors
 
 from mlxbert.errors import InputError, TokenizerError
 from mlxbert.text.tokenizer import Tokenizer

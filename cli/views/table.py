@@ -1,0 +1,134 @@
+"""Tables that fit any terminal: bars take what is left, secondary columns go next, then cells stand on lines."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.text import Text
+
+Bar = Callable[[int], "Text"]  # draws itself in some columns
+Cell: TypeAlias = "Text | Bar"
+
+_GAP = 2  # columns between columns
+_SHORTEST = 4  # columns of a bar
+_WRAPPED = 16  # columns that a cell which is wrapped has, if it needs as many
+_INDENTED = 24  # columns of a terminal from which on texts are indented
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        header: Its name, above it or, where cells stand below each other, before each.
+        wraps: Whether its cells may be wrapped.
+        right: Whether its cells are flush right.
+        most: The most columns of the terminal that it takes; 0 is any number.
+        bar: Whether its cells are bars, which take what is left; one column at most.
+        secondary: Columns with a larger number go first; those with 0 stay.
+    """
+
+    header: str = ""
+    wraps: bool = False
+    right: bool = False
+    most: int = 0
+    bar: bool = False
+    secondary: int = 0
+
+
+class Rows:
+    """A table without lines.
+
+    Args:
+        columns: Its columns.
+        rows: Texts and bars, in which invisible characters are escaped already.
+        indent: Columns on the left that are left free.
+    """
+
+    def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], indent: int = 0) -> None:
+        self._rows, self._indent = [*rows], indent
+        self._columns = list(columns)
+
+    def __rich_console__(self, screen: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
+        from rich.padding import Padding
+
+        shown, bar = self._fitting(options.max_width - self._indent)
+        if shown:
+            yield Padding(self._table(shown, bar), (0, 0, 0, self._indent), expand=False)
+        else:
+            yield from self._stacked()
+
+    def _fitting(self, width: int) -> tuple[list[int], int]:
+        """The places of the columns that fit side by side, none if those that stay do not; the width of bars."""
+        bars = [place for place, column in enumerate(self._columns) if column.bar]
+        needs = {place: self._need(place) for place in range(len(self._columns)) if place not in bars}
+        kept = [place for place, need in needs.items() if need]
+        while (room := width - sum(needs[place] + _GAP for place in kept) + _GAP) < 0:
+            last = max(kept, key=lambda place: self._columns[place].secondary, default=None)
+            if last is None or not self._columns[last].secondary:
+                return [], 0
+            kept.remove(last)
+        if not bars or room < _SHORTEST + _GAP:
+            return kept, 0
+        return sorted([*kept, *bars]), min(room - _GAP, self._columns[bars[0]].most or room)
+
+    def _need(self, place: int) -> int:
+        """The columns of the terminal that a column takes at least."""
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        column = self._columns[place]
+        cells = (cell.cell_len for row in self._rows if isinstance(cell := row[place], Text))
+        widest = max(cell_len(column.header), *cells, 0)
+        limits = [limit for limit in (column.most, _WRAPPED if column.wraps else 0) if limit]
+        return min([widest, *limits])
+
+    def _table(self, shown: Sequence[int], bar: int) -> "RenderableType":
+        from rich.table import Table
+        from rich.text import Text
+
+        columns = [self._columns[place] for place in shown]
+        headed = any(column.header for column in columns)
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=headed, header_style="dim")
+        for column in columns:
+            table.add_column(
+                Text(column.header),
+                justify="right" if column.right else "left",
+                overflow="fold",
+                no_wrap=not column.wraps and not column.most,
+                max_width=column.most or None,
+            )
+        for row in self._rows:
+            cells = (row[place] for place in shown)
+            table.add_row(*(cell if isinstance(cell, Text) else cell(bar) for cell in cells))
+        return table
+
+    def _stacked(self) -> Iterator["Text"]:
+        """The cells that stay, each on a line of its own, after its header."""
+        from rich.text import Text
+
+        for row in self._rows:
+            for column, cell in zip(self._columns, row, strict=True):
+                if isinstance(cell, Text) and cell.plain.strip() and not column.secondary:
+                    whole = cell[len(cell.plain) - len(cell.plain.lstrip()) :]
+                    yield Text.assemble((f"{column.header.strip()} ", "dim"), whole) if column.header else whole
+
+
+class Indented:
+    """A text with space on its left, if the terminal has room for that.
+
+    Args:
+        text: The text.
+        by: Columns on the left.
+    """
+
+    def __init__(self, text: "Text", by: int = 2) -> None:
+        self._text, self._by = text, by
+
+    def __rich_console__(self, screen: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
+        from rich.padding import Padding
+
+        room = options.max_width >= _INDENTED
+        yield Padding(self._text, (0, 0, 0, self._by)) if room else self._text
