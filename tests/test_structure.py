@@ -18,7 +18,7 @@ MAX_FILE, MAX_FUNCTION, MAX_COMMAND = 400, 60, 20
 
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
-    ("mlxbert", "mlxbert.errors", "mlxbert.results", "mlxbert.files", "mlxbert.notebook"),
+    ("mlxbert", "mlxbert.errors", "mlxbert.bounds", "mlxbert.results", "mlxbert.files", "mlxbert.notebook"),
     (
         "mlxbert.blas",
         "mlxbert.device",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 20
 _SHOWN = 300  # characters of a text
+_SAID = 4000  # characters of a line on stderr, which may repeat a name of any length
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
 # Control characters as their pictures, U+2400 and on; DEL, the C1 block and halves of surrogate pairs as U+FFFD.
@@ -78,6 +79,8 @@ def say(kind: str, text: str, command: str = "") -> None:
     """
     if sys.stderr is None or (_quiet and kind != "error"):
         return
+    if len(text) > _SAID:
+        text = f"{text[: _SAID // 2]} … {text[-_SAID // 2 :]}"
     shown, command = visible(to_options(text) if kind == "hint" else text), visible(command)
     if sys.stderr.isatty():
         from rich.cells import cell_len

@@ -11,8 +11,9 @@ from pathlib import Path
 from tokenizers import Encoding as Library
 from tokenizers import Tokenizer as Plain
 
+from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import ArgumentError, InputError, TokenizerError, check_whole
+from mlxbert.errors import ArgumentError, InputError, TokenizerError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.checks import guarded, largest_id
@@ -335,7 +336,7 @@ class Tokenizer:
             InputError: The repeated text leaves too little room, or a text is not valid Unicode.
             ArgumentError: `stride` is negative.
         """
-        check_whole("stride", stride, 0)
+        check_whole("stride", stride)
         fixed = [] if pair is None else [self.split(text)]
         run = self.split(prompt + (text if pair is None else pair))
         head = run.slice(0, len(self.split(prompt)) if prompt else 0)
@@ -373,10 +374,8 @@ class Tokenizer:
         last = max(len(run) - room, 0)
         starts: list[int] = []
         for place in places:
-            if not starts or (starts[-1] < last and place >= starts[-1] + room - room // 4):
-                starts.append(min(max(place - room // 2, 0), last))
-            else:
-                starts.append(starts[-1])
+            fresh = not starts or (starts[-1] < last and place >= starts[-1] + room - room // 4)
+            starts.append(min(max(place - room // 2, 0), last) if fresh else starts[-1])
         chosen = {start: number for number, start in enumerate(sorted(set(starts)) or [0])}
         inputs = [self.assemble([run.slice(start, start + room)], truncated=last > 0) for start in chosen]
         before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
