@@ -56,7 +56,7 @@ class VectorOptions(Group):
     max_score: Annotated[float, _number("Score of the most similar pair; scores are divided by it.")] = 1.0
     chunk: Annotated[
         int | None,
-        _number("Compute N examples of a batch at a time: a large batch then takes little memory.", "N", "all", min=1),
+        _number("Compute N examples of a batch at a time: a large batch then takes little memory.", "N", "all"),
     ] = None
     pooling: Annotated[str | None, _number("How tokens become a vector, as in embed.", "NAME", "the model's")] = None
     normalize: Annotated[

@@ -4,9 +4,11 @@ A group is a frozen dataclass whose fields are typer options. `flatten` puts the
 command, where typer finds them, and passes filled dataclasses to the command. A field may be a group itself.
 """
 
+import copy
 import dataclasses
 import functools
 import inspect
+import math
 import re
 import shlex
 import typing
@@ -18,6 +20,9 @@ from typing import Annotated, Any
 
 import typer
 import typer.core
+
+from mlxbert.bounds import BOUNDS
+from mlxbert.errors import ArgumentError
 
 
 class DType(StrEnum):
@@ -151,7 +156,6 @@ class ModelOptions(ComputingOptions):
     batch_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1,
             metavar="N",
             help="Tokens per batch, padding included.",
             rich_help_panel="Model",
@@ -174,7 +178,7 @@ class VectorOptions:
     ] = None
     dimensions: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Keep only the first N values (Matryoshka).", rich_help_panel="Vectors"),
+        typer.Option(metavar="N", help="Keep only the first N values (Matryoshka).", rich_help_panel="Vectors"),
     ] = None
     prompt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Text to put before each text.", rich_help_panel="Vectors")
@@ -306,17 +310,34 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
         if name not in groups
     ]
     spread = [option for group in groups.values() for option in _spread(group)]
+    every = [_bounded(option, command.__name__) for option in own + spread]
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
+        for name, value in values.items():
+            if isinstance(value, float) and math.isnan(value):  # within any range, as typer compares
+                raise ArgumentError(f"{name} is nan, expected a number")
         filled = {name: _fill(group, values, prepare) for name, group in groups.items()}
         command(**{name: values[name] for name in signature.parameters if name not in groups}, **filled)
 
-    flat.__signature__ = signature.replace(parameters=own + spread)  # type: ignore[attr-defined]
-    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in own + spread}
+    flat.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
     flat.__doc__ = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
     del flat.__dict__["__wrapped__"]  # typer would follow it to the signature with groups
     return flat
+
+
+def _bounded(option: inspect.Parameter, command: str) -> inspect.Parameter:
+    """An option with the bounds that the library has for its number."""
+    own = f"{command}.{option.name}"
+    bounds = BOUNDS.get(own if own in BOUNDS else option.name)
+    kind, *more = typing.get_args(option.annotation) or (option.annotation,)
+    if bounds is None or not more or not {int, float} & {kind, *typing.get_args(kind)}:
+        return option
+    whole = float not in {kind, *typing.get_args(kind)}
+    described = copy.copy(more[0])
+    described.min, described.max = math.ceil(bounds[0]) if whole else bounds[0], bounds[1]
+    return option.replace(annotation=Annotated[kind, described])
 
 
 def _spread(group: Any) -> Iterator[inspect.Parameter]:

@@ -44,7 +44,7 @@ class CorpusOptions(Group):
     ] = False
     mask_share: Annotated[float, _option(_CORPUS, "X", "Share of the tokens that are hidden.")] = 0.15
     masks: Annotated[
-        int | None, _option(_CORPUS, "N", "Repeat the masks of the first N passes.", "new ones in every pass", min=1)
+        int | None, _option(_CORPUS, "N", "Repeat the masks of the first N passes.", "new ones in every pass")
     ] = None
     valid: Annotated[
         list[str] | None, _option(_CORPUS, "FILE", "Text to evaluate on.", "a hundredth of the corpus is held out")
@@ -84,7 +84,7 @@ class PretrainingOptions(Group):
         str | None,
         _option(_TRAINING, "TERMS", "mlm, nsp, sop; soft, hidden, vectors; electra; mlm:1,nsp:0.5.", "mlm"),
     ] = None
-    steps: Annotated[int | None, _option(_TRAINING, "N", "Updates of the weights.", "as --epochs say", min=1)] = None
+    steps: Annotated[int | None, _option(_TRAINING, "N", "Updates of the weights.", "as --epochs say")] = None
     epochs: Annotated[float | None, _option(_TRAINING, "X", "Passes over the corpus.", "1")] = None
     lr: Annotated[float | None, _option(_TRAINING, "X", "Highest learning rate.", "by the size of the model")] = None
     batch_size: Annotated[int, _option(_TRAINING, "N", "Examples per batch; fewer in phases of longer ones.")] = 32
@@ -185,8 +185,8 @@ class TextOptions(Group):
     """Text to evaluate on, and how it is read."""
 
     data: Annotated[list[str], typer.Option("--data", metavar="FILE", help="Text.", rich_help_panel=_CORPUS)]
-    examples: Annotated[int | None, _option(_CORPUS, "N", "So many examples, drawn by chance.", min=1)] = 1000
-    length: Annotated[int, _option(_CORPUS, "N", "Tokens of an example.", min=8)] = 128
+    examples: Annotated[int | None, _option(_CORPUS, "N", "So many examples, drawn by chance.")] = 1000
+    length: Annotated[int, _option(_CORPUS, "N", "Tokens of an example.")] = 128
     field: Annotated[str, _option(_CORPUS, "NAME", "Field of the text in .jsonl files.")] = "text"
     documents: Annotated[
         Documents, _option(_CORPUS, None, "What separates documents in .txt files: blank lines, or each line is one.")

@@ -1,6 +1,7 @@
 """The commands of the program as typer runs them: their help, other names of commands, and wrong usage in our words."""
 
 import difflib
+import os
 import re
 import shlex
 from collections import Counter
@@ -40,8 +41,10 @@ class Command(TyperCommand):
 
         Raises:
             ArgumentError: An option that takes one value, or that has an opposite, is there twice: typer would use
-                only the last.
+                only the last; or a word has characters that no text or name can have.
         """
+        for word in args:
+            _check_word(word)
         try:
             given = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
             rest = super().parse_args(ctx, args)
@@ -52,6 +55,17 @@ class Command(TyperCommand):
             if isinstance(option, TyperOption) and count > 1 and not option.multiple:
                 _check_once(option, count)
         return rest
+
+
+def _check_word(word: str) -> None:
+    """Refuses what no command line of a shell has, but a list of words given to the program in Python."""
+    try:
+        if b"\0" not in os.fsencode(word):
+            return
+        wrong = "a NUL character"
+    except UnicodeEncodeError:
+        wrong = "half of a surrogate pair"
+    raise ArgumentError(f"{word!r:.60} has {wrong}, expected a text or a name")
 
 
 def _check_once(option: TyperOption, count: int) -> None:
@@ -154,8 +168,8 @@ def expected(parameter: Any) -> str:
     if kind is None:
         return view.metavar_of(parameter)
     if least is not None and most is not None:
-        return f"{kind} from {least} to {most}"
-    return f"{kind} of at least {least}" if least is not None else kind
+        return f"{kind} from {least:,} to {most:,}"
+    return kind
 
 
 def nearest(word: str, known: Collection[str]) -> list[str]:

@@ -61,7 +61,7 @@ class RetrievalOptions:
         ),
     ] = None
     top_k: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Documents per query that are ranked.", rich_help_panel=_DATA)
+        int, typer.Option(metavar="N", help="Documents per query that are ranked.", rich_help_panel=_DATA)
     ] = 100
     split: Annotated[
         str,

@@ -26,9 +26,7 @@ class WordColumns(Group):
         int | None,
         length("Longest input in tokens, by default what the model takes; longer sentences become windows."),
     ] = None
-    stride: Annotated[
-        int | None, length("Tokens that windows of a long sentence have in common.", "a quarter", least=0)
-    ] = None
+    stride: Annotated[int | None, length("Tokens that windows of a long sentence have in common.", "a quarter")] = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,5 @@ class AnswerColumns(Group):
 class AnswerOptions(Group):
     """How contexts become windows, and how long answers are."""
 
-    stride: Annotated[int | None, length("Tokens that windows of a long context have in common.", "128", least=0)] = (
-        None
-    )
+    stride: Annotated[int | None, length("Tokens that windows of a long context have in common.", "128")] = None
     max_words: Annotated[int, length("Words of an answer, at most.")] = 30

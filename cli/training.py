@@ -76,9 +76,9 @@ def column(text: str, default: Any = True) -> Any:
     return typer.Option(metavar="NAME", help=text, rich_help_panel=_DATA, show_default=default)
 
 
-def length(text: str, default: Any = True, least: int = 1) -> Any:
+def length(text: str, default: Any = True) -> Any:
     """An option that counts tokens or words."""
-    return typer.Option(min=least, metavar="N", help=text, rich_help_panel=_DATA, show_default=default)
+    return typer.Option(metavar="N", help=text, rich_help_panel=_DATA, show_default=default)
 
 
 FormatOption = Annotated[
@@ -222,13 +222,12 @@ class SavingOptions(Group):
     eval_every: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Steps between evaluations.", rich_help_panel=_SAVING, show_default="one per epoch"
+            metavar="N", help="Steps between evaluations.", rich_help_panel=_SAVING, show_default="one per epoch"
         ),
     ] = None
     save_every: Annotated[
         int | None,
         typer.Option(
-            min=1,
             metavar="N",
             help="Steps between saved states; the state is also saved after each evaluation.",
             rich_help_panel=_SAVING,

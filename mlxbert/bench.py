@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert import contestant, device as devices
+from mlxbert.bounds import check_whole
 from mlxbert.contestant import OURS, PEER
-from mlxbert.errors import ArgumentError, MlxbertError, check_whole
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.save import save
 from mlxbert.model import load
 
@@ -71,7 +72,7 @@ def bench(
         ArgumentError: `against` or `rounds` is invalid.
         MlxbertError: The model cannot be loaded, or the peer is not installed or fails.
     """
-    check_whole("rounds", rounds, 1)
+    check_whole("rounds", rounds)
     if against is not None and against not in PEERS:
         raise ArgumentError(f"against is {against!r:.60}, expected {' or '.join(PEERS)}")
     for package in ("torch", "transformers") if against else ():

@@ -78,13 +78,3 @@ class DivergedError(MlxbertError):
 
 class ThreadError(MlxbertError):
     """A model used from another thread than the one that loaded it."""
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Refuses a value that is not a whole number of at least `least`.
-
-    Raises:
-        ArgumentError: It is not.
-    """
-    if type(value) is not int or value < least:
-        raise ArgumentError(f"{name} is {value!r:.60}, expected a whole number of at least {least}")

@@ -16,6 +16,23 @@ _DIGEST = "digest"  # of a record, beside its values
 _BLOCK = 2**20  # bytes
 
 
+def to_path(given: str | Path, name: str) -> Path:
+    """A path, its `~` expanded.
+
+    Raises:
+        ArgumentError: No file can be called so: the name is too long, or has a NUL character; there is no such user.
+    """
+    try:
+        path = Path(given).expanduser()
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, RuntimeError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise ArgumentError(f"{name} is {str(given)!r:.200}, which is not the name of a file ({reason})") from None
+    return path
+
+
 class DamagedError(ValueError):
     """A file is not the one that was written."""
 

@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.weights": ROOT / "weights"}
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
-    ("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.results", "mlxbert.files", "mlxbert.notebook"),
+    (
+        *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.bounds", "mlxbert.invisible", "mlxbert.results"),
+        *("mlxbert.files", "mlxbert.inputs", "mlxbert.notebook"),
+    ),
     (
         "mlxbert.blas",
         "mlxbert.device",

@@ -18,15 +18,15 @@ def answer(
     questions: Annotated[list[str] | None, typer.Argument(metavar="QUESTION…", help="Questions.")] = None,
     context: Annotated[str | None, typer.Option(metavar="TEXT", help="The text to answer from.")] = None,
     context_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the text; - is stdin.")] = None,
-    top_k: Annotated[int, typer.Option(min=1, metavar="N", help="Spans per question.")] = 1,
-    max_words: Annotated[int, typer.Option(min=1, metavar="N", help="Words of an answer, at most.")] = 30,
+    top_k: Annotated[int, typer.Option(metavar="N", help="Spans per question.")] = 1,
+    max_words: Annotated[int, typer.Option(metavar="N", help="Words of an answer, at most.")] = 30,
     max_length: Annotated[
         int | None,
-        typer.Option(min=8, metavar="N", help="Tokens of a window.", show_default="384, or the model's"),
+        typer.Option(metavar="N", help="Tokens of a window.", show_default="384, or the model's"),
     ] = None,
     stride: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Tokens that windows have in common.", show_default="128"),
+        typer.Option(metavar="N", help="Tokens that windows have in common.", show_default="128"),
     ] = None,
     no_answer_threshold: Annotated[
         float | None,

@@ -57,7 +57,10 @@ class ZeroShotOptions:
         if pairs:
             raise ArgumentError("there are both --labels and pairs of texts", hint="--labels takes single texts")
         # As in a .csv, quotes hold a label that contains a comma.
-        rows = [row for given in self.labels for row in csv.reader([given], skipinitialspace=True)]
+        try:
+            rows = [row for given in self.labels for row in csv.reader([given], skipinitialspace=True)]
+        except csv.Error as problem:  # a line break outside of quotes, or more characters than a field may have
+            raise ArgumentError(f"--labels cannot be read as A,B ({problem})") from None
         labels = [label.strip() for row in rows for label in row]
         from mlxbert.tasks.zero_shot import check_hypothesis, check_labels
 
@@ -75,7 +78,7 @@ def classify(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     pair: Annotated[str | None, typer.Option(metavar="TEXT", help="A second text, for each of the texts.")] = None,
     top_k: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Labels per text; by default all, at a terminal 5.")
+        int | None, typer.Option(metavar="N", help="Labels per text; by default all, at a terminal 5.")
     ] = None,
     overflow: Annotated[
         Overflow, typer.Option(help="What to do with a text too long for the model.")

@@ -20,7 +20,7 @@ def fill_mask(
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts that contain [MASK].")] = None,
     top_k: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Words per mask; by default 5, or all targets.")
+        int | None, typer.Option(metavar="N", help="Words per mask; by default 5, or all targets.")
     ] = None,
     targets: Annotated[str | None, typer.Option(metavar="A,B", help="Choose among these words only.")] = None,
     text: Annotated[bool, typer.Option("--text/--no-text", help="Repeat the filled text with each word.")] = True,

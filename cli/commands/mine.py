@@ -24,11 +24,11 @@ def mine(
     out: OutputOptions,
     pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Pairs of texts that belong together.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File of JSON lines to write.")],
-    negatives: Annotated[int, typer.Option(min=1, metavar="N", help="Negatives for each query, at most.")] = 5,
+    negatives: Annotated[int, typer.Option(metavar="N", help="Negatives for each query, at most.")] = 5,
     margin: Annotated[
         float, typer.Option(metavar="X", help="How much less similar than its positive a negative must be.")
     ] = 0.05,
-    skip: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the N most similar texts.")] = 0,
+    skip: Annotated[int, typer.Option(metavar="N", help="Leave out the N most similar texts.")] = 0,
     text_column: Annotated[
         str | None, typer.Option(metavar="NAME", help="Column of the queries; guessed if left out.")
     ] = None,

@@ -76,7 +76,7 @@ def vocabulary(
     kind: Annotated[
         VocabularyKind, typer.Option(help="As of BERT, RoBERTa or XLM-RoBERTa.")
     ] = VocabularyKind.wordpiece,
-    size: Annotated[int, typer.Option(min=1, metavar="N", help="Number of tokens, special tokens included.")] = 30_000,
+    size: Annotated[int, typer.Option(metavar="N", help="Number of tokens, special tokens included.")] = 30_000,
     cased: Annotated[
         bool, typer.Option("--cased", help="Distinguish case in a wordpiece vocabulary; the others always do.")
     ] = False,

@@ -23,7 +23,7 @@ def rerank(
     source: InputOptions,
     out: OutputOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="QUERY TEXT…", help="A query, and texts.")] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N best.")] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="N", help="Show only the N best.")] = None,
     overflow: Annotated[
         Overflow, typer.Option(help="What to do with a pair too long for the model; window takes the best window.")
     ] = Overflow.truncate,

@@ -24,7 +24,7 @@ def similarity(
     vector: VectorOptions,
     out: OutputOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A text, and others.")] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N most similar.")] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="N", help="Show only the N most similar.")] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Compare the two texts of each row, columns a and b.")] = False,
     query_prompt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Text to put before A only.", rich_help_panel="Vectors")

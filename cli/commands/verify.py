@@ -17,7 +17,6 @@ def verify(
     tolerance: Annotated[
         float | None,
         typer.Option(
-            min=0,
             metavar="X",
             help="How far outputs may differ: by default 0.0001, or 0.02 and 0.2 if tensors are equal only once "
             "rounded to float16 or bfloat16. Outputs of quantized models are judged only with this option.",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 20
 _SHOWN = 300  # characters of a text
+_SAID = 4000  # characters of a line on stderr, which may repeat a name of any length
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
 _MOST = 9999  # columns or lines that a terminal may be said to have
@@ -87,6 +88,8 @@ def say(kind: str, text: str, command: str = "") -> None:
     """
     if sys.stderr is None or (_quiet and kind != "error"):
         return
+    if len(text) > _SAID:
+        text = f"{text[: _SAID // 2]} … {text[-_SAID // 2 :]}"
     shown, command = visible(to_options(text) if kind == "hint" else text), visible(command)
     with suppress(OSError):  # a terminal that was closed: what runs is to end as it would
         _print(kind, shown, command)

@@ -11,6 +11,7 @@ from mlxbert.data.ranking.groups import read_group
 from mlxbert.data.ranking.smart import is_smart, read_smart
 from mlxbert.data.rows import Rows, read_rows
 from mlxbert.errors import InputError
+from mlxbert.files import to_path
 
 _LAYOUTS = (
     "a folder of BEIR (corpus.jsonl, queries.jsonl, qrels/test.tsv) or of SMART (as Cranfield is), or records of "
@@ -53,9 +54,8 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", f
     Raises:
         InputError: A file is missing or damaged, or there is no query, no document or no relevant one.
     """
-    if not isinstance(source, str | Path) or not Path(source).is_dir():
+    if not isinstance(source, str | Path) or not (folder := to_path(source, "data")).is_dir():
         return _of_groups(read_rows(source, format=format))
-    folder = Path(source)
     if (folder / CORPUS).is_file():
         return _checked(str(folder), *read_beir(folder, split))
     if is_smart(folder):

@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.bounds import check_number
+from mlxbert.errors import InputError
 
 # With so many the 95 % interval of an accuracy of 0.9 is ± 0.8 points: more examples make evaluations longer, but
 # hardly tell better which checkpoint is the best, and are missing in training.
@@ -36,11 +37,10 @@ def split(
         names: The labels of a record; none where a number is predicted.
 
     Raises:
-        ArgumentError: The share is not between 0 and 1.
+        ArgumentError: The share is out of bounds.
         InputError: There is nothing that can be split off.
     """
-    if not 0 < share < 1:
-        raise ArgumentError(f"validation_share is {share}, expected a number between 0 and 1")
+    check_number("validation_share", share)
     wanted = min(max(round(share * len(records)), 1), MOST)
     left = Counter(name for record in records for name in (None, *names(record)))  # None counts all records
     groups = _shuffled(records, left, seed, key, names)

@@ -1,12 +1,11 @@
 """Whether two models agree, and if not, what exactly differs."""
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from mlxbert import device as devices
-from mlxbert.errors import ArgumentError
+from mlxbert.bounds import check_number
 from mlxbert.folders import facts, outputs, tensors
 from mlxbert.folders.opened import OpenedModel, open_model
 from mlxbert.folders.results import Difference, OutputDifferences, Verification, to_json
@@ -54,8 +53,8 @@ def verify(
     for name, source in (("a", a), ("b", b)):
         if not isinstance(source, OpenedModel):
             check_source(source, name)
-    if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
-        raise ArgumentError(f"tolerance is {tolerance!r:.60}, expected a number of at least 0")
+    if tolerance is not None:
+        check_number("tolerance", tolerance)
     devices.use(device)
     one, other = (_open(source, offline, on_progress) for source in (a, b))
     compared = tensors.compare(one, other)

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterator
 from typing import cast
 
+from mlxbert.bounds import check_number
 from mlxbert.device import mx, nn
-from mlxbert.errors import ArgumentError
 
 _WORD = 2**16  # masks are drawn as 16-bit words: half the work of MLX's own, which take 32 bits for each element
 _WORDS_IN_KEY = 4
@@ -118,10 +118,9 @@ def set_rate(network: nn.Module, rate: float) -> None:
     """Sets the rate of every place where the model's family has dropout, in the encoder and in the heads.
 
     Raises:
-        ArgumentError: `rate` is not a number from 0 to less than 1.
+        ArgumentError: `rate` is not a number, or out of bounds.
     """
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
-        raise ArgumentError(f"dropout is {rate!r:.60}, expected a number from 0 to less than 1")
+    check_number("dropout", rate)
     for module in network.modules():
         if isinstance(module, Dropout) and module.rate is not None:
             module.rate = float(rate)

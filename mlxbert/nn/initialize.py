@@ -4,9 +4,9 @@ import math
 import zlib
 from collections.abc import Iterable
 
+from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig, Initialization
 from mlxbert.device import mx, nn
-from mlxbert.errors import ArgumentError
 from mlxbert.nn.heads import Network
 
 # Layers whose output is added to the residual stream, and the dense layers of heads.
@@ -21,14 +21,13 @@ def initialize(network: Network, names: Iterable[str], seed: int = 0, dtype: mx.
     Args:
         network: The network, whose other parameters stay as they are.
         names: Full names of the parameters.
-        seed: A whole number of at least 0.
+        seed: A whole number.
         dtype: The dtype of the parameters; they are drawn in float32.
 
     Raises:
-        ArgumentError: `seed` is not a whole number of at least 0.
+        ArgumentError: `seed` is not a whole number, or out of bounds.
     """
-    if type(seed) is not int or seed < 0:
-        raise ArgumentError(f"seed is {seed!r:.60}, expected a whole number of at least 0")
+    check_whole("seed", seed)
     parameters: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
     norms = {f"{path}.weight" for path, module in network.named_modules() if isinstance(module, nn.LayerNorm)}
     drawn = {}

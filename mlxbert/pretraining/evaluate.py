@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mlxbert.bounds import check_whole
 from mlxbert.distributed import Group
-from mlxbert.errors import ArgumentError, check_whole
+from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS
 from mlxbert.pretraining.data import Maker
@@ -77,8 +78,8 @@ def evaluate_words(
     if not isinstance(model, Model):
         raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
     if examples is not None:
-        check_whole("examples", examples, 1)
-    check_whole("length", length, 8)
+        check_whole("examples", examples)
+    check_whole("length", length)
     batch_tokens = default_batch_tokens() if batch_tokens is None else batch_tokens
     check_batch_tokens(batch_tokens)
     weights = read_terms(objective)

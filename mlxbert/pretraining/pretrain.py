@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert import device as devices
+from mlxbert.bounds import check_number, check_whole
 from mlxbert.cores import training_workers
 from mlxbert.device import dtype_name
 from mlxbert.distributed import join
-from mlxbert.errors import ArgumentError, check_whole
+from mlxbert.errors import ArgumentError
+from mlxbert.files import to_path
 from mlxbert.folders import destination
 from mlxbert.model import Model
 from mlxbert.nn import dropout
@@ -123,7 +125,7 @@ def pretrain(
     chosen = {name: known[name] for name in _SETTINGS & known.keys()}
     settings = Settings(
         corpus=files_of(corpus, "corpus"), valid=files_of(valid, "valid"),
-        shards=None if shards is None else Path(shards).expanduser(), **chosen,
+        shards=None if shards is None else to_path(shards, "shards"), **chosen,
     )  # fmt: skip
     pairs_of([*weights], settings.across_documents)
     if valid is not None and "validation_share" in known:
@@ -135,7 +137,7 @@ def pretrain(
     group = join()
     with group.together():
         if not group.rank and not overwrite:
-            clean_up(Path(output).expanduser().resolve())
+            clean_up(output)
         devices.use(device)
         where: dict[str, Any] = {"revision": revision, "offline": offline, "on_progress": on_progress}
         heads = heads_of(weights)
@@ -175,13 +177,12 @@ def _passes(steps: int | None, epochs: float | None) -> float:
         ArgumentError: One is out of range, or both are given.
     """
     if steps is not None:
-        check_whole("steps", steps, 1)
+        check_whole("steps", steps)
         if epochs is not None:
             raise ArgumentError("steps and epochs are given, expected one")
     if epochs is None:
         return 1.0
-    if isinstance(epochs, bool) or not isinstance(epochs, int | float) or not 0 < epochs < 1e6:
-        raise ArgumentError(f"epochs is {epochs!r:.60}, expected a number above 0")
+    check_number("epochs", epochs)
     return epochs
 
 

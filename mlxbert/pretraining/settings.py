@@ -6,12 +6,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlxbert.errors import ArgumentError, check_whole
+from mlxbert.bounds import check_number, check_whole
+from mlxbert.errors import ArgumentError
+from mlxbert.files import to_path
 from mlxbert.inputs import Stamp, hashed
 from mlxbert.pretraining.examples import Pairs
 
 _PAIRS: dict[str, Pairs] = {"nsp": "next", "sop": "order"}
-_MOST_SHARE = 0.9  # of the tokens that are hidden
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +53,10 @@ class Settings:
         if self.documents not in ("blank", "line"):
             raise ArgumentError(f"documents is {self.documents!r:.60}, expected blank or line")
         if self.masks is not None:
-            check_whole("masks", self.masks, 1)
-        for name, most in (("mask_share", _MOST_SHARE), ("validation_share", 0.5), ("generator", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 < value <= most:
-                raise ArgumentError(f"{name} is {value!r:.60}, expected a number above 0, up to {most}")
+            check_whole("masks", self.masks)
+        check_number("mask_share", self.mask_share)
+        check_number("pretrain.validation_share", self.validation_share)
+        check_number("generator", self.generator)
 
     @cached_property
     def hashes(self) -> Mapping[Path, tuple[str, Stamp]]:
@@ -83,7 +83,7 @@ def files_of(given: str | Path | Sequence[str | Path] | None, name: str) -> tupl
     for one in listed:
         if not isinstance(one, str | Path):
             raise ArgumentError(f"{name} has {one!r:.60}, expected names of files")
-    return tuple(Path(one).expanduser() for one in listed)
+    return tuple(to_path(one, name) for one in listed)
 
 
 def pairs_of(terms: Sequence[str], across: bool) -> Pairs | None:

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.errors import ArgumentError, InputError, check_whole
+from mlxbert.bounds import check_whole
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import sha256
 from mlxbert.folders import destination
 from mlxbert.folders.destination import MARKER, VOCABULARY
@@ -133,7 +134,7 @@ def vocabulary(
     """
     if kind not in KINDS:
         raise ArgumentError(f"kind is {kind!r:.60}, expected one of {', '.join(KINDS)}")
-    check_whole("size", size, 1)
+    check_whole("size", size)
     paths = check_files(files, field, documents)
     targets = [destination.check_target(output, path, overwrite) for path in paths]
     corpus = _Texts(paths, field, documents, on_progress)

@@ -6,8 +6,9 @@ Shapes: B batch, L length.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from mlxbert.bounds import check_number, check_whole
 from mlxbert.device import mx
-from mlxbert.errors import ArgumentError, InputError, MlxbertError, check_whole
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Answer, Span
@@ -75,9 +76,10 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         usage: Usage | None = None,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
-        check_whole("top_k", top_k, 1)
-        check_whole("max_words", max_words, 1)
-        _check_threshold(no_answer_threshold)
+        check_whole("top_k", top_k)
+        check_whole("max_words", max_words)
+        if no_answer_threshold is not None:
+            check_number("no_answer_threshold", no_answer_threshold)
         self.context, self.top_k, self.max_words = context, top_k, max_words
         self.threshold = threshold_of(model) if no_answer_threshold is None else float(no_answer_threshold)
         self.tokenizer = window_tokenizer(model.tokenizer, max_length)
@@ -209,7 +211,7 @@ def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
     """
     if max_length is None:
         return tokenizer.adapted(max_length=min(MAX_LENGTH, tokenizer.max_length))
-    check_whole("max_length", max_length, 8)
+    check_whole("max_length", max_length)
     if max_length > tokenizer.max_length:
         raise ArgumentError(f"max_length is {max_length}, the model takes at most {tokenizer.max_length} tokens")
     return tokenizer.adapted(max_length=max_length)
@@ -223,7 +225,7 @@ def window_stride(tokenizer: Tokenizer, stride: int | None) -> int:
     """
     if stride is None:
         return min(STRIDE, tokenizer.max_length // 3)
-    check_whole("stride", stride, 0)
+    check_whole("stride", stride)
     return stride
 
 
@@ -240,8 +242,3 @@ def threshold_of(model: Model) -> float:
     """The threshold of "no answer" that a model was tuned to, or the usual one."""
     labels = model.config.heads.labels
     return THRESHOLD if labels is None or labels.no_answer_threshold is None else labels.no_answer_threshold
-
-
-def _check_threshold(value: float | None) -> None:
-    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1):
-        raise ArgumentError(f"no_answer_threshold is {value!r:.60}, expected a number from 0 to 1")

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlxbert.bounds import check_number, check_whole
 from mlxbert.data.related import Related, find_related_columns, read_related
 from mlxbert.data.rows import read_rows
-from mlxbert.errors import ArgumentError, InputError, check_whole
+from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.results import Result
 from mlxbert.tasks.arguments import check_model
@@ -73,10 +74,9 @@ def mine(
         InputError: The data are not pairs, or one cannot be used.
     """
     check_model(model)
-    check_whole("negatives", negatives, 1)
-    check_whole("skip", skip, 0)
-    if isinstance(margin, bool) or not isinstance(margin, int | float) or not -2 <= margin <= 2:
-        raise ArgumentError(f"margin is {margin!r:.60}, expected a difference of cosines, from -2 to 2")
+    check_whole("negatives", negatives)
+    check_whole("skip", skip)
+    check_number("mine.margin", margin)
     model.require("embed")
     rows = read_rows(pairs, format=format)
     columns = find_related_columns(rows, text_column=text_column, pair_column=pair_column)

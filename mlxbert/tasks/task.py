@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
+from mlxbert.bounds import check_whole
 from mlxbert.cores import inference
 from mlxbert.device import nn
-from mlxbert.errors import ArgumentError, InputError, MlxbertError, check_whole
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure
@@ -221,7 +222,7 @@ def _modules(value: object) -> Iterator[nn.Module]:
 def check_top_k(top_k: int | None) -> None:
     """Refuses a `top_k` that is neither `None` nor a positive integer."""
     if top_k is not None:
-        check_whole("top_k", top_k, 1)
+        check_whole("top_k", top_k)
 
 
 def check_finite(scores: list[float]) -> list[float]:

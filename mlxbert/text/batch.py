@@ -7,9 +7,10 @@ on the right. Batches depend only on their window and the options, so a second r
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
 from mlxbert.device import mx, on_gpu
-from mlxbert.errors import InputError, check_whole
+from mlxbert.errors import InputError
 from mlxbert.nn.encoder import Batch
 from mlxbert.text.encoding import Encoding
 
@@ -100,7 +101,7 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
 
 def check_batch_tokens(batch_tokens: int) -> None:
     """Refuses a `batch_tokens` that is not a positive integer."""
-    check_whole("batch_tokens", batch_tokens, 1)
+    check_whole("batch_tokens", batch_tokens)
 
 
 def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -12,8 +12,9 @@ from typing import cast
 
 from tokenizers import Encoding as Library, Tokenizer as Plain
 
+from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import ArgumentError, InputError, TokenizerError, check_whole
+from mlxbert.errors import ArgumentError, InputError, TokenizerError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
 from mlxbert.text.parts import SIZE, beginning, has_more_tokens
 from mlxbert.weights.folder import ModelFolder, open_folder
@@ -340,7 +341,7 @@ class Tokenizer:
             InputError: The repeated text leaves too little room, or a text is not valid Unicode.
             ArgumentError: `stride` is negative.
         """
-        check_whole("stride", stride, 0)
+        check_whole("stride", stride)
         fixed = [] if pair is None else [self.split(text)]
         run = self.split(prompt + (text if pair is None else pair))
         head = run.slice(0, len(self.split(prompt)) if prompt else 0)

@@ -66,7 +66,7 @@ def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] |
     settings = options.adapters
     if settings is None:
         return None
-    chosen = choose(model.architecture, options.lora_layers)
+    chosen = choose(model.architecture, options)
     names = adapt(model.network, (target.ours for target in chosen), settings, options.seed)
     kept = beside(model.architecture, model.network, heads)
     names |= {name for name in parameters(model.network) if name.startswith(kept)}
@@ -101,7 +101,7 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: P
     Raises:
         ArgumentError: There are such.
     """
-    choose(architecture, options.lora_layers)
+    choose(architecture, options)
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
             raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors as its base does")
@@ -111,15 +111,16 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: P
         raise ArgumentError(f"lora trains {', '.join(TASK_TYPES)}, this objective has the head {others[0]}")
 
 
-def choose(architecture: Architecture, layers: str) -> tuple[Target, ...]:
-    """The modules of an encoder that names choose, in the order of the network.
+def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target, ...]:
+    """The modules of an encoder that get adapters, in the order of the network.
 
     Args:
         architecture: The model.
-        layers: Names separated by commas, or `all-linear`: a name chooses every module that it is, or is the end of.
+        options: `lora_layers` are names separated by commas, or `all-linear`: a name chooses every module that it is,
+            or is the end of.
 
     Raises:
-        ArgumentError: A name is of no linear layer.
+        ArgumentError: A name is of no linear layer, or the rank is larger than a layer.
     """
     config = architecture.config
     shapes = network_shapes(config)
@@ -129,15 +130,20 @@ def choose(architecture: Architecture, layers: str) -> tuple[Target, ...]:
     }  # fmt: skip
     found = targets(architecture.family, config.num_stored_layers)
     known = [target for target in found if linear.issuperset(target.ours)]
-    if layers == ALL_LINEAR:
-        return tuple(known)
-    wanted = {name.strip(): None for name in layers.split(",")}
+    every = options.lora_layers == ALL_LINEAR
+    wanted = {} if every else {name.strip(): None for name in options.lora_layers.split(",")}
     for name in wanted:
         if not any(name in target.names for target in known):
             raise ArgumentError(
                 f"lora_layers names {name!r:.60}, expected {ALL_LINEAR} or some of {', '.join(_shown(known))}"
             )
-    return tuple(target for target in known if not target.names.isdisjoint(wanted))
+    chosen = tuple(target for target in known if every or not target.names.isdisjoint(wanted))
+    for target in chosen:
+        matrices = [shapes[f"{path}.weight"] for path in target.ours]
+        most = min(sum(rows for rows, _ in matrices), matrices[0][1])
+        if options.lora is not None and options.lora > most:  # no update of such a matrix has a higher rank
+            raise ArgumentError(f"lora is {options.lora:,}, expected at most {most:,}: the width of {target.inside}")
+    return chosen
 
 
 def _shown(known: list[Target]) -> list[str]:

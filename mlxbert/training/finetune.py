@@ -17,7 +17,7 @@ from mlxbert.cores import training_workers
 from mlxbert.data.rows import read_rows
 from mlxbert.device import dtype_name
 from mlxbert.distributed import Group, join
-from mlxbert.errors import ArgumentError, DivergedError, check_whole
+from mlxbert.errors import ArgumentError, DivergedError
 from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
 from mlxbert.nn import dropout
@@ -126,12 +126,13 @@ def finetune(
         raise ArgumentError(
             f"{next(iter(options))} is given, which works only with a task's name, not with an Objective"
         )
-    check_whole("seeds", seeds, 1)
     if sweep and "lora" in sweep and "lora" not in loop and isinstance(sweep["lora"], list | tuple):
         loop["lora"] = next(iter(sweep["lora"]), None)  # defaults depend on whether there are adapters
     given = TrainingOptions(**loop)
     variants = [
-        {**one, "seed": one.get("seed", given.seed) + number} for one in check_sweep(sweep) for number in range(seeds)
+        {**one, "seed": one.get("seed", given.seed) + number}
+        for one in check_sweep(sweep, seeds)
+        for number in range(seeds)
     ]
     group = join()
     with group.together():
@@ -141,7 +142,7 @@ def finetune(
         folder = files.path
         source = Source(name=str(model), files=files, device=device, revision=revision, packed=given.lora is not None)
         if not group.rank and not overwrite:
-            clean_up(Path(output).expanduser().resolve())
+            clean_up(output)
         if files.adapter is not None and not group.rank:
             destination.check_target(output, files.adapter, overwrite)
         target = Path(output) if group.rank else destination.check_target(output, folder, overwrite)

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from mlxbert.errors import ArgumentError, check_whole
+from mlxbert.bounds import MOST_RUNS, check_number, check_whole
+from mlxbert.errors import ArgumentError
 
 if TYPE_CHECKING:
     from mlxbert.nn.lora import LoraSettings
@@ -71,27 +72,23 @@ class TrainingOptions:
     rslora: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulate"):
-            check_whole(name, getattr(self, name), 1)
-        for name in ("freeze", "seed"):
-            check_whole(name, getattr(self, name), 0)
+        for name in ("epochs", "batch_size", "accumulate", "freeze", "seed"):
+            check_whole(name, getattr(self, name))
         for name in ("patience", "eval_every", "save_every"):
             if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), 1)
-        _number("lr", self.lr, 0, 1, above=True)
-        _number("warmup", self.warmup, 0, 1)
-        _number("weight_decay", self.weight_decay, 0, 1)
-        _number("clip", self.clip, 0, 1e9)
-        _number("layer_decay", self.layer_decay, 0, 1, above=True)
-        if self.dropout is not None:
-            _number("dropout", self.dropout, 0, 0.99)
+                check_whole(name, getattr(self, name))
+        for name in ("lr", "warmup", "weight_decay", "clip", "layer_decay", "lora_dropout"):
+            check_number(name, getattr(self, name))
+        for name in ("dropout", "lora_alpha"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name))
         self._check_lora()
         if self.schedule not in SCHEDULES:
             raise ArgumentError(f"schedule is {self.schedule!r:.60}, expected one of {', '.join(SCHEDULES)}")
 
     def _check_lora(self) -> None:
         if self.lora is not None:
-            check_whole("lora", self.lora, 1)
+            check_whole("lora", self.lora)
             if self.freeze:
                 raise ArgumentError(
                     f"freeze is {self.freeze} with lora, which freezes everything but adapters and heads"
@@ -101,9 +98,6 @@ class TrainingOptions:
                 raise ArgumentError(
                     f"{name} is {getattr(self, name)!r:.60} without lora", hint="lora=8 is a usual rank"
                 )
-        if self.lora_alpha is not None:
-            _number("lora_alpha", self.lora_alpha, 0, 1e6, above=True)
-        _number("lora_dropout", self.lora_dropout, 0, 0.99)
         if not isinstance(self.lora_layers, str) or not all(name.strip() for name in self.lora_layers.split(",")):
             raise ArgumentError(
                 f"lora_layers is {self.lora_layers!r:.60}, expected names separated by commas, or {ALL_LINEAR}"
@@ -146,8 +140,8 @@ class TeacherOptions:
     temperature: float = 2.0
 
     def __post_init__(self) -> None:
-        _number("teacher_weight", self.teacher_weight, 0, 1, above=True)
-        _number("temperature", self.temperature, 0, 1e6, above=True)
+        check_number("teacher_weight", self.teacher_weight)
+        check_number("temperature", self.temperature)
 
     def refuse_alone(self) -> None:
         """Refuses options of a teacher where there is none.
@@ -160,20 +154,19 @@ class TeacherOptions:
                 raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
 
 
-def _number(name: str, value: object, least: float, most: float, *, above: bool = False) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not least <= value <= most or (above and value == least):  # type: ignore[operator]
-        bound = f"above {least}, up to {most:g}" if above else f"from {least} to {most:g}"
-        raise ArgumentError(f"{name} is {value!r:.60}, expected a number {bound}")
-
-
-def check_sweep(sweep: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[str, Any]]:
     """The combinations of the values that are tried: `{"lr": [1e-5, 2e-5]}` gives two.
 
+    Args:
+        sweep: Values by option.
+        seeds: With how many seeds each is tried.
+
     Raises:
-        ArgumentError: An option cannot be varied, or has no values.
+        ArgumentError: An option cannot be varied, or has no values; or there are more than `MOST_RUNS`.
     """
+    check_whole("seeds", seeds)
     combinations: list[dict[str, Any]] = [{}]
+    runs = seeds
     varied = [name for name in TrainingOptions.__dataclass_fields__ if name not in ("save_every", "eval_every")]
     for name, values in (sweep or {}).items():
         if name not in varied:
@@ -182,5 +175,10 @@ def check_sweep(sweep: Mapping[str, Any] | None) -> list[dict[str, Any]]:
             raise ArgumentError("sweep of lora has None, expected ranks", hint="compare with a run without adapters")
         if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:
             raise ArgumentError(f"sweep of {name} is {values!r:.60}, expected a list of values")
+        runs *= len(values)
+        if runs > MOST_RUNS:  # before they are listed
+            raise ArgumentError(
+                f"sweep asks for {runs:,} runs or more, expected at most {MOST_RUNS:,}, all seeds included"
+            )
         combinations = [{**one, name: value} for one in combinations for value in values]
     return combinations

@@ -172,17 +172,18 @@ class Workspace:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def clean_up(target: Path) -> None:
+def clean_up(output: str | Path) -> None:
     """Removes what is left of a run that was killed after its result had become `target`.
 
     The work is recognized by its manifest, which the result holds, too. Work that is not done is kept, and so is a
     folder in which another process works.
 
     Args:
-        target: The folder that holds the model.
+        output: The folder that holds the model; what cannot be one is left to the check of the target.
     """
-    folder = target.with_name(target.name + ".partial")
     try:
+        target = Path(output).expanduser().resolve()
+        folder = target.with_name(target.name + ".partial")
         manifest = read_record(folder / _MANIFEST)
         result = json.loads((target / "training.json").read_bytes())
         runs = [(folder / "runs" / f"{run:03}" / _RESULT).is_file() for run in range(len(manifest["variants"]))]
@@ -191,7 +192,7 @@ def clean_up(target: Path) -> None:
             return
         with acquire_lock(folder / "lock", "run"):
             shutil.rmtree(folder)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArgumentError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArgumentError):
         return
     _LOG.warning("%s is complete; the last run was interrupted before it removed %s, which is done now", target, folder)
 

@@ -74,9 +74,9 @@ def test_help_of_a_command_is_asked_for_in_two_ways() -> None:
 
 @pytest.mark.parametrize(("arguments", "pieces"), [
     (["fill-mask", "x", "--device", "cuda"], ["--device is 'cuda', expected auto, gpu or cpu"]),
-    (["fill-mask", "x", "--top-k", "x"], ["--top-k is 'x'", "whole number of at least 1"]),
-    (["fill-mask", "x", "--top-k", "0"], ["--top-k is 0", "whole number of at least 1"]),
-    (["verify", "a", "b", "--tolerance", "x"], ["--tolerance is 'x'", "a number of at least 0"]),
+    (["fill-mask", "x", "--top-k", "x"], ["--top-k is 'x'", "whole number from 1 to "]),
+    (["fill-mask", "x", "--top-k", "0"], ["--top-k is 0", "whole number from 1 to "]),
+    (["verify", "a", "b", "--tolerance", "x"], ["--tolerance is 'x'", "a number from 0 to "]),
     (["tag", "x", "--aggregation", "avrage"], ["'avrage'", "average?"]),
     (["fill-mask", "x", "--model"], ["--model has no value", "NAME"]),
     (["fill-mask", "x", "--json=1"], ["--json"]),

@@ -99,7 +99,7 @@ def _written(model: mlxbert.Model, kind: dict[str, Any], folder: Path) -> dict[s
     folder.mkdir()
     options = TrainingOptions(lora=3, **kind)
     assert options.adapters is not None
-    targets = choose(model.architecture, options.lora_layers)
+    targets = choose(model.architecture, options)
     # Layers that share A are given the gradient of A once: that of their sum.
     write_adapter(folder, model.architecture, model.network, targets, options.adapters, {})
     arrays = mx.load(str(folder / "adapter_model.safetensors"))

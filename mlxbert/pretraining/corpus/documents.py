@@ -13,6 +13,7 @@ from mlxbert.data.lines import Lines
 from mlxbert.data.parse import json_type, read_objects
 from mlxbert.data.records import Format, find_format, open_source
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.files import to_path
 from mlxbert.inputs import Stamp, stamp_of
 
 BOUNDARIES = ("blank", "line")
@@ -90,7 +91,7 @@ def check_files(files: Sequence[str | Path], field: str, documents: str) -> tupl
         raise ArgumentError(f"documents is {documents!r:.60}, expected one of {', '.join(BOUNDARIES)}")
     if not isinstance(field, str) or not field:
         raise ArgumentError(f"field is {field!r:.60}, expected the name of a field")
-    paths = tuple(Path(file) for file in files)
+    paths = tuple(to_path(file, "files") for file in files)
     for path in paths:
         if not path.is_file():
             found = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "no such file"

@@ -1,8 +1,8 @@
 """The terms by name, and a weighted sum of them as it is written: `mlm,nsp`, `mlm:1,vectors:5`, `electra:50`."""
 
-import math
 from collections.abc import Iterable, Mapping
 
+from mlxbert.bounds import check_number
 from mlxbert.errors import ArgumentError
 from mlxbert.pretraining.terms.mlm import MaskedWords
 from mlxbert.pretraining.terms.pairs import NextSentence, SentenceOrder
@@ -33,9 +33,8 @@ def read_terms(text: str) -> dict[str, float]:
         try:
             found[name] = float(weight) if colon else (_WEIGHT if name == ELECTRA else 1.0)
         except ValueError:
-            found[name] = 0.0
-        if not 0 < found[name] < math.inf:
-            raise ArgumentError(f"the weight of {name} is {weight!r:.60}, expected a number above 0")
+            raise ArgumentError(f"objective has the weight {weight!r:.60} for {name}, expected a number") from None
+        check_number("weight", found[name])
     if ELECTRA in found and len(found) > 1:
         raise ArgumentError(f"objective is {text!r:.60}, expected {ELECTRA} alone: it consists of two losses")
     return found
@@ -62,8 +61,7 @@ def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) 
     Raises:
         ArgumentError: The temperature is no number above 0, or no term has one.
     """
-    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
-        raise ArgumentError(f"temperature is {temperature!r:.60}, expected a number above 0")
+    check_number("temperature", temperature)
     if temperature != _TEMPERATURE and SoftTargets.name not in weights:
         raise ArgumentError(f"temperature is {temperature} without soft, the only loss that has one")
     if ELECTRA in weights:

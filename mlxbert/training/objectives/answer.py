@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Columns
 from mlxbert.data.questions import Question, find_question_columns, read_questions
 from mlxbert.data.rows import Rows
 from mlxbert.device import mx
-from mlxbert.errors import InputError, check_whole
+from mlxbert.errors import InputError
 from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -83,9 +84,9 @@ class AnswerObjective(TaskObjective[Window]):
         **asked: Any,
     ) -> None:
         super().__init__(**asked)
-        check_whole("max_words", max_words, 1)
+        check_whole("max_words", max_words)
         if stride is not None:
-            check_whole("stride", stride, 0)
+            check_whole("stride", stride)
         self.stride, self.max_words = stride, max_words
         self._asked = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
         self._judged: tuple[Predictions | None, list[Question], list[Predicted]] = (None, [], [])

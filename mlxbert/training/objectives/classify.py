@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from mlxbert.bounds import check_number
 from mlxbert.data.labelled import Labelled
 from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
@@ -36,9 +37,7 @@ class Classify(TextObjective):
 
     def __init__(self, *, label_smoothing: float = 0.0, class_weights: str = "none", **asked: Any) -> None:
         super().__init__(**asked)
-        number = isinstance(label_smoothing, int | float) and not isinstance(label_smoothing, bool)
-        if not number or not 0 <= label_smoothing < 1:
-            raise ArgumentError(f"label_smoothing is {label_smoothing!r:.60}, expected a number from 0 to below 1")
+        check_number("label_smoothing", label_smoothing)
         if class_weights not in CLASS_WEIGHTS:
             raise ArgumentError(f"class_weights is {class_weights!r:.60}, expected one of {', '.join(CLASS_WEIGHTS)}")
         self.label_smoothing, self.class_weights = label_smoothing, class_weights

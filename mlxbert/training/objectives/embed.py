@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from mlxbert.bounds import check_whole
 from mlxbert.data.related import Related, RelatedColumns, find_related_columns, read_related
 from mlxbert.data.rows import Rows
 from mlxbert.device import mx
-from mlxbert.errors import ArgumentError, check_whole
+from mlxbert.errors import ArgumentError
 from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.nn.dropout import Dropout
@@ -83,7 +84,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
             "label_column": label_column,
         }  # fmt: skip
         if chunk is not None:
-            check_whole("chunk", chunk, 1)
+            check_whole("chunk", chunk)
         self._loss = VectorLoss(
             loss, temperature=temperature, margin=margin, symmetric=symmetric,
             dimensions=None if dimensions is None else tuple(dimensions), max_score=max_score,

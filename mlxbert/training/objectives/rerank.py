@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from mlxbert.bounds import check_number
 from mlxbert.data.ranking.relevance import Judged, RelevanceColumns, find_relevance_columns, read_judged
 from mlxbert.data.rows import Rows
 from mlxbert.device import mx
@@ -83,9 +84,7 @@ class Rerank(TaskObjective[Pair]):
         super().__init__(**asked)
         if loss not in LOSSES:
             raise ArgumentError(f"loss is {loss!r:.60}, expected one of {', '.join(LOSSES)}")
-        number = isinstance(max_score, int | float) and not isinstance(max_score, bool)
-        if not number or not 0 < max_score < float("inf"):
-            raise ArgumentError(f"max_score is {max_score!r:.60}, expected a number above 0")
+        check_number("max_score", max_score)
         self._asked = {"query_column": query_column, "text_column": text_column, "label_column": label_column}
         self._loss, self._max_score = loss, float(max_score)
         self._metric = asked.get("metric")

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Columns
 from mlxbert.data.rows import Rows
 from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.device import mx
-from mlxbert.errors import ArgumentError, CheckpointError, check_whole
+from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -91,7 +92,7 @@ class Tag(TaskObjective[TagExample]):
             other = "tags of all pieces" if label_all_pieces else "the scheme iob1, in which nearly all is allowed"
             raise ArgumentError(f"crf cannot be combined with {other}")
         if stride is not None:
-            check_whole("stride", stride, 0)
+            check_whole("stride", stride)
         self._asked = {"text_column": text_column, "label_column": label_column}
         self._scheme = None if scheme is None else check_scheme(scheme)
         self._metric = asked.get("metric")

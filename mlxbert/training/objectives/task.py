@@ -5,10 +5,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
+from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Found
 from mlxbert.data.rows import Rows
 from mlxbert.data.trained import trained_columns
-from mlxbert.errors import ArgumentError, check_whole
+from mlxbert.errors import ArgumentError
 from mlxbert.labels import Labels
 from mlxbert.model import Model
 from mlxbert.training.objective import AnyExample, Objective, Part, Predictions
@@ -75,7 +76,7 @@ class TaskObjective(Objective[AnyExample]):
         if metric not in known:
             raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(known)}")
         if max_length is not None:
-            check_whole("max_length", max_length, 8)
+            check_whole("max_length", max_length)
         self.metric, self.minimize, self.max_length = metric, not known[metric], max_length
 
     @property

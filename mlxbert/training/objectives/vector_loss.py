@@ -10,9 +10,10 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxbert.bounds import check_number, check_whole
 from mlxbert.data.related import Related
 from mlxbert.device import mx
-from mlxbert.errors import ArgumentError, InputError, check_whole
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.nn import vector_losses as losses
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objective import Example
@@ -77,11 +78,9 @@ class VectorLoss:
         if self.name is not None and self.name not in LOSSES:
             raise ArgumentError(f"loss is {self.name!r:.60}, expected one of {', '.join(LOSSES)}")
         for name in ("temperature", "margin", "max_score"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
-                raise ArgumentError(f"{name} is {value!r:.60}, expected a number above 0")
+            check_number(name, getattr(self, name))
         for size in self.dimensions or ():
-            check_whole("dimensions", size, 1)
+            check_whole("dimensions", size)
 
     def chosen(self, kind: str) -> "VectorLoss":
         """The loss for data of a kind.

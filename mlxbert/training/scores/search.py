@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mlxbert.bounds import check_whole
 from mlxbert.data.retrieval import Retrieval, read_retrieval
-from mlxbert.errors import ArgumentError, check_whole
+from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
@@ -99,7 +100,7 @@ def evaluate_reranking(
     """
     for one in (model, embedder):
         check_model(one)
-    check_whole("top_k", top_k, 1)
+    check_whole("top_k", top_k)
     _check_metric(metric)
     model.require("classify")
     check_one_score(model)

@@ -1,0 +1,101 @@
+"""The smallest and the largest value of every number that a user can give, to the library or on the command line.
+
+No sane use comes near the ends; without them, a slip of the finger takes all memory, or days. What a model allows is
+often narrower, and checked where the model is known.
+"""
+
+import math
+
+from mlxbert.errors import ArgumentError
+
+_RATE = (0, 0.99)
+_TINY = 1e-6  # of what has to be above 0
+_COUNT = (1, 10_000_000)  # of what memory or the data limit, too
+_STEPS = (1, 1_000_000_000)
+MOST_RUNS = 1000  # of a sweep, with all its seeds
+MOST_LISTED = 1000  # numbers or names in one option
+
+# By the names of arguments; `mine.margin` is the `margin` of `mine`, whose range differs from that of the others.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "accumulate": (1, 100_000),
+    "batch_size": (1, 1_000_000),
+    "batch_tokens": _COUNT,
+    "chunk": (1, 1_000_000),
+    "clip": (0, 1_000_000_000),
+    "dimensions": (1, 1_000_000),
+    "dropout": _RATE,
+    "epochs": (_TINY, 100_000),
+    "eval_every": _STEPS,
+    "examples": _STEPS,
+    "freeze": (0, 1000),
+    "generator": (0.01, 1),
+    "label_smoothing": _RATE,
+    "layer_decay": (_TINY, 1),
+    "layers": (0, 1000),
+    "length": (8, 1_000_000),
+    "lora": (1, 8192),
+    "lora_alpha": (_TINY, 1_000_000),
+    "lora_dropout": _RATE,
+    "lr": (1e-12, 1),
+    "margin": (_TINY, 1_000_000),
+    "mine.margin": (-2, 2),
+    "mask_share": (_TINY, 0.9),
+    "masks": (1, 1_000_000),
+    "max_length": (8, 1_000_000),
+    "max_score": (_TINY, 1_000_000),
+    "max_words": (1, 10_000),
+    "negatives": (1, 10_000),
+    "no_answer_threshold": (0, 1),
+    "patience": (1, 1_000_000),
+    "rounds": (1, 1000),
+    "save_every": _STEPS,
+    "seed": (0, 2**32 - 1),
+    "seeds": (1, MOST_RUNS),
+    "size": _COUNT,
+    "skip": (0, 1_000_000),
+    "steps": _STEPS,
+    "stride": (0, 1_000_000),
+    "teacher_weight": (_TINY, 1),
+    "temperature": (_TINY, 1_000_000),
+    "tolerance": (0, 1_000_000),
+    "top_k": _COUNT,
+    "validation_share": (_TINY, 0.99),
+    "pretrain.validation_share": (_TINY, 0.5),
+    "warmup": (0, 1),
+    "weight": (_TINY, 1_000_000),
+    "weight_decay": (0, 1),
+}
+
+
+def check_whole(name: str, value: object) -> None:
+    """Refuses a value that is not a whole number within the bounds of an argument.
+
+    Raises:
+        ArgumentError: It is not.
+    """
+    least, most = BOUNDS[name]
+    least = math.ceil(least)
+    if type(value) is not int or not least <= value <= most:
+        raise ArgumentError(f"{_named(name)} is {shown(value)}, expected a whole number from {least:,} to {most:,}")
+
+
+def check_number(name: str, value: object) -> None:
+    """Refuses a value that is not a finite number within the bounds of an argument.
+
+    Raises:
+        ArgumentError: It is not.
+    """
+    least, most = BOUNDS[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ArgumentError(f"{_named(name)} is {shown(value)}, expected a number from {least:,} to {most:,}")
+
+
+def shown(value: object) -> str:
+    """A value in a few characters; Python refuses to write whole numbers of thousands of digits."""
+    if isinstance(value, int) and abs(value) >= 10**60:
+        return f"{'-' if value < 0 else ''}a number of more than 60 digits"
+    return f"{value!r:.60}"
+
+
+def _named(name: str) -> str:
+    return name.rpartition(".")[2]
