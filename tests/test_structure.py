@@ -58,7 +58,7 @@ INSIDE = {
         *("pooling", "lora", "crf", "embedder", "heads", "losses", "initialize", "vector_losses"),
     ),
     "mlxbert.weights": (
-        *("config_json", "keymap", "formats", "google", "families", "targets", "hub", "source", "folder"),
+        *("config_json", "keymap", "formats", "google", "families", "targets", "selection", "hub", "source", "folder"),
         *("tokenizers", "sentence_transformers", "cross_encoder", "adapter", "adapted", "checkpoint", "validate"),
         *("build", "save", "save_adapter", "modules"),
     ),
