@@ -108,11 +108,11 @@ def _colour(cosine: float) -> str:
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 
 
-def draw_pair(result: PairSimilarity) -> Iterator["RenderableType"]:
-    """The cosine as a number and a bar, and the two texts."""
+def draw_pair(result: PairSimilarity, *, bars: bool = True) -> Iterator["RenderableType"]:
+    """The score as a number and, up to 1, a bar, and the two texts."""
     from rich.text import Text
 
-    yield Text.assemble(f"{result.score:6.3f}  ", (console.bar(max(result.score, 0.0)), "green"))
+    yield Text.assemble(f"{result.score:6.3f}  ", (console.bar(max(result.score, 0.0)) if bars else "", "green"))
     yield from console.pair(result.a, result.b)
 
 
