@@ -289,7 +289,7 @@ class Similarity(Result):
     Attributes:
         rank: Place in the order of nearness, from 1.
         index: Place of the text in the input, from 0.
-        score: Cosine of the two vectors, -1 to 1.
+        score: Cosine of the two vectors, -1 to 1, or what the model's files name instead, see `mlxbert.similarity`.
         truncated: Whether the text was cut to fit into the model.
         unknown_tokens: How many tokens of the text are not in the vocabulary.
     """
@@ -327,7 +327,7 @@ class PairSimilarity(Result):
     """How near the two texts of a pair are.
 
     Attributes:
-        score: Cosine of the two vectors, -1 to 1.
+        score: Cosine of the two vectors, -1 to 1, or what the model's files name instead, see `mlxbert.similarity`.
         truncated: Whether a text was cut to fit into the model.
     """
 

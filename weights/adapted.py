@@ -1,5 +1,6 @@
 """Finds a model and the adapter that goes with it: either is given, or the folder of an adapter names its base."""
 
+import filecmp
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,9 +9,9 @@ from pathlib import Path
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.weights.adapter import described, read_settings
 from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.formats.files import has_weights
+from mlxbert.weights.formats.files import has_weights, open_weights
 from mlxbert.weights.formats.names import ADAPTER
-from mlxbert.weights.source import check_source, find_folder
+from mlxbert.weights.source import check_source, find_folder, local_folder
 
 _LOG = logging.getLogger("mlxbert")
 Find = Callable[[str, str | None], ModelFolder]  # (source, revision) → its folder
@@ -34,7 +35,7 @@ def find_model(
         on_progress: Called with the downloaded and the total bytes during a download.
 
     Raises:
-        MlxbertError: A folder cannot be found, see `find_folder`; or the adapter is none that mlxbert reads.
+        MlxbertError: A folder cannot be found, see `find_folder`; or the adapter cannot be used, or names another base.
     """
 
     def find(name: str | Path, revision: str | None) -> ModelFolder:
@@ -52,18 +53,44 @@ def find_model(
 
 
 def _check_base(found: ModelFolder, source: str) -> None:
-    """Warns of an adapter that names another base: its shapes may fit, and its numbers would be wrong."""
+    """Refuses a base whose weights are not those of the base that the adapter names, and warns if that is unknown.
+
+    Folders are compared by their weights, and models on the hub by their names.
+
+    Raises:
+        ConfigError: The adapter names another base.
+    """
     assert found.adapter is not None
-    base = read_settings(found.adapter).get("base_model_name_or_path")
-    if not isinstance(base, str) or not base or Path(base).name == Path(source).name:
-        return  # or a copy of it in another folder
-    if not (Path(base).exists() and Path(base).resolve() == found.path.resolve()):
-        _LOG.warning(
-            "%s is an adapter for %s, not for %s: with other weights its results mean nothing",
-            found.adapter,
-            base,
-            source,
-        )
+    settings = read_settings(found.adapter)
+    base = settings.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        return
+    same = _same(base, source)
+    if same is None and Path(base).name != Path(source).name:
+        note = "%s is an adapter for %s, not for %s: with other weights its results mean nothing"
+        _LOG.warning(note, found.adapter, base, source)
+    if same is False:
+        hint = "give that model; or write this one as base_model_name_or_path, if the adapter is for its weights"
+        raise settings.refuse("base_model_name_or_path", f"{source}, the model that the adapter is used with", hint)
+
+
+def _same(one: str, other: str) -> bool | None:
+    """Whether two names are of the same weights; `None` if that is unknown, as of a folder on another machine."""
+    try:
+        folders = [local_folder(name) for name in (one, other)]
+    except MlxbertError:
+        return None
+    if folders == [None, None]:  # older names on the hub have no organization
+        return one == other or ((one + other).count("/") == 1 and Path(one).name == Path(other).name)
+    opened = [ModelFolder(path).transformer.resolve() for path in folders if path is not None and has_weights(path)]
+    if len(opened) < 2:
+        return None
+    return opened[0] == opened[1] or _same_bytes(*opened)
+
+
+def _same_bytes(one: Path, other: Path) -> bool:
+    names = [sorted(path.relative_to(folder) for path in open_weights(folder).files) for folder in (one, other)]
+    return names[0] == names[1] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names[0])
 
 
 def is_adapter(folder: Path) -> bool:

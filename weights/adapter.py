@@ -22,6 +22,7 @@ from mlxbert.weights.formats.files import WeightFiles, with_own
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
 from mlxbert.weights.formats.names import ADAPTER, ADAPTER_WEIGHTS, CRF
 from mlxbert.weights.hub.files import CONFIG
+from mlxbert.weights.selection import Selection
 from mlxbert.weights.targets import Target, targets
 
 PREFIX = "base_model.model."
@@ -29,8 +30,10 @@ MAGNITUDE = "lora_magnitude_vector"
 TASK_TYPES = {"sequence_classifier": "SEQ_CLS", "token_classifier": "TOKEN_CLS", "question_answering": "QUESTION_ANS"}
 _LORA = re.compile(rf"(.+)\.(?:lora_([AB])\.weight|({MAGNITUDE})(?:\.weight)?)")
 _MERGE = "load it with peft, merge it (merge_and_unload) and save the model"
+_OTHERS = "the settings belong to other tensors: copy both files from the same place"
 # Settings that change what an adapter computes, and the values that mlxbert knows.
 _ONLY = {"bias": "none", "lora_bias": False, "use_qalora": False, "megatron_config": None, "layer_replication": None}
+_ONLY |= {"fan_in_fan_out": False}  # of layers that store (in, out), as those of GPT-2
 _ONLY |= dict.fromkeys(("alora_invocation_tokens", "arrow_config", "use_bdlora", "kasa_config", "monteclora_config"))
 _ONLY |= dict.fromkeys(("target_parameters", "trainable_token_indices"))
 _INITIAL = (True, False, "gaussian", "orthogonal", "eva")  # the others change the weights of the base, too
@@ -200,9 +203,10 @@ def read_adapter(
 
     Raises:
         CheckpointError: The weights are damaged, or do not fit the base.
-        ConfigError: The configuration cannot be used.
+        ConfigError: The configuration cannot be used, or contradicts the weights.
     """
     settings, weights = read_settings(folder), _open_weights(folder)
+    selection = Selection(settings)
     modules = {target.name: target for target in targets(family, layers, family.parts)}
     found: dict[str, dict[str, str]] = {}
     replaced: dict[str, str] = {}
@@ -222,9 +226,14 @@ def read_adapter(
         if target is None or target.tensor not in shapes:
             raise _no_place(folder, next(iter(names.values())))
         _check(folder, weights, target, names, shapes[target.tensor])
-        alpha, rank = _alpha(settings, module), weights.tensors[names["A"]].shape[0]
+        rank = weights.tensors[names["A"]].shape[0]
+        _check_settings(selection, module, names, rank)
+        stated, key = selection.stated("lora_alpha", module)
+        alpha = stated.number(key, low=-1e9, high=1e9, default=8)
         scale = scale_of(rank, alpha, rslora=settings.flag("use_rslora", default=False))
         updates[target.tensor] = (*updates.get(target.tensor, ()), Update(target, scale, names))
+    linear = [target.name for target in modules.values() if target.layered and len(shapes.get(target.tensor, ())) == 2]
+    _check_complete(selection, found, linear, family)
     return Adapter(folder, weights, updates, replaced)
 
 
@@ -232,17 +241,43 @@ def _unprefixed(name: str, family: Family) -> str:
     return next((name.removeprefix(prefix) for prefix in family.prefixes if name.startswith(prefix)), name)
 
 
-def _alpha(settings: ConfigJson, module: str) -> float:
-    """The alpha of a module: that of the first pattern that fits the end of its name, or that of all others."""
-    patterns = settings.nested("alpha_pattern")
-    for pattern in patterns.values:
-        try:
-            fits = re.match(rf"(.*\.)?({pattern})$", module)
-        except re.error as problem:
-            raise ConfigError(f"{settings.path}: alpha_pattern {pattern!r} is no pattern ({problem})") from None
-        if fits:
-            return patterns.number(pattern, low=-1e9, high=1e9)
-    return settings.number("lora_alpha", low=-1e9, high=1e9, default=8)
+def _check_settings(selection: Selection, module: str, names: Mapping[str, str], rank: int) -> None:
+    """Refuses settings of which the tensors of a module say something else: PEFT leaves these out, or fails.
+
+    Args:
+        selection: The settings.
+        module: The name of the module.
+        names: The names of its tensors in the file.
+        rank: Their rank.
+    """
+    settings = selection.settings
+    if key := selection.left_out_by(module):
+        raise settings.refuse(key, f"to choose {module!r}: {ADAPTER_WEIGHTS} has its tensors", hint=_OTHERS)
+    stated, key = selection.stated("r", module)
+    if stated.integer(key, default=8) != rank:
+        raise stated.refuse(key, f"{rank}: the rank of {names['A']!r} in {ADAPTER_WEIGHTS}", hint=_OTHERS)
+    dora = MAGNITUDE in names
+    if settings.flag("use_dora", default=False) != dora:
+        found = f"{ADAPTER_WEIGHTS} has {'the' if dora else 'no'} {MAGNITUDE} of {module!r}"
+        raise settings.refuse("use_dora", f"{'true' if dora else 'false'}: {found}", hint=_OTHERS)
+
+
+def _check_complete(selection: Selection, found: Collection[str], linear: Sequence[str], family: Family) -> None:
+    """Refuses settings that choose linear layers of the encoder whose tensors are absent: PEFT draws random ones.
+
+    Args:
+        selection: The settings.
+        found: The names of the modules that have tensors.
+        linear: The names of the linear layers, without prefix.
+        family: The family of the base.
+    """
+    prefixes = [name.removesuffix(_unprefixed(name, family)) for name in found] or ["", *family.prefixes[:1]]
+    for name in linear:
+        chosen = [whole for whole in (f"{prefix}{name}" for prefix in {*prefixes}) if not selection.left_out_by(whole)]
+        if chosen and not {*chosen} & {*found}:
+            raise selection.settings.refuse(
+                "target_modules", f"names of modules that {ADAPTER_WEIGHTS} has; it lacks {name!r}", hint=_OTHERS
+            )
 
 
 def _check(

@@ -45,7 +45,7 @@ def write_embedder(embedder: Embedder, folder: Path, max_length: int) -> None:
     (folder / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
     named = {"prompts": dict(config.prompts), "default_prompt_name": config.default_prompt_name}
     truncated = {} if config.dimensions is None else {"truncate_dim": config.dimensions}
-    write_json(folder / SETTINGS, {**named, "similarity_fn_name": "cosine", **truncated})
+    write_json(folder / SETTINGS, {**named, "similarity_fn_name": config.similarity, **truncated})
 
 
 def _pooling(config: EmbeddingConfig, width: int) -> dict[str, object]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.nn import activations
-from mlxbert.nn.embedder import Dense, Embedder, EmbeddingConfig, Normalize
+from mlxbert.nn.embedder import SIMILARITIES, Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.weights.config_json import ConfigJson, read_json
 from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, read_settings
 from mlxbert.weights.formats.files import open_weights
@@ -54,7 +54,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
     config = EmbeddingConfig(stated=bool(modules))
     if modules:
         config = _with_pooling(_with_transformer(config, modules[0]), modules[1], width)
-    config = _with_prompts(config, folder.settings)
+    config = _with_settings(config, folder.settings)
 
     def read(module: Path, expected: _Shapes) -> dict[str, mx.array]:
         return _weights(module, expected, headers, with_weights=with_weights)
@@ -106,7 +106,7 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
     return replace(config, poolings=poolings, include_prompt=settings.flag("include_prompt", default=True))
 
 
-def _with_prompts(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingConfig:
+def _with_settings(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingConfig:
     settings.only("model_type", "SentenceTransformer", "mlxbert reads 'SentenceTransformer' only")
     raw = settings.values.get("prompts")
     raw = {} if raw is None else raw
@@ -118,7 +118,8 @@ def _with_prompts(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingCon
         raise ConfigError(f"{settings.path}: default_prompt_name is {default!r}, expected one of {', '.join(prompts)}")
     truncated = settings.values.get("truncate_dim")
     dimensions = None if truncated is None else settings.integer("truncate_dim")
-    return replace(config, prompts=prompts, default_prompt_name=default, dimensions=dimensions)
+    similarity = settings.choice("similarity_fn_name", SIMILARITIES, default="cosine")
+    return replace(config, prompts=prompts, default_prompt_name=default, dimensions=dimensions, similarity=similarity)
 
 
 def _weights(

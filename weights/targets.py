@@ -30,6 +30,11 @@ class Target:
     parts: int = 1
 
     @property
+    def layered(self) -> bool:
+        """Whether it is in a layer of the encoder."""
+        return self.ours[0].startswith("encoder.layers.")
+
+    @property
     def inside(self) -> str:
         """Its name without the layer that it is in."""
         return re.sub(r"^.*\.\d+\.", "", self.name)

@@ -1,6 +1,7 @@
 """`mlxbert similarity`."""
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,7 +35,7 @@ def similarity(
         typer.Option(metavar="NAME", help="One of the model's own prompts, for A only.", rich_help_panel="Vectors"),
     ] = None,
 ) -> None:
-    """Rank texts by how similar they are to the first: the cosine of their vectors.
+    """Rank texts by how similar their vectors are to that of the first: by the cosine, or as the model's files say.
 
     The others may come from a file or a pipe; without A on the command line, its first text is A. The index in the
     output counts the others, from 0. At a terminal, the 20 nearest of a file are shown. Where the model has prompts of
@@ -57,7 +58,7 @@ def similarity(
         how = given | {"batch_tokens": model.batch_tokens}
         return task(loaded, query, others, top_k=top_k, usage=usage, on_error=on_error, **how)
 
-    write_ranking(texts or (), opened, out, view.draw_ranked, top_k, rank)
+    write_ranking(texts or (), opened, out, _with_bars(view.draw_ranked, loaded), top_k, rank)
 
 
 def _pairs(
@@ -68,7 +69,7 @@ def _pairs(
     texts: Sequence[str],
     top_k: int | None,
 ) -> None:
-    """The cosine of the two texts of each pair, in the order of the input."""
+    """How similar the two texts of each pair are, in the order of the input."""
     if top_k is not None:
         raise ArgumentError(
             "--top-k keeps the texts nearest to A, but --pairs does not rank texts", hint="omit one of them"
@@ -83,7 +84,12 @@ def _pairs(
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = similarity_pairs(loaded, opened.records, **how)
     task = session.Task("similarity", loaded, model, given)
-    session.stream(opened, results, view.draw_pair, FileOptions(**vars(out)), task=task)
+    session.stream(opened, results, _with_bars(view.draw_pair, loaded), FileOptions(**vars(out)), task=task)
+
+
+def _with_bars(draw: Callable[..., Any], model: "Model") -> Callable[..., Any]:
+    """Draws bars for cosines; other scores may be of any size."""
+    return functools.partial(draw, bars=model.embedder.config.similarity == "cosine")
 
 
 def _note_vectors(model: "Model", given: dict[str, Any]) -> None:
@@ -91,6 +97,10 @@ def _note_vectors(model: "Model", given: dict[str, Any]) -> None:
     from mlxbert.tasks.embed import own_prompt
 
     note_assumed_pooling(model, given["pooling"])
+    if (similarity := model.embedder.config.similarity) != "cosine":
+        distance = f"the negative {similarity.capitalize()} distance"
+        what = "the dot product" if similarity == "dot" else distance
+        console.say("note", f"scores are {what} of vectors, as the files of the model say")
     own = [own_prompt(model.embedder.config.prompts, kind) or "none" for kind in ("query", "document")]
     if own != ["none", "none"] and all(value is None for name, value in given.items() if "prompt" in name):
         first, others = own

@@ -163,11 +163,8 @@ def _vector_rows(embedding: "EmbeddingFacts | NoEmbedding") -> _Rows:
     for module in embedding.modules:
         shapes = "; ".join(f"{name} {_size(shape)}" for name, shape in module.shapes.items())
         yield "then", f"{module.kind} {shapes}"
-    similarity = embedding.similarity
     yield "size", f"{embedding.size}, {'of length 1' if embedding.unit else 'of any length'}"
-    other = " (`mlxbert similarity` ranks by cosine)" if similarity not in (None, "cosine") else ""
-    yield "similarity", f"{similarity or 'not stated'}{other}"
-    for key in ("prompts", "default_prompt_name", "include_prompt", "lower_case"):
+    for key in ("similarity", "prompts", "default_prompt_name", "include_prompt", "lower_case"):
         value = getattr(embedding, key)
         yield key, "none" if value is None else _shown(value)
 

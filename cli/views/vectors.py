@@ -122,11 +122,12 @@ def _colour(cosine: float) -> str:
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 
 
-def draw_pair(result: PairSimilarity) -> Iterator["RenderableType"]:
-    """The cosine as a number and a bar, and the two texts."""
+def draw_pair(result: PairSimilarity, *, bars: bool = True) -> Iterator["RenderableType"]:
+    """The score as a number and, up to 1, a bar, and the two texts."""
     from rich.text import Text
 
-    yield console.meter(Text(f"{result.score:6.3f}"), max(result.score, 0.0), "green")
+    shown = Text(f"{result.score:6.3f}")
+    yield console.meter(shown, max(result.score, 0.0), "green") if bars else shown
     yield from console.pair(result.a, result.b)
 
 

@@ -186,8 +186,6 @@ def of_embedders(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     for name, first, second in _fields(one.config, other.config):
         if name not in ("stated", "max_length"):
             yield differ("embedding", name, first, second)
-    if a.similarity != b.similarity:
-        yield differ("embedding", "similarity_fn_name", a.similarity, b.similarity)
     limits, of_texts = (
         (getattr(a.model, name).max_length, getattr(b.model, name).max_length)
         for name in ("embed_tokenizer", "tokenizer")

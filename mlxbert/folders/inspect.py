@@ -136,7 +136,7 @@ def _embedding(
         embedder = read_embedder(folder, config.hidden_size, with_weights=False)
     except MlxbertError as problem:  # a model can do more than embed
         return None, NoEmbedding(problem.message)
-    own, similarity = embedder.config, folder.settings.values.get("similarity_fn_name")
+    own = embedder.config
     # The embedder's own limit takes precedence over that of the tokenizer, as in `Tokenizer.adapted`.
     longest = _longest(config, files) if own.max_length is None else min(own.max_length, config.max_length)
     return embedder, EmbeddingFacts(
@@ -144,7 +144,6 @@ def _embedding(
         size=embedder.size,
         unit=embedder.unit,
         modules=tuple(_modules(folder, embedder)),
-        similarity=similarity if isinstance(similarity, str) else None,
     )
 
 

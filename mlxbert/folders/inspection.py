@@ -124,7 +124,6 @@ class EmbeddingFacts(Record):
         size: The number of values of a vector.
         unit: Whether vectors have length 1.
         modules: The modules that follow the pooling.
-        similarity: How the authors of the model compare vectors, if the files say.
     """
 
     poolings: tuple[str, ...]
@@ -135,11 +134,11 @@ class EmbeddingFacts(Record):
     default_prompt_name: str | None
     max_length: int
     lower_case: bool
+    similarity: str
     stated: bool
     size: int
     unit: bool
     modules: tuple[ModuleFacts, ...]
-    similarity: str | None
 
 
 @dataclass(frozen=True)

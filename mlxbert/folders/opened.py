@@ -87,12 +87,6 @@ class OpenedModel:
         """Why it makes no vectors, if so."""
         return None if isinstance(self.embedder, Embedder) else _without_path(self.embedder.message, self.folder.path)
 
-    @property
-    def similarity(self) -> str:
-        """How its authors compare vectors."""
-        name = self.folder.settings.values.get("similarity_fn_name")
-        return name if isinstance(name, str) else "cosine"  # the default of sentence-transformers
-
     def has_loaded(self, part: str) -> bool:
         """Whether the weights hold a part that can be loaded."""
         return part in self.parts and part not in self.problems

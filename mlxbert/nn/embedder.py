@@ -13,6 +13,7 @@ from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool
 
 SMALLEST_NORM = 1e-12  # torch.nn.functional.normalize
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # those of sentence-transformers
 _JOIN = "+"
 
 
@@ -56,6 +57,7 @@ class EmbeddingConfig:
         default_prompt_name: The prompt that is used unless another one is named.
         max_length: The longest input in tokens, where the model has its own limit.
         lower_case: Whether texts are lower-cased before anything else.
+        similarity: How vectors are compared, one of `SIMILARITIES`.
         stated: Whether the model's files define this; otherwise mean pooling is assumed.
     """
 
@@ -67,6 +69,7 @@ class EmbeddingConfig:
     default_prompt_name: str | None = None
     max_length: int | None = None
     lower_case: bool = False
+    similarity: str = "cosine"
     stated: bool = False
 
 

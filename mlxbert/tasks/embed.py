@@ -62,6 +62,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
 
     Attributes:
         embedder: Makes vectors of hidden states, as the model and the options say.
+        similarity: How its vectors are compared.
         output_dtype: One of `mlxbert.tasks.precision.OUTPUT_DTYPES`.
         tokenizer: The model's tokenizer, with the limit and lower-casing of the embedder.
         prompt: Stands before each text; may be empty.
@@ -93,6 +94,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         self.embedder = model.embedder.variant(
             pooling=chosen.get("pooling"), normalize=normalize, dimensions=chosen.get("dimensions")
         )
+        self.similarity = self.embedder.config.similarity
         check_output_dtype(output_dtype, self.embedder.size)
         self.output_dtype = output_dtype
         self.tokenizer = model.embed_tokenizer

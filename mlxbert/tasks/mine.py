@@ -13,7 +13,7 @@ from mlxbert.model import Model
 from mlxbert.results import Result
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
-from mlxbert.tasks.ranking import nearest
+from mlxbert.tasks.ranking import nearest, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
 
 
@@ -47,8 +47,9 @@ def mine(
 ) -> list[Mined]:
     """Finds hard negatives for training embedders and rerankers: the texts nearest to a query that are not its own.
 
-    The candidates are the positives of all queries. Texts nearly as similar as the positive are often unlabelled
-    positives: `margin` leaves them out.
+    Vectors are scaled to length 1, as sentence-transformers does, and compared as the model's files say, see
+    `similarity`. The candidates are the positives of all queries. Texts nearly as similar as the positive are often
+    unlabelled positives: `margin` leaves them out.
 
     Example:
         >>> pairs = [{"anchor": "a cat", "positive": "a kitten"}, {"anchor": "a dog", "positive": "a puppy"}]
@@ -58,7 +59,7 @@ def mine(
         model: The model whose vectors are compared.
         pairs: Texts that belong together: files or records, as `finetune("embed", …)` takes them.
         negatives: How many for each query, at most.
-        margin: How much smaller the cosine of a negative must be than that of the query's worst positive.
+        margin: How much smaller the score of a negative must be than that of the query's worst positive.
         skip: How many of the nearest of these are left out.
         format: The format of the files, where their endings do not say it.
         text_column: The column of the queries; found if left out. The same for `pair_column`.
@@ -78,6 +79,10 @@ def mine(
     check_whole("skip", skip)
     check_number("mine.margin", margin)
     model.require("embed")
+    # The largest difference of scores of vectors of length 1; the Manhattan distance depends on their size.
+    most = 2.0 * (model.embedder.size**0.5 if model.embedder.config.similarity == "manhattan" else 1)
+    if abs(margin) > most:
+        raise ArgumentError(f"margin is {margin!r:.60}, expected a difference of scores, from {-most:g} to {most:g}")
     rows = read_rows(pairs, format=format)
     columns = find_related_columns(rows, text_column=text_column, pair_column=pair_column)
     if columns.kind != "pairs":
@@ -110,20 +115,21 @@ def _mined(
     import numpy as np
 
     texts = list(dict.fromkeys(text for positives in belonging.values() for text in positives))
-    asking, task = embed_tasks(model, {"batch_tokens": batch_tokens}, None)
+    asking, task = embed_tasks(model, {"batch_tokens": batch_tokens, "normalize": True}, None)
     total = len(belonging) + len(texts)
     tell = on_progress or (lambda done, total: None)
     queries = stacked(asking, [*belonging], "raise", lambda done, _: tell(done, total))
     documents = stacked(task, texts, "raise", lambda done, _: tell(len(belonging) + done, total))
     numbers = {text: number for number, text in enumerate(texts)}
     worst = [
-        min(float(vector @ documents[numbers[text]]) for text in positives)
+        scores_of_pairs(task.similarity, vector, documents[[numbers[text] for text in positives]]).min()
         for vector, positives in zip(queries, belonging.values(), strict=True)
     ]
     most = max(map(len, belonging.values())) + 1  # its own texts, and itself
-    best, cosines = nearest(queries, documents, negatives + skip + most, np.array(worst, np.float32) - margin)
+    below = np.array(worst, np.float32) - margin
+    best, scores = nearest(task.similarity, queries, documents, negatives + skip + most, below)
     found: list[Mined] = []
-    for row, near, (query, positives) in zip(best, cosines, belonging.items(), strict=True):
+    for row, near, (query, positives) in zip(best, scores, belonging.items(), strict=True):
         own = {query, *positives}
         counted = (texts[number] for number in row[np.isfinite(near)].tolist())
         others = [text for text in counted if text not in own]

@@ -1,4 +1,4 @@
-"""Cosines of pairs of texts, and of every query with every text. N queries, M texts."""
+"""How similar the texts of pairs are, and every query to every text. N queries, M texts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Unpack, overload
@@ -8,6 +8,7 @@ from mlxbert.model import Model
 from mlxbert.results import Failure, PairSimilarity
 from mlxbert.tasks.arguments import check_inputs, check_model, spelled_out
 from mlxbert.tasks.embed import DEFAULTS, EmbedOptions, check_texts, choose_prompt, stacked
+from mlxbert.tasks.ranking import scores_of_all, scores_of_pairs
 from mlxbert.tasks.runner import check_on_error, run
 from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
 from mlxbert.tasks.task import Job
@@ -52,7 +53,7 @@ def similarity_pairs(
     on_error: str = "raise",
     **options: Unpack[SimilarityOptions],
 ) -> PairSimilarity | Iterator[PairSimilarity | Failure]:
-    """Computes the cosine of the two texts of each pair; the first text is the query, see `similarity`.
+    """Computes how similar the two texts of each pair are; the first text is the query, see `similarity`.
 
     Example:
         >>> pairs = [("A man eats.", "He has lunch."), ("A man eats.", "It rains.")]
@@ -63,7 +64,7 @@ def similarity_pairs(
         pairs: One pair, a tuple of two texts; or any number of pairs.
         usage: Counts tokens, padding, and truncated texts, two for each pair.
         on_error: `raise`, or `return` a Failure in place of a pair that cannot be used.
-        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`.
+        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`, other scores do.
 
     Returns:
         One result for one pair; for several an iterator in their order, in constant memory.
@@ -72,8 +73,6 @@ def similarity_pairs(
         ArgumentError: An argument has an invalid value.
         InputError: Not a pair of texts, or too long with `overflow="error"`.
     """
-    import numpy as np
-
     check_on_error(on_error)
     check_model(model, pairs)
     first, second = embed_tasks(model, options, usage)
@@ -89,7 +88,7 @@ def similarity_pairs(
             PairSimilarity(
                 a.text,
                 b.text,
-                float(np.clip(np.dot(a.embedding, b.embedding), -1, 1)),
+                float(scores_of_pairs(first.similarity, a.embedding, b.embedding)),
                 a.truncated or b.truncated,
             )
             for a, b in found
@@ -110,7 +109,7 @@ def similarity_matrix(
     on_error: str = "raise",
     **options: Unpack[SimilarityOptions],
 ) -> "NDArray[np.float32]":
-    """Computes the cosine of every query with every text.
+    """Computes how similar every query is to every text, see `similarity`.
 
     Example:
         >>> model = mlxbert.load()
@@ -123,18 +122,16 @@ def similarity_matrix(
         texts: M texts to compare them with; `None` for the queries themselves, which are then no queries: all of them
             get the same prompt, that of `embed`.
         usage: Counts tokens, padding and truncated texts.
-        on_error: `raise`; or `return` NaN for all cosines of a text that cannot be used. The log says why.
-        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`.
+        on_error: `raise`; or `return` NaN for all scores of a text that cannot be used. The log says why.
+        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`, other scores do.
 
     Returns:
-        float32 (N, M), from -1 to 1.
+        float32 (N, M).
 
     Raises:
         ArgumentError: An argument has an invalid value.
         InputError: A text cannot be used.
     """
-    import numpy as np
-
     check_on_error(on_error)
     check_model(model, queries, texts)
     asked = list(check_texts(queries, "queries"))
@@ -145,4 +142,4 @@ def similarity_matrix(
     first, second = embed_tasks(model, options, usage)
     rows = stacked(first, asked, on_error)
     columns = rows if texts is None else stacked(second, list(check_texts(texts)), on_error)
-    return np.clip(rows @ columns.T, -1, 1)
+    return scores_of_all(first.similarity, rows, columns)

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    _Vectors = NDArray[np.floating[Any]]
+
 Found = TypeVar("Found")
 
-_ROWS = 64  # queries whose cosines with all documents are in memory
+_ROWS = 64  # queries whose scores with all documents are in memory
 # Score, place before which none is (negative: the first one is the greatest), text, whether truncated, unknown tokens.
 _Entry = tuple[float, int, str, bool, int]
 
@@ -100,32 +102,67 @@ def check_query(query: object, texts: object) -> None:
         raise InputError(f"expected a text as query, found {type(query).__name__}", hint=hint)
 
 
-def nearest(
-    queries: "NDArray[np.floating[Any]]",
-    documents: "NDArray[np.floating[Any]]",
-    depth: int,
-    below: "NDArray[np.floating[Any]] | None" = None,
-) -> tuple["NDArray[np.int64]", "NDArray[np.float32]"]:
-    """The documents with the highest cosines for each query.
+def scores_of_pairs(similarity: str, first: "_Vectors", second: "_Vectors") -> "NDArray[np.float32]":
+    """How similar two vectors are, or the vectors of each pair of rows; the higher, the nearer.
 
     Args:
-        queries: Unit vectors (Q, W).
-        documents: Unit vectors (D, W).
+        similarity: One of `SIMILARITIES`. Distances are negative, as in sentence-transformers.
+        first: (…, W); of length 1 where the similarity is `cosine`.
+        second: (…, W), likewise.
+    """
+    import numpy as np
+
+    match similarity:
+        case "euclidean":
+            found = -np.linalg.norm(first - second, axis=-1)
+        case "manhattan":
+            found = -np.abs(first - second).sum(-1)
+        case _:
+            found = (first * second).sum(-1)
+    return np.asarray(np.clip(found, -1, 1) if similarity == "cosine" else found, np.float32)
+
+
+def scores_of_all(similarity: str, queries: "_Vectors", documents: "_Vectors") -> "NDArray[np.float32]":
+    """How similar every query is to every document: (Q, W) and (D, W) → (Q, D); see `scores_of_pairs`."""
+    import numpy as np
+
+    match similarity:
+        case "euclidean":  # in float64: differences of large squares
+            a, b = queries.astype(np.float64), documents.astype(np.float64)
+            squares = np.square(a).sum(1)[:, None] + np.square(b).sum(1) - 2 * a @ b.T
+            found = -np.sqrt(np.maximum(squares, 0))
+        case "manhattan":
+            rows = [scores_of_pairs(similarity, query, documents) for query in queries]
+            found = np.stack(rows) if rows else np.zeros((0, len(documents)))
+        case _:
+            found = queries @ documents.T
+    return np.asarray(np.clip(found, -1, 1) if similarity == "cosine" else found, np.float32)
+
+
+def nearest(
+    similarity: str, queries: "_Vectors", documents: "_Vectors", depth: int, below: "_Vectors | None" = None
+) -> tuple["NDArray[np.int64]", "NDArray[np.float32]"]:
+    """The documents that are most similar to each query.
+
+    Args:
+        similarity: See `scores_of_pairs`.
+        queries: (Q, W).
+        documents: (D, W).
         depth: How many documents for each query, at most.
-        below: The highest cosine that counts, (Q,); `None` for any.
+        below: The highest score that counts, (Q,); `None` for any.
 
     Returns:
-        Numbers of documents, the nearest first, and their cosines: (Q, min(depth, D)). Documents that do not count
-        stand last, with a cosine of minus infinity.
+        Numbers of documents, the nearest first, and their scores: (Q, min(depth, D)). Documents that do not count
+        stand last, with a score of minus infinity.
     """
     import numpy as np
 
     depth = min(depth, len(documents))
-    numbers, cosines = np.zeros((len(queries), depth), np.int64), np.zeros((len(queries), depth), np.float32)
+    numbers, scores = np.zeros((len(queries), depth), np.int64), np.zeros((len(queries), depth), np.float32)
     for start in range(0, len(queries), _ROWS):
-        near = queries[start : start + _ROWS] @ documents.T
+        near = scores_of_all(similarity, queries[start : start + _ROWS], documents)
         if below is not None:
             near = np.where(near <= below[start : start + _ROWS, None], near, -np.inf)
         best = np.argsort(-near, axis=1, kind="stable")[:, :depth]
-        numbers[start : start + _ROWS], cosines[start : start + _ROWS] = best, np.take_along_axis(near, best, 1)
-    return numbers, cosines
+        numbers[start : start + _ROWS], scores[start : start + _ROWS] = best, np.take_along_axis(near, best, 1)
+    return numbers, scores

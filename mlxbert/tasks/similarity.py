@@ -1,4 +1,4 @@
-"""How similar texts are to a query: cosines of vectors, ranked."""
+"""How similar texts are to a query by their vectors, ranked."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, Unpack, cast, overload
@@ -8,7 +8,7 @@ from mlxbert.model import Model
 from mlxbert.results import Embedding, Failure, Similarity
 from mlxbert.tasks.arguments import check_model, spelled_out
 from mlxbert.tasks.embed import DEFAULTS, EmbedOptions, EmbedTask, check_texts, choose_prompt, own_prompt
-from mlxbert.tasks.ranking import check_query, rank
+from mlxbert.tasks.ranking import check_query, rank, scores_of_pairs
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import check_top_k
 from mlxbert.text.batch import Usage
@@ -62,9 +62,10 @@ def similarity(
     on_error: str = "raise",
     **options: Unpack[SimilarityOptions],
 ) -> list[Similarity] | list[Similarity | Failure]:
-    """Ranks texts by the cosine of their vectors with that of a query.
+    """Ranks texts by how similar their vectors are to that of a query.
 
-    Where no prompt is given, the model's own prompts for queries and for documents are used, if it has them.
+    The score is the cosine, unless the model's files name the dot product, or the negative Euclidean or Manhattan
+    distance. Where no prompt is given, the model's own prompts for queries and for documents are used, if it has them.
 
     Example:
         >>> found = mlxbert.similarity(mlxbert.load(), "A man eats.", ["He has lunch.", "It rains."], top_k=1)
@@ -77,7 +78,7 @@ def similarity(
         top_k: Keep only the most similar, in memory too; `None` keeps all.
         usage: Counts tokens, padding, and truncated texts, including the query.
         on_error: `raise`, or `return` a Failure for each text that cannot be used, after all others.
-        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`.
+        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`, other scores do.
 
     Returns:
         The most similar text first; equally similar ones in the order of the input. Equal texts have equal scores.
@@ -86,8 +87,6 @@ def similarity(
         ArgumentError: An argument has an invalid value.
         InputError: A text cannot be used; raised for the query whatever `on_error` says.
     """
-    import numpy as np
-
     check_on_error(on_error)
     check_top_k(top_k)
     check_model(model, query, texts)
@@ -98,7 +97,7 @@ def similarity(
 
     def entry(found: Embedding) -> tuple[float, str, bool, int]:
         """Without the vector: there may be many."""
-        score = float(np.clip(np.dot(asked.embedding, found.embedding), -1, 1))
+        score = float(scores_of_pairs(task.similarity, asked.embedding, found.embedding))
         return score, found.text, found.truncated, found.unknown_tokens
 
     best, failures = rank(task.run(texts, on_error), top_k, entry)
@@ -106,7 +105,7 @@ def similarity(
 
 
 def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> tuple[EmbedTask, EmbedTask]:
-    """The tasks that make vectors of length 1: of queries, and of the texts that they are compared with.
+    """The tasks that make the vectors of queries, and of the texts that they are compared with by `similarity`.
 
     Raises:
         ArgumentError: An option has an invalid value, or two contradict each other.
@@ -122,5 +121,6 @@ def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -
         first = second
     else:
         first = choose_prompt(model, None, own_prompt(own, "query"))
-    given["normalize"] = True
+    if model.embedder.config.similarity == "cosine":
+        given["normalize"] = True
     return EmbedTask(model, usage=usage, prompt=first, **given), EmbedTask(model, usage=usage, prompt=second, **given)

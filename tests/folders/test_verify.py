@@ -239,8 +239,8 @@ def test_another_similarity(tmp_path: Path) -> None:
     )
     for one in (unsaid, cosine):
         found = mlxbert.verify(one, dot)
-        assert names(found) == ["similarity_fn_name"] and found.differences[0].kind == "embedding"
-        assert found.differences[0].text == "similarity_fn_name: cosine in A; dot in B"
+        assert names(found) == ["similarity"] and found.differences[0].kind == "embedding"
+        assert found.differences[0].text == "similarity: cosine in A; dot in B"
     assert mlxbert.verify(unsaid, cosine).agree
 
 

@@ -159,7 +159,7 @@ def test_cosent_compares_only_pairs_of_different_scores() -> None:
 def test_the_nearest_are_those_of_a_full_comparison() -> None:
     rng = np.random.default_rng(1)
     queries, documents = (unit(rng.normal(size=(count, 8))) for count in (700, 90))
-    numbers, cosines = nearest(queries, documents, 10)
+    numbers, cosines = nearest("cosine", queries, documents, 10)
     expected = np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :10]
     assert (numbers == expected).all() and (np.diff(cosines, axis=1) <= 0).all()
 

@@ -97,8 +97,17 @@ def test_another_base_than_the_one_it_names_is_said(
     mlxbert.load(tmp_path / "copies" / base.name, adapter=adapter)
     assert not caplog.records
     shutil.copytree(base, tmp_path / "other")
-    mlxbert.load(tmp_path / "other", adapter=adapter)
-    assert str(base) in caplog.text and str(tmp_path / "other") in caplog.text
+    mlxbert.load(tmp_path / "other", adapter=adapter)  # the same weights under another name
+    assert not caplog.records
+    path = tmp_path / "other/model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    with pytest.raises(ConfigError) as caught:
+        mlxbert.load(tmp_path / "other", adapter=adapter)
+    assert str(base) in caught.value.message and str(tmp_path / "other") in caught.value.message
+    shutil.copytree(adapter, tmp_path / "adapter")
+    _edit(tmp_path / "adapter", base_model_name_or_path="/another/machine")
+    mlxbert.load(base, adapter=tmp_path / "adapter")
+    assert "/another/machine" in caplog.text and str(base) in caplog.text
 
 
 def test_a_merged_folder_computes_the_same(base: Path, adapter: Path, tmp_path: Path) -> None:
@@ -257,9 +266,13 @@ def test_damaged_and_missing_weights_are_refused(adapter: Path, tmp_path: Path) 
         mlxbert.load(tmp_path / "other")
 
 
-def test_an_adapter_of_another_model_is_refused(adapter: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"does not fit|no place"):
+def test_an_adapter_of_another_model_is_refused(adapter: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="base_model_name_or_path"):
         mlxbert.load("builtin", adapter=adapter)
+    shutil.copytree(adapter, tmp_path / "adapter")
+    _edit(tmp_path / "adapter", base_model_name_or_path=None)
+    with pytest.raises(CheckpointError, match=r"does not fit|no place"):
+        mlxbert.load("builtin", adapter=tmp_path / "adapter")
 
 
 def test_the_command_line_takes_adapters(base: Path, adapter: Path, tmp_path: Path) -> None:

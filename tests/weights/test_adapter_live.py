@@ -1,5 +1,6 @@
-"""Adapters beside PEFT: what one of the two writes computes the same in the other."""
+"""Adapters beside PEFT: what one of the two writes computes the same in the other, and what contradicts itself."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,14 @@ import pytest
 
 import mlxbert
 from mlxbert.device import mx, nn
+from mlxbert.errors import ConfigError
 from mlxbert.folders.save import write_trained
 from mlxbert.training.adapters import adapt_model
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.plan import Source
+from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.selection import Selection
 from tests.helpers.families import FAMILIES, make_model
 from tests.helpers.frozen import add_vocabulary
 from tests.helpers.parity import Case
@@ -176,3 +180,109 @@ def test_a_head_that_the_base_lacks_has_numbers_for_labels(tmp_path: Path) -> No
     assert [*ours.network.heads] == ["token_classifier"]  # the head of the base belongs to the encoder as it was
     head = "token_classifier"
     assert _difference("bert", head, _with(_ours, ours), _with(_theirs, theirs.eval())) < 1e-5
+
+
+# What PEFT does with the same folder: `error`; or it loads it, and computes `the same` as with the right settings, or
+# something `else`, without an error.
+CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"r": 4}, "error"),
+    ({"rank_pattern": {"query": 5}}, "error"),
+    ({"target_modules": ["query"]}, "else"),
+    ({"target_modules": ["query", "value", "key"]}, "the same"),  # B of the others is 0
+    ({"target_modules": ["query", "value", "key"], "init_lora_weights": False}, "else"),
+    ({"target_modules": ".*nothing"}, "error"),
+    ({"layers_to_transform": [0]}, "else"),
+    ({"layers_to_transform": 1}, "else"),
+    ({"layers_to_transform": [0], "target_modules": ".*query"}, "error"),
+    ({"exclude_modules": ["value"]}, "else"),
+    ({"exclude_modules": ".*layer.0.*"}, "else"),
+    ({"modules_to_save": ["attention"]}, "error"),
+    ({"use_dora": True}, "else"),
+    ({"fan_in_fan_out": True}, "the same"),  # it warns
+    ({"base_model_name_or_path": "another/model"}, "the same"),  # a name says nothing about the weights
+]
+
+
+@pytest.mark.parametrize(("changes", "theirs"), CONTRADICTIONS)
+def test_what_peft_does_with_settings_that_contradict_the_tensors(
+    changes: dict[str, Any], theirs: str, tmp_path: Path
+) -> None:
+    _written(tmp_path, use_dora=False)
+    right = _loaded(tmp_path)
+    _edited(tmp_path, changes)
+    assert _answer(tmp_path, right) == theirs
+    if "base_model_name_or_path" not in changes:  # which is compared where both are folders, or both are on the hub
+        with pytest.raises(ConfigError):
+            mlxbert.load(tmp_path / "base", adapter=tmp_path / "adapter")
+
+
+def test_what_peft_does_with_magnitudes_without_dora(tmp_path: Path) -> None:
+    _written(tmp_path, use_dora=True)
+    right = _loaded(tmp_path)
+    _edited(tmp_path, {"use_dora": False})
+    assert _answer(tmp_path, right) == "else"
+    with pytest.raises(ConfigError, match="use_dora is False"):
+        mlxbert.load(tmp_path / "base", adapter=tmp_path / "adapter")
+
+
+def test_patterns_of_peft_choose_the_same_modules(tmp_path: Path) -> None:
+    model = make_model(FAMILIES["bert"], "ForSequenceClassification")
+    names = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    for targets in (
+        ["query"],
+        ["0.output.dense", "key"],
+        ".*layer.[01].*(query|dense)",
+        r"bert\.encoder.*\.\d+\..*key$",
+    ):
+        for more in ({}, {"exclude_modules": ["1.output.dense"]}, {"exclude_modules": ".*1.attention.*"}):
+            given = {"target_modules": targets, **more}
+            ours = Selection(ConfigJson(tmp_path, given))
+            found = {name for name in names if ours.left_out_by(name) is None}
+            config = peft.LoraConfig(**given)
+            assert found == {name for name in names if _chosen(config, name)}
+        if isinstance(targets, list):
+            for more in ({"layers_to_transform": 1}, {"layers_to_transform": [0], "layers_pattern": "layer"}):
+                ours = Selection(ConfigJson(tmp_path, {"target_modules": targets, **more}))
+                config = peft.LoraConfig(target_modules=targets, **more)
+                assert {name for name in names if ours.left_out_by(name) is None} == {
+                    name for name in names if _chosen(config, name)
+                }
+
+
+def _chosen(config: Any, name: str) -> bool:
+    found = peft.tuners.tuners_utils.check_target_module_exists(config, name)
+    return bool(found) and not isinstance(found, peft.tuners.tuners_utils._ExcludedModule)
+
+
+def _written(folder: Path, *, use_dora: bool) -> None:
+    """A base, and an adapter of it that PEFT wrote."""
+    model = make_model(FAMILIES["bert"], "ForSequenceClassification")
+    model.save_pretrained(folder / "base")
+    add_vocabulary(folder / "base")
+    model.name_or_path = str(folder / "base")
+    options = {"r": 3, "target_modules": ["query", "value"], "task_type": "SEQ_CLS", "use_dora": use_dora}
+    theirs = peft.get_peft_model(model, peft.LoraConfig(**options))
+    _random_theirs(theirs)
+    theirs.save_pretrained(folder / "adapter")
+    assert mlxbert.load(folder / "base", adapter=folder / "adapter")
+
+
+def _edited(folder: Path, changes: dict[str, Any]) -> None:
+    path = folder / "adapter/adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+
+
+def _loaded(folder: Path) -> Any:
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder / "base", num_labels=4, attn_implementation="eager"
+    )
+    theirs = peft.PeftModel.from_pretrained(plain, folder / "adapter").eval()
+    return _theirs(theirs, "sequence_classifier", FAMILIES["bert"].cases["padding"])
+
+
+def _answer(folder: Path, right: Any) -> str:
+    try:
+        found = _loaded(folder)
+    except (ValueError, RuntimeError):
+        return "error"
+    return "the same" if np.abs(found - right).max() < 1e-6 else "else"

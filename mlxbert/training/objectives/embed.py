@@ -208,11 +208,12 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
 
     def metrics(self, examples: Sequence[Texts], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.training.scores.vectors`."""
-        return scoring.vector_scores(examples, np.asarray(predictions)).means()
+        return scoring.vector_scores(examples, np.asarray(predictions), self.embedder.config.similarity).means()
 
     def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
-        return scoring.evaluation(part.records, part.examples, np.asarray(predictions), metric=self.metric, **facts)
+        about = {"metric": self.metric, "similarity": self.embedder.config.similarity, **facts}
+        return scoring.evaluation(part.records, part.examples, np.asarray(predictions), **about)
 
     def baselines(self, model: Model, train: Sequence[Related], valid: Sequence[Related]) -> dict[str, float]:
         """The score of the model before training."""

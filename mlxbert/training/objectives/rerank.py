@@ -27,10 +27,10 @@ from mlxbert.training.options import RerankLoss
 from mlxbert.training.scores.metrics import negative_log
 from mlxbert.training.scores.reranking import (
     check_rerank_metric,
-    cosine_baseline,
     metrics_of,
     rerank_metrics,
     reranking,
+    vector_baseline,
 )
 from mlxbert.training.scores.summary import Evaluation
 from mlxbert.weights.cross_encoder import activation, gives_probabilities
@@ -172,5 +172,5 @@ class Rerank(TaskObjective[Pair]):
         return reranking(part.records, np.asarray(predictions), metric=self.metric, **facts)
 
     def baselines(self, model: Model, train: Sequence[Judged], valid: Sequence[Judged]) -> dict[str, float]:
-        """The cosine of the vectors of query and text."""
-        return cosine_baseline(model, valid, self.metric)
+        """The similarity of the vectors of query and text."""
+        return vector_baseline(model, valid, self.metric)

@@ -24,7 +24,6 @@ from mlxbert.training.scores.retrieval import RetrievalScores, retrieval_scores
 from mlxbert.training.scores.scoring import About, Labelled, check_predictions, mistake, numbers, worst_first
 from mlxbert.training.scores.summary import METRICS, Evaluation
 
-COSINE = "cosine of vectors"
 _RANKINGS = ("ndcg@10", "map", "mrr@10")
 _CORRELATIONS: Mapping[str, Callable[[Numbers, Numbers], float]] = {"spearman": spearman, "pearson": pearson}
 
@@ -133,8 +132,8 @@ def rerank_metrics(records: Sequence[Labelled], scores: Numbers) -> dict[str, fl
     return found | {name: means[name] for name in known if name in _RANKINGS}
 
 
-def cosine_baseline(model: Model, records: Sequence[Labelled], metric: str, *, seed: int = 0) -> dict[str, float]:
-    """The metric of the cosines of the vectors of query and text, by its name.
+def vector_baseline(model: Model, records: Sequence[Labelled], metric: str, *, seed: int = 0) -> dict[str, float]:
+    """The metric of the similarities of the vectors of query and text, by the name of the baseline.
 
     It is of at most 2,000 pairs, those of a query together, and left out where the model makes no vectors of these.
 
@@ -154,11 +153,11 @@ def cosine_baseline(model: Model, records: Sequence[Labelled], metric: str, *, s
             break
     pairs = [(record.text, record.pair or "") for record in chosen]
     try:
-        cosines = np.array([found.score for found in similarity_pairs(model, pairs)])
+        scores = np.array([found.score for found in similarity_pairs(model, pairs)])
     except MlxbertError:  # hours of training do not fail for this
         return {}
-    found = rerank_metrics(chosen, cosines)
-    return {COSINE: found[metric]} if metric in found else {}
+    found = rerank_metrics(chosen, scores)
+    return {f"{model.embedder.config.similarity} of vectors": found[metric]} if metric in found else {}
 
 
 def _interval(metric: str, records: Sequence[Labelled], scores: Numbers) -> tuple[float, float]:

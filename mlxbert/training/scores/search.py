@@ -30,7 +30,7 @@ def evaluate_search(
     format: str | None = None,
     batch_tokens: int | None = None,
 ) -> Evaluation:
-    """Evaluates vectors on retrieval: each query ranks all documents by their cosines.
+    """Evaluates vectors on retrieval: each query ranks all documents, see `similarity`.
 
     Example:
         >>> mlxbert.evaluate_search(mlxbert.load(), data="scifact").metrics["ndcg@10"]
@@ -79,7 +79,7 @@ def evaluate_reranking(
 
     Args:
         model: The cross-encoder.
-        embedder: The model whose vectors find the first documents, by their cosines with that of the query.
+        embedder: The model whose vectors find the first documents, see `similarity`.
         data: A folder of BEIR or SMART, or records of query, positives and negatives; see
             `mlxbert.data.retrieval.read_retrieval`.
         split: Which of the judgements of BEIR are read.
@@ -148,5 +148,5 @@ def _search(
     names, queries = [*data.documents], [query for query in data.queries if query in data.judgements]
     asking, task = embed_tasks(embedder, {"batch_tokens": batch_tokens}, usage)
     asked = stacked(asking, [data.queries[query] for query in queries], "raise")
-    best, _ = nearest(asked, stacked(task, [*data.documents.values()], "raise"), depth)
+    best, _ = nearest(task.similarity, asked, stacked(task, [*data.documents.values()], "raise"), depth)
     return {query: [names[number] for number in row] for query, row in zip(queries, best.tolist(), strict=True)}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.errors import InputError, MlxbertError
-from mlxbert.tasks.ranking import nearest
+from mlxbert.tasks.ranking import nearest, scores_of_pairs
 from mlxbert.training.scores.intervals import regress_interval, wilson
 from mlxbert.training.scores.metrics import Floats, Numbers, order, ranks, regress_metrics
 from mlxbert.training.scores.retrieval import RETRIEVAL, RetrievalScores, retrieval_scores
@@ -64,14 +64,14 @@ class VectorScores:
 
     Attributes:
         expected: The scores of pairs; empty where there are none.
-        cosines: Their cosines.
+        scores: Those of their vectors.
         ranked: How well each text ranks what belongs to it; `None` for scored pairs.
         nearest: What each text ranks first; empty for scored pairs.
         triplets: Whether the positive is nearer than the negative, for every triplet.
     """
 
     expected: Floats
-    cosines: Floats
+    scores: Floats
     ranked: RetrievalScores | None
     nearest: Mapping[str, str]
     triplets: Floats
@@ -79,28 +79,29 @@ class VectorScores:
     def means(self) -> dict[str, float]:
         """All metrics by name."""
         if self.ranked is None:
-            found = regress_metrics(self.expected, self.cosines)
+            found = regress_metrics(self.expected, self.scores)
             return {name: found[name] for name in SIMILARITY}
         return self.ranked.means() | ({TRIPLETS: float(self.triplets.mean())} if len(self.triplets) else {})
 
     def interval(self, metric: str) -> tuple[float, float]:
         """95 % of a metric."""
         if self.ranked is None:
-            return regress_interval(metric, self.expected, self.cosines)
+            return regress_interval(metric, self.expected, self.scores)
         if metric == TRIPLETS:
             return wilson(float(self.triplets.mean()), len(self.triplets))
         return self.ranked.interval(metric)
 
 
-def vector_scores(examples: Sequence[Texts], vectors: Numbers) -> VectorScores:
-    """The scores of vectors.
+def vector_scores(examples: Sequence[Texts], vectors: Numbers, similarity: str = "cosine") -> VectorScores:
+    """How good vectors are.
 
-    Pairs with scores are compared by their cosines. Elsewhere each text ranks the positives and negatives of all
-    examples; a text alone ranks the second halves of all texts by its first half.
+    Pairs with scores are compared by the similarity of their vectors. Elsewhere each text ranks the positives and
+    negatives of all examples; a text alone ranks the second halves of all texts by its first half.
 
     Args:
         examples: Those whose `evaluated` inputs have T texts.
         vectors: Their vectors, (T, W).
+        similarity: How they are compared, one of `mlxbert.nn.embedder.SIMILARITIES`.
 
     Raises:
         MlxbertError: A value is not finite.
@@ -112,16 +113,20 @@ def vector_scores(examples: Sequence[Texts], vectors: Numbers) -> VectorScores:
             "the model computed vectors that are not finite (NaN or infinite)",
             hint="load it with dtype='float32'; weights that are not finite cause this, too",
         )
-    units = unit(vectors)
+    compared = unit(vectors) if similarity == "cosine" else vectors
     starts = _starts(examples)
     none = np.zeros(0)
     if examples[0].kind == "scored":
-        cosines = (units[starts] * units[starts + 1]).sum(1).astype(np.float64)
-        return VectorScores(np.array([one.target for one in examples], np.float64), cosines, None, {}, none)
-    rankings, judgements = _ranked(examples, units, starts)
+        scores = scores_of_pairs(similarity, compared[starts], compared[starts + 1]).astype(np.float64)
+        return VectorScores(np.array([one.target for one in examples], np.float64), scores, None, {}, none)
+    rankings, judgements = _ranked(examples, compared, starts, similarity)
     nearer = [
-        units[start] @ units[start + 1] > units[start] @ units[row]
-        for one, start in zip(examples, starts, strict=True) for row in range(start + 2, start + len(one.evaluated))
+        to_positive > to_negative
+        for one, start in zip(examples, starts, strict=True) if len(one.evaluated) > 2
+        for to_positive, *others in [
+            scores_of_pairs(similarity, compared[start], compared[start + 1 : start + len(one.evaluated)])
+        ]
+        for to_negative in others
     ]  # fmt: skip
     first = {query: ranking[0] for query, ranking in rankings.items() if ranking}
     ranked = retrieval_scores(rankings, judgements)
@@ -139,7 +144,7 @@ def _starts(examples: Sequence[Texts]) -> NDArray[np.int64]:
 
 
 def _ranked(
-    examples: Sequence[Texts], units: Numbers, starts: NDArray[np.int64]
+    examples: Sequence[Texts], vectors: Numbers, starts: NDArray[np.int64], similarity: str
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, float]]]:
     """What each text finds, the best first, and what it should find."""
     queries, documents = dict[str, int](), dict[str, int]()  # rows
@@ -156,7 +161,7 @@ def _ranked(
     if not queries:
         raise InputError("every text is its own positive: there is nothing to evaluate")
     names = [*documents]
-    best, _ = nearest(units[[*queries.values()]], units[[*documents.values()]], _DEPTH + 1)
+    best, _ = nearest(similarity, vectors[[*queries.values()]], vectors[[*documents.values()]], _DEPTH + 1)
     alone = examples[0].kind == "texts"  # there, query and document are halves of one text
     rankings = {
         query: [name for name in (names[number] for number in row) if alone or name != query][:_DEPTH]
@@ -166,7 +171,13 @@ def _ranked(
 
 
 def evaluation(
-    records: Sequence[Record], examples: Sequence[Texts], vectors: Numbers, *, metric: str, **about: Any
+    records: Sequence[Record],
+    examples: Sequence[Texts],
+    vectors: Numbers,
+    *,
+    metric: str,
+    similarity: str,
+    **about: Any,
 ) -> Evaluation:
     """Everything that is known about the vectors of some records.
 
@@ -175,9 +186,10 @@ def evaluation(
         examples: Their examples.
         vectors: Those of all evaluated texts, (T, W).
         metric: The main metric.
+        similarity: How they are compared.
         **about: What else the evaluation says.
     """
-    scores = vector_scores(examples, vectors)
+    scores = vector_scores(examples, vectors, similarity)
     means = scores.means()
     return Evaluation(
         task="embed",
@@ -192,13 +204,13 @@ def evaluation(
 
 
 def _far_off(records: Sequence[Record], scores: VectorScores) -> list[Mistake]:
-    """The pairs whose cosine stands at another place among all than their score."""
-    places = [ranks(order(values)) / len(values) for values in (scores.expected, scores.cosines)]
+    """The pairs whose score stands at another place among all than their score."""
+    places = [ranks(order(values)) / len(values) for values in (scores.expected, scores.scores)]
     away = np.abs(places[0] - places[1])
     return [
         Mistake(
             text=records[number].text, pair=records[number].positives[0],
-            expected=f"{scores.expected[number]:.4g}", predicted=f"{scores.cosines[number]:.3f}",
+            expected=f"{scores.expected[number]:.4g}", predicted=f"{scores.scores[number]:.3f}",
             score=float(away[number]), place=records[number].place,
         )
         for number in np.argsort(-away, kind="stable")[:MISTAKES].tolist() if away[number] > 0
