@@ -3,18 +3,36 @@
 import fcntl
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, MlxbertError
 
 
 def sha256(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
+    """Refuses a disk with less free space than is needed.
+
+    Args:
+        target: Where it will be written; folders that do not exist yet are allowed.
+        size: How many bytes will be written.
+        hint: For the error.
+
+    Raises:
+        MlxbertError: There is less.
+    """
+    parent = next(path for path in target.absolute().parents if path.exists())
+    free = shutil.disk_usage(parent).free
+    if free < size:
+        raise MlxbertError(f"{target}: needs {size:,} bytes, {free:,} are free on this disk", hint=hint)
 
 
 def fsync_dir(folder: Path) -> None:
