@@ -121,8 +121,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        if path == "/api/agent-harnesses":  # requested once a day, for the name of the client
-            return self._json({})
         with self.hub.lock:
             self.hub.requests.append(f"{self.command} {path}")
             self.hub.headers.append({key.lower(): value for key, value in self.headers.items()})

@@ -64,15 +64,19 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
 
 
 class _Progress:
-    """The total progress over several files, reported to a callback."""
+    """The total progress over several files, reported to a callback; it is complete only once it is finished."""
 
     def __init__(self, total: int, listen: OnProgress | None) -> None:
         self.total, self.listen, self.done = total, listen or (lambda done, total: None), 0
         self.listen(0, total)
 
     def add(self, count: int) -> None:
-        self.done = max(0, min(self.total, self.done + count))
+        self.done = max(0, min(self.total - 1, self.done + count))  # what does not fit is thrown away
         self.listen(self.done, self.total)
+
+    def finish(self) -> None:
+        """Reports that all is there."""
+        self.listen(self.total, self.total)
 
 
 def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Known]]:
@@ -165,7 +169,7 @@ class Commit:
             progress = _Progress(sum(sizes.values()), on_progress)
             for file in missing:
                 self._fetch(file, progress.add)
-            progress.add(progress.total)
+            progress.finish()
 
 
 def download(

@@ -32,7 +32,7 @@ class BrokenError(UnreachableError):
     """
 
     def __init__(self, what: str, why: str, *, slow: bool = False) -> None:
-        super().__init__(f"{what}: {why}", hint="try again; what was received is kept")
+        super().__init__(f"{what}: {why}", hint=f"check the network and try again, or {_CACHED}")
         self.why, self.slow = why, slow
 
 
@@ -136,6 +136,8 @@ def _network(problem: Any, name: str) -> HubError:
         return _proxy_login(name)
     if kind == "TooManyRedirects":
         return no_hub(name, f"{place} redirects without end")
+    if kind in ("ReadError", "RemoteProtocolError"):
+        return UnreachableError(f"{name}: the connection to {place} broke ({text})", hint=f"try again, or {_CACHED}")
     why = silence(problem)
     if why is not None and kind != "ConnectTimeout":
         return UnreachableError(f"{name}: {why} from {place}", hint=f"check the network and try again, or {_CACHED}")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 from mlxbert.errors import HubError
 from mlxbert.files import check_space
@@ -23,6 +24,7 @@ from mlxbert.weights.hub.hashes import Known, is_hash, mismatch
 _LOG = logging.getLogger("mlxbert")
 _PARTIAL, _NO_SUCH_RANGE = 206, 416  # statuses
 NO_SPACE = "set HF_HOME to a folder on a disk with free space; the cache is in it"
+_LOCKINGS = 100  # some network drives number a file anew each time
 _HINT = "check HF_ENDPOINT, the proxy and the firewall"
 
 
@@ -80,7 +82,7 @@ def _ask(hub: Any, what: str, url: str, commit: str, listed: Known) -> tuple[str
     """
     found = wire.persist(what, lambda: hub.get_hf_file_metadata(url, timeout=wire.TIMEOUT))
     if found.commit_hash is None:
-        raise no_hub(what, f"{found.location.partition('?')[0]:.200} answers without a commit")
+        raise no_hub(what, f"{'://'.join(urlsplit(found.location)[:2])} answers without a commit")
     why = problem_of(found)
     if why is None and found.commit_hash != commit:
         why = f"the hub returned the commit {found.commit_hash}, expected {commit}"
@@ -124,11 +126,12 @@ def _receive(hub: Any, what: str, url: str, blob: Path, known: Known, count: Cal
 @contextmanager
 def _locked(partial: Path) -> Iterator[BinaryIO]:
     """A file to append to, once no other process writes it; an empty one does not remain."""
-    while True:
+    for more in reversed(range(_LOCKINGS)):
         with partial.open("ab") as out:
             with suppress(OSError):  # some network drives have no locks
                 fcntl.flock(out, fcntl.LOCK_EX)
-            if not (partial.exists() and os.path.samestat(os.fstat(out.fileno()), partial.stat())):
+            same = partial.exists() and os.path.samestat(os.fstat(out.fileno()), partial.stat())
+            if more and not same:
                 continue  # the process that held the lock has renamed or removed it
             try:
                 yield out
@@ -150,10 +153,10 @@ class _Transfer:
     def __init__(self, hub: Any, what: str, url: str, out: BinaryIO, size: int, count: Callable[[int], None]) -> None:
         self._hub, self._what, self._url, self._out, self._count = hub, what, url, out, count
         self.size = size
-        self.furthest = self.start()
-        if self.furthest > size:
+        if self.start() > size:
             self.drop()
-        count(self.start())
+        self.furthest = self.start()
+        count(self.furthest)
 
     def start(self) -> int:
         """How many bytes are there: another process may have left more than there was to open."""

@@ -18,6 +18,7 @@ TIMEOUT = 10.0  # seconds; the timeout of huggingface_hub for requests about fil
 LOWEST, OVER = 1_000, 20.0  # bytes per second, over at least so many seconds
 TRIES = 4  # in a row, each of which brings less than ENOUGH
 ENOUGH = 2**20  # bytes
+FIRST_WAIT = 1.0  # seconds until the second attempt; twice as many until the next
 LONGEST_WAIT = 60.0  # seconds that a hub may ask for; longer ones are left to the user
 _MOST_JSON, _MOST_ERROR = 2**24, 2**16  # bytes of answers; a listing has about 300 for a file
 _BUSY = (408, 429, 500, 502, 503, 504)
@@ -127,7 +128,7 @@ def persist(
 
 def _pause(problem: Exception, tried: int, patient: bool) -> float | None:
     """Seconds until the next attempt; `None` if there should be none."""
-    own = float(2 ** (tried - 1)) if patient else None
+    own = FIRST_WAIT * 2 ** (tried - 1) if patient else None
     if isinstance(problem, BrokenError) or silence(problem) is not None or type(problem).__name__ in _BREAKS:
         return own
     answer = getattr(problem, "response", None)
