@@ -76,16 +76,15 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
 
 def retry_after(answer: Any) -> float | None:
     """Seconds after which a hub that is busy asks to be asked again; `None` if it does not say."""
-    import huggingface_hub
+    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
-    hub: Any = huggingface_hub
     value = answer.headers.get("retry-after", "").strip()
     if value.isdecimal() and value.isascii():
         return float(value[:9])
     try:
         return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):  # no date, or one without a time zone
-        limits = hub.utils.parse_ratelimit_headers(answer.headers) if answer.status_code == _TOO_MANY else None
+        limits = parse_ratelimit_headers(answer.headers) if answer.status_code == _TOO_MANY else None
         return float(limits.reset_in_seconds) if limits is not None and limits.remaining == 0 else None
 
 
@@ -93,8 +92,9 @@ def silence(problem: Exception) -> str | None:
     """What is to be said of an exception for a connection on which nothing arrived in time; `None` of others."""
     if not (_of_httpx(problem) and type(problem).__name__.endswith("Timeout")):
         return None
-    seconds = getattr(problem, "request", None) and problem.request.extensions.get("timeout", {}).get("read")  # type: ignore[attr-defined]
-    return f"nothing received for {seconds:.0f} s" if seconds else "nothing received in time"
+    request = _request(problem)
+    seconds = None if request is None else request.extensions.get("timeout", {}).get("read")
+    return "nothing received in time" if seconds is None else f"nothing received for {seconds:.0f} s"
 
 
 def page_error(what: str, answer: Any) -> HubError:
@@ -120,6 +120,14 @@ def _of_httpx(problem: Exception) -> bool:
     return type(problem).__module__.split(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
 
 
+def _request(problem: Any) -> Any:
+    """The request of an exception of httpx; `None` if it does not know it."""
+    try:
+        return problem.request
+    except (RuntimeError, AttributeError):
+        return None
+
+
 def _origin(url: Any) -> str:
     """The scheme and the host of an URL of httpx."""
     return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}"
@@ -127,10 +135,8 @@ def _origin(url: Any) -> str:
 
 def _network(problem: Any, name: str) -> HubError:
     """The error for a request without an answer."""
-    try:
-        place = _origin(problem.request.url)  # not the hub, perhaps, but where it redirects
-    except (RuntimeError, AttributeError):  # httpx does not always know
-        place = _endpoint()
+    request = _request(problem)
+    place = _endpoint() if request is None else _origin(request.url)  # not the hub, perhaps, but where it redirects
     kind, text = type(problem).__name__, _first_line(problem)
     if kind == "ProxyError" and str(_PROXY_LOGIN) in text:
         return _proxy_login(name)
