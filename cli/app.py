@@ -32,7 +32,7 @@ _TRAINED = ("classify", "multilabel", "regress", "tag", "answer", "embed", "rera
 _GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "finetune": ("Train a model on labelled texts.", _TRAINED),
     "evaluate": ("Measure how good a model is on labelled texts.", (*_TRAINED, "mlm")),
-    "models": ("Models on this machine and on the Hugging Face hub.", ("list", "download", "path", "remove")),
+    "models": ("Models on this machine and on the Hugging Face hub.", ("list", "download", "verify", "path", "remove")),
 }
 
 

@@ -38,7 +38,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "lora_dropout": _RATE,
     "lr": (1e-12, 1),
     "margin": (_TINY, 1_000_000),
-    "mine.margin": (-2, 2),
+    "mine.margin": (-1000, 1000),
     "mask_share": (_TINY, 0.9),
     "masks": (1, 1_000_000),
     "max_length": (8, 1_000_000),

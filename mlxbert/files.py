@@ -5,12 +5,13 @@ import hashlib
 import io
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, MlxbertError
 
 _DIGEST = "digest"  # of a record, beside its values
 _BLOCK = 2**20  # bytes
@@ -78,6 +79,23 @@ def hashed(path: Path, size: int | None = None) -> "hashlib._Hash":
             found.update(block)
             size -= len(block)
         return found
+
+
+def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
+    """Refuses a disk with less free space than is needed.
+
+    Args:
+        target: Where it will be written; folders that do not exist yet are allowed.
+        size: How many bytes will be written.
+        hint: For the error.
+
+    Raises:
+        MlxbertError: There is less.
+    """
+    parent = next(path for path in target.absolute().parents if path.exists())
+    free = shutil.disk_usage(parent).free
+    if free < size:
+        raise MlxbertError(f"{target}: needs {size:,} bytes, {free:,} are free on this disk", hint=hint)
 
 
 def fsync_dir(folder: Path) -> None:

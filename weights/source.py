@@ -14,6 +14,7 @@ from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.download import download
 from mlxbert.weights.hub.errors import UnknownRevisionError, UnreachableError
+from mlxbert.weights.hub.hashes import Known, mismatch
 
 if TYPE_CHECKING:
     from mlxbert.weights.formats.headers import Header
@@ -262,7 +263,9 @@ def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why:
         raise HubError(f"{name}: not in the cache{at}{why}", hint=hint)
     missing_files = snapshot.missing_files()
     if missing_files:
-        raise HubError(f"{name}: {missing_files[0]} is not in the cache{why}", hint=hint)
+        file, listed = missing_files[0], snapshot.listing() or {}
+        flaw = mismatch(snapshot.folder / file, listed.get(file, Known()), content=False)
+        raise HubError(f"{name}: {file} {flaw}{why}", hint=hint)
     if not snapshot.is_usable():
         raise HubError(f"{name}: the cache has no configuration with weights{why}", hint=hint)
     _LOG.warning("%s", _unverified(snapshot))

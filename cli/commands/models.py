@@ -34,7 +34,8 @@ def models_list(out: OutputOptions) -> None:
 def models_download(talk: TalkOptions, name: Name, revision: Revision = None) -> None:
     """Download the newest version of a model into the cache, and print its folder.
 
-    Only files that mlxbert needs are downloaded, and only those that are not in the cache yet.
+    Only files that mlxbert needs are downloaded. Those in the cache are compared with their hashes, and replaced if
+    they differ.
 
     Example: mlxbert models download google-bert/bert-base-uncased
     """
@@ -46,8 +47,33 @@ def models_download(talk: TalkOptions, name: Name, revision: Revision = None) ->
     if cache.is_offline():
         raise HubError(f"{name}: mlxbert is offline", hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE")
     with whole_name(name, revision), progress.download(name) as update:
-        folder = download(name, revision, update)
+        folder = download(name, revision, update, check=True)
     _put_path(folder)
+
+
+def models_verify(
+    out: OutputOptions,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Name on the hub; without it, all.", show_default=False)
+    ] = None,
+    revision: Revision = None,
+) -> None:
+    """Compare the files of models in the cache with their hashes; nothing is downloaded.
+
+    Exit status: 0 if all fit, 1 if files are damaged or missing. `mlxbert models download NAME` replaces them.
+
+    Example: mlxbert models verify google-bert/bert-base-uncased
+    """
+    from mlxbert.weights.hub import cache
+
+    models = [_verified(each) for each in _snapshots(name, revision)]
+    found = {"cache": str(cache.cache_folder()), "models": models}
+    session.show_object(found, lambda: view.draw_verified(found), out)
+    wrong = [model for model in models if model["damaged"] or model["missing"]]
+    for model in wrong:
+        at = "" if model["names"] == ["main"] else f" --revision {(model['names'] or [model['commit']])[0]}"
+        console.say("hint", "to replace damaged files, run", f"mlxbert models download {model['name']}{at}")
+    raise typer.Exit(1 if wrong else 0)
 
 
 def models_path(talk: TalkOptions, name: Name, revision: Revision = None) -> None:
@@ -83,6 +109,41 @@ def models_remove(
     removal.execute()
     console.say("note", f"{console.size(removal.size)} freed")
     session.show_object(facts, lambda: view.draw_facts(f"removed {name}", facts), out)
+
+
+def _snapshots(name: str | None, revision: str | None) -> "list[Snapshot]":
+    """The commits to verify: of one revision, of a model, or all in the cache."""
+    from mlxbert.weights.hub import cache
+
+    if name is None and revision is not None:
+        raise ArgumentError(f"revision is {revision!r}, but no model is named")
+    if name is not None:
+        _check_name(name)
+    if name is not None and revision is not None:
+        snapshot = cache.find_snapshot(name, revision)
+        found = [] if snapshot is None else [snapshot]
+    else:
+        names = cache.cached_names() if name is None else [name]
+        found = [snapshot for each in names for snapshot in cache.snapshots(each)]
+    if name is not None and not found:
+        at = "" if revision is None else f" at revision {revision!r}"
+        raise HubError(f"{name}: not in the cache{at}", hint="`mlxbert models list` shows the cached models")
+    return found
+
+
+def _verified(snapshot: "Snapshot") -> dict[str, Any]:
+    from mlxbert.weights.hub import cache
+
+    found = snapshot.check()
+    return {
+        "name": snapshot.name,
+        "commit": snapshot.commit,
+        "names": [name for name, commit in cache.references(snapshot.name).items() if commit == snapshot.commit],
+        "checked": found.checked,
+        "unknown": found.unknown,
+        "damaged": found.damaged,
+        "missing": found.missing,
+    }
 
 
 def _check_name(name: str) -> None:

@@ -21,6 +21,18 @@ def draw_list(found: dict[str, Any]) -> Iterator["RenderableType"]:
         yield console.listing(("name", "family", "size", "revision", "complete"), rows)
 
 
+def draw_verified(found: dict[str, Any]) -> Iterator["RenderableType"]:
+    """A line for each revision, and one for each file that is damaged or missing."""
+    yield from console.facts("hub cache", [("folder", found["cache"])])
+    kinds = ("checked", "unknown", "damaged", "missing")
+    rows = [(model["name"], _reference(model), *(len(model[kind]) for kind in kinds)) for model in found["models"]]
+    if rows:
+        yield console.listing(("name", "revision", *kinds), rows)
+    for model in found["models"]:
+        wrong = model["damaged"] | dict.fromkeys(model["missing"], "is missing")
+        yield from console.facts(f"{model['name']}, {_reference(model)}", list(wrong.items())) if wrong else ()
+
+
 def draw_facts(title: str, facts: dict[str, Any]) -> Iterator["RenderableType"]:
     """The facts of one model, without its name."""
     rows = [("size", console.size(value)) if key == "bytes" else (key, _shown(value)) for key, value in facts.items()]
@@ -28,8 +40,12 @@ def draw_facts(title: str, facts: dict[str, Any]) -> Iterator["RenderableType"]:
 
 
 def _revision(model: dict[str, Any], revision: dict[str, Any]) -> tuple[object, ...]:
-    names = ", ".join(revision["names"]) or revision["commit"][:12]
-    return model["name"], model["family"], console.size(revision["bytes"]), names, _COMPLETE[revision["complete"]]
+    size = console.size(revision["bytes"])
+    return model["name"], model["family"], size, _reference(revision), _COMPLETE[revision["complete"]]
+
+
+def _reference(revision: dict[str, Any]) -> str:
+    return ", ".join(revision["names"]) or str(revision["commit"][:12])
 
 
 def _shown(value: object) -> object:

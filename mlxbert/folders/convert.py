@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mlxbert import device as devices
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.files import sha256
+from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MANIFEST, MARKER
 from mlxbert.folders.opened import OpenedModel, open_model
@@ -88,7 +88,7 @@ def convert(
     checkpoint = opened.checkpoint
     destination.check_apart(target, [*checkpoint.weights.files, checkpoint.config_json.path])
     tensors = save.plan(checkpoint, stored, how)
-    destination.check_space(target, sum(tensor.bytes for tensor in tensors))
+    check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
     plan = _Plan(name, opened, target, tensors, stored, how)
     with destination.partial_folder(target, found, overwrite) as partial:

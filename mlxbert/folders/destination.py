@@ -96,19 +96,6 @@ def check_apart(target: Path, files: Iterable[Path]) -> None:
             raise ArgumentError(f"{target}: {path} of the source is a link into it", hint=_HINT)
 
 
-def check_space(target: Path, size: int) -> None:
-    """Refuses a disk with less free space than the weights take.
-
-    Args:
-        target: The result of `check_target`.
-        size: The size of the weights in bytes.
-    """
-    parent = next(path for path in target.parents if path.exists())
-    free = shutil.disk_usage(parent).free
-    if free < size:
-        raise MlxbertError(f"{target}: the weights take {size:,} bytes, {free:,} are free on this disk")
-
-
 @contextmanager
 def partial_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
     """Creates the folder that becomes the target, and removes it if the work fails. See `check_target`."""

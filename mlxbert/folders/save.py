@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.files import sha256
+from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.model import Model
@@ -62,7 +62,7 @@ def save(
     target = destination.check_target(folder, source.path, overwrite)
     tensors = weights.plan_network(architecture, model.network, weights.DTYPES[dtype] if dtype else None)
     destination.check_apart(target, [path for path in source.path.rglob("*") if path.is_file()])
-    destination.check_space(target, sum(tensor.bytes for tensor in tensors))
+    check_space(target, sum(tensor.bytes for tensor in tensors))
     with destination.partial_folder(target, source.path, overwrite) as partial:
         # A new model has only the vocabulary in common with that folder, not its modules.
         inner = partial / source.transformer.relative_to(source.path) if architecture.parts is not None else partial

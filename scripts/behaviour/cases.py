@@ -302,11 +302,13 @@ MODELS = {
     "models-path-folder": "models path models/wide",
     "models-path-missing": "models path tests/none",
     "models-download": "models download tests/none",
+    "models-verify-missing": "models verify tests/none",
     "models-remove-missing": "models remove tests/none --yes",
     "models-offline": "embed text --model tests/none --offline",
 }
 CACHED = {
     "cached-list": "models list --json",
+    "cached-verify": "models verify --json",
     "cached-path": "models path tests/whole",
     "cached-revision": "models path tests/whole --revision nonsense",
     "cached-half": "models path tests/half",

@@ -107,6 +107,75 @@ def test_download_prints_the_folder_and_fetches_the_newest(variables: dict[str, 
     run(variables, "download", "org/moving").fails(1, "offline", "hint: unset HF_HUB_OFFLINE")
 
 
+def verified(variables: dict[str, str], *arguments: str, status: int) -> list[dict[str, Any]]:
+    outcome = run(variables, "verify", *arguments)
+    assert outcome.status == status, outcome
+    (found,) = outcome.lines
+    assert found["cache"] == f"{variables['HF_HOME']}/hub"
+    models: list[dict[str, Any]] = found["models"]
+    return models
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+def test_a_damaged_file_is_found_and_replaced(variables: dict[str, str], hub: FakeHub, file: str) -> None:
+    for name, revision in ((NAME, "main"), (NAME, "v2"), (OTHER, "main")):
+        assert run(variables, "download", name, "--revision", revision).status == 0
+    whole = verified(variables, status=0)
+    names = sorted((model["name"], *model["names"]) for model in whole)
+    assert names == [(OTHER, "main"), (NAME, "main"), (NAME, "v2")]
+    assert {tuple(model["unknown"]) for model in whole} == {()}
+    path = folder(variables, hub) / file
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    right = path.resolve().name
+    for model in verified(variables, NAME, status=1):  # the versions share the file
+        assert list(model["damaged"]) == [file] and right in model["damaged"][file]
+    (model,) = verified(variables, NAME, "--revision", "main", status=1)
+    wrong = model["damaged"][file].split()[3].strip(",")
+    assert len(wrong) == len(right) and wrong != right and file not in model["missing"]
+    assert verified(variables, OTHER, status=0)
+    hub.forget()
+    outcome = run(variables, "download", NAME)
+    assert outcome.status == 0 and wrong in outcome.err and right in outcome.err
+    assert hub.fetched() == {file}
+    assert path.read_bytes() == data
+    assert [model["damaged"] for model in verified(variables, status=0)] == [{}, {}, {}]
+
+
+@pytest.mark.parametrize("file", ["config.json", "vocab.txt", "model.safetensors"])
+def test_loading_notices_a_file_of_another_size(variables: dict[str, str], hub: FakeHub, file: str) -> None:
+    fill = ("fill-mask", "the [MASK]", "--model", NAME)
+    first = call_with_hub(*fill, **variables)
+    assert first.status == 0
+    path = folder(variables, hub) / file
+    data = path.read_bytes()
+    path.write_bytes(data[:-10])
+    if file != "config.json":  # a model without a readable configuration is not listed
+        assert [revision["complete"] for revision in listed(variables)[NAME]["revisions"]] == [False]
+    offline = call_with_hub(*fill, "--offline", **variables)
+    offline.fails(1, file, f"`mlxbert models download {NAME}`")
+    again = call_with_hub(*fill, **variables)
+    assert (again.status, again.out) == (0, first.out)
+    assert f"{len(data) - 10:,} bytes, expected {len(data):,}" in again.err
+    assert path.read_bytes() == data
+
+
+def test_what_is_missing_or_has_no_known_hash_is_told(variables: dict[str, str], hub: FakeHub) -> None:
+    assert verified(variables, status=0) == []
+    run(variables, "verify", NAME).fails(1, "not in the cache")
+    assert run(variables, "download", NAME).status == 0
+    run(variables, "verify", NAME, "--revision", "v2").fails(1, "not in the cache", "'v2'")
+    run(variables, "verify", "--revision", "main").fails(2, "no model")
+    snapshot = folder(variables, hub)
+    (snapshot / "vocab.txt").unlink()
+    (snapshot / "own.txt").write_text("x", encoding="utf-8")
+    (model,) = verified(variables, NAME, status=1)
+    assert (model["missing"], model["damaged"], model["unknown"]) == (["vocab.txt"], {}, ["own.txt"])
+    assert model["checked"] == ["config.json", "model.safetensors"]
+    _, shown = terminal_with_hub("models", "verify", **variables, NO_COLOR="1", COLUMNS="200")
+    assert "is missing" in shown and "vocab.txt" in shown
+
+
 def test_a_terminal_shows_a_bar_while_a_model_arrives(variables: dict[str, str]) -> None:
     outcome, shown = terminal_with_hub("models", "download", NAME, on=["stderr"], **variables)
     assert outcome.status == 0
@@ -172,7 +241,7 @@ def test_remove_asks_at_a_terminal(variables: dict[str, str], hub: FakeHub, answ
     assert running.returncode == 0
 
 
-@pytest.mark.parametrize("what", ["download", "path", "remove"])
+@pytest.mark.parametrize("what", ["download", "verify", "path", "remove"])
 def test_the_builtin_model_and_folders_are_not_in_the_cache(
     variables: dict[str, str], tmp_path: Path, what: str
 ) -> None:

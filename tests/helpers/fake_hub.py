@@ -3,7 +3,7 @@
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +15,13 @@ from urllib.parse import unquote, urlsplit
 from tests.helpers.program import Outcome, call, terminal
 
 Files = dict[str, bytes]
+
+
+def hashes_of(file: str, data: bytes) -> dict[str, str]:
+    """The hashes of a file as the hub sends them: the SHA-256 of a large one, git's blob hash of a small one."""
+    git = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+    large = file.endswith((".safetensors", ".bin", ".onnx", ".model"))
+    return {"ETag": f'"{git}"'} | ({"X-Linked-ETag": f'"{hashlib.sha256(data).hexdigest()}"'} if large else {})
 
 
 def files_of(folder: Path) -> Files:
@@ -38,6 +45,8 @@ class Repository:
         whole: Whether a request for a part of a file gets the whole file.
         lies: What the hub says instead of the truth: values of headers of a file, by header, or `sha` and `size` of the
             listing.
+        answer: Answers a request in the place of the hub: called with the handler, the file (empty for the listing)
+            and its content; returns whether it has answered.
     """
 
     commits: dict[str, Files] = field(default_factory=dict)
@@ -50,6 +59,7 @@ class Repository:
     redirected: str = ""
     whole: bool = False
     lies: dict[str, Any] = field(default_factory=dict)
+    answer: Callable[[BaseHTTPRequestHandler, str, bytes], bool] | None = None
 
     def commit(self, files: Mapping[str, bytes], *references: str) -> str:
         """Adds a commit and points references to it."""
@@ -111,8 +121,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        if path == "/api/agent-harnesses":  # requested once a day, for the name of the client
-            return self._json({})
         with self.hub.lock:
             self.hub.requests.append(f"{self.command} {path}")
             self.hub.headers.append({key.lower(): value for key, value in self.headers.items()})
@@ -130,18 +138,20 @@ class _Handler(BaseHTTPRequestHandler):
         commit = repository.references.get(wanted, wanted)
         if commit not in repository.commits:
             return self._refuse(404, "RevisionNotFound")
+        file = "/".join(rest[1:]) if kind == "resolve" else ""
+        if repository.answer is not None and repository.answer(self, file, repository.commits[commit].get(file, b"")):
+            return None
         if kind == "resolve":
-            return self._file(repository, commit, "/".join(rest[1:]))
+            return self._file(repository, commit, file)
         self._list(name, kind, repository, commit)
 
     def _list(self, name: str, kind: str, repository: Repository, commit: str) -> None:
-        sizes = {file: len(data) for file, data in repository.commits[commit].items()}
-        sizes |= dict.fromkeys(repository.listed, 7)
+        files = repository.commits[commit] | dict.fromkeys(repository.listed, b"7 bytes")
         if kind == "tree":
-            self._json([{"type": "file", "path": file, "size": size, "oid": "0"} for file, size in sizes.items()])
+            self._json([_in_tree(file, data) for file, data in files.items()])
         else:
             size = repository.lies.get("size")
-            listed = [{"rfilename": file, "size": size or real} for file, real in sizes.items()]
+            listed = [_listed(file, data) | ({"size": size} if size else {}) for file, data in files.items()]
             sha = repository.lies.get("sha", commit)
             self._json({"id": name, "sha": sha, "siblings": listed, "private": False})
 
@@ -158,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         start, end = int(first), min(int(last or len(data)) + bool(last), len(data))
         broken = repository.dropped.pop(file, None) if self.command == "GET" else None  # before the client goes on
         self.send_response(206 if byte_range else 200)
-        told = {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Linked-Size": str(len(data))}
+        told = {"X-Repo-Commit": commit, "X-Linked-Size": str(len(data))} | hashes_of(file, data)
         for header, value in (told | repository.lies).items():
             self.send_header(header, str(value))
         self.send_header("Accept-Ranges", "bytes")
@@ -190,6 +200,20 @@ class _Handler(BaseHTTPRequestHandler):
         }.items():
             self.send_header(key, value)
         self.end_headers()
+
+
+def _listed(file: str, data: bytes) -> dict[str, Any]:
+    hashes = {header: value.strip('"') for header, value in hashes_of(file, data).items()}
+    found = {"rfilename": file, "size": len(data), "blobId": hashes["ETag"]}
+    if "X-Linked-ETag" in hashes:
+        found["lfs"] = {"sha256": hashes["X-Linked-ETag"], "size": len(data), "pointerSize": 130}
+    return found
+
+
+def _in_tree(file: str, data: bytes) -> dict[str, Any]:
+    listed = _listed(file, data)
+    large = {"lfs": listed["lfs"] | {"oid": listed["lfs"]["sha256"]}} if "lfs" in listed else {}
+    return {"type": "file", "path": file, "size": len(data), "oid": listed["blobId"], **large}
 
 
 class _Server(ThreadingHTTPServer):

@@ -42,7 +42,7 @@ COMMANDS = (
     ["pretrain"],
     ["distill"],
     *(["vocabulary"], ["inspect"], ["convert"], ["verify"], ["doctor"], ["bench"], ["help"]),
-    *(["models", name] for name in ("list", "download", "path", "remove")),
+    *(["models", name] for name in ("list", "download", "verify", "path", "remove")),
     *(
         [group, task]
         for group in ("finetune", "evaluate")

@@ -19,7 +19,8 @@ from mlxbert.errors import ArgumentError, ConfigError, HubError
 from mlxbert.files import atomic_write
 from mlxbert.weights.config_json import google_config
 from mlxbert.weights.hub import files
-from mlxbert.weights.hub.guard import is_commit
+from mlxbert.weights.hub.guard import is_commit, is_size
+from mlxbert.weights.hub.hashes import Known, is_hash, is_sha256, mismatch
 
 _NAME = re.compile(r"(\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)  # as in huggingface_hub's validate_repo_id
 _TREE_FORMAT = 1
@@ -85,18 +86,21 @@ class Snapshot:
     commit: str
     folder: Path
 
-    def listing(self) -> list[str] | None:
+    def listing(self) -> dict[str, Known] | None:
         """All files of the commit on the hub; `None` if the cache has no list of them."""
         path = self.folder.parents[1] / "trees" / f"{self.commit}.json"
         try:
             tree = json.loads(path.read_bytes())
             known = tree["format_version"] == _TREE_FORMAT and isinstance(tree["files"], dict)
-            return list(tree["files"]) if known else None
+            return {file: _known(entry) for file, entry in tree["files"].items()} if known else None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None  # like huggingface_hub, ignore a list that cannot be read
 
     def missing_files(self) -> list[str] | None:
-        """The files that the model needs and the cache lacks; `None` if the cache has no list of the model's files.
+        """The files that the model needs and that are missing or have another size than on the hub.
+
+        Returns:
+            Them; `None` if the cache has no list of the model's files.
 
         Raises:
             HubError: The commit has no model that mlxbert reads, or a file that determines what is needed is damaged.
@@ -108,7 +112,31 @@ class Snapshot:
             needed = files.needed_files(self.name, listed, self._read, self._has)
         except FileNotFoundError as problem:
             return [Path(problem.filename).name]
-        return [file for file in needed if not self._has(file)]
+        return [file for file in needed if mismatch(self.folder / file, listed[file], content=False)]
+
+    def known(self, file: str, listed: Mapping[str, Known]) -> Known:
+        """What is known of a file: its hash by the name of its blob, the rest by the hub's listing."""
+        path = self.folder / file
+        blob = Path(os.readlink(path)).name if path.is_symlink() else ""
+        known = listed.get(file, Known())
+        return known._replace(hash=blob) if is_hash(blob) else known
+
+    def check(self) -> "Check":
+        """Reads all files of the commit in the cache, and compares them with what is known of them."""
+        listed = self.listing() or {}
+        files = [path.relative_to(self.folder).as_posix() for path in sorted(self.folder.rglob("*")) if path.is_file()]
+        known = {file: self.known(file, listed) for file in files}
+        wrong = {file: mismatch(self.folder / file, known[file]) for file in files}
+        try:
+            missing = [file for file in self.missing_files() or () if file not in wrong]
+        except HubError as problem:  # no model; or a file that says what is needed is damaged
+            missing = [] if any(wrong.values()) else [problem.message]
+        return Check(
+            checked=[file for file in files if known[file].hash is not None],
+            unknown=[file for file in files if known[file].hash is None],
+            damaged={file: why for file, why in wrong.items() if why is not None},
+            missing=missing,
+        )
 
     def is_complete(self) -> bool | None:
         """Whether the cache has every file that the model needs; `None` if that is possible but not certain."""
@@ -154,6 +182,30 @@ class Snapshot:
         return files.parse_json(self.name, self.folder / file)
 
 
+@dataclass(frozen=True)
+class Check:
+    """What `Snapshot.check` finds.
+
+    Attributes:
+        checked: The files that were compared with their hash.
+        unknown: Those whose hash is not known.
+        damaged: Those that differ, with how they differ.
+        missing: Files that the model needs and that are not there.
+    """
+
+    checked: list[str]
+    unknown: list[str]
+    damaged: dict[str, str]
+    missing: list[str]
+
+
+def _known(entry: Any) -> Known:
+    """What a list of huggingface_hub says of a file; a size of 0 without a hash stands for what the hub did not say."""
+    entry = entry if isinstance(entry, dict) else {}
+    size, found = entry.get("size"), entry.get("lfs_sha256") or entry.get("blob_id")
+    return Known(size if is_size(size) and (size or found) else None, found if is_hash(found) else None)
+
+
 def _read_ref(path: Path) -> str | None:
     try:
         commit = path.read_text(encoding="utf-8").strip()
@@ -176,23 +228,35 @@ def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
     return Snapshot(name, commit, folder) if commit and folder.is_dir() else None
 
 
-def record(name: str, revision: str | None, commit: str, sizes: Mapping[str, int]) -> None:
+def record(name: str, revision: str | None, commit: str, listed: Mapping[str, Known]) -> None:
     """Records a commit whose needed files are all in the cache: what refers to it, and all its files on the hub.
 
     Args:
         name: The name of the model.
         revision: The branch, tag or commit that was asked for; the main branch if `None`.
         commit: The commit hash.
-        sizes: The size of every file of the commit, in bytes.
+        listed: What the hub says of every file of the commit. The sizes of files in the cache are recorded, which were
+            compared with their hashes.
     """
     repository = repository_folder(name)
     revision = _DEFAULT_REVISION if revision is None else revision
-    if Snapshot(name, commit, repository / "snapshots" / commit).listing() is None:
-        listed = {file: {"size": size, "blob_id": ""} for file, size in sorted(sizes.items())}
-        _write(repository / "trees" / f"{commit}.json", json.dumps({"format_version": _TREE_FORMAT, "files": listed}))
+    snapshot = Snapshot(name, commit, repository / "snapshots" / commit)
+    here = {file: path.stat().st_size for file in listed if (path := snapshot.folder / file).is_file()}
+    before = snapshot.listing()
+    if before is None or any(before.get(file, Known()).size != size for file, size in here.items()):
+        known = {file: told._replace(size=here.get(file, told.size)) for file, told in sorted(listed.items())}
+        entries = {file: _entry(told) for file, told in known.items()}
+        _write(repository / "trees" / f"{commit}.json", json.dumps({"format_version": _TREE_FORMAT, "files": entries}))
     reference = repository / "refs" / revision
     if not is_commit(revision) and _read_ref(reference) != commit:
         _write(reference, commit)
+
+
+def _entry(known: Known) -> dict[str, object]:
+    """What huggingface_hub, too, keeps of a file in a list; see `_known`."""
+    size, found = known.size or 0, known.hash or ""
+    large = {"lfs_sha256": found, "lfs_size": size} if is_sha256(found) else {}
+    return {"size": size, "blob_id": "" if large else found, **large}
 
 
 def _write(path: Path, text: str) -> None:

@@ -11,13 +11,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from mlxbert.errors import HubError, MlxbertError
-from mlxbert.weights.hub import cache
+from mlxbert.files import check_space
+from mlxbert.weights.hub import cache, wire
 from mlxbert.weights.hub.errors import explain
 from mlxbert.weights.hub.files import leaves_folder, needed_files, parse_json
 from mlxbert.weights.hub.guard import is_commit, is_size
-from mlxbert.weights.hub.transfer import TIMEOUT, fetch_file
+from mlxbert.weights.hub.hashes import Known, is_hash, mismatch
+from mlxbert.weights.hub.transfer import NO_SPACE, fetch_file
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -28,13 +31,16 @@ OnProgress = Callable[[int, int], None]
 def library(name: str, revision: str | None) -> Iterator[Any]:
     """Yields the module huggingface_hub with its logging silenced, and converts its errors.
 
-    Otherwise it would write to stderr about retries, tokens and file systems without symlinks.
+    Otherwise it would write to stderr about retries, tokens and file systems without symlinks. Its telemetry, too, is
+    off: for that it asks the hub for a list, and reads an answer of any length.
 
     Raises:
         HubError: The body failed; the hint says what to do next.
     """
     log = logging.getLogger("huggingface_hub")
     level: int | None = None
+    constants: Any = None
+    telemetry = True
     try:
         with warnings.catch_warnings(action="ignore"):
             import huggingface_hub
@@ -42,6 +48,8 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
 
             level = log.level
             log.setLevel(logging.CRITICAL)
+            constants = huggingface_hub.constants
+            telemetry, constants.HF_HUB_DISABLE_TELEMETRY = constants.HF_HUB_DISABLE_TELEMETRY, True
             yield huggingface_hub
     except MlxbertError:
         raise
@@ -51,41 +59,59 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
     finally:
         if level is not None:
             log.setLevel(level)
+        if constants is not None:
+            constants.HF_HUB_DISABLE_TELEMETRY = telemetry
 
 
 class _Progress:
-    """The total progress over several files, reported to a callback."""
+    """The total progress over several files, reported to a callback; it is complete only once it is finished."""
 
     def __init__(self, total: int, listen: OnProgress | None) -> None:
         self.total, self.listen, self.done = total, listen or (lambda done, total: None), 0
         self.listen(0, total)
 
     def add(self, count: int) -> None:
-        self.done = max(0, min(self.total, self.done + count))
+        self.done = max(0, min(self.total - 1, self.done + count))  # what does not fit is thrown away
         self.listen(self.done, self.total)
 
+    def finish(self) -> None:
+        """Reports that all is there."""
+        self.listen(self.total, self.total)
 
-def _files(name: str, revision: str | None, info: Any) -> dict[str, int]:
-    """The files of a commit and their sizes, from the hub's listing.
+
+def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Known]]:
+    """The hash of a commit, and its files with what the hub says of them.
 
     Raises:
         HubError: The response has no valid commit hash or that of another commit, lists a file outside the folder of
             the repository, or a size that no file has.
     """
-    if not is_commit(info.sha):
-        raise HubError(f"{name}: the hub returned the commit {info.sha!r:.60}, expected 40 hexadecimal digits")
-    if is_commit(revision) and info.sha != revision:
-        raise HubError(f"{name}: the hub returned the commit {info.sha}, expected {revision}")
-    sizes = {file.rfilename: 0 if file.size is None else file.size for file in info.siblings or ()}
-    for file, size in sizes.items():
-        if not isinstance(file, str) or leaves_folder(file):
-            raise HubError(
-                f"{name}: the repository lists a file {file!r:.60}, which is outside its folder; nothing was written",
-                hint="do not trust this repository",
-            )
-        if not is_size(size):
-            raise HubError(f"{name}: the hub lists {file!r:.60} with the size {size!r:.60}, expected a number of bytes")
-    return sizes
+    hub.utils.validate_repo_id(name)
+    at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
+    url = f"{hub.HfApi().endpoint}/api/models/{name}{at}?blobs=true"
+    info = wire.persist(name, lambda: wire.get_json(name, hub, url), patient=False)
+    commit, listed = (info.get("sha"), info.get("siblings") or []) if isinstance(info, dict) else (None, [])
+    if not isinstance(commit, str) or not is_commit(commit):
+        raise HubError(f"{name}: the hub returned the commit {commit!r:.60}, expected 40 hexadecimal digits")
+    if is_commit(revision) and commit != revision:
+        raise HubError(f"{name}: the hub returned the commit {commit}, expected {revision}")
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise HubError(f"{name}: the hub lists the files {listed!r:.60}, expected a list of objects")
+    return commit, {entry.get("rfilename"): _known(name, entry) for entry in listed}
+
+
+def _known(name: str, entry: dict[str, Any]) -> Known:
+    """What the hub lists of a file, checked."""
+    file, size, large = entry.get("rfilename"), entry.get("size"), entry.get("lfs")
+    if not isinstance(file, str) or leaves_folder(file):
+        raise HubError(
+            f"{name}: the repository lists a file {file!r:.60}, which is outside its folder; nothing was written",
+            hint="do not trust this repository",
+        )
+    if size is not None and not is_size(size):
+        raise HubError(f"{name}: the hub lists {file!r:.60} with the size {size!r:.60}, expected a number of bytes")
+    found = large.get("sha256") if isinstance(large, dict) else entry.get("blobId")
+    return Known(size, found if is_hash(found) else None)
 
 
 class Commit:
@@ -94,7 +120,7 @@ class Commit:
     Attributes:
         hash: The commit hash.
         folder: The folder of its files in the cache.
-        sizes: The size of every file on the hub, in bytes.
+        listed: All its files, with what the hub says of them.
         needed: The files that the model needs, small ones first; those that determine the selection are cached by now.
     """
 
@@ -106,31 +132,49 @@ class Commit:
             name: `ORG/NAME`.
             revision: Branch, tag or commit; the main branch if `None`.
         """
-        info = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=TIMEOUT)
-        self.sizes = _files(name, revision, info)
-        self.hash: str = info.sha
+        self.hash, self.listed = _list(hub, name, revision)
         self.folder = cache.repository_folder(name) / "snapshots" / self.hash
+        self._snapshot = cache.Snapshot(name, self.hash, self.folder)
         self._hub, self._name = hub, name
-        self.needed = needed_files(name, self.sizes, lambda file: parse_json(name, self._fetch(file)), self.has)
+        self.needed = needed_files(name, self.listed, lambda file: parse_json(name, self._steering(file)), self.has)
 
-    def has(self, file: str) -> bool:
-        """Whether a file is in the cache."""
-        return (self.folder / file).is_file()
+    def has(self, file: str, *, content: bool = False) -> bool:
+        """Whether a file is in the cache, by its size, or also by its hash."""
+        known = self._snapshot.known(file, self.listed)
+        return mismatch(self.folder / file, known, content=content) is None
 
-    def _fetch(self, file: str) -> Path:
-        return fetch_file(self._hub, self._name, self.hash, file)
+    def _steering(self, file: str) -> Path:
+        return self.folder / file if self.has(file, content=True) else self._fetch(file)
 
-    def fetch(self, files: Iterable[str], on_progress: OnProgress | None) -> None:
-        """Downloads files that are not in the cache yet."""
-        missing = [file for file in files if not self.has(file)]
+    def _fetch(self, file: str, count: Callable[[int], None] = lambda count: None) -> Path:
+        return fetch_file(self._hub, self._name, self.hash, file, count, self.listed[file])
+
+    def fetch(self, files: Iterable[str], on_progress: OnProgress | None, *, check: bool = False) -> None:
+        """Downloads files that are not in the cache yet.
+
+        Args:
+            files: The files.
+            on_progress: See `download`.
+            check: Whether to compare those in the cache with their hashes, and to download what differs.
+
+        Raises:
+            MlxbertError: The disk has too little space for them.
+        """
+        missing = [file for file in files if not self.has(file, content=check)]
         if missing:
-            progress = _Progress(sum(self.sizes[file] for file in missing), on_progress)
+            sizes = {file: self.listed[file].size or 0 for file in missing}
+            blobs = self.folder.parents[1] / "blobs"
+            begun = sum(path.stat().st_size for path in blobs.glob("*.incomplete"))
+            check_space(blobs / "new", sum(sizes.values()) - begun, hint=NO_SPACE)
+            progress = _Progress(sum(sizes.values()), on_progress)
             for file in missing:
-                fetch_file(self._hub, self._name, self.hash, file, progress.add)
-            progress.add(progress.total)
+                self._fetch(file, progress.add)
+            progress.finish()
 
 
-def download(name: str, revision: str | None = None, on_progress: OnProgress | None = None) -> Path:
+def download(
+    name: str, revision: str | None = None, on_progress: OnProgress | None = None, *, check: bool = False
+) -> Path:
     """Downloads the files that a model needs into the shared cache, except those that are already in it.
 
     Always resolves the revision on the hub.
@@ -139,6 +183,8 @@ def download(name: str, revision: str | None = None, on_progress: OnProgress | N
         name: `ORG/NAME`.
         revision: Branch, tag or commit; the main branch if `None`.
         on_progress: Called with the downloaded and the total bytes; not called if all files are cached.
+        check: Whether to compare files in the cache with their hashes, and to download what differs. Otherwise only
+            sizes are compared.
 
     Returns:
         The folder of the snapshot.
@@ -150,8 +196,8 @@ def download(name: str, revision: str | None = None, on_progress: OnProgress | N
     cache.check_revision(revision)
     with library(name, revision) as hub:
         commit = Commit(hub, name, revision)
-        commit.fetch(commit.needed, on_progress)
-        cache.record(name, revision, commit.hash, commit.sizes)
+        commit.fetch(commit.needed, on_progress, check=check)
+        cache.record(name, revision, commit.hash, commit.listed)
         return commit.folder
 
 

@@ -1,20 +1,39 @@
 """Converts exceptions of huggingface_hub and its dependencies into errors that say what to do next."""
 
 import os
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any
 
 from mlxbert.errors import HubError
 from mlxbert.weights.hub.cache import cache_folder
 
 _LOG_IN = "set HF_TOKEN or run `hf auth login`"
+_CACHED = "use a cached model: `mlxbert models list` shows them, and they work offline"
+_TOO_MANY, _PROXY_LOGIN = 429, 407
 
 
 class UnreachableError(HubError):
-    """The hub did not answer or is temporarily unavailable; a cached copy may be used instead."""
+    """The hub did not answer, something else answered, or it is unavailable; a cached copy may be used instead."""
 
 
 class UnknownRevisionError(HubError):
     """The hub has the model, but not this revision."""
+
+
+class BrokenError(UnreachableError):
+    """An answer that arrives too slowly, or whose end is missing; another attempt may succeed.
+
+    Args:
+        what: What was requested.
+        why: What is wrong with the answer.
+        slow: Whether time was lost.
+    """
+
+    def __init__(self, what: str, why: str, *, slow: bool = False) -> None:
+        super().__init__(f"{what}: {why}", hint=f"check the network and try again, or {_CACHED}")
+        self.why, self.slow = why, slow
 
 
 def _endpoint() -> str:
@@ -39,27 +58,103 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
         if isinstance(problem, errors.LocalEntryNotFoundError) and isinstance(problem.__cause__, Exception):
             return explain(problem.__cause__, name, revision)  # its own message says only that the file is not cached
         if isinstance(problem, errors.HfHubHTTPError):
-            return _refused(problem, problem.response.status_code, name, revision)
+            return _refused(problem, problem.response, name, revision)
         if isinstance(problem, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
-            return _unreachable(name, "huggingface_hub is in offline mode")
+            return _unreachable(name, _endpoint(), "huggingface_hub is in offline mode")
         if isinstance(problem, errors.HFValidationError):
             return HubError(f"{name}: {_first_line(problem)}")
         return HubError(f"{name}: {_first_line(problem)}", hint="check HF_ENDPOINT, the proxy and the firewall")
     if isinstance(problem, OSError):
         return _disk(problem, name)
-    if type(problem).__module__.split(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2"):
-        return _unreachable(name, _first_line(problem))
+    if _of_httpx(problem):
+        return _network(problem, name)
     return HubError(
         f"{name}: the download failed ({type(problem).__name__}: {_first_line(problem)})",
         hint=f"check that {_endpoint()} is a Hugging Face hub; check HF_ENDPOINT and the other HF_ variables",
     )
 
 
-def _refused(problem: Any, status: int, name: str, revision: str | None) -> HubError:
+def retry_after(answer: Any) -> float | None:
+    """Seconds after which a hub that is busy asks to be asked again; `None` if it does not say."""
+    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
+
+    value = answer.headers.get("retry-after", "").strip()
+    if value.isdecimal() and value.isascii():
+        return float(value[:9])
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):  # no date, or one without a time zone
+        limits = parse_ratelimit_headers(answer.headers) if answer.status_code == _TOO_MANY else None
+        return float(limits.reset_in_seconds) if limits is not None and limits.remaining == 0 else None
+
+
+def silence(problem: Exception) -> str | None:
+    """What is to be said of an exception for a connection on which nothing arrived in time; `None` of others."""
+    if not (_of_httpx(problem) and type(problem).__name__.endswith("Timeout")):
+        return None
+    request = _request(problem)
+    seconds = None if request is None else request.extensions.get("timeout", {}).get("read")
+    return "nothing received in time" if seconds is None else f"nothing received for {seconds:.0f} s"
+
+
+def page_error(what: str, answer: Any) -> HubError:
+    """The error for an answer that is a web page.
+
+    Args:
+        what: What was requested.
+        answer: The response of httpx.
+    """
+    return no_hub(what, f"{_origin(answer.url)} answers with a web page (status {answer.status_code})")
+
+
+def no_hub(what: str, fact: str) -> HubError:
+    """The error for an answer that no hub would give."""
+    return UnreachableError(
+        f"{what}: {fact}, which is not the answer of a hub",
+        hint="it may come from a proxy, from the login page of a network, or from a wrong HF_ENDPOINT; open "
+        f"{_endpoint()} in a browser",
+    )
+
+
+def _of_httpx(problem: Exception) -> bool:
+    return type(problem).__module__.split(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
+
+
+def _request(problem: Any) -> Any:
+    """The request of an exception of httpx; `None` if it does not know it."""
+    try:
+        return problem.request
+    except (RuntimeError, AttributeError):
+        return None
+
+
+def _origin(url: Any) -> str:
+    """The scheme and the host of an URL of httpx."""
+    return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}"
+
+
+def _network(problem: Any, name: str) -> HubError:
+    """The error for a request without an answer."""
+    request = _request(problem)
+    place = _endpoint() if request is None else _origin(request.url)  # not the hub, perhaps, but where it redirects
+    kind, text = type(problem).__name__, _first_line(problem)
+    if kind == "ProxyError" and str(_PROXY_LOGIN) in text:
+        return _proxy_login(name)
+    if kind == "TooManyRedirects":
+        return no_hub(name, f"{place} redirects without end")
+    if kind in ("ReadError", "RemoteProtocolError"):
+        return UnreachableError(f"{name}: the connection to {place} broke ({text})", hint=f"try again, or {_CACHED}")
+    why = silence(problem)
+    if why is not None and kind != "ConnectTimeout":
+        return UnreachableError(f"{name}: {why} from {place}", hint=f"check the network and try again, or {_CACHED}")
+    return _unreachable(name, place, text)
+
+
+def _refused(problem: Any, answer: Any, name: str, revision: str | None) -> HubError:
     """The error for an answer of the hub that refuses the request."""
     from huggingface_hub import errors
 
-    page = f"{_endpoint()}/{name}"
+    page, status = f"{_endpoint()}/{name}", answer.status_code
     if isinstance(problem, errors.GatedRepoError):
         return HubError(
             f"{name}: access is restricted, and you do not have it",
@@ -72,30 +167,58 @@ def _refused(problem: Any, status: int, name: str, revision: str | None) -> HubE
         )
     if isinstance(problem, errors.RemoteEntryNotFoundError):
         return HubError(f"{name}: the hub lists a file that it does not have ({_first_line(problem)})")
+    if status == _PROXY_LOGIN:
+        return _proxy_login(name)
+    if status in (408, _TOO_MANY) or status >= 500:
+        return _busy(answer, name)
+    if answer.headers.get("content-type", "").startswith("text/html"):
+        return page_error(name, answer)
+    if status == 404 and not _from_hub(answer):
+        return no_hub(name, f"{_origin(answer.url)} answers with a bare status 404")
     if status == 404 or isinstance(problem, errors.RepositoryNotFoundError):
         return HubError(
             f"{name}: no such model on the hub, and no such folder",
             hint=f"check the spelling; for a private model, {_LOG_IN}",
         )
     if status in (401, 403):
-        reason = getattr(problem, "server_message", None) or f"status {status}"
+        reason = (getattr(problem, "server_message", None) or f"status {status}").split("\n")[0]
         return HubError(
-            f"{name}: the hub denies access ({reason})", hint=f"{_LOG_IN} with a token that can read the model"
+            f"{name}: the hub denies access ({reason:.200})", hint=f"{_LOG_IN} with a token that can read the model"
         )
-    if status == 429 or status >= 500:
-        return _unreachable(name, f"status {status}")
     return HubError(f"{name}: the hub refused the request ({_first_line(problem)})")
 
 
-def _unreachable(name: str, why: str) -> HubError:
+def _from_hub(answer: Any) -> bool:
+    """Whether an answer has what a hub sends with an error: its code, its message, or JSON."""
+    own = {"x-error-code", "x-error-message"} & {key.lower() for key in answer.headers}
+    return bool(own) or answer.headers.get("content-type", "").startswith("application/json")
+
+
+def _busy(answer: Any, name: str) -> HubError:
+    status = answer.status_code
+    meaning = HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "an error of the server"
+    asked = retry_after(answer)
+    when = "" if asked is None else f"; it asks to wait {asked:,.0f} s"
     return UnreachableError(
-        f"{name}: {_endpoint()} cannot be reached ({why})",
-        hint="check the network, or use a cached model: `mlxbert models list` shows them, and they work offline",
+        f"{name}: {_origin(answer.url)} answers with status {status} ({meaning}){when}",
+        hint=("wait, or set HF_TOKEN, which allows more requests; or " if status == _TOO_MANY else "try later, or ")
+        + _CACHED,
     )
 
 
+def _proxy_login(name: str) -> HubError:
+    return UnreachableError(
+        f"{name}: the proxy asks for a user name and a password (status {_PROXY_LOGIN})",
+        hint="put them into HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT",
+    )
+
+
+def _unreachable(name: str, place: str, why: str) -> HubError:
+    return UnreachableError(f"{name}: {place} cannot be reached ({why})", hint=f"check the network, or {_CACHED}")
+
+
 def _disk(problem: OSError, name: str) -> HubError:
-    """The error for a failed write, or, without an error number, for a download that is not as announced."""
+    """The error for a failed write."""
     if problem.errno is None:
         return HubError(f"{name}: {_first_line(problem)}", hint="try again; complete files are kept")
     return HubError(

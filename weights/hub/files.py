@@ -108,7 +108,7 @@ def parse_json(name: str, path: Path) -> Any:
     except (ValueError, RecursionError) as problem:
         raise HubError(
             f"{name}: {path.name} is not valid JSON ({problem})",
-            hint=f"if the cached copy is damaged, run `mlxbert models remove {name}` and download it again",
+            hint=f"if the cached copy is damaged, `mlxbert models download {name}` replaces it",
         ) from None
 
 

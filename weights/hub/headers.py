@@ -12,9 +12,8 @@ from mlxbert.errors import HubError
 from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.formats.names import holds_weights
 from mlxbert.weights.formats.safetensors import parse_header
-from mlxbert.weights.hub import cache
+from mlxbert.weights.hub import cache, wire
 from mlxbert.weights.hub.download import Commit, OnProgress, library
-from mlxbert.weights.hub.transfer import TIMEOUT
 
 _PARTIAL = 206  # the status of a response with the requested range
 
@@ -67,32 +66,21 @@ def _read_header(hub: Any, name: str, commit: Commit, file: str) -> Header:
         first, place = place, place + count
         return _read_bytes(hub, name, commit, file, first, count)
 
-    return parse_header(Path(name) / file, commit.sizes[file], read)
+    return parse_header(Path(name) / file, commit.listed[file].size or 0, read)
 
 
 def _read_bytes(hub: Any, name: str, commit: Commit, file: str, first: int, count: int) -> bytes:
-    url = hub.hf_hub_url(name, file, revision=commit.hash)
-    headers = hub.utils.build_hf_headers() | {
-        "Range": f"bytes={first}-{first + count - 1}",
-        "Accept-Encoding": "identity",  # ranges of the file itself, not of a compressed form
-    }
+    url, what = hub.hf_hub_url(name, file, revision=commit.hash), f"{name}: {file}"
     # Streamed, so that a server that sends the whole file can be stopped before gigabytes have arrived.
-    with hub.utils.get_session().stream(
-        "GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True
-    ) as response:
-        hub.utils.hf_raise_for_status(response)
+    with wire.get(what, hub, url, {"Range": f"bytes={first}-{first + count - 1}"}) as response:
         if response.status_code != _PARTIAL:
             raise HubError(
                 f"{name}: requested {count} bytes of {file}, the hub sends the whole file (status "
                 f"{response.status_code})",
                 hint=f"run `mlxbert models download {name}`, then inspect the model",
             )
-        data = bytearray()
-        for piece in response.iter_raw():
-            data += piece
-            if len(data) > count:
-                break
+        data = b"".join(wire.pieces(what, response, count + 1))
     if len(data) != count:
         received = "more" if len(data) > count else len(data)
         raise HubError(f"{name}: requested {count} bytes of {file}, received {received}", hint="try again")
-    return bytes(data)
+    return data

@@ -1,46 +1,42 @@
-"""One file of the hub into the shared cache; an interrupted transfer goes on where it stopped.
+"""One file of the hub into the shared cache, checked against its hash; an interrupted transfer is resumed.
 
-huggingface_hub's own `hf_hub_download` names files after headers that it does not check, and since its version 2 it
-throws away what it has of a file when it is interrupted. The cache is its own: `blobs/ETAG` holds a file, and
-`snapshots/COMMIT/FILE` links to it.
+huggingface_hub's own `hf_hub_download` names files after headers that it does not check, compares no hashes, and since
+its version 2 it throws away what it has of a file when it is interrupted. The cache is its own: `blobs/ETAG` holds a
+file, and `snapshots/COMMIT/FILE` links to it.
 """
 
 import fcntl
+import logging
 import os
-import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 from mlxbert.errors import HubError
-from mlxbert.files import sha256
-from mlxbert.weights.hub import cache
+from mlxbert.files import check_space
+from mlxbert.weights.hub import cache, wire
+from mlxbert.weights.hub.errors import BrokenError, no_hub
 from mlxbert.weights.hub.guard import problem_of
+from mlxbert.weights.hub.hashes import Known, is_hash, mismatch
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")  # the ETags of large files
-TIMEOUT = 10.0  # seconds; the timeout of huggingface_hub for other requests
-
-
-def _counter(count: Callable[[int], None]) -> type:
-    """A progress bar class that draws nothing and counts bytes."""
-    from huggingface_hub.utils.tqdm import tqdm
-
-    class Counter(tqdm):
-        monitor_interval = 0  # no monitor thread
-
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options | {"disable": True})
-            self.update(options.get("initial") or 0)
-
-        def update(self, n: float | None = 1) -> None:
-            count(int(n or 0))
-
-    return Counter
+_LOG = logging.getLogger("mlxbert")
+_PARTIAL, _NO_SUCH_RANGE = 206, 416  # statuses
+NO_SPACE = "set HF_HOME to a folder on a disk with free space; the cache is in it"
+_LOCKINGS = 100  # some network drives number a file anew each time
+_HINT = "check HF_ENDPOINT, the proxy and the firewall"
 
 
-def fetch_file(hub: Any, name: str, commit: str, file: str, count: Callable[[int], None] = lambda count: None) -> Path:
-    """Downloads a file into the cache, unless it is there.
+def fetch_file(
+    hub: Any,
+    name: str,
+    commit: str,
+    file: str,
+    count: Callable[[int], None] = lambda count: None,
+    listed: Known = Known(),  # noqa: B008 - it cannot be changed
+) -> Path:
+    """Downloads a file into the cache, unless it is there with the hash that the hub says.
 
     Args:
         hub: The module huggingface_hub.
@@ -48,84 +44,161 @@ def fetch_file(hub: Any, name: str, commit: str, file: str, count: Callable[[int
         commit: The commit hash.
         file: The path of the file in the repository, which does not leave its folder.
         count: Called with numbers of bytes as they arrive, and with the number of those that an earlier run left.
+        listed: What the hub's listing says of the file: its hash is used if the hub sends none with the file.
 
     Returns:
         The path in the snapshot of the commit.
 
     Raises:
-        HubError: What the hub says of the file cannot be used.
+        HubError: What the hub says of the file cannot be used, or the file does not fit it.
     """
-    repository = cache.repository_folder(name)
-    path = repository / "snapshots" / commit / file
-    if path.is_file():
-        return path
+    repository, what = cache.repository_folder(name), f"{name}: {file}"
     url = hub.hf_hub_url(name, file, revision=commit)
-    found = hub.get_hf_file_metadata(url, timeout=TIMEOUT, retry_on_errors=True)
-    why = problem_of(found)
-    if why is None and found.commit_hash != commit:
-        why = f"the hub returned the commit {found.commit_hash}, expected {commit}"
-    if why is not None:
-        raise HubError(
-            f"{name}: {file}: {why}; the file was not written", hint="check HF_ENDPOINT, the proxy and the firewall"
-        )
-    blob = repository / "blobs" / found.etag
+    etag, known = _ask(hub, what, url, commit, listed)
+    path = repository / "snapshots" / commit / file
+    blob = repository / "blobs" / etag
     for folder in (blob.parent, path.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    if blob.is_file():
-        count(blob.stat().st_size)
+    held = blob if blob.is_file() else path  # a file system without links has no blobs
+    wrong = mismatch(held, known)
+    if wrong is None:
+        count(held.stat().st_size)
     else:
-        _receive(hub, url, blob, found.size, count)
-    _link(blob, path)
+        if held.is_file():
+            _LOG.warning("%s %s; it is thrown away and fetched again", what, wrong)
+            held.unlink()
+        _receive(hub, what, url, blob, known, count)
+        held = blob
+    if held is blob:
+        _link(blob, path)
     return path
 
 
-def _receive(hub: Any, url: str, blob: Path, size: int | None, count: Callable[[int], None]) -> None:
-    partial = blob.with_name(f"{blob.name}.incomplete")
-    with partial.open("ab") as out:
-        with suppress(OSError):  # some network drives have no locks
-            fcntl.flock(out, fcntl.LOCK_EX)  # until another process has received the file
-        if blob.is_file():
-            partial.unlink(missing_ok=True)
-            return
-        start = out.seek(0, os.SEEK_END)  # now: another process may have left more than there was to open
-        if size is None or start > size:
-            out.truncate(start := 0)
-        try:
-            _get(hub, url, out, start, size, _counter(count))
-            out.flush()
-            _check(partial, size, blob.name if start else "")
-        except OSError as problem:
-            if problem.errno is None:  # not as announced: nothing to go on from
-                out.truncate(0)
-            raise
-        os.replace(partial, blob)
-
-
-def _check(partial: Path, size: int | None, etag: str) -> None:
-    """Refuses what is not the file, as huggingface_hub does; it counts only the bytes that it receives itself.
-
-    The hash is that of an earlier run's bytes with these; other programs leave files with holes.
+def _ask(hub: Any, what: str, url: str, commit: str, listed: Known) -> tuple[str, Known]:
+    """The ETag of a file, and its size and hash.
 
     Raises:
-        OSError: The size differs, or the hash where the ETag is one.
+        HubError: The answer is not that of a hub, or cannot be used.
     """
-    received = partial.stat().st_size
-    if size is not None and received != size:
-        raise OSError(f"{partial.name}: received {received} bytes, expected {size}")
-    if _SHA256.fullmatch(etag) and sha256(partial) != etag:
-        raise OSError(f"{partial.name}: the file has another hash than the hub says")
+    found = wire.persist(what, lambda: hub.get_hf_file_metadata(url, timeout=wire.TIMEOUT))
+    if found.commit_hash is None:
+        raise no_hub(what, f"{'://'.join(urlsplit(found.location)[:2])} answers without a commit")
+    why = problem_of(found)
+    if why is None and found.commit_hash != commit:
+        why = f"the hub returned the commit {found.commit_hash}, expected {commit}"
+    size = listed.size if found.size is None else found.size
+    if why is None and size is None:
+        why = "the hub returned no size, expected a number of bytes"
+    if why is not None:
+        raise HubError(f"{what}: {why}; the file was not written", hint=_HINT)
+    known = Known(size, found.etag if is_hash(found.etag) else listed.hash)
+    if known.hash is None:
+        _LOG.warning("%s: the hub sends no hash of this file, so only its size is checked", what)
+    return found.etag, known
 
 
-def _get(hub: Any, url: str, out: BinaryIO, start: int, size: int | None, counter: type) -> None:
-    options = {"headers": hub.utils.build_hf_headers(), "expected_size": size, "tqdm_class": counter}
-    hub.file_download.http_get(url, out, resume_size=start, **options)
+def _receive(hub: Any, what: str, url: str, blob: Path, known: Known, count: Callable[[int], None]) -> None:
+    """Receives a file, twice if it does not fit the first time.
+
+    Raises:
+        HubError: It does not fit the second time either.
+    """
+    partial = blob.with_name(f"{blob.name}.incomplete")
+    with _locked(partial) as out:
+        if blob.is_file():  # another process has received it
+            return
+        transfer = _Transfer(hub, what, url, out, known.size or 0, count)
+        check_space(partial, transfer.size - transfer.start(), hint=NO_SPACE)
+        for again in (True, False):
+            wire.persist(what, transfer.attempt, lambda: transfer.furthest)
+            out.flush()
+            wrong = mismatch(partial, known)
+            if wrong is None:
+                return os.replace(partial, blob)
+            if out.tell() > transfer.size:
+                wrong = f"has more bytes than the {transfer.size:,} that the hub announces"
+            transfer.drop()
+            if again:
+                _LOG.warning("%s %s; it is thrown away and fetched again", what, wrong)
+        raise HubError(f"{what} {wrong}; it was fetched twice and not kept", hint=_HINT)
+
+
+@contextmanager
+def _locked(partial: Path) -> Iterator[BinaryIO]:
+    """A file to append to, once no other process writes it; an empty one does not remain."""
+    for more in reversed(range(_LOCKINGS)):
+        with partial.open("ab") as out:
+            with suppress(OSError):  # some network drives have no locks
+                fcntl.flock(out, fcntl.LOCK_EX)
+            same = partial.exists() and os.path.samestat(os.fstat(out.fileno()), partial.stat())
+            if more and not same:
+                continue  # the process that held the lock has renamed or removed it
+            try:
+                yield out
+            finally:
+                out.flush()
+                if not os.fstat(out.fileno()).st_size:
+                    partial.unlink(missing_ok=True)
+            return
+
+
+class _Transfer:
+    """The transfer of one file over several connections.
+
+    Attributes:
+        size: How many bytes the file has.
+        furthest: The most bytes of it that were there so far: connections that begin anew do not add to them.
+    """
+
+    def __init__(self, hub: Any, what: str, url: str, out: BinaryIO, size: int, count: Callable[[int], None]) -> None:
+        self._hub, self._what, self._url, self._out, self._count = hub, what, url, out, count
+        self.size = size
+        if self.start() > size:
+            self.drop()
+        self.furthest = self.start()
+        count(self.furthest)
+
+    def start(self) -> int:
+        """How many bytes are there: another process may have left more than there was to open."""
+        return self._out.seek(0, os.SEEK_END)
+
+    def drop(self) -> None:
+        """Throws away what is there."""
+        self._count(-self.start())
+        self._out.truncate(0)
+
+    def attempt(self) -> None:
+        """Receives the rest over one connection, and at most one byte more.
+
+        Raises:
+            BrokenError: The end is missing.
+        """
+        start = self.start()
+        if start >= self.size:
+            return
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        try:
+            with wire.get(self._what, self._hub, self._url, headers) as answer:
+                if start and answer.status_code != _PARTIAL:
+                    self.drop()
+                for piece in wire.pieces(self._what, answer, self.size - self.start() + 1):
+                    self._out.write(piece)
+                    self._count(len(piece))
+        except self._hub.errors.HfHubHTTPError as problem:
+            if problem.response.status_code != _NO_SUCH_RANGE or not start:
+                raise
+            self.drop()
+        finally:
+            self.furthest = max(self.furthest, self.start())
+        if self.start() < self.size:
+            raise BrokenError(self._what, f"received {self.start():,} bytes, expected {self.size:,}")
 
 
 def _link(blob: Path, path: Path) -> None:
     try:
         path.symlink_to(os.path.relpath(blob, path.parent))
-    except FileExistsError:  # another process was faster, or the file of an old link is gone
-        if not path.is_file():
+    except FileExistsError:  # another process was faster, or the file of an old link is gone or another one
+        if not path.is_file() or not path.samefile(blob):
             path.unlink()
             _link(blob, path)
     except OSError:  # a file system without links

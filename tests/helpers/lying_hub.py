@@ -1,0 +1,109 @@
+"""Ways in which what answers in the place of a hub differs from one, for `Repository.answer` of the fake hub."""
+
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+
+from tests.helpers.fake_hub import hashes_of
+
+Lie = Callable[[BaseHTTPRequestHandler, str, bytes], bool]
+PAGE = b"<!doctype html><title>Log in</title>" * 40
+STALL = 60.0  # seconds
+
+
+def send(
+    handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, length: int | None = None, **headers: str
+) -> bool:
+    """Sends a whole answer, which says that it is `length` bytes long."""
+    handler.send_response(status)
+    for key, value in headers.items():
+        handler.send_header(key.replace("_", "-"), value)
+    handler.send_header("Content-Length", str(len(body) if length is None else length))
+    handler.end_headers()
+    if handler.command == "GET":
+        handler.wfile.write(body)
+        handler.close_connection = length is not None
+    return True
+
+
+def only_get(lie: Lie) -> Lie:
+    """The same lie about the content, with true headers before."""
+    return lambda handler, file, data: handler.command == "GET" and lie(handler, file, data)
+
+
+def status(number: int, **headers: str) -> Lie:
+    """Refuses every request."""
+    return lambda handler, file, data: send(handler, b"", number, None, **headers)
+
+
+def page(number: int) -> Lie:
+    """Answers every request with a web page."""
+    return lambda handler, file, data: send(handler, PAGE, number, Content_Type="text/html; charset=utf-8")
+
+
+@only_get
+def longer(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+    """Sends more than the file."""
+    return send(handler, data + b"x" * 10)
+
+
+@only_get
+def endless(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+    """Sends bytes until nobody reads them."""
+    handler.send_response(200)
+    handler.end_headers()
+    handler.close_connection = True
+    while True:
+        handler.wfile.write(data or b" " * 2**16)
+
+
+@only_get
+def shorter(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+    """Sends less than the file, as if it were all."""
+    return send(handler, data[:-10])
+
+
+@only_get
+def cut(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+    """Always begins with the first byte, and breaks in the middle."""
+    return send(handler, data[: len(data) // 2], length=max(10, len(data)))
+
+
+@only_get
+def other_bytes(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+    """Sends as many bytes as the file has."""
+    return send(handler, bytes(byte ^ 1 for byte in data) or b"?")
+
+
+def other_hash(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+    """Sends the file, and says that it has another hash."""
+    if handler.command == "GET":
+        return False
+    etag, large = (hashes_of(file, data).get(header, "")[::-1] for header in ("ETag", "X-Linked-ETag"))
+    return send(handler, data, X_Repo_Commit=handler.path.split("/")[4], ETag=etag, X_Linked_ETag=large)
+
+
+def redirect(address: str) -> Lie:
+    """Sends the client to another place for the content."""
+    return only_get(lambda handler, file, data: send(handler, b"", 302, Location=address))
+
+
+@only_get
+def stall(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+    """Sends half of the file and then nothing, but keeps the connection."""
+    send(handler, data[: len(data) // 2], length=max(10, len(data)))
+    time.sleep(STALL)
+    return True
+
+
+def trickle(seconds: float) -> Lie:
+    """Sends one byte at a time."""
+
+    def lie(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+        send(handler, b"", length=max(1000, len(data)))
+        for byte in data or b" " * 1000:
+            handler.wfile.write(bytes([byte]))
+            time.sleep(seconds)
+        return True
+
+    return only_get(lie)

@@ -1,0 +1,169 @@
+"""A hub that lies about a file in every way: what the user reads, what the cache holds, the next honest download."""
+
+import shutil
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from unittest import mock
+
+import huggingface_hub.constants
+import pytest
+
+from mlxbert.weights.hub import wire
+from tests.helpers import lying_hub as lies
+from tests.helpers.fake_hub import FakeHub, Files, call_with_hub, files_of, hashes_of, serve
+from tests.helpers.program import Outcome, tiny_model
+
+pytestmark = pytest.mark.slow
+
+NAME = "org/tiny"
+LISTING, SMALL, LARGE = "", "config.json", "model.safetensors"
+FILES = (LISTING, SMALL, LARGE)
+DEAD = "http://127.0.0.1:9/x"
+# What is said of a lie about the listing, and of one about a file; `None`: there is no such lie.
+TABLE: dict[str, tuple[lies.Lie, str | None, str | None]] = {
+    "longer": (lies.longer, "expected JSON", "more bytes than"),
+    "endless": (lies.endless, "more than 16,777,216 bytes", "more bytes than"),
+    "shorter": (lies.shorter, "expected JSON", "expected {size:,}"),
+    "cut": (lies.cut, "broke", "broke"),
+    "other bytes": (lies.other_bytes, "expected JSON", "has the hash {other}, expected {hash}"),
+    "other hash": (lies.other_hash, None, "has the hash {hash}, expected {reversed}"),
+    "redirect to nothing": (lies.redirect(DEAD), "http://127.0.0.1:9 cannot be reached", "http://127.0.0.1:9"),
+    "redirect in a circle": (lies.redirect("?again"), "redirects without end", "redirects without end"),
+    "stall": (lies.stall, "nothing received for", "nothing received for"),
+    "trickle": (lies.trickle(0.05), "per second", "per second"),
+    "page": (lies.page(200), "web page (status 200)", "not the answer of a hub"),
+    "page for content": (lies.only_get(lies.page(200)), "web page (status 200)", "web page (status 200)"),
+    "page 403": (lies.page(403), "web page (status 403)", "web page (status 403)"),
+    "401": (lies.status(401), "denies access (status 401)", "denies access (status 401)"),
+    "403": (lies.status(403), "denies access (status 403)", "denies access (status 403)"),
+    "404": (lies.status(404), "bare status 404", "bare status 404"),
+    "407": (lies.status(407), "the proxy asks", "the proxy asks"),
+    "429": (lies.status(429, Retry_After="3600"), "wait 3,600 s", "wait 3,600 s"),
+    "500": (lies.status(500), "status 500", "status 500"),
+}
+CASES = [(lie, file) for lie, (_, *said) in TABLE.items() for file in FILES if said[bool(file)] is not None]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return files_of(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture
+def hub(files: Files) -> Iterator[FakeHub]:
+    with serve() as hub:
+        hub.add(NAME, files)
+        yield hub
+
+
+@pytest.fixture
+def quick() -> Iterator[None]:
+    """Waits that are short."""
+    with (
+        mock.patch.multiple(wire, TIMEOUT=0.5, OVER=0.4, FIRST_WAIT=0.01),
+        mock.patch.object(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5),
+    ):
+        yield
+
+
+def run(hub: FakeHub, home: Path, *arguments: str, **variables: str) -> Outcome:
+    own = {"HF_HOME": str(home), "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
+    return call_with_hub(*arguments, HF_HUB_DISABLE_XET="1", HF_TOKEN="", **own, **variables)
+
+
+def tell(hub: FakeHub, lie: str, about: str) -> None:
+    answer = TABLE[lie][0]
+    hub.repositories[NAME].answer = lambda handler, file, data: file == about and answer(handler, file, data)
+
+
+def hash_of(file: str, data: bytes) -> str:
+    hashes = hashes_of(file, data)
+    return hashes.get("X-Linked-ETag", hashes["ETag"]).strip('"')
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("lie", "about"), CASES)
+def test_a_lie_leaves_nothing_wrong(hub: FakeHub, tmp_path: Path, files: Files, lie: str, about: str) -> None:
+    tell(hub, lie, about)
+    outcome = run(hub, tmp_path, "models", "download", NAME)
+    print(f"{lie} | {about or 'the listing'} | {outcome.status} | {outcome.err.strip()}")  # noqa: T201
+    assert outcome.out == ""
+    outcome.fails(1, NAME, "hint: ", said(lie, about, files.get(about, b"")))
+    assert len(hub.requests) < 40
+    folder = tmp_path / "hub" / "models--org--tiny"
+    assert not (folder / "refs").exists() and not list(folder.glob(f"snapshots/*/{about or '*'}"))
+    right = {hash_of(file, data): data for file, data in files.items()}
+    for path in folder.glob("blobs/*"):  # whole files, or how one begins
+        data = path.read_bytes()
+        whole = right[path.stem]
+        assert 0 < len(data) < len(whole) and whole.startswith(data) if path.suffix else data == whole
+
+    hub.repositories[NAME].answer = None
+    again = run(hub, tmp_path, "models", "download", NAME)
+    assert again.status == 0
+    assert files_of(Path(again.out.strip())) == files
+    assert run(hub, tmp_path, "models", "verify", NAME).status == 0
+
+
+def said(lie: str, about: str, data: bytes) -> str:
+    """What the user is told."""
+    _, of_listing, of_file = TABLE[lie]
+    told = of_file if about else of_listing
+    assert told is not None
+    right, wrong = hash_of(about, data), hash_of(about, bytes(byte ^ 1 for byte in data))
+    return told.format(size=len(data), hash=right, other=wrong, reversed=right[::-1])
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("about", FILES)
+@pytest.mark.parametrize("wait", ["0", "Thu, 01 Jan 1970 00:00:00 GMT"])
+def test_a_busy_hub_is_asked_again_when_it_says_so(hub: FakeHub, tmp_path: Path, about: str, wait: str) -> None:
+    answers = iter([503, 429])
+
+    def busy(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+        number = next(answers, None) if file == about else None
+        return number is not None and lies.send(handler, b"", number, Retry_After=wait)
+
+    hub.repositories[NAME].answer = busy
+    outcome = run(hub, tmp_path, "models", "download", NAME)
+    assert (outcome.status, next(answers, None)) == (0, None)
+    assert "status 503" in outcome.err and "status 429" in outcome.err
+
+
+@pytest.mark.usefixtures("quick")
+def test_lies_that_end_are_got_over_in_the_same_run(hub: FakeHub, tmp_path: Path, files: Files) -> None:
+    """One bad transfer of each kind; what came before a break is kept."""
+    for number, lie in enumerate((lies.shorter, lies.cut, lies.other_bytes, lies.longer, lies.stall)):
+        left = [lie]
+
+        def once(handler: BaseHTTPRequestHandler, file: str, data: bytes, left: list[lies.Lie] = left) -> bool:
+            return handler.command == "GET" and file == LARGE and bool(left) and left.pop()(handler, file, data)
+
+        hub.repositories[NAME].answer = once
+        outcome = run(hub, tmp_path / str(number), "models", "download", NAME)
+        assert outcome.status == 0 and not left
+        assert files_of(Path(outcome.out.strip())) == files
+
+
+@pytest.mark.usefixtures("quick")
+def test_other_bytes_elsewhere_are_noticed(hub: FakeHub, tmp_path: Path, files: Files) -> None:
+    with serve() as other:
+        other.add(NAME, files).answer = lies.other_bytes
+        hub.repositories[NAME].redirected = other.url
+        run(hub, tmp_path, "models", "download", NAME).fails(1, "has the hash")
+    assert not list(tmp_path.rglob("snapshots/*/*"))
+
+
+def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(hub: FakeHub, tmp_path: Path) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    with mock.patch.object(shutil, "disk_usage", lambda place: usage._replace(free=1000)):
+        run(hub, tmp_path, "models", "download", NAME).fails(1, "1,000 are free", "HF_HOME")
+    assert hub.fetched() == set()
+
+
+def test_a_hub_does_not_learn_which_agent_asks(hub: FakeHub, tmp_path: Path) -> None:
+    """huggingface_hub reads a list for that, of any length."""
+    with mock.patch("huggingface_hub.utils._detect_agent._registry", None):  # it asks once in a process
+        assert run(hub, tmp_path, "models", "download", NAME).status == 0
+    assert "GET /api/agent-harnesses" not in hub.requests
