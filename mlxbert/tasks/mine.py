@@ -8,7 +8,7 @@ from typing import Any
 from mlxbert.bounds import check_number, check_whole
 from mlxbert.data.related import Related, find_related_columns, read_related
 from mlxbert.data.rows import read_rows
-from mlxbert.errors import InputError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.results import Result
 from mlxbert.tasks.arguments import check_model
