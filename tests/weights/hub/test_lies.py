@@ -147,6 +147,18 @@ def test_lies_that_end_are_got_over_in_the_same_run(hub: FakeHub, tmp_path: Path
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("lie", "kept"), [("cut", 2**22), ("endless", 0)])
+def test_attempts_at_a_large_file_end(hub: FakeHub, tmp_path: Path, files: Files, lie: str, kept: int) -> None:
+    """Each brings a lot, and none of it is new."""
+    hub.repositories[NAME].commit(files | {LARGE: bytes(2**23)})
+    tell(hub, lie, LARGE)
+    assert run(hub, tmp_path, "models", "download", NAME).status == 1
+    assert len([request for request in hub.requests if request.startswith("GET") and LARGE in request]) <= 5
+    (left, *more) = [path.stat().st_size for path in tmp_path.rglob("*.incomplete")] or [0]
+    assert 0 <= left <= kept and not more
+
+
+@pytest.mark.usefixtures("quick")
 def test_other_bytes_elsewhere_are_noticed(hub: FakeHub, tmp_path: Path, files: Files) -> None:
     with serve() as other:
         other.add(NAME, files).answer = lies.other_bytes
