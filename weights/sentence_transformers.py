@@ -92,8 +92,8 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
     if "pooling_mode" in settings.values:
         named = settings.values["pooling_mode"]
         modes = named if isinstance(named, list) else [named]
-        known = 0 < len(modes) <= len(POOLINGS) and all(mode in list(POOLINGS) for mode in modes)
-        if not known or len({*modes}) < len(modes):
+        sound = 0 < len(modes) <= len(POOLINGS) and all(mode in list(POOLINGS) for mode in modes)
+        if not sound or len({*modes}) < len(modes):
             expected = f"one or more of {', '.join(POOLINGS)}, each once"
             raise ConfigError(f"{path}: pooling_mode is {reprlib.repr(named)}, expected {expected}")
         poolings = tuple(POOLINGS[mode][0] for mode in modes)

@@ -8,7 +8,6 @@ import copy
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 from tokenizers import Encoding as Library, Tokenizer as Plain
 
@@ -107,7 +106,7 @@ class Tokenizer:
     def token_id(self, token: str) -> int | None:
         """The id of a token, `None` if it is not in the vocabulary."""
         with suppress(UnicodeEncodeError):  # half of a surrogate pair
-            return cast(int | None, self._tokenizer.token_to_id(token))
+            return self._tokenizer.token_to_id(token)
         return None
 
     def known_ids(self) -> list[int] | None:
@@ -130,7 +129,7 @@ class Tokenizer:
     def shown(self, number: int) -> str:
         """A token as readable text: " Paris" for "ĠParis", "Paris" for "▁Paris"; "##ing" is unchanged."""
         with guarded("the vocabulary"):
-            return cast(str, self._tokenizer.decode([number], skip_special_tokens=False))
+            return self._tokenizer.decode([number], skip_special_tokens=False)
 
     def decode(self, ids: int | Iterable[int], *, skip_special_tokens: bool = False) -> str:
         """Token ids as a text, as the vocabulary's own decoder joins them: lower-cased words stay so.
@@ -155,7 +154,7 @@ class Tokenizer:
         special = {self.token_id(token) for role, token in self.special.items() if role != "unk"}
         kept = [number for number in numbers if not (skip_special_tokens and number in special)]
         with guarded("the vocabulary"):
-            return cast(str, self._tokenizer.decode(kept, skip_special_tokens=skip_special_tokens))
+            return self._tokenizer.decode(kept, skip_special_tokens=skip_special_tokens)
 
     def filled(self, left: str, number: int, right: str) -> str:
         """A text with a token in place of a mask.

@@ -7,6 +7,7 @@ import os
 import threading
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,8 @@ def test_so_does_one_that_is_long_when_it_is_unpacked(ending: str) -> None:
 def test_the_memory_for_a_line_is_bounded() -> None:
     tracemalloc.start()
     try:
-        found = [*read_records(io.BufferedReader(Endless(5 * LONGEST)), format="txt", name="in.txt")]
+        file: Any = Endless(5 * LONGEST)
+        found = [*read_records(io.BufferedReader(file), format="txt", name="in.txt")]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -7,9 +7,9 @@ from itertools import islice
 import pytest
 
 from mlxbert.errors import InputError
-from mlxbert.text import blocks
 from mlxbert.text.blocks import pair_blocks, text_windows
 from mlxbert.text.encoding import Encoding, Pieces
+from mlxbert.text.parts import SIZE
 from mlxbert.text.stitch import best_windows, judged_places
 from mlxbert.text.tokenizer import Tokenizer
 from tests.text.test_spans import made_up
@@ -93,7 +93,7 @@ def test_a_text_without_spaces_takes_time_in_proportion_to_its_length(monkeypatc
 @pytest.mark.parametrize("where", [0, 40_000])
 def test_what_is_no_text_is_refused_before_the_first_window(where: int) -> None:
     text = "the " * (where // 4) + "\ud800"
-    assert where > 2 * blocks.SIZE or not where
+    assert where > 2 * SIZE or not where
     with pytest.raises(InputError, match="surrogate"):
         next(text_windows(tokenizer(20), text, stride=5))
     with pytest.raises(InputError, match="surrogate"):

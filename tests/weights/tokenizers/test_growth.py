@@ -149,6 +149,7 @@ def test_a_pattern_that_fails_on_a_text_fails_only_this_text(tmp_path: Path) -> 
     first, failure, last = mlxbert.tokenize(model, ["the cat", bad, "dog"], on_error="return")
     assert isinstance(failure, mlxbert.Failure) and isinstance(failure.error, InputError)
     assert "the tokenizer fails" in failure.error.message and failure.error.hint is None
+    assert isinstance(first, mlxbert.Tokens) and isinstance(last, mlxbert.Tokens)
     assert [token.token for token in last.tokens] == ["[CLS]", "dog", "[SEP]"] and len(first.tokens) == 4
     results = [*mlxbert.embed_stream(model, ["the cat", bad, "dog"], on_error="return")]
     assert [isinstance(result, mlxbert.Failure) for result in results] == [False, True, False]
