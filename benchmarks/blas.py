@@ -21,7 +21,7 @@ OURS = ""  # the value of MLXBERT_BLAS
 def measure(model: str, texts: list[str]) -> dict[str, Any]:
     """GFLOP/s of matrix products, and the seconds and vectors of texts, in this process."""
     import mlxbert
-    from mlxbert import device
+    from mlxbert.machine import device
 
     loaded = mlxbert.load(model, task="embed", device="cpu")
     mlxbert.embed(loaded, texts[:2])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import probabilities
 
 

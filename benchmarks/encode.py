@@ -70,9 +70,9 @@ def mlx_worker(
     dtype: str, mode: Callable[[], AbstractContextManager[None]] | None = None
 ) -> Callable[[str, int, int], float]:
     """A function that runs one forward pass of mlxbert and gives its seconds."""
-    from mlxbert import device
-    from mlxbert.cores import inference
-    from mlxbert.device import mx
+    from mlxbert.machine import device
+    from mlxbert.machine.cores import inference
+    from mlxbert.machine.device import mx
     from mlxbert.weights.build import build_network
     from mlxbert.weights.checkpoint import open_checkpoint
 

@@ -27,7 +27,7 @@ SETS = {"trec": ("classify", "csv", "accuracy"), "wnut17": ("tag", "conll", "f1"
 def run(name: str, kind: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
     import mlxbert
-    from mlxbert.device import mx
+    from mlxbert.machine.device import mx
 
     task, ending, _ = SETS[name]
     folder = (given.sets if task == "classify" else given.spans) / name

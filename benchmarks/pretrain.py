@@ -32,8 +32,8 @@ class Both:
 
     def __init__(self, given: argparse.Namespace, folder: Path) -> None:
         import mlxbert
-        from mlxbert.cores import training_workers
-        from mlxbert.device import mx
+        from mlxbert.machine.cores import training_workers
+        from mlxbert.machine.device import mx
         from mlxbert.pretraining.data import Maker
         from mlxbert.pretraining.examples import Described
         from mlxbert.pretraining.objective import Pretraining
@@ -80,7 +80,7 @@ class Both:
 
     def our_loss(self) -> float:
         """The loss of the trained weights on what was held out."""
-        from mlxbert.distributed import Group
+        from mlxbert.machine.distributed import Group
         from mlxbert.training.gradients import install
 
         install(self.model.network, self.run.best())

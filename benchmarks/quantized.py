@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint

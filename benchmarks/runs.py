@@ -51,8 +51,8 @@ def sampled(records: Sequence[Record], count: int | None) -> list[Record]:
 
 def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Setting, seed: int) -> dict[str, Any]:
     """Trains a model of mlxbert without validation; it has the weights after the last update. Returns what it took."""
-    from mlxbert.cores import training_workers
-    from mlxbert.device import mx
+    from mlxbert.machine.cores import training_workers
+    from mlxbert.machine.device import mx
     from mlxbert.training.gradients import install
     from mlxbert.training.loop import Run, Training
     from mlxbert.training.options import TrainingOptions

@@ -45,8 +45,8 @@ def token_ids(batch: int, length: int) -> list[list[list[int]]]:
 def ours(size: str, batch: int, length: int, checkpointing: bool) -> Callable[[int], None]:
     """One update of mlxbert's loop."""
     import mlxbert
-    from mlxbert.cores import training_workers
-    from mlxbert.device import mx
+    from mlxbert.machine.cores import training_workers
+    from mlxbert.machine.device import mx
     from mlxbert.text.encoding import Encoding
     from mlxbert.training.loop import Run, Training
     from mlxbert.training.objectives.classify import Classify

@@ -12,7 +12,7 @@ def main() -> None:
     An interrupt during imports ends the process without a traceback; after them, see `signals`.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from mlxbert.cli import launched, signals
+    from mlxbert.cli import processes as launched, signals
     from mlxbert.cli.app import run
 
     signals.catch()

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mlxbert.cli import launched, signals
+from mlxbert.cli import processes as launched, signals
 from mlxbert.cli.options import flatten
 from mlxbert.cli.program import Command, Group, explain, explain_command
 from mlxbert.cli.session import set_up_notes

@@ -76,7 +76,7 @@ class Kind(StrEnum):
 
 
 class OutputDType(StrEnum):
-    """The dtype of vectors: `mlxbert.tasks.precision.OUTPUT_DTYPES`."""
+    """The dtype of vectors: `mlxbert.tasks.vector_dtype.OUTPUT_DTYPES`."""
 
     float32 = "float32"
     int8 = "int8"

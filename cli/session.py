@@ -24,7 +24,7 @@ from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mlxbert.distributed import Group
+    from mlxbert.machine.distributed import Group
     from mlxbert.model import Model
     from mlxbert.text.batch import Usage
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mlxbert.cli.training import FormatOption, Group, column, length
-from mlxbert.tagging import Scheme
+from mlxbert.labels.schemes import Scheme
 
 _TRAINING = "Training"
 

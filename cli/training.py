@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from mlxbert.cli import launched
+from mlxbert.cli import processes as launched
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.options import ComputingOptions, ModelOptions, OutputOptions
 from mlxbert.data.records import Format

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 
 HEAD = "sequence_classifier"
 STARS = ("1", "2", "3", "4", "5")

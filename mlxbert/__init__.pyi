@@ -20,7 +20,7 @@ from mlxbert.folders.inspection import Inspection as Inspection
 from mlxbert.folders.results import Conversion as Conversion, Difference as Difference, Verification as Verification
 from mlxbert.folders.save import save as save
 from mlxbert.folders.verify import verify as verify
-from mlxbert.labels import Labels as Labels
+from mlxbert.labels.labels import Labels as Labels
 from mlxbert.model import Model as Model, load as load, new_model as new_model
 from mlxbert.pretraining.distill import distill as distill
 from mlxbert.pretraining.evaluate import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words

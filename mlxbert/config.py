@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlxbert import device as devices
 from mlxbert.config import EncoderConfig
-from mlxbert.device import dtype_name, mx
 from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine import device as devices
+from mlxbert.machine.device import dtype_name, mx
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts, titles
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer

@@ -23,7 +23,7 @@ from fuzz_mutate import (
     same_size,
 )
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.weights import save
 from mlxbert.weights.build import build_network, first_problem
 from mlxbert.weights.checkpoint import open_checkpoint

@@ -7,7 +7,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats import int8_rows, safetensors
 from mlxbert.weights.formats.files import open_weights
 

@@ -55,7 +55,7 @@ MUTATIONS = (
     ),
     Mutation(
         "bits of a vector are unsigned",
-        "mlxbert/tasks/precision.py",
+        "mlxbert/tasks/vector_dtype.py",
         ".astype(np.int16) - 128)",
         ".astype(np.int16))",
         "tests/tasks/test_pairs.py::test_vectors_in_fewer_bits_are_what_the_formulas_say",
@@ -86,14 +86,14 @@ MUTATIONS = (
     # Tagging.
     Mutation(
         "a token is judged at the edge of a window",
-        "mlxbert/text/stitch.py",
+        "mlxbert/text/windows.py",
         "context > found[position][0]",
         "context < found[position][0]",
         "tests/text/test_stitch.py::test_every_token_once_in_order_and_where_it_has_most_context",
     ),
     Mutation(
         "a token is judged in the window before its own",
-        "mlxbert/text/stitch.py",
+        "mlxbert/text/windows.py",
         "if window == len(before)",
         "if window == 0",
         "tests/text/test_blocks.py::test_each_judges_the_tokens_that_have_most_context_in_it",
@@ -150,28 +150,28 @@ MUTATIONS = (
     ),
     Mutation(
         "masked scores are -inf",
-        "mlxbert/nn/kernels.py",
+        "mlxbert/nn/cpu/kernels.py",
         "MASKED = -1e30",
         "MASKED = -math.inf",
         "tests/nn/test_kernels.py::test_a_row_that_may_see_nothing_gives_no_nan",
     ),
     Mutation(
         "far weights of inference are subnormal numbers",
-        "mlxbert/nn/vectorized_attention.py",
+        "mlxbert/nn/cpu/vectorized_attention.py",
         "_LEAST_WITHIN if within else _LEAST",
         "_LEAST_WITHIN",
         "tests/nn/test_vectorized.py::test_scores_far_apart_give_no_subnormal_weights",
     ),
     Mutation(
         "weights of float16 overflow",
-        "mlxbert/nn/vectorized_attention.py",
+        "mlxbert/nn/cpu/vectorized_attention.py",
         "known = bias is None and v.dtype != mx.float16",
         "known = bias is None",
         "tests/nn/test_vectorized.py::test_attention_keeps_the_dtype",
     ),
     Mutation(
         "a query without any key has weights of 0 / 0",
-        "mlxbert/nn/vectorized_attention.py",
+        "mlxbert/nn/cpu/vectorized_attention.py",
         "if inputs.added or not within:",
         "if not within:",
         "tests/nn/test_vectorized.py::test_attention_is_that_of_the_kernels_in_blocks_of_any_size",

@@ -15,8 +15,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's workers would wait for each other's cores
 
 import mlxbert
-from mlxbert import device
 from mlxbert.folders import verify
+from mlxbert.machine import device
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import save
 

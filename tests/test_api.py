@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert import device, errors
-from mlxbert.device import mx
+from mlxbert import errors
+from mlxbert.machine import device
+from mlxbert.machine.device import mx
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
 

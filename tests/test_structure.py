@@ -18,17 +18,9 @@ FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.we
 ROOMS = (
     (
         *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.bounds", "mlxbert.invisible", "mlxbert.results"),
-        *("mlxbert.files", "mlxbert.inputs", "mlxbert.notebook"),
+        *("mlxbert.files", "mlxbert.inputs", "mlxbert.progress"),
     ),
-    (
-        "mlxbert.blas",
-        "mlxbert.device",
-        "mlxbert.cores",
-        "mlxbert.distributed",
-        "mlxbert.labels",
-        "mlxbert.tagging",
-        "mlxbert.config",
-    ),
+    ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),
     ("mlxbert.weights",),
     ("mlxbert.text",),
@@ -38,7 +30,7 @@ ROOMS = (
     ("mlxbert.folders",),
     ("mlxbert.training",),
     ("mlxbert.pretraining",),
-    ("mlxbert.contestant", "mlxbert.bench"),
+    ("mlxbert.bench",),
     ("mlxbert.cli", "mlxbert.__main__"),
 )
 
@@ -117,8 +109,8 @@ def test_no_circle_inside_a_folder(folder: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_only_the_device_module_imports_mlx_and_the_command_line_never(module: str) -> None:
     uses = {imported.split(".")[0] for imported in _imports(MODULES[module])}
-    assert "mlx" not in uses or module == "mlxbert.device"
-    peers = {"torch", "transformers"} if module != "mlxbert.contestant" else set()  # which it measures
+    assert "mlx" not in uses or module == "mlxbert.machine.device"
+    peers = {"torch", "transformers"} if module != "mlxbert.bench.worker" else set()  # which it measures
     assert not uses & {"sentencepiece", "click", *peers}
     if not module.startswith("mlxbert.cli"):
         assert not uses & {"rich", "typer"}

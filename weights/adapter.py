@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import HEADS
 from mlxbert.nn.lora import merged, scale_of
 from mlxbert.weights.config_json import ConfigJson, read_json

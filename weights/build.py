@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Set as AbstractSet
 from dataclasses import replace
 
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.blocks import build_block
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.nn.initialize import initialize

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights import keymap
 from mlxbert.weights.adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos

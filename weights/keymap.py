@@ -8,7 +8,7 @@ saving walks the same table back, so that an inverse cannot be forgotten.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 
 SUFFIXES = ("weight", "bias", "start", "transitions", "end")
 

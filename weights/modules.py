@@ -6,7 +6,7 @@ The dialect is the older one, which every version of sentence-transformers opens
 import json
 from pathlib import Path
 
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.embedder import Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.weights.folder import SETTINGS
 from mlxbert.weights.formats import safetensors

@@ -13,9 +13,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import HEADS, Network, class_names
 from mlxbert.weights import build, keymap
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.lora import LoraSettings
 from mlxbert.weights import keymap

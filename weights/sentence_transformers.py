@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn import activations
 from mlxbert.nn.embedder import SIMILARITIES, Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.weights.config_json import ConfigJson, read_json

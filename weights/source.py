@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
-from mlxbert.notebook import progress
+from mlxbert.progress import progress
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.download import download

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import HEADS
 from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlxbert.cli import launched, session
+from mlxbert.cli import processes as launched, session
 from mlxbert.cli.inputs import ARGUMENTS, STDIN, open_input
 from mlxbert.cli.options import FileOptions, Kind, ModelOptions, OutputDType, RecordOptions, VectorOptions
 from mlxbert.cli.output.base import OutputFormat
@@ -56,7 +56,7 @@ def embed(
     opened = open_input(texts or (), source, "text")
     launched.check_stdin([] if opened.files or opened.name == ARGUMENTS else [STDIN])
     loaded = session.load("embed", model)
-    from mlxbert.distributed import join
+    from mlxbert.machine.distributed import join
     from mlxbert.tasks.embed import embed_stream
     from mlxbert.text.batch import Usage
 
@@ -72,7 +72,7 @@ def embed(
 
 def _format(model: "Model", path: "Path | None", given: dict[str, Any], keep: Sequence[str] | None) -> OutputFormat:
     """The format of the output, which knows the width of the vectors; prints notes on defaults that may surprise."""
-    from mlxbert.tasks.precision import check_output_dtype, stored_width
+    from mlxbert.tasks.vector_dtype import check_output_dtype, stored_width
 
     embedder = model.embedder.variant(**{name: given[name] for name in ("pooling", "normalize", "dimensions")})
     note_assumed_pooling(model, given["pooling"])

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from mlxbert.cli import launched, session
+from mlxbert.cli import processes as launched, session
 from mlxbert.cli.embedding import RelatedColumns, SearchOptions
 from mlxbert.cli.pretraining import EvaluateTextOptions
 from mlxbert.cli.relevance import QueryColumns, RetrievalOptions, ScoreOptions

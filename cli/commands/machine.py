@@ -39,7 +39,7 @@ def doctor(
 
 
 class Peer(StrEnum):
-    """What `bench` measures beside mlxbert: `mlxbert.bench.PEERS`."""
+    """What `bench` measures beside mlxbert: `mlxbert.bench.measure.PEERS`."""
 
     torch = "torch"
 
@@ -58,7 +58,7 @@ def bench(
     a product of large square matrices, which is about the most that the device can do.
     Example: mlxbert bench --model BAAI/bge-small-en-v1.5 --against torch
     """
-    from mlxbert.bench import bench as measure
+    from mlxbert.bench.measure import bench as measure
 
     report = measure(
         model.model, against=None if against is None else against.value, rounds=rounds, revision=model.revision,
@@ -70,7 +70,7 @@ def bench(
 
 
 def _report(name: str) -> dict[str, Any]:
-    from mlxbert import device
+    from mlxbert.machine import device
 
     device.use(name)
     versions = {name: version for name in _PACKAGES if (version := _version(name))}

@@ -10,7 +10,7 @@ from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import Aggregation, FileOptions, ModelOptions, RecordOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import tag as view
-from mlxbert.tagging import types_of
+from mlxbert.labels.schemes import types_of
 
 
 def tag(

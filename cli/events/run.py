@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from mlxbert.cli import launched
+from mlxbert.cli import processes as launched
 from mlxbert.cli.events.lines import EventLog, JsonLines
 from mlxbert.cli.events.plot import Plot
 from mlxbert.cli.events.sink import Sink

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import IO, Any
 
-from mlxbert.cli import launched
+from mlxbert.cli import processes as launched
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.batches import Batches
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find

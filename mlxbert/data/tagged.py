@@ -13,7 +13,7 @@ from mlxbert.data.parse import json_type
 from mlxbert.data.rows import Row
 from mlxbert.data.tag_columns import is_spans
 from mlxbert.errors import InputError
-from mlxbert.tagging import encode
+from mlxbert.labels.schemes import encode
 from mlxbert.text.words import Span, split_words
 
 Offsets = tuple[Span, ...]

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlxbert import device as devices
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
@@ -18,6 +17,7 @@ from mlxbert.folders.destination import MANIFEST, MARKER
 from mlxbert.folders.opened import OpenedModel, open_model
 from mlxbert.folders.results import Conversion, Table, Verification
 from mlxbert.folders.verify import verify
+from mlxbert.machine import device as devices
 from mlxbert.weights import save
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization

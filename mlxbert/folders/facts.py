@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
-from mlxbert.device import nn
 from mlxbert.folders.opened import OpenedModel
 from mlxbert.folders.probes import PAIRS, TEXTS
 from mlxbert.folders.results import Difference, frozen
+from mlxbert.machine.device import nn
 from mlxbert.nn.embedder import Dense, Embedder
 from mlxbert.nn.heads import HEADS
 from mlxbert.text.encoding import Encoding

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.config import EncoderConfig
-from mlxbert.device import nn
 from mlxbert.errors import MlxbertError
 from mlxbert.folders import inventory
 from mlxbert.folders.inspection import (
@@ -20,6 +19,7 @@ from mlxbert.folders.inspection import (
     WeightFacts,
 )
 from mlxbert.folders.results import Table, frozen, table
+from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import TASKS, missing_parts, task_parts, titles

@@ -6,8 +6,8 @@ from functools import cached_property
 from pathlib import Path
 
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, MlxbertError
+from mlxbert.machine.device import mx
 from mlxbert.model import Model, embedder_of
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import Network

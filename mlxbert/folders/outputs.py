@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from mlxbert.device import mx
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.folders.facts import encoded, spelled
 from mlxbert.folders.opened import OpenedModel
 from mlxbert.folders.probes import MASKED, TEXTS
 from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from mlxbert.device import mx
 from mlxbert.folders.facts import both, differ, same_layers
 from mlxbert.folders.opened import OpenedModel, Tensor, coarseness
 from mlxbert.folders.results import Difference, TensorCounts, to_json
+from mlxbert.machine.device import mx
 from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import part_of
 from mlxbert.weights.formats.headers import FLOATS, Lazy

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from mlxbert import device as devices
 from mlxbert.bounds import check_number
 from mlxbert.folders import facts, outputs, tensors
 from mlxbert.folders.opened import OpenedModel, open_model
 from mlxbert.folders.results import Difference, OutputDifferences, Verification, to_json
 from mlxbert.folders.tensors import Comparison
+from mlxbert.machine import device as devices
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.source import check_source
 

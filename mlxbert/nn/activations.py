@@ -1,6 +1,6 @@
 """The activation functions that `hidden_act` may name, each as `transformers` computes it.
 
-On a GPU each is one fused kernel (`mx.compile`); on a CPU nothing is compiled, see `mlxbert.nn.kernels`.
+On a GPU each is one fused kernel (`mx.compile`); on a CPU nothing is compiled, see `mlxbert.nn.cpu.kernels`.
 """
 
 import functools
@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable
 from typing import cast
 
-from mlxbert.device import mx, on_gpu
 from mlxbert.errors import ConfigError
-from mlxbert.nn import kernels
+from mlxbert.machine.device import mx, on_gpu
+from mlxbert.nn.cpu import kernels
 
 Activation = Callable[[mx.array], mx.array]
 

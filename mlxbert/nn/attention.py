@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
-from mlxbert.device import mx, nn, on_gpu
-from mlxbert.nn import kernels, vectorized_attention
+from mlxbert.machine.device import mx, nn, on_gpu
+from mlxbert.nn.cpu import kernels, vectorized_attention
+from mlxbert.nn.cpu.vectorized import Linear, pays
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.positions import Context, Distances
-from mlxbert.nn.vectorized import Linear, pays
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ Shapes: B batch, L length, D hidden size, I intermediate size.
 from typing import assert_never
 
 from mlxbert.config import Convolution, EncoderConfig, PostNorm, PreNorm
-from mlxbert.device import mx, nn
-from mlxbert.nn import vectorized
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.activations import activate, check_activation
 from mlxbert.nn.attention import build_attention
+from mlxbert.nn.cpu import vectorized
+from mlxbert.nn.cpu.vectorized import LayerNorm, Linear
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.positions import Context
-from mlxbert.nn.vectorized import LayerNorm, Linear
 
 
 def layer_norm(config: EncoderConfig, width: int | None = None) -> LayerNorm:

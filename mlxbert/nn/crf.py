@@ -8,8 +8,8 @@ Shapes: B sentences, W words, C tags.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.device import mx, nn
-from mlxbert.tagging import allowed, scheme_of
+from mlxbert.labels.schemes import allowed, scheme_of
+from mlxbert.machine.device import mx, nn
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from mlxbert.bounds import check_number
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 
 _WORD = 2**16  # masks are drawn as 16-bit words: half the work of MLX's own, which take 32 bits for each element
 _WORDS_IN_KEY = 4

@@ -6,8 +6,8 @@ Shapes: B batch, L length, D hidden size, W size of a vector. Everything here ru
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.activations import activate, check_activation
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool

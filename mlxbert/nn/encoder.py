@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from mlxbert.config import EncoderConfig, PreNorm
-from mlxbert.cores import cpu_streams, in_parallel, inference, inferring
-from mlxbert.device import mx, nn
 from mlxbert.errors import InputError
+from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.blocks import EmbeddingConvolution, build_block, layer_norm
 from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.gradient_checkpointing import recomputed
 from mlxbert.nn.positions import Context, build_positions
-from mlxbert.nn.recomputed import recomputed
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
 from mlxbert.config import EncoderConfig, HeadConfig, Transform
-from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
-from mlxbert.nn import kernels
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.activations import activate, check_activation
 from mlxbert.nn.blocks import layer_norm
+from mlxbert.nn.cpu import kernels
 from mlxbert.nn.crf import CRF
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig, Initialization
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 
 # Layers whose output is added to the residual stream, and the dense layers of heads.

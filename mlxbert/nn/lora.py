@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.dropout import Dropout
 
 PARAMETERS = ("lora_a", "lora_b", "magnitude")

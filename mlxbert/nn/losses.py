@@ -8,9 +8,9 @@ Shapes: N rows, C classes or words.
 import math
 from typing import Any, cast
 
-from mlxbert.device import mx, on_gpu
 from mlxbert.errors import ArgumentError
-from mlxbert.nn import kernels
+from mlxbert.machine.device import mx, on_gpu
+from mlxbert.nn.cpu import kernels
 
 
 def cross_entropy(

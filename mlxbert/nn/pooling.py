@@ -5,8 +5,8 @@ Shapes: B batch, L length, D hidden size, H heads. All sums run in float32: floa
 
 from collections.abc import Callable
 
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput
 
 # hidden (B, L, D) float32, weights of real tokens (B, L, 1) float32 of 0 and 1, the output they come from → (B, D)

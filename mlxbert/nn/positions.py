@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 
 _SMALLEST_BLOCK = 32  # tokens; smaller matrix products are not worth it
 

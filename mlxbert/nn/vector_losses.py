@@ -5,7 +5,7 @@ Shapes: B examples, M negatives, W size of a vector.
 
 from collections.abc import Callable, Sequence
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Normalize
 from mlxbert.nn.losses import cross_entropy, mean_squared_error
 

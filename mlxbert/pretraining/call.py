@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.device import mx
-from mlxbert.distributed import Group
 from mlxbert.folders.fingerprint import hash_model
+from mlxbert.machine.device import mx
+from mlxbert.machine.distributed import Group
 from mlxbert.pretraining.data import OnRead
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.settings import Settings

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
 from mlxbert.folders.destination import MARKER
 from mlxbert.folders.save import write_trained
+from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model, load, new_model
 from mlxbert.nn.encoder import Embeddings
 from mlxbert.nn.heads import Network

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.bounds import check_whole
-from mlxbert.distributed import Group
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.distributed import Group
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS
 from mlxbert.pretraining.data import Maker

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx
-from mlxbert.distributed import Group
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
+from mlxbert.machine.distributed import Group
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.pretraining.electra import Electra

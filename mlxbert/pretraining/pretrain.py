@@ -9,14 +9,14 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert import device as devices
 from mlxbert.bounds import check_number, check_whole
-from mlxbert.cores import training_workers
-from mlxbert.device import dtype_name
-from mlxbert.distributed import join
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
 from mlxbert.folders import destination
+from mlxbert.machine import device as devices
+from mlxbert.machine.cores import training_workers
+from mlxbert.machine.device import dtype_name
+from mlxbert.machine.distributed import join
 from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.pretraining.call import Call

@@ -8,7 +8,7 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, load, new_model
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import parameters

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mlxbert.bounds import check_number, check_whole
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Answer, Span

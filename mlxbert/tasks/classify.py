@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from mlxbert.data.trained import missing_pair, trained_columns
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.labels import MULTI_LABEL, REGRESSION, Labels
+from mlxbert.labels.labels import MULTI_LABEL, REGRESSION, Labels
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities

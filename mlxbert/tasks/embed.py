@@ -4,17 +4,17 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from mlxbert.distributed import Group, Turns
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.machine.distributed import Group, Turns
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
-from mlxbert.notebook import Progress, progress
+from mlxbert.progress import Progress, progress
 from mlxbert.results import Embedding, Failure
 from mlxbert.tasks.arguments import check_inputs, check_model, spelled_out
-from mlxbert.tasks.precision import as_dtype, check_output_dtype, stored_width
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import Job, Task, task_function
+from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
 from mlxbert.text.batch import Usage
 from mlxbert.text.encoding import Encoding
 
@@ -63,7 +63,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     Attributes:
         embedder: Makes vectors of hidden states, as the model and the options say.
         similarity: How its vectors are compared.
-        output_dtype: One of `mlxbert.tasks.precision.OUTPUT_DTYPES`.
+        output_dtype: One of `mlxbert.tasks.vector_dtype.OUTPUT_DTYPES`.
         tokenizer: The model's tokenizer, with the limit and lower-casing of the embedder.
         prompt: Stands before each text; may be empty.
         prompt_length: How many tokens precede the text, the first special token included.
@@ -263,7 +263,8 @@ def embed_stream(
         kind: `query` or `document`, see `embed`.
         output_dtype: `float32`, `int8` or `binary`, see `embed`.
         usage: Counts tokens, padding and truncated texts.
-        group: The processes that share the work, see `mlxbert.distributed`; each gets all vectors, of the same texts.
+        group: The processes that share the work, see `mlxbert.machine.distributed`; each gets all vectors of the
+            same texts.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
         **options: See `EmbedOptions`.
 

@@ -12,9 +12,9 @@ from itertools import groupby, tee
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from mlxbert.labels.schemes import OUTSIDE, decode, scheme_of, spelled
 from mlxbert.nn.crf import CRF
 from mlxbert.results import Entity
-from mlxbert.tagging import OUTSIDE, decode, scheme_of, spelled
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.words import Span, trimmed, words_of_tokens
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import cast
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Replaced, ReplacedToken
 from mlxbert.tasks.task import Job, Task, check_finite, task_function
 from mlxbert.text.batch import Usage
-from mlxbert.text.stitch import best_windows
+from mlxbert.text.windows import best_windows
 
 
 class ReplacedTask(Task[str, Job[str], list[float], Replaced]):

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypedDict, Unpack, cast, overload
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, InputError
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure, Reranked

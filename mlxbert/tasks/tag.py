@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, cast
 
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import TokenClassifier, probabilities
@@ -20,7 +20,7 @@ from mlxbert.tasks.task import Job, Task, check_finite, task_function
 from mlxbert.text.batch import Usage, default_batch_tokens
 from mlxbert.text.blocks import text_windows
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.stitch import judged_places
+from mlxbert.text.windows import judged_places
 from mlxbert.text.words import Span, split_words
 
 if TYPE_CHECKING:

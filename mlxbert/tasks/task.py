@@ -10,9 +10,9 @@ from inspect import Parameter, signature
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from mlxbert.bounds import check_whole
-from mlxbert.cores import inference
-from mlxbert.device import nn
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.machine.cores import inference
+from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Classification, Regression

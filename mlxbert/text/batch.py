@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx, on_gpu
 from mlxbert.errors import InputError
+from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn.encoder import Batch
 from mlxbert.text.encoding import Encoding
 

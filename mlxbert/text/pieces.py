@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.stitch import best_windows
+from mlxbert.text.windows import best_windows
 from mlxbert.text.words import Span, words_of_tokens
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.tasks.task import evaluation_mode

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record
+from mlxbert.machine.device import mx
 from mlxbert.training.optimizer import AdamW, Arrays
 
 _STATE, _NO_SPACE = "state.json", 28

@@ -7,11 +7,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mlxbert import device as devices
-from mlxbert.cores import training_workers
-from mlxbert.device import BLAS, dtype_name, mx
-from mlxbert.distributed import Group
 from mlxbert.folders.fingerprint import hash_model
+from mlxbert.machine import device as devices
+from mlxbert.machine.cores import training_workers
+from mlxbert.machine.device import BLAS, dtype_name, mx
+from mlxbert.machine.distributed import Group
 from mlxbert.training.objectives.teacher import Teacher
 from mlxbert.training.options import TeacherOptions, TrainingOptions
 from mlxbert.training.plan import Plan, Source

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from mlxbert.device import available_memory, mx
+from mlxbert.machine.device import available_memory, mx
 from mlxbert.training.events import Estimate
 from mlxbert.training.loop import Run
 from mlxbert.training.plan import Plan

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.data.rows import read_rows
-from mlxbert.distributed import join
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_model
+from mlxbert.machine.distributed import join
 from mlxbert.model import Model
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.task import TaskObjective

@@ -12,14 +12,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert import device as devices
-from mlxbert.cores import training_workers
 from mlxbert.data.rows import read_rows
-from mlxbert.device import dtype_name
-from mlxbert.distributed import Group, join
 from mlxbert.errors import ArgumentError, DivergedError
 from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
+from mlxbert.machine import device as devices
+from mlxbert.machine.cores import training_workers
+from mlxbert.machine.device import dtype_name
+from mlxbert.machine.distributed import Group, join
 from mlxbert.nn import dropout
 from mlxbert.training import finish
 from mlxbert.training.adapters import adapt_model, check_adapters, refuse_with_adapters

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from mlxbert.cores import in_parallel, training_workers
-from mlxbert.device import mx, nn
+from mlxbert.machine.cores import in_parallel, training_workers
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
 from mlxbert.training.objective import Comparison, Objective, TrainBatch

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set as Abstra
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from mlxbert.device import mx, nn
-from mlxbert.distributed import Group, LostError
 from mlxbert.errors import DivergedError, MlxbertError
+from mlxbert.machine.device import mx, nn
+from mlxbert.machine.distributed import Group, LostError
 from mlxbert.nn.encoder import Encoder
 from mlxbert.nn.heads import MaskedLM, Network
 from mlxbert.text.batch import make_batch

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from mlxbert.config import EncoderConfig
 from mlxbert.data.rows import Rows
-from mlxbert.device import mx
-from mlxbert.distributed import Group
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
+from mlxbert.machine.distributed import Group
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from mlxbert.config import EncoderConfig, RelativeBias
-from mlxbert.cores import in_parallel, training_workers
-from mlxbert.device import mx
+from mlxbert.machine.cores import in_parallel, training_workers
+from mlxbert.machine.device import mx
 from mlxbert.training.options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8

@@ -11,7 +11,7 @@ from typing import Any
 from mlxbert.data.rows import Rows
 from mlxbert.data.split import split
 from mlxbert.errors import InputError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.heads import HEADS
 from mlxbert.training.data import describe

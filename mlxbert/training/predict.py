@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.distributed import Group, Turns
+from mlxbert.machine.distributed import Group, Turns
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.tasks.runner import run_batches

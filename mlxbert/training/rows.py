@@ -10,7 +10,7 @@ Shapes: V vocabulary, K used tokens, E embedding size.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.training.optimizer import Arrays
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence, Sized
 from typing import Protocol
 
-from mlxbert.device import on_gpu
+from mlxbert.machine.device import on_gpu
 from mlxbert.training.options import TrainingOptions
 
 

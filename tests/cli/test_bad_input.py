@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.text.batch import WINDOW
 from tests.helpers.program import (
     ENDING,

@@ -13,7 +13,7 @@ import pytest
 import mlxbert
 from mlxbert.cli.output.file import FileOutput
 from mlxbert.cli.output.parts import PART
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
 from tests.cli.test_terminal import STEERING, colours, plain, raw_controls
 from tests.helpers.classifiers import EMOTIONS, SENTIMENT, STARS, save_classifier
 from tests.helpers.program import TERMINALS, Terminal, call, terminal

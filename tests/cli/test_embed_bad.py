@@ -71,7 +71,7 @@ def test_bad_records_keep_their_place_in_a_file(
 
 
 def _tensors(path: Path) -> dict[str, np.ndarray]:
-    from mlxbert.device import mx
+    from mlxbert.machine.device import mx
 
     found = mx.load(str(path))
     assert isinstance(found, dict)

@@ -17,8 +17,8 @@ from mlxbert.cli.output import formats
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.columns import Npy
 from mlxbert.cli.output.file import check_output
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.machine.device import mx
 from mlxbert.results import Embedding, Failure
 
 WIDTH = 5

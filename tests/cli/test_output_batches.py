@@ -11,7 +11,7 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.output import batches
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
 from mlxbert.tasks import runner
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import save_classifier

@@ -119,11 +119,11 @@ LONG: dict[str, tuple[str, Words, list[str]]] = {
     ),
     "verify": (FORWARD, lambda folder: ["verify", str(folder / "tiny"), str(folder / "tiny")], []),
     "bench": (
-        "mlxbert.bench:_Contestant.ask",
+        "mlxbert.bench.measure:_Contestant.ask",
         lambda folder: ["bench", "--model", str(folder / "tiny")],
         [],
     ),
-    "doctor": ("mlxbert.device:measure_gflops", lambda folder: ["doctor"], []),
+    "doctor": ("mlxbert.machine.device:measure_gflops", lambda folder: ["doctor"], []),
 }  # fmt: skip
 
 

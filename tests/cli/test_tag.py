@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 import mlxbert
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
 from tests.cli.test_terminal import STEERING, colours, plain, raw_controls
 from tests.helpers.program import TERMINALS, Terminal, call, terminal
 from tests.helpers.taggers import NER, POS, save_tagger

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from tests.cli.test_terminal import STEERING, colours, plain, raw_controls
 from tests.helpers.program import TERMINALS, Terminal, call, terminal
 from tests.helpers.st_folder import dense, pooling, save_st

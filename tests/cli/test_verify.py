@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mlxbert.cli.views.verify import outputs
-from mlxbert.device import mx
 from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
+from mlxbert.machine.device import mx
 from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import typer
 
-from mlxbert import device
 from mlxbert.cli.app import make_app
 from mlxbert.cli.commands import machine
 from mlxbert.cli.views import console
 from mlxbert.cli.views.help import draw
+from mlxbert.machine import device
 from tests.cli.test_terminal import plain
 from tests.helpers.program import COMMANDS, call, change_weights, terminal, tiny_model
 

@@ -11,7 +11,7 @@ from mlxbert.data.rows import Row, Rows
 from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.tagging import decode
+from mlxbert.labels.schemes import decode
 from tests.text.test_tokenizer import QUICK
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.formats.files import open_weights
 from tests.docs.pages import rows

@@ -17,7 +17,7 @@ from mlxbert.cli.views.vectors import MOST_COMPARED
 from mlxbert.nn.heads import HEADS
 from mlxbert.nn.pooling import POOLINGS
 from mlxbert.tasks.answer import MAX_LENGTH, MAX_WORDS, STRIDE
-from mlxbert.tasks.precision import OUTPUT_DTYPES
+from mlxbert.tasks.vector_dtype import OUTPUT_DTYPES
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.source import builtin_folder

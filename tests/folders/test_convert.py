@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, TokenizerError
 from mlxbert.folders import card, convert, verify
 from mlxbert.folders.opened import OpenedModel
 from mlxbert.folders.results import Difference, OutputDifferences, TensorCounts, Verification
+from mlxbert.machine.device import mx
 from mlxbert.weights import save
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.quantized import Quantization

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.views.inspect import by_layer
-from mlxbert.device import mx
 from mlxbert.folders.inspection import TensorFacts
 from mlxbert.folders.results import to_json
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats.files import open_weights
 from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json

@@ -12,8 +12,8 @@ import pytest
 
 import mlxbert
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx
 from mlxbert.folders.results import Table, frozen, to_json
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.weights import checkpoint
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st

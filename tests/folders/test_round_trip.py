@@ -12,8 +12,8 @@ import pytest
 
 import mlxbert
 from mlxbert import Conversion
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.conftest import MEASURED
 from tests.helpers.families import FROZEN, FROZEN_CELLS, walked

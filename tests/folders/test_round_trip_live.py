@@ -13,7 +13,7 @@ import pytest
 
 import mlxbert
 from mlxbert import Conversion
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.helpers.families import CELLS, FAMILIES, Compared, make_model, walked
 from tests.helpers.frozen import add_vocabulary, read_config, tensors_in, write_config, write_tensors

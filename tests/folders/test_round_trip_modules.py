@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import MlxbertError
+from mlxbert.machine.device import mx
 from tests.folders.test_round_trip import check_manifest
 from tests.helpers.st_folder import FLAGS, NORMALIZE, Spec, dense, layer_norm, pooling, save_st, write_json
 from tests.helpers.tiny import save

@@ -11,8 +11,8 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
-from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.families.registry import FAMILIES
 from tests.helpers.families import FROZEN, FROZEN_CELLS

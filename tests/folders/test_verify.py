@@ -12,11 +12,11 @@ import pytest
 import mlxbert
 from mlxbert import Verification
 from mlxbert.config import Absolute, HeadConfig
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.folders import facts, verify as module
 from mlxbert.folders.probes import PAIRS, TEXTS
 from mlxbert.folders.results import MaskDifferences, TensorCounts, VectorDifferences
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import HEADS
 from mlxbert.results import Embedding
 from mlxbert.tasks.embed import embed_stream

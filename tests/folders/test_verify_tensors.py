@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
 from mlxbert.folders import verify as module
 from mlxbert.folders.probes import PAIRS, TEXTS
 from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats import int8_rows
 from tests.folders.test_verify import hidden, names
 from tests.helpers.families import FROZEN_CELLS

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mlxbert.config import HeadConfig
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
 from mlxbert.nn.heads import Network
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 

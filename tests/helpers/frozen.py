@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from tests.helpers.parity import Array
 from tests.helpers.tiny import VOCAB
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.device import choose_dtype, mx
+from mlxbert.machine.device import choose_dtype, mx
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint

@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from mlxbert.device import BLAS, mx, nn, use
+from mlxbert.machine.device import BLAS, mx, nn, use
 from mlxbert.nn.heads import Network
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import FAMILIES

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from tests.helpers.tiny import save
 
 # A module: the name of its class, its config.json (None for none), its tensors (None for no file).

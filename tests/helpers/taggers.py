@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import HeadConfig
-from mlxbert.device import mx, nn
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import Absolute, EncoderConfig
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights import keymap
 from mlxbert.weights.families.family import Family

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 
 PROTOCOL = b"\x80\x02"
 DATA = struct.pack("<6f", *range(6))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlxbert.config import Biases, PreNorm, Rotary, Rotation
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn import attention, dropout, positions
 from mlxbert.nn.attention import SelfAttention
 from mlxbert.nn.encoder import Encoder

@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from mlxbert.config import HeadConfig
-from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.labels.schemes import SCHEMES, allowed, breaks, scheme_of
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.crf import CRF, FORBIDDEN, SCALE
-from mlxbert.tagging import SCHEMES, allowed, breaks, scheme_of
 from tests.helpers.tiny import random_network, tiny_config
 
 Array = NDArray[np.float64]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn import dropout
 from tests.helpers.families import CELLS, FAMILIES, make_config, make_model
 from tests.helpers.parity import assert_equal, load_network, outputs, reference_outputs

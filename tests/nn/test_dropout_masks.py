@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mlxbert.config import Dropout as Rates, HeadConfig, HeadDropout
-from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.encoder import Batch

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert import cores
 from mlxbert.config import Absolute, Dropout, EncoderConfig, Projection
-from mlxbert.device import mx, nn
 from mlxbert.errors import ConfigError, InputError
+from mlxbert.machine import cores
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.encoder import Encoder
 from mlxbert.nn.heads import Network

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.training.objective import TrainBatch
 from mlxbert.training.objectives import make_objective

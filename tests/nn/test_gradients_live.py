@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error

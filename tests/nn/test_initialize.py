@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.initialize import initialize
 from tests.helpers.tiny import random_network, tiny_config
 

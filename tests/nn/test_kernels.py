@@ -6,8 +6,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from mlxbert.device import mx
-from mlxbert.nn import kernels
+from mlxbert.machine.device import mx
+from mlxbert.nn.cpu import kernels
 from mlxbert.nn.heads import probabilities
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.lora import LoraSettings, adapt, merged
 from tests.helpers.tiny import random_network, tiny_config
 

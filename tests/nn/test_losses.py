@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.device import mx
 from mlxbert.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
 
 Array = NDArray[np.float64]

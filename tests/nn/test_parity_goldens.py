@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.activations import ACTIVATIONS, activate
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import GOLDENS, arrays, frozen_outputs, write_model

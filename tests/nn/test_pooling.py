@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert import device
 from mlxbert.config import Absolute, Disentangled, Dropout, EncoderConfig, PreNorm, RelativeBias, Rotary, Rotation
-from mlxbert.device import mx, nn
+from mlxbert.machine import device
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network

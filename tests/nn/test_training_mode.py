@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from mlxbert import cores, device
-from mlxbert.device import BLAS, mx, nn
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.machine import cores, device
+from mlxbert.machine.device import BLAS, mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.pooling import pool

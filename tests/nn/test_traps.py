@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mlxbert.config import Absolute, Disentangled, RelativeBias
-from mlxbert.device import mx, nn
 from mlxbert.errors import InputError
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.attention import RotaryAttention
 from mlxbert.nn.heads import Network
 from mlxbert.nn.positions import BiasTable, Context, DistanceTable

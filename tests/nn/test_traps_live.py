@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlxbert.config import Disentangled
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.positions import Context, DistanceTable
 from tests.helpers.families import FAMILIES, FROZEN, Compared, make_model, walked
 from tests.helpers.frozen import read_config, write_config

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from mlxbert.config import Absolute, Positions, Rotary, Rotation
-from mlxbert.cores import inference, inferring
-from mlxbert.device import mx
-from mlxbert.nn import attention, kernels, vectorized, vectorized_attention
+from mlxbert.machine.cores import inference, inferring
+from mlxbert.machine.device import mx
+from mlxbert.nn import attention
 from mlxbert.nn.activations import ACTIVATIONS, activate
+from mlxbert.nn.cpu import kernels, vectorized, vectorized_attention
 from tests.helpers.tiny import random_network, tiny_config
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there")

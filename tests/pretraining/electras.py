@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model
 from mlxbert.nn.heads import Network
 from mlxbert.pretraining.electra import Electra, with_generator

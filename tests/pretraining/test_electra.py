@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.pretraining.electra import GENERATOR, generator_sizes
 from mlxbert.pretraining.start import find_start

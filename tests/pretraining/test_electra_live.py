@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx, nn
 from mlxbert.folders.save import write_trained
+from mlxbert.machine.device import mx, nn
 from mlxbert.pretraining.electra import GENERATOR, discriminator_of, generator_of, write_generator
 from mlxbert.pretraining.terms.replaced import SeenTwice
 from mlxbert.training.objective import TrainBatch

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.device import mx
 from mlxbert.weights.build import parameters
 from tests.helpers.program import call
 from tests.helpers.tiny import CONFIG

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from tests.pretraining.test_lora import models, start
 

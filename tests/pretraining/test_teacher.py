@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.losses import soft_cross_entropies
 from mlxbert.pretraining.chunks import full_sentences

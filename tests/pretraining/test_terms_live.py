@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.pretraining.chunks import full_sentences, sentence_pairs
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.terms.registry import TERMS, read_terms

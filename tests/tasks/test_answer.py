@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.text.blocks import pair_blocks
 from mlxbert.text.encoding import Encoding

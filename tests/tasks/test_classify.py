@@ -10,8 +10,8 @@ import pytest
 
 import mlxbert
 from mlxbert import Classification, Label, Labels, Regression
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertError
+from mlxbert.machine.device import mx
 from mlxbert.text.encoding import Encoding
 from tests.helpers.classifiers import EMOTIONS, SENTIMENT, STARS, save_classifier
 from tests.helpers.frozen import read_config

@@ -12,7 +12,7 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
-from mlxbert.labels import MULTI_LABEL, PROBLEM_TYPES, REGRESSION
+from mlxbert.labels.labels import MULTI_LABEL, PROBLEM_TYPES, REGRESSION
 from mlxbert.text.batch import make_batch
 from tests.helpers.families import FAMILIES, Compared, make_config, make_model
 from tests.helpers.frozen import add_vocabulary, read_config

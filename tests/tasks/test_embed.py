@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.results import Embedding, Failure
 from mlxbert.text.batch import WINDOW
 

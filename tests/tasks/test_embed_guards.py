@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from tests.helpers.program import VOCABULARY, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st, write_json
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.text.batch import WINDOW
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config

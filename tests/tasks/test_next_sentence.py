@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 
 STORE = ("The man went to the store.", "He bought a gallon of milk.")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from tests.helpers.families import COMMON
 from tests.helpers.frozen import arrays, write_model

@@ -9,7 +9,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
 from tests.helpers.classifiers import EMOTIONS, save_classifier
 
 SCORE = Labels(("LABEL_0",), None)

@@ -12,9 +12,9 @@ import pytest
 
 import mlxbert
 from mlxbert import Entity, Labels, Tagged
-from mlxbert.cores import inference
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertError
+from mlxbert.machine.cores import inference
+from mlxbert.machine.device import mx
 from mlxbert.nn.crf import SCALE
 from mlxbert.tasks.entities import AGGREGATIONS, Token, words_with_tokens
 from mlxbert.tasks.tag import HEAD

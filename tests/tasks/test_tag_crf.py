@@ -10,9 +10,9 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
-from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.folders.card import NOTES
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.crf import CRF
 from mlxbert.weights.formats.names import CRF as FILE
 from mlxbert.weights.hub.files import needed_files

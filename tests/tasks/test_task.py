@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.tasks.embed import EmbedOptions
 from mlxbert.tasks.next_sentence import Pair

@@ -10,9 +10,9 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.folders.card import NOTES
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats.names import VECTOR_CLASSIFIER as FILE
 from mlxbert.weights.hub.files import needed_files
 from tests.helpers.frozen import add_vocabulary, arrays, change_config, read_config, write_model

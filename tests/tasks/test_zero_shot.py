@@ -11,8 +11,8 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.machine.device import mx
 from mlxbert.tasks.zero_shot import HYPOTHESIS, find_contradiction, find_entailment
 from mlxbert.text.batch import WINDOW
 from tests.helpers.classifiers import NLI, SENTIMENT, save_classifier

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.config import Absolute
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.device import mx
 from mlxbert.text.batch import MOST_PADDING, Usage, bucket, default_batch_tokens, make_batch, plan
 from mlxbert.text.encoding import Encoding
 from tests.helpers.cells import quick

@@ -10,8 +10,8 @@ from mlxbert.errors import InputError
 from mlxbert.text.blocks import pair_blocks, text_windows
 from mlxbert.text.encoding import Encoding, Pieces
 from mlxbert.text.parts import SIZE
-from mlxbert.text.stitch import best_windows, judged_places
 from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.text.windows import best_windows, judged_places
 from tests.text.test_spans import made_up
 from tests.text.test_tokenizer import tokenizer
 

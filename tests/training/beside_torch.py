@@ -13,8 +13,8 @@ import transformers
 
 from mlxbert.config import EncoderConfig
 from mlxbert.data.labelled import Labelled
-from mlxbert.device import mx
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.events import Step
 from mlxbert.training.loop import Run, Training

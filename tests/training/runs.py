@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.device import mx, nn
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.text.encoding import Encoding

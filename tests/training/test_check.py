@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.training.events import Finished

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.distributed import join
 from mlxbert.errors import DeviceError
+from mlxbert.machine.distributed import join
 from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment
 from tests.helpers.tiny import CONFIG, save
 from tests.training.files import TASKS, data_file
@@ -166,7 +166,7 @@ def test_a_lost_process_ends_the_other_and_two_resume_to_the_same_bits(data: Pat
 @pytest.mark.slow
 def test_a_process_that_does_not_answer_ends_the_other(data: Path, tmp_path: Path) -> None:
     command = finetune(data, tmp_path / "out", "--save-every", "1", epochs=20)
-    impatient = "import mlxbert.distributed as distributed; distributed._PATIENCE = 3.0; "
+    impatient = "import mlxbert.machine.distributed as distributed; distributed._PATIENCE = 3.0; "
     with started([command, command], tmp_path, impatient) as processes:
         until_saved(tmp_path / "out")
         processes[1].send_signal(signal.SIGSTOP)
@@ -261,7 +261,7 @@ def test_a_wrong_group_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     hosts = tmp_path / "hosts"
     monkeypatch.setenv("MLX_RANK", "0")
     monkeypatch.setenv("MLX_HOSTFILE", str(hosts))
-    monkeypatch.setattr("mlxbert.device.mx.distributed.init", lambda **given: Lonely())
+    monkeypatch.setattr("mlxbert.machine.device.mx.distributed.init", lambda **given: Lonely())
     with pytest.raises(DeviceError, match="names no list"):
         join()
     hosts.write_text("\n")  # what mlx.launch writes for a ring of one
@@ -282,7 +282,7 @@ def test_a_wrong_group_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_other_processes_tell_only_errors_that_the_first_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("mlxbert.cli.launched.time.sleep", waits.append)
+    monkeypatch.setattr("mlxbert.cli.processes.time.sleep", waits.append)
     command = ["finetune", "classify", "--train", "-", "--output", "x"]
     first, second = (call(*command, MLX_RANK=str(rank)) for rank in (0, 1))
     first.fails(2, "stdin")

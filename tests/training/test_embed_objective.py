@@ -14,7 +14,7 @@ import pytest
 import mlxbert
 from mlxbert.data.related import find_related_columns, read_related
 from mlxbert.data.rows import read_rows
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, vector_losses as losses
 from mlxbert.tasks.ranking import nearest
 from mlxbert.training.gradients import Differentiator, Whole

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.vector_losses import same_class
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.events import Evaluated, Finished, Saved, Started

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
 from mlxbert.text.batch import make_batch
 from mlxbert.training.events import Finished
 from tests.folders import test_round_trip_live as live

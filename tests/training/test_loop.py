@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, MlxbertError
+from mlxbert.machine.device import mx
 from mlxbert.training.checkpoint import Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.loop import scalar

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
+from mlxbert.machine.device import mx
 from mlxbert.training.events import Event, Finished, Started, Step
 from mlxbert.weights.build import parameters
 from tests.helpers.program import call

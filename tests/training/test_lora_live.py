@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.folders.save import write_trained
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.adapters import adapt_model, choose

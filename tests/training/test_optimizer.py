@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mlxbert.config import Absolute, RelativeBias
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.training.optimizer import AdamW, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, UsedRows

@@ -10,7 +10,7 @@ import pytest
 
 import mlxbert
 from mlxbert.data.ranking.relevance import Judged
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.rerank import Rerank
 from mlxbert.training.scores.reranking import rerank_metrics

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objectives.tag import Tag, TagExample

@@ -10,7 +10,7 @@ import pytest
 from mlxbert.errors import InputError
 from mlxbert.training.scores.summary import weakest
 from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_interval, tag_metrics, tagging, tally
-from tests.test_tagging import ENTITY_SCHEMES, random_tags
+from tests.labels.test_schemes import ENTITY_SCHEMES, random_tags
 
 ABOUT: Any = {"model": "m", "data": ("d",)}
 

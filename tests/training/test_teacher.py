@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, MissingHeadError
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step

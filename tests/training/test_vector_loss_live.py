@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mlxbert.data.rows import read_rows
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.training.gradients import Differentiator, Whole, dropout_key
 from mlxbert.training.loop import scalar

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx, nn
 from mlxbert.errors import ConfigError
 from mlxbert.folders.save import write_trained
+from mlxbert.machine.device import mx, nn
 from mlxbert.training.adapters import adapt_model
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.plan import Source

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint

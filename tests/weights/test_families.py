@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mlxbert.config import EncoderConfig, Rotary, Rotation
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.nn.positions import Context
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint

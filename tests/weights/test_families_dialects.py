@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 from tests.weights.test_families import config_of, nomic_of_its_authors, parse

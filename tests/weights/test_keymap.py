@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.config import EncoderConfig
-from mlxbert.device import mx, nn
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights import keymap
 from mlxbert.weights.build import build_network

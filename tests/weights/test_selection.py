@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import mlxbert
-from mlxbert.device import mx
 from mlxbert.errors import ConfigError
+from mlxbert.machine.device import mx
 from mlxbert.training.adapters import adapt_model
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.plan import Source

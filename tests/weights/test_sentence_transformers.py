@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.model import load_tokenizer_of
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.encoder import EncoderOutput

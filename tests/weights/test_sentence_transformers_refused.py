@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers.st_folder import (
     NORMALIZE,

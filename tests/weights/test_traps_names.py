@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.helpers.families import FROZEN, FROZEN_CELLS, walked

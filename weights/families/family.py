@@ -15,7 +15,7 @@ from mlxbert.config import (
     Transform,
 )
 from mlxbert.errors import ConfigError
-from mlxbert.labels import PROBLEM_TYPES, Labels
+from mlxbert.labels.labels import PROBLEM_TYPES, Labels
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.pooling import POOLINGS
 from mlxbert.weights.config_json import ConfigJson

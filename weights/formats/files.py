@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol, cast
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import Header, LazyArrays, TensorInfo
 from mlxbert.weights.formats.names import ADAPTER_WEIGHTS, EXPECTED, NOT_READ, OWN, holds_weights

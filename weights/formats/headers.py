@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
 
 STORAGE_KEY, STORAGE = "mlxbert.storage", "int8-per-row"

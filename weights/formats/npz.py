@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats.headers import MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.names import NPZ
 from mlxbert.weights.formats.torch.archive import read_directory

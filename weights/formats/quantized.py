@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from mlxbert.device import mx, nn
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx, nn
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats import names
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo
 from mlxbert.weights.formats.shards import find_shards

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.losses import cross_entropies
 from mlxbert.pretraining.examples import Example
 from mlxbert.pretraining.terms.term import Seen, Term

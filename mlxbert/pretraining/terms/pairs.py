@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.pretraining.terms.term import Seen, Term
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.losses import binary_cross_entropies, exponentials
 from mlxbert.pretraining.electra import Electra

@@ -6,7 +6,7 @@ Shapes: B examples, L length, M hidden tokens of the batch, D hidden size, V voc
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.losses import soft_cross_entropies
 from mlxbert.pretraining.examples import Example
 from mlxbert.pretraining.terms.term import Seen, Term

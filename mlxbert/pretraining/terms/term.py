@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch, EncoderOutput
 from mlxbert.nn.heads import Network

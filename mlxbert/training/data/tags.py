@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from mlxbert.data.tagged import Tagged
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.labels import Labels
-from mlxbert.tagging import OUTSIDE, breaks, decode, encode, parts, recognize, scheme_of, types_of
+from mlxbert.labels.labels import Labels
+from mlxbert.labels.schemes import OUTSIDE, breaks, decode, encode, parts, recognize, scheme_of, types_of
 from mlxbert.training.data.checks import Unknown, find_unknown
 
 _MANY = 20  # different tags from which on those that occur once look like something else

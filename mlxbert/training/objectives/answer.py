@@ -14,9 +14,9 @@ from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Columns
 from mlxbert.data.questions import Question, find_question_columns, read_questions
 from mlxbert.data.rows import Rows
-from mlxbert.device import mx
 from mlxbert.errors import InputError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network

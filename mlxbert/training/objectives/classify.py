@@ -8,9 +8,9 @@ import numpy as np
 
 from mlxbert.bounds import check_number
 from mlxbert.data.labelled import Labelled
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch

@@ -12,9 +12,9 @@ import numpy as np
 from mlxbert.bounds import check_whole
 from mlxbert.data.related import Related, RelatedColumns, find_related_columns, read_related
 from mlxbert.data.rows import Rows
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.embedder import Embedder

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.data.labelled import Labelled
-from mlxbert.device import mx
-from mlxbert.distributed import Group
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
+from mlxbert.machine.distributed import Group
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Batch

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.data.labelled import Labelled
-from mlxbert.device import mx
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from mlxbert.data.labelled import Labelled
-from mlxbert.device import mx
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import mean_squared_error
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch

@@ -12,9 +12,9 @@ import numpy as np
 from mlxbert.bounds import check_number
 from mlxbert.data.ranking.relevance import Judged, RelevanceColumns, find_relevance_columns, read_judged
 from mlxbert.data.rows import Rows
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network

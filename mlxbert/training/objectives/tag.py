@@ -17,14 +17,14 @@ from mlxbert.data.columns import Columns
 from mlxbert.data.rows import Rows
 from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.data.tagged import Tagged, read_tagged
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.labels.schemes import OUTSIDE, check_scheme, convert, inside, names_of, scheme_of, spelled, types_of
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropy
-from mlxbert.tagging import OUTSIDE, check_scheme, convert, inside, names_of, scheme_of, spelled, types_of
 from mlxbert.text.batch import make_batch
 from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels
@@ -61,8 +61,8 @@ class Tag(TaskObjective[TagExample]):
     Args:
         text_column: Where the words stand, or the text; `None` guesses.
         label_column: Where the tags stand, or the spans; `None` guesses.
-        scheme: How entities are written, see `mlxbert.tagging`; `None` for the way of the model that training starts
-            from, where it knows these entities, else for the way of the data.
+        scheme: How entities are written, see `mlxbert.labels.schemes`; `None` for the way of the model that training
+            starts from, where it knows these entities, else for the way of the data.
         crf: Whether the model also learns which tag follows which.
         label_all_pieces: Whether all tokens of a word are labelled; else its first one is.
         stride: How many tokens consecutive windows of a long sentence share; `None` for a quarter.

@@ -10,7 +10,7 @@ from mlxbert.data.columns import Found
 from mlxbert.data.rows import Rows
 from mlxbert.data.trained import trained_columns
 from mlxbert.errors import ArgumentError
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
 from mlxbert.model import Model
 from mlxbert.training.objective import AnyExample, Objective, Part, Predictions
 from mlxbert.training.scores.summary import METRICS, Evaluation

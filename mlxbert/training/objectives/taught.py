@@ -14,8 +14,8 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.device import mx
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Normalize
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from mlxbert.device import mx
-from mlxbert.distributed import Group
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
-from mlxbert.labels import Labels
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
+from mlxbert.machine.distributed import Group
 from mlxbert.model import Model, load
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network

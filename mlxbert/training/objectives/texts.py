@@ -15,9 +15,9 @@ from mlxbert.data.columns import Columns, find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
 from mlxbert.data.rows import Rows
 from mlxbert.data.trained import missing_pair, trained_columns
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
-from mlxbert.labels import MULTI_LABEL, REGRESSION, Labels
+from mlxbert.labels.labels import MULTI_LABEL, REGRESSION, Labels
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network

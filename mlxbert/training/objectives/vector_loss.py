@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from mlxbert.bounds import check_number, check_whole
 from mlxbert.data.related import Related
-from mlxbert.device import mx
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.machine.device import mx
 from mlxbert.nn import vector_losses as losses
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objective import Example

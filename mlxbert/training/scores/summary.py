@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from mlxbert.tagging import OUTSIDE
+from mlxbert.labels.schemes import OUTSIDE
 
 # The metrics of each task, and whether more is better. The first one is the main one, which chooses the best model.
 METRICS: Mapping[str, Mapping[str, bool]] = MappingProxyType(

@@ -14,7 +14,7 @@ from typing import Protocol, Unpack
 import numpy as np
 
 from mlxbert.errors import InputError
-from mlxbert.tagging import OUTSIDE, Entity, decode, parts
+from mlxbert.labels.schemes import OUTSIDE, Entity, decode, parts
 from mlxbert.training.scores.intervals import bootstrap
 from mlxbert.training.scores.metrics import Counts, Floats, Ints, confusion_matrix, macro_f1, ratio, weighted_f1
 from mlxbert.training.scores.scoring import MISTAKES, About, check_metric, label_scores

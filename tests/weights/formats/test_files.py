@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.files import open_weights

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.registry import FAMILIES

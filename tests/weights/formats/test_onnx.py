@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats.onnx import reader
 from tests.helpers.frozen import GOLDENS as FROZEN, arrays
 

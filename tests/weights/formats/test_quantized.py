@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.device import mx, nn
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats import npz, safetensors
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.onnx import reader as onnx_reader

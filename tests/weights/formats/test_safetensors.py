@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats.safetensors import find_files, load_arrays, read_header
 from tests.helpers.cells import quick
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.machine.device import mx
 from mlxbert.weights.config_json import google_config
 from mlxbert.weights.formats.headers import BYTES, Header
 from mlxbert.weights.formats.tensorflow import reader

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats.torch import (
     archive as torch_archive,
     content as torch_content,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.weights.hub.files import needed_files
 from tests.helpers import torch_files
 from tests.helpers.fake_hub import Files, files_of, serve

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from tests.helpers.fake_hub import FakeHub, Repository, call_with_hub, files_of, serve
 from tests.helpers.program import Outcome, call, change_weights, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st

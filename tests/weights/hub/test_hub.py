@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 import mlxbert
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.files import leaves_folder, needed_files
 from mlxbert.weights.source import find_folder

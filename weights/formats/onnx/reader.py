@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats.headers import BYTES, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.names import ONNX
 from mlxbert.weights.formats.onnx import graph

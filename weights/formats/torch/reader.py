@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.device import mx
 from mlxbert.errors import CheckpointError
+from mlxbert.machine.device import mx
 from mlxbert.weights.formats import names
 from mlxbert.weights.formats.headers import BYTES, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.shards import find_shards

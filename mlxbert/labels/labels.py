@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.errors import ArgumentError
-from mlxbert.tagging import allowed, scheme_of
+from mlxbert.labels.schemes import allowed, scheme_of
 
 REGRESSION, SINGLE_LABEL, MULTI_LABEL = "regression", "single_label_classification", "multi_label_classification"
 PROBLEM_TYPES = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)

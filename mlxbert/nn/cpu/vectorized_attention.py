@@ -1,7 +1,7 @@
 """Attention of inference on a Linux CPU, by numpy's vector instructions.
 
-`mlxbert.nn.vectorized` says why numpy is faster. Attention has one more reason: MLX takes 2 ns an element to copy an
-array with transposed axes, and copies each such operand of a product, once for each block. numpy takes 0.3, so the
+`mlxbert.nn.cpu.vectorized` says why numpy is faster. Attention has one more reason: MLX takes 2 ns an element to copy
+an array with transposed axes, and copies each such operand of a product, once for each block. numpy takes 0.3, so the
 copies are made here, once.
 """
 
@@ -11,10 +11,10 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from mlxbert.cores import cores_at_hand, over_cores
-from mlxbert.device import mx
-from mlxbert.nn import kernels
-from mlxbert.nn.vectorized import block_size, slices
+from mlxbert.machine.cores import cores_at_hand, over_cores
+from mlxbert.machine.device import mx
+from mlxbert.nn.cpu import kernels
+from mlxbert.nn.cpu.vectorized import block_size, slices
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from mlxbert.device import BLAS, mx, on_gpu
+from mlxbert.machine.device import BLAS, mx, on_gpu
 
 _MAX_STREAMS = 16
 T = TypeVar("T")

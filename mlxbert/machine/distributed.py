@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from mlxbert.device import mx
 from mlxbert.errors import DeviceError, MlxbertError
+from mlxbert.machine.device import mx
 
 Arrays = dict[str, mx.array]
 _LOG = logging.getLogger("mlxbert")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.errors import ArgumentError
-from mlxbert.tagging import (
+from mlxbert.labels.schemes import (
     SCHEMES,
     Entity,
     allowed,

@@ -1,4 +1,4 @@
-"""`python -m mlxbert.contestant FOLDER SIDE DTYPE DEVICE`: a process that `mlxbert.bench` asks for forward passes.
+"""`python -m mlxbert.bench.worker FOLDER SIDE DTYPE DEVICE`: a process that is asked for forward passes.
 
 Only mlxbert's side imports what computes with MLX: the BLAS that it loads would take over torch's own products, too,
 and they would run at a fraction of their speed.
@@ -39,10 +39,10 @@ def _serve(folder: str, side: str, dtype: str, device: str) -> None:
 
 
 def _ours(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], Any], Callable[[], int]]:
-    from mlxbert import device as devices
     from mlxbert.config import Rotary
-    from mlxbert.cores import inference
-    from mlxbert.device import mx
+    from mlxbert.machine import device as devices
+    from mlxbert.machine.cores import inference
+    from mlxbert.machine.device import mx
     from mlxbert.model import load
     from mlxbert.nn.encoder import Batch
     from mlxbert.tasks.runner import run_batches
@@ -88,7 +88,7 @@ def _ours(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], Any
 
 
 def _matrices(encoder: Any) -> list[Any]:
-    from mlxbert.device import nn
+    from mlxbert.machine.device import nn
 
     return [
         module.weight for name, module in encoder.named_modules()

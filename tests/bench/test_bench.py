@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import mlxbert
-from mlxbert.bench import bench, lengths
+from mlxbert.bench.measure import bench, lengths
 from mlxbert.cli.views.bench import line
 from mlxbert.errors import ArgumentError
 from tests.helpers.program import call, terminal
@@ -29,7 +29,7 @@ def test_what_cannot_be_measured_is_refused() -> None:
 
 @pytest.mark.slow
 def test_the_peak_is_that_of_this_process() -> None:
-    code = "from mlxbert.contestant import _peak; print(_peak())"
+    code = "from mlxbert.bench.worker import _peak; print(_peak())"
     held = bytearray(2**29)
     held[:: 2**12] = b"x" * (2**29 // 2**12)  # a child of a large process would begin with its peak
     assert 2**20 < int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) < 2**28
@@ -37,7 +37,8 @@ def test_the_peak_is_that_of_this_process() -> None:
 
 @pytest.mark.slow
 def test_torch_is_measured_without_the_blas_of_mlxbert() -> None:
-    code = "import sys, mlxbert.contestant; print({'mlx.core', 'mlxbert.blas', 'mlxbert.device'} & {*sys.modules})"
+    heavy = {"mlx.core", "mlxbert.machine.blas", "mlxbert.machine.device"}
+    code = f"import sys, mlxbert.bench.worker; print({heavy} & {{*sys.modules}})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
     assert found.strip() == "set()"
 
@@ -71,6 +72,6 @@ def test_the_terminal_shows_a_table_and_a_line_to_paste(tiny_folder: Path) -> No
 
 @pytest.mark.slow
 def test_a_contestant_that_fails_says_why(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.bench.save", lambda model, folder: folder.mkdir())
+    monkeypatch.setattr("mlxbert.bench.measure.save", lambda model, folder: folder.mkdir())
     with pytest.raises(mlxbert.MlxbertError, match=r"mlxbert failed: .*config\.json"):
         bench(tiny_folder, rounds=1)

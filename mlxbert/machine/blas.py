@@ -1,6 +1,6 @@
 """The library of matrix products on a CPU: a fast one is loaded before MLX, whose Linux wheel brings a slow one.
 
-The wheel's reference BLAS has 5 to 8 GFLOP/s on two cores that can do 250. `mlxbert.device` loads both in order.
+The wheel's reference BLAS has 5 to 8 GFLOP/s on two cores that can do 250. `device` loads both in order.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ def load_blas() -> Blas:
     if sys.platform != "linux":
         return Blas("accelerate")
     if "mlx.core" in sys.modules:
-        return Blas("unknown", hint="import mlxbert.device before mlx: a fast BLAS has to be loaded first")
+        return Blas("unknown", hint="import mlxbert.machine.device before mlx: a fast BLAS has to be loaded first")
     wanted = os.environ.get("MLXBERT_BLAS", "")
     if wanted == "off":
         return Blas("reference")

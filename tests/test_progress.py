@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert import notebook
+from mlxbert import progress as notebook
 from mlxbert.weights import source
 from mlxbert.weights.hub import cache
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 from mlxbert.nn import dropout
 from mlxbert.nn.blocks import PostNormBlock, PreNormBlock
 from mlxbert.nn.positions import Context

@@ -1,7 +1,7 @@
-"""`mlxbert.bench`: how fast this machine runs an encoder, alone or in turn with another library.
+"""`mlxbert.bench.measure`: how fast this machine runs an encoder, alone or in turn with another library.
 
 Every contestant is a process of its own that is asked for one forward pass at a time, in turn, so that all of them meet
-the same noise; medians are reported. `mlxbert.contestant` is such a process.
+the same noise; medians are reported. `mlxbert.bench.worker` is such a process.
 """
 
 import contextlib
@@ -18,11 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mlxbert import contestant, device as devices
+from mlxbert.bench import worker as contestant
+from mlxbert.bench.worker import OURS, PEER
 from mlxbert.bounds import check_whole
-from mlxbert.contestant import OURS, PEER
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.save import save
+from mlxbert.machine import device as devices
 from mlxbert.model import load
 
 PEERS = (PEER,)

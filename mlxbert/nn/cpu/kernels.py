@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any, cast
 
-from mlxbert.device import mx
+from mlxbert.machine.device import mx
 
 # 2^f on [-1/2, 1/2], relative error 7.5e-8: least squares at Chebyshev points, reweighted until minimax.
 _EXP2 = (

@@ -4,7 +4,7 @@ MLX's wheel is built for any x86-64 processor: an operation takes four numbers a
 and an exponential or GELU is some twenty of them. numpy takes sixteen, computes in place in a core's cache, and has an
 exponential: a softmax takes 1.3 ns an element instead of 7, a GELU 2.5 instead of 4.5. Matrix products stay with MLX.
 
-All of this evaluates what it is given, so it runs in `mlxbert.cores.inference` only.
+All of this evaluates what it is given, so it runs in `mlxbert.machine.cores.inference` only.
 """
 
 import functools
@@ -15,9 +15,9 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from mlxbert.cores import cores_at_hand, inferring, over_cores
-from mlxbert.device import mx, nn
-from mlxbert.nn import kernels
+from mlxbert.machine.cores import cores_at_hand, inferring, over_cores
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn.cpu import kernels
 
 if TYPE_CHECKING:
     import numpy as np

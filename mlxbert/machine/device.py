@@ -1,8 +1,8 @@
 """Which device and which dtype: the only file that imports MLX.
 
-All other modules write `from mlxbert.device import mx, nn`. This guarantees that on Linux, where the MLX wheel brings
-the reference BLAS (5 to 8 GFLOP/s on two cores that can do 250), a fast BLAS is loaded before MLX binds its symbols.
-Loading it later has no effect.
+All other modules write `from mlxbert.machine.device import mx, nn`. This guarantees that on Linux, where the MLX wheel
+brings the reference BLAS (5 to 8 GFLOP/s on two cores that can do 250), a fast BLAS is loaded before MLX binds its
+symbols. Loading it later has no effect.
 """
 
 import ctypes
@@ -13,8 +13,8 @@ import platform
 import sys
 import time
 
-from mlxbert.blas import load_blas
 from mlxbert.errors import ArgumentError, DeviceError
+from mlxbert.machine.blas import load_blas
 
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 DEVICES = ("auto", "gpu", "cpu")

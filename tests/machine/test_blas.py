@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert import blas
+from mlxbert.machine import blas
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux chooses a BLAS")
 
 # Prints the name and the path of the BLAS, whether its threads can be set, and whether MLX's calls find it.
 CODE = """
 import ctypes
-from mlxbert.blas import load_blas
+from mlxbert.machine.blas import load_blas
 found = load_blas()
 address = lambda library: ctypes.cast(library.openblas_set_num_threads, ctypes.c_void_p).value
 print(found.name, found.path, found.set_threads is not None, sep="\\n")
@@ -98,7 +98,7 @@ NO_LIBRARY = "import ctypes\ndef missing(*a, **k): raise OSError('no')\nreal, ct
 @pytest.mark.parametrize("broken", [NO_PATCHELF, NO_LIBRARY], ids=["no patchelf", "no library"])
 def test_where_no_blas_works_one_hint_has_the_command(tmp_path: Path, broken: str) -> None:
     code = (
-        "import logging, mlxbert\nlogging.basicConfig(format='%(message)s')\nimport mlxbert.blas\n"
+        "import logging, mlxbert\nlogging.basicConfig(format='%(message)s')\nimport mlxbert.machine.blas\n"
         "def system(): raise OSError('libopenblas.so.0 is missing')\nmlxbert.blas._load_system = system\n"
         "from mlxbert import device\ndevice.use(); device.use(); print(device.BLAS.name)"
     )

@@ -1,0 +1,1 @@
+"""What `mlxbert bench` measures."""

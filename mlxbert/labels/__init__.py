@@ -1,0 +1,1 @@
+"""The classes of a head, and schemes of tags."""

@@ -1,0 +1,1 @@
+"""What computes here: the BLAS, the device, cores, and processes that share a run."""
