@@ -212,11 +212,12 @@ def stream(
             for skipped, _ in enumerate(itertools.islice(source.records, done), 1):
                 source.places.after(skipped)  # one by one: there may be more than memory holds
         # What cannot be resumed need not remember its batches; processes that share the work have different ones.
-        kept = isinstance(out, FileOutput) and source.paths and (group is None or group.size == 1)
+        alone = source.paths and (group is None or group.size == 1)
+        remember = out.remember if isinstance(out, FileOutput) and alone else None
         before = (source.places.after(skipped), skipped)
         with (
             progress.records(source.size, shown=shown, before=before) as update,
-            remembering(out.remember if kept else None),
+            remembering(remember),
         ):
             for result in _numbered(source, results, skipped):
                 count += 1
