@@ -13,6 +13,7 @@ import mlxbert
 from mlxbert.cli.output import batches
 from mlxbert.labels.labels import Labels
 from mlxbert.tasks import runner
+from mlxbert.text import batch
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.program import Outcome, call
@@ -42,7 +43,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def interrupted(after: int | None, copied: tuple[Path, Path] | None = None) -> Iterator[list[int]]:
     """Counts batches; before one of them raises an interrupt, or copies a folder as a killed process would leave it."""
-    count, made = [0], runner.make_batch
+    count, made = [0], batch.make_batch
 
     def make_batch(*given: Any) -> Any:
         if count[0] == after:
