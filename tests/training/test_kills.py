@@ -79,7 +79,7 @@ def check_kills(command: list[str], tmp_path: Path, seed: int) -> None:
     kills: list[signal.Signals] = []
     while len(kills) < KILLS and not (tmp_path / "parts").exists():
         how = rng.choice([signal.SIGKILL, *ENDING])
-        status = stop(command, tmp_path / "parts", rng.uniform(0, seconds / 8), how)
+        status = stop(command, tmp_path / "parts", rng.uniform(0, seconds / (2 * KILLS)), how)
         assert not status
         kills += [how] if status is None else []
     print(f"killed {len(kills)} times:", *(how.name for how in kills))  # noqa: T201
