@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, processors
+from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import PreTokenizer
 
 from mlxbert.weights.tokenizers.pieces import (
     PieceRules,
@@ -14,7 +16,7 @@ from mlxbert.weights.tokenizers.pieces import (
     plain_layout,
     xlm_roberta_layout,
 )
-from mlxbert.weights.tokenizers.vocab import byte_pairs, word_piece
+from mlxbert.weights.tokenizers.vocab import bert_steps, byte_pairs, word_piece
 
 BERT_TOKENS = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _ENDS = {"bos": "[CLS]", "eos": "[SEP]"}
@@ -31,6 +33,8 @@ class TokenizerClass:
     Attributes:
         files: The files that it needs if there is no `tokenizer.json`.
         build: Builds a tokenizer from the folder, its settings and the special tokens by role.
+        steps: Builds the normalizer and the pre-tokenizer that the class uses whatever a `tokenizer.json` has; `None`
+            where it has none, or the file's is used.
         special: The default special tokens by role, bos and eos included; settings override them.
         segments: Whether a second text is in segment 1, `[CLS] A [SEP] B [SEP]`; otherwise `<s> A </s></s> B </s>`.
         mask_lstrip: Whether the mask token includes the spaces before it.
@@ -45,18 +49,21 @@ class TokenizerClass:
     mask_lstrip: bool
     appends_missing: bool = False
     trims_offsets: bool = False
+    steps: Callable[[Path, Mapping[str, Any]], tuple[Normalizer | None, PreTokenizer | None]] | None = None
 
 
 def _pieces(rules: PieceRules, special: Mapping[str, str], **facts: bool) -> TokenizerClass:
-    return TokenizerClass((rules.file,), rules, special, **facts)
+    return TokenizerClass((rules.file,), rules, special, steps=rules.steps, **facts)
 
 
 _FAIRSEQ_FILE = "sentencepiece.bpe.model"
 CLASSES = {
-    "BertTokenizer": TokenizerClass(("vocab.txt",), word_piece, BERT_TOKENS, segments=True, mask_lstrip=False),
+    "BertTokenizer": TokenizerClass(
+        ("vocab.txt",), word_piece, BERT_TOKENS, segments=True, mask_lstrip=False, steps=bert_steps
+    ),
     "MPNetTokenizer": TokenizerClass(
         ("vocab.txt",), word_piece, FAIRSEQ_TOKENS | {"unk": "[UNK]"},
-        segments=False, mask_lstrip=True, trims_offsets=True,
+        segments=False, mask_lstrip=True, trims_offsets=True, steps=bert_steps,
     ),
     "RobertaTokenizer": TokenizerClass(
         ("vocab.json", "merges.txt"), byte_pairs, FAIRSEQ_TOKENS, segments=False, mask_lstrip=True, trims_offsets=True

@@ -29,6 +29,7 @@ from mlxbert.weights.tokenizers.settings import (
     read_settings,
     special_tokens,
 )
+from mlxbert.weights.tokenizers.vocab import bert_steps
 
 WHOLE = "tokenizer.json"
 _LOG = logging.getLogger("mlxbert")
@@ -40,6 +41,10 @@ _BERT_SWITCHES = {
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
 _BYTE_SWITCHES = {"add_prefix_space": "add_prefix_space"}
+_LEFT = {  # what is done instead
+    "padding_side": "padded at the right: each text has the results that it has alone",
+    "truncation_side": "truncated at the end",
+}
 
 
 @dataclass(frozen=True)
@@ -183,6 +188,28 @@ def _no_dropout(path: Path, tokenizer: Tokenizer) -> None:
         tokenizer.model = model
 
 
+def _apply_steps(folder: Path, kind: TokenizerClass, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Gives a `tokenizer.json` the steps of its class, as transformers does whatever the file has.
+
+    Steps of the same kind stay, with their switches: a file that states that it is cased is not lower-cased, as it is
+    by transformers where `tokenizer_config.json` says nothing.
+    """
+    words, unsaid = isinstance(tokenizer.model, models.WordPiece), flag(folder, settings, "do_lower_case") is None
+    if kind.steps is None or (kind.steps is bert_steps) != words:
+        return
+    for part, ours in zip(("normalizer", "pre_tokenizer"), kind.steps(folder, settings), strict=True):
+        own = getattr(tokenizer, part)
+        if ours is None or (own is not None and not words):  # of pieces, the file knows the model's own replacements
+            continue
+        if type(own) is not type(ours):
+            setattr(tokenizer, part, ours)
+            note = "%s: %s is %s, but %s is used: that of the tokenizer_class, as in transformers"
+            _LOG.warning(note, folder / WHOLE, part, "null" if own is None else type(own).__name__, type(ours).__name__)
+        elif unsaid and isinstance(own, normalizers.BertNormalizer) and not own.lowercase:
+            note = "%s does not lower-case texts, and no do_lower_case is set: transformers would lower-case them"
+            _LOG.warning(note, folder / WHOLE)
+
+
 def _apply_switches(folder: Path, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
     """Applies the settings that override a `tokenizer.json`, as transformers does."""
     for part, kind, keys in (
@@ -203,10 +230,13 @@ def _has_token(tokenizer: Tokenizer, settings: Mapping[str, Any], role: str, tok
 
 
 def _from_tokenizer_json(
-    folder: Path, kind: TokenizerClass | None, settings: Mapping[str, Any]
+    folder: Path, kind: TokenizerClass | None, settings: Mapping[str, Any], *, as_it_is: bool
 ) -> tuple[Tokenizer, dict[str, str]]:
     tokenizer = _read_whole(folder / WHOLE)
-    _apply_switches(folder, tokenizer, settings)
+    if not as_it_is:
+        if kind is not None:
+            _apply_steps(folder, kind, tokenizer, settings)
+        _apply_switches(folder, tokenizer, settings)
     # Some folders name a class that does not match their file: use the special tokens of the first class that matches.
     for like in (kind, CLASSES["BertTokenizer"], CLASSES["XLMRobertaTokenizer"], None):
         tokens = special_tokens(settings, like.special if like else {}, mask_lstrip=bool(like and like.mask_lstrip))
@@ -290,11 +320,16 @@ def _no_collection() -> Iterator[None]:
 
 def _read(folder: Path, opened: ModelFolder) -> TokenizerFiles:
     settings = read_settings(folder)
-    kind = _choose(folder, *declared_class(opened, settings))
+    name, model_type, generic = declared_class(opened, settings)
+    kind = _choose(folder, name, model_type)
     if kind is None or (folder / WHOLE).is_file():
-        tokenizer, special = _from_tokenizer_json(folder, kind, settings)
+        unknown = kind is None and name is not None
+        tokenizer, special = _from_tokenizer_json(folder, kind, settings, as_it_is=generic or unknown)
     else:
         tokenizer, special = _from_vocabulary(folder, kind, settings)
+    for key, instead in _LEFT.items():
+        if settings.get(key) == "left":
+            _LOG.warning("%s: %s is left, but texts are %s", folder / "tokenizer_config.json", key, instead)
     limit = settings.get("model_max_length")
     named = isinstance(limit, int | float) and not isinstance(limit, bool) and 0 < limit < _UNLIMITED
     return TokenizerFiles(tokenizer, special, _spelling(tokenizer), int(limit) if named and limit is not None else None)

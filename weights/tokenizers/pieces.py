@@ -106,9 +106,8 @@ class PieceRules:
     words: bool = True
     punctuation: bool = False
 
-    def _normalizer(
-        self, model: SentencePieceModel, folder: Path, settings: Settings, *, words: bool
-    ) -> normalizers.Sequence:
+    def _cleaning(self, folder: Path, settings: Settings) -> list[normalizers.Normalizer]:
+        """What the settings ask for, before the model's own replacements."""
         steps: list[normalizers.Normalizer] = []
         if self.accents_and_quotes:
             steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -116,6 +115,20 @@ class PieceRules:
                 steps += [normalizers.NFKD(), normalizers.StripAccents()]
         if self.lower_case is not None and switch(folder, settings, "do_lower_case", default=self.lower_case):
             steps.append(normalizers.Lowercase())
+        return steps
+
+    def steps(self, folder: Path, settings: Settings) -> tuple[normalizers.Normalizer | None, None]:
+        """The normalizer of a `tokenizer.json` without one; its pre-tokenizer is that of the file."""
+        steps = self._cleaning(folder, settings)
+        if self.punctuation:  # DeBERTa
+            spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
+            steps += [spaces, normalizers.NFC(), normalizers.Strip(left=False, right=True)]
+        return (normalizers.Sequence(steps) if steps else None), None
+
+    def _normalizer(
+        self, model: SentencePieceModel, folder: Path, settings: Settings, *, words: bool
+    ) -> normalizers.Sequence:
+        steps = self._cleaning(folder, settings)
         if model.charsmap:
             steps.append(normalizers.Precompiled(model.charsmap))
         if model.collapse_spaces and not words:

@@ -14,7 +14,7 @@ ROLES = ("unk", "sep", "pad", "cls", "mask")
 SPECIAL_ROLES = ("bos", "eos", *ROLES)  # in the order in which transformers adds missing ones
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-_NO_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "AutoTokenizer")
+_GENERIC = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "AutoTokenizer")
 
 
 def _check(path: Path, values: Mapping[str, Any]) -> None:
@@ -47,20 +47,23 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The tokenizer class that the files name, or else the `model_type`."""
+def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[str | None, str | None, bool]:
+    """The tokenizer class that the files name, or else the `model_type`; and whether a generic class is named first."""
     try:
         config = folder.config_json.values
     except MlxbertError:  # a tokenizer alone, or an invalid config.json, which its reader reports
         config = {}
+    generic = None
     for values in (settings, config):
         name = values.get("tokenizer_class")
         if name is not None and not isinstance(name, str):
             raise TokenizerError(f"{folder.transformer}: tokenizer_class is {name!r}, expected the name of a class")
-        if name and name not in _NO_CLASS:
-            return name, None
+        if name and generic is None:
+            generic = name in _GENERIC
+        if name and name not in _GENERIC:
+            return name, None, bool(generic)
     kind = config.get("model_type")
-    return None, kind if isinstance(kind, str) else None
+    return None, kind if isinstance(kind, str) else None, bool(generic)
 
 
 def flag(folder: Path, settings: Mapping[str, Any], key: str) -> bool | None:

@@ -32,18 +32,26 @@ def _is_cased(vocab: Mapping[str, int]) -> bool:
     return capitals > len(vocab) / 100
 
 
+def bert_steps(
+    folder: Path, settings: Mapping[str, Any], *, lower_case: bool = True
+) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer]:
+    """The normalizer and the pre-tokenizer of BERT; `lower_case` is meant where the settings do not say it."""
+    normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=switch(folder, settings, "tokenize_chinese_chars", default=True),
+        strip_accents=flag(folder, settings, "strip_accents"),
+        lowercase=switch(folder, settings, "do_lower_case", default=lower_case),
+    )
+    return normalizer, pre_tokenizers.BertPreTokenizer()
+
+
 def word_piece(folder: Path, settings: Mapping[str, Any], special: Special) -> Tokenizer:
     """Builds a WordPiece tokenizer from a `vocab.txt` with one token per line."""
     vocab = {line: number for number, line in enumerate(_lines(folder / "vocab.txt"))}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=special["unk"], max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=switch(folder, settings, "tokenize_chinese_chars", default=True),
-        strip_accents=flag(folder, settings, "strip_accents"),
-        # transformers lower-cases by default, which breaks a cased vocabulary that has no settings.
-        lowercase=switch(folder, settings, "do_lower_case", default=not _is_cased(vocab)),
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    # transformers lower-cases by default, which breaks a cased vocabulary that has no settings.
+    steps = bert_steps(folder, settings, lower_case=not _is_cased(vocab))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = steps
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     tokenizer.add_tokens(never_split(folder, settings, vocab))
     return tokenizer
