@@ -17,6 +17,7 @@ from mlxbert.errors import ArgumentError, InputError
 BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
 MAX_PART = 200_000  # characters, of a document that is read in parts
+_MAX_LINE = 2**28  # bytes; text8, a corpus in a single line, has 10**8
 MAX_PROBLEMS = 20  # that are described; all are counted
 # Also of Chinese and Japanese.
 _END = re.compile(r"[.!?][\"'\u201d\u2019»)\]}]*\s+|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019)]*\s*")
@@ -139,8 +140,9 @@ class DocumentReader:
         for path in self._files[self.place.file :]:
             try:
                 with path.open("rb") as file:
+                    lines = Lines(str(path), file, lenient=True, most=_MAX_LINE)
                     inside = self.place.line > 0  # perhaps of a document whose first parts were read before
-                    yield from _parts(self._events(path, Lines(str(path), file, lenient=True)), inside)
+                    yield from _parts(self._events(path, lines), inside)
             except OSError as problem:
                 raise InputError(f"{path}: cannot be read ({problem.strerror or problem})") from None
 
