@@ -206,7 +206,7 @@ def test_a_blas_that_cannot_be_loaded_is_an_error() -> None:
 @linux
 @pytest.mark.slow
 def test_mlx_imported_before_mlxbert_is_told() -> None:
-    code = "import logging; logging.basicConfig(); import mlx.core; from mlxbert import device; device.use()"
+    code = "import logging; logging.basicConfig(); import mlx.core; from mlxbert.machine import device; device.use()"
     assert "before mlx" in _python(code).stderr
 
 

@@ -1,5 +1,7 @@
-"""`embed --output` takes as much memory for a large file as for a small one."""
+"""`embed --output` takes as much memory for a large file as for a small one, and little for a long line."""
 
+import gzip
+import json
 import os
 import subprocess
 import sys
@@ -28,15 +30,20 @@ def peak(model: Path, lines: int, folder: Path) -> int:
     texts, target = folder / f"{lines}.txt", folder / f"{lines}.npy"
     texts.write_text("".join(f"{'cat ' * (number % 4)}w{number % 42}\n" for number in range(lines)))
     arguments = ["embed", "--model", str(model), "--input", str(texts), "--output", str(target), "--quiet"]
+    memory, status = run(*arguments)
+    assert status == 0 and np.load(target, mmap_mode="r").shape == (lines, 16)
+    return memory
+
+
+def run(*arguments: str) -> tuple[int, int]:
+    """The most memory that a command holds at any time, and its exit status."""
     launched = subprocess.run(
         [sys.executable, "-c", LAUNCHER, *command(*arguments)],
         env=environment(),
         stdout=subprocess.PIPE,
         timeout=5 * TIMEOUT,
-        check=True,
     )
-    assert np.load(target, mmap_mode="r").shape == (lines, 16)
-    return int(launched.stdout)
+    return int(launched.stdout), launched.returncode
 
 
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="no wait4")
@@ -45,3 +52,34 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     small = peak(model, SMALL, tmp_path)
     large = peak(model, LARGE, tmp_path)
     assert large <= 1.1 * small, f"{small:,} for {SMALL:,} lines, {large:,} for {LARGE:,}"
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="no wait4")
+def test_a_line_takes_little_memory_however_long_it_is(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    target = tmp_path / "out.jsonl"
+
+    def embed(name: str) -> int:
+        arguments = [
+            "embed",
+            "--model",
+            str(model),
+            "--input",
+            str(tmp_path / name),
+            "--output",
+            str(target),
+            "--quiet",
+        ]
+        memory, status = run(*arguments, "--overwrite")
+        records = [json.loads(line) for line in target.read_text().splitlines()]
+        assert [record.get("text", "")[:3] for record in records] == ["the", "the" * (status == 0), "dog"]
+        return memory
+
+    (tmp_path / "short.txt").write_text("the\nthe\ndog\n")
+    (tmp_path / "long.txt").write_text("the\n" + "the cat " * 2_500_000 + "\ndog\n")  # 20 MB
+    with gzip.open(tmp_path / "longer.txt.gz", "wb", 1) as file:  # 300 MB
+        file.writelines([b"the\n", *[b"the cat " * 125_000] * 300, b"\ndog\n"])
+    unit = 1 if sys.platform == "darwin" else 1024  # of what the system says
+    small = embed("short.txt")
+    assert (embed("long.txt") - small) * unit < 300 * 2**20  # a few copies of the text
+    assert (embed("longer.txt.gz") - small) * unit < 200 * 2**20

@@ -99,8 +99,8 @@ NO_LIBRARY = "import ctypes\ndef missing(*a, **k): raise OSError('no')\nreal, ct
 def test_where_no_blas_works_one_hint_has_the_command(tmp_path: Path, broken: str) -> None:
     code = (
         "import logging, mlxbert\nlogging.basicConfig(format='%(message)s')\nimport mlxbert.machine.blas\n"
-        "def system(): raise OSError('libopenblas.so.0 is missing')\nmlxbert.blas._load_system = system\n"
-        "from mlxbert import device\ndevice.use(); device.use(); print(device.BLAS.name)"
+        "def system(): raise OSError('libopenblas.so.0 is missing')\nmlxbert.machine.blas._load_system = system\n"
+        "from mlxbert.machine import device\ndevice.use(); device.use(); print(device.BLAS.name)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "MLXBERT_BLAS"}
     environment["XDG_CACHE_HOME"] = str(tmp_path)

@@ -18,6 +18,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from mlxbert.data.live import LONGEST
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import load_tokenizer_of, new_model
 from mlxbert.pretraining.corpus import documents as reading, writer
@@ -56,6 +57,13 @@ def read(paths: list[Path], **options: Any) -> tuple[list[list[str]], Place]:
     assert not found.pop()
     assert reader.done == reader.total == sum(path.stat().st_size for path in paths)
     return [one for one in found if one], reader.place
+
+
+@pytest.mark.slow
+def test_a_corpus_may_be_a_single_line_longer_than_a_record(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat on the mat " * (LONGEST // 20), encoding="utf-8")
+    part = next(iter(DocumentReader([tmp_path / "a.txt"])))
+    assert part.continues and part.sentences[0].startswith("the cat sat")
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".xz"])

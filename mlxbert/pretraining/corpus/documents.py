@@ -19,6 +19,7 @@ from mlxbert.inputs import Stamp, stamp_of
 BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
 MAX_PART = 200_000  # characters, of a document that is read in parts
+_MAX_LINE = 2**28  # bytes; text8, a corpus in a single line, has 10**8
 MAX_PROBLEMS = 20  # that are described; all are counted
 # Also of Chinese and Japanese.
 _END = re.compile(r"[.!?][\"'\u201d\u2019»)\]}]*\s+|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019)]*\s*")
@@ -149,7 +150,7 @@ class DocumentReader:
         for path, stamp in zip(self._files[first:], self._stamps[first:], strict=True):
             with open_source(path, stamp=stamp) as file:
                 inside = self.place.line > 0  # perhaps of a document whose first parts were read before
-                yield from _parts(self._events(path, Lines(str(path), file, lenient=True)), inside)
+                yield from _parts(self._events(path, Lines(str(path), file, lenient=True, most=_MAX_LINE)), inside)
 
     def _events(self, path: Path, lines: Lines) -> Iterator[_Event]:
         self._lines, self._problem = lines, None
