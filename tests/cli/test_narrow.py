@@ -173,7 +173,7 @@ def _corpus(word: str, width: int) -> Parts:
 
 
 def _classified(word: str, width: int) -> Parts:
-    known = mlxbert.labels.labels.Labels((word, "other"), "multilabel", (0.5, 0.25))
+    known = mlxbert.Labels((word, "other"), "multilabel", (0.5, 0.25))
     labels = (results.Label(word, 0.98, True), results.Label("other", 0.02, False))
     yield from classify.draw(results.Classification(f"about {word}", labels, f"and {word}"), known=known)
     yield from classify.draw(results.Regression("a text", 3.25, ((word, 3.25), ("other", 1.5))))
