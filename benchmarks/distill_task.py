@@ -64,7 +64,7 @@ def main() -> None:
     os.environ["MLXBERT_DEVICE"] = "gpu" if given.gpu else "cpu"
     use_cores(given)
     import mlxbert
-    from mlxbert.pretraining.start import with_layers
+    from mlxbert.pretraining.initial import with_layers
 
     examples = sampled(_read(given.sets / "sst2" / "train.csv"), given.first)
     test = _read(given.sets / "sst2" / "test.csv")

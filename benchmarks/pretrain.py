@@ -36,9 +36,9 @@ class Both:
         from mlxbert.machine.device import mx
         from mlxbert.pretraining.data import Maker
         from mlxbert.pretraining.examples import Described
+        from mlxbert.pretraining.initial import find_initial
         from mlxbert.pretraining.objective import Pretraining
         from mlxbert.pretraining.settings import Settings
-        from mlxbert.pretraining.start import find_start
         from mlxbert.pretraining.terms.mlm import MaskedWords
         from mlxbert.training.loop import Run, Training
         from mlxbert.training.options import TrainingOptions
@@ -50,7 +50,7 @@ class Both:
             "attention_probs_dropout_prob": given.dropout, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
         }  # fmt: skip
         (folder / "size.json").write_text(json.dumps(config))
-        start = find_start(None, None, folder / "size.json", given.vocabulary, ["masked_lm"], "auto")
+        start = find_initial(None, None, folder / "size.json", given.vocabulary, None, ["masked_lm"], "auto")
         self.model = start.model(["masked_lm"], 0)
         mlxbert.save(self.model, folder / "start")
         settings = Settings(corpus=(given.corpus,), length=str(given.length), shards=folder / "corpus")

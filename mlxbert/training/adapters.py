@@ -7,8 +7,9 @@ from pathlib import Path
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 from mlxbert.nn.lora import LoraSettings, adapt
+from mlxbert.training.base import BaseModel
 from mlxbert.training.options import ALL_LINEAR, TrainingOptions
-from mlxbert.training.plan import Plan, Source
+from mlxbert.training.plan import Plan
 from mlxbert.weights.adapter import TASK_TYPES
 from mlxbert.weights.build import parameters
 from mlxbert.weights.checkpoint import network_shapes
@@ -35,20 +36,20 @@ class Adapters:
     trained: frozenset[str]
     heads: tuple[str, ...] | None = None
 
-    def writer(self, model: Model, source: Source) -> Callable[[Path], None]:
+    def writer(self, model: Model, base: BaseModel) -> Callable[[Path], None]:
         """Writes the adapters and heads of a trained model into a folder, in PEFT's format.
 
         Args:
             model: The model.
-            source: Its base.
+            base: Its base.
         """
-        on_disk = source.name != BUILTIN and local_folder(source.name) is not None
-        base = {
-            "base_model_name_or_path": str(source.folder.resolve()) if on_disk else source.name,
-            "revision": source.revision,
+        on_disk = base.name != BUILTIN and local_folder(base.name) is not None
+        names = {
+            "base_model_name_or_path": str(base.folder.resolve()) if on_disk else base.name,
+            "revision": base.revision,
         }
         return lambda folder: write_adapter(
-            folder, model.architecture, model.network, self.targets, self.settings, base, self.heads
+            folder, model.architecture, model.network, self.targets, self.settings, names, self.heads
         )
 
 

@@ -14,7 +14,7 @@ from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.pretraining.electra import GENERATOR, generator_sizes
-from mlxbert.pretraining.start import find_start
+from mlxbert.pretraining.initial import find_initial
 from mlxbert.pretraining.terms.registry import read_terms
 from mlxbert.pretraining.terms.replaced import ReplacedTokens, SeenTwice, sampled
 from mlxbert.training.events import Evaluated, Finished, Step
@@ -253,7 +253,7 @@ def test_the_size_of_a_generator(heads: int, share: float, expected: tuple[int, 
 
 @pytest.mark.parametrize("size", ["small", "base"])
 def test_sizes_by_name(folder: Folder, size: str) -> None:
-    config = find_start(None, None, size, folder.vocabulary, ["discriminator"], "cpu").config
+    config = find_initial(None, None, size, folder.vocabulary, None, ["discriminator"], "cpu").config
     assert config is not None and config["model_type"] == "electra"
     found = (config["num_hidden_layers"], config["hidden_size"], config["embedding_size"])
     assert found == {"small": (12, 256, 128), "base": (12, 768, 768)}[size]

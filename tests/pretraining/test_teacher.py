@@ -14,9 +14,9 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.losses import soft_cross_entropies
 from mlxbert.pretraining.chunks import full_sentences
+from mlxbert.pretraining.initial import InitialModel, with_layers
 from mlxbert.pretraining.objective import Pretraining
-from mlxbert.pretraining.pretrain import _find_teacher
-from mlxbert.pretraining.start import Start, with_layers
+from mlxbert.pretraining.teacher import find_teacher
 from mlxbert.pretraining.terms.registry import make_terms, read_terms
 from mlxbert.pretraining.terms.term import Seen, Teacher
 from mlxbert.weights.build import parameters
@@ -168,8 +168,9 @@ def test_teachers_and_layers_that_are_refused(folder: Path, tmp_path: Path, chan
 
 def test_a_teacher_that_is_the_model_is_of_the_same_revision(folder: Path) -> None:
     files = open_folder(folder / "deep")
-    start = Start(name="some/model", files=files, config=None, device="auto", revision="v1")
-    assert _find_teacher("some/model", start, ["soft"], {"revision": "v1"}) is files
+    base = InitialModel(name="some/model", files=files, config=None, device="auto", revision="v1")
+    found = find_teacher("some/model", base, ["soft"], {"revision": "v1"})
+    assert found is not None and found.files is files
 
 
 def test_distill_has_one_student(folder: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from mlxbert.errors import ConfigError
 from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx, nn
 from mlxbert.training.adapters import adapt_model
+from mlxbert.training.base import BaseModel
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.plan import Source
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.selection import Selection
@@ -98,7 +98,7 @@ def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_
     assert adapters is not None
     change(model.network, adapters.trained)
     (tmp_path / "out").mkdir()
-    source = Source(name=str(base), files=ModelFolder(base))
+    source = BaseModel(name=str(base), files=ModelFolder(base))
     write_trained(model, tmp_path / "out", lambda folder: {}, {}, adapter=adapters.writer(model, source))
     (tmp_path / "out/.unfinished").unlink()
     # Theirs.
