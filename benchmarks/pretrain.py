@@ -39,7 +39,7 @@ class Both:
         from mlxbert.pretraining.initial import find_initial
         from mlxbert.pretraining.objective import Pretraining
         from mlxbert.pretraining.settings import Settings
-        from mlxbert.pretraining.terms.mlm import MaskedWords
+        from mlxbert.pretraining.terms import MaskedWords
         from mlxbert.training.loop import Run, Training
         from mlxbert.training.options import TrainingOptions
 

@@ -17,10 +17,9 @@ from mlxbert.pretraining.data import Data, Maker, OnRead
 from mlxbert.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
 from mlxbert.pretraining.examples import Described
 from mlxbert.pretraining.initial import InitialModel, find_initial
-from mlxbert.pretraining.objective import Pretraining
+from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of, learned_from, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.teacher import find_teacher, load_teacher
-from mlxbert.pretraining.terms.registry import ELECTRA, heads_of, learned_from, make_terms, read_terms
 from mlxbert.tasks.fill_mask import fill_mask
 from mlxbert.training.adapters import Adapters, adapt_model, refuse_with_adapters
 from mlxbert.training.base import BaseModel
@@ -72,7 +71,7 @@ def pretrain(
         corpus: Files of text, `.txt` or `.jsonl`, also `.gz` and `.xz`: see `mlxbert.pretraining.corpus.documents`.
         output: The folder to write.
         objective: The losses, with weights if they are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`;
-            from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.terms.teachers`; or `electra`, also
+            from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.terms`; or `electra`, also
             `electra:50` with the weight of the discriminator, which is written with its generator in `generator/`.
         model: The model to continue: hub name, folder or `builtin`, which is the default.
         adapter: An adapter of the model that is merged into its weights first, see `mlxbert.load`.

@@ -7,9 +7,8 @@ from typing import Any
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 from mlxbert.pretraining.initial import InitialModel
-from mlxbert.pretraining.terms.term import Teacher
+from mlxbert.pretraining.terms import Teacher
 from mlxbert.training.base import BaseModel
-from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 
 
@@ -33,9 +32,9 @@ def find_teacher(
         return None
     if teacher is None and base.config is not None:
         raise ArgumentError(f"the objective has {terms[0]}, which learns from a teacher, but none is given")
-    own = teacher is None or (str(teacher) == base.name and base.files.adapter is None)
-    files = base.files if own else find_model(str(teacher), **{**where, "revision": None})
-    return BaseModel(name=str(teacher or base.name), files=files, device=base.device)
+    if teacher is None or (str(teacher) == base.name and base.files.adapter is None):
+        return BaseModel(name=base.name, files=base.files, device=base.device)
+    return BaseModel.find(teacher, device=base.device, **{**where, "revision": None})
 
 
 def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Teacher:

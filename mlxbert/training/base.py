@@ -8,6 +8,7 @@ from typing import Any
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.heads import HEADS
+from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
@@ -31,6 +32,31 @@ class BaseModel:
     device: str = "auto"
     revision: str | None = None
     packed: bool = False
+
+    @classmethod
+    def find(
+        cls,
+        name: str | Path,
+        adapter: str | Path | None = None,
+        *,
+        device: str = "auto",
+        packed: bool = False,
+        **where: Any,
+    ) -> "BaseModel":
+        """Finds a model.
+
+        Args:
+            name: See `mlxbert.load`.
+            adapter: An adapter of it that is merged into its weights first.
+            device: See `mlxbert.load`.
+            packed: See `BaseModel`.
+            **where: `revision`, `offline` and `on_progress`, see `mlxbert.load`.
+
+        Raises:
+            MlxbertError: It cannot be found.
+        """
+        files = find_model(name, adapter, **where)
+        return cls(name=str(name), files=files, device=device, revision=where.get("revision"), packed=packed)
 
     @property
     def folder(self) -> Path:

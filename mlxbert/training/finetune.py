@@ -18,18 +18,17 @@ from mlxbert.training.assess import Assessment, assess
 from mlxbert.training.base import BaseModel
 from mlxbert.training.check import check as compare, require
 from mlxbert.training.command import command_line
+from mlxbert.training.distillation import Distillation
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives import make_objective
-from mlxbert.training.objectives.teacher import Teacher, find_teacher
 from mlxbert.training.options import TeacherOptions, TrainingOptions, check_sweep
 from mlxbert.training.plan import Plan, make_plan
 from mlxbert.training.predict import predict
 from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
 from mlxbert.training.sampler import Epochs
-from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.formats.names import CRF, VECTOR_CLASSIFIER
 
@@ -114,6 +113,8 @@ def finetune(
     line = command_line(task, locals()) if isinstance(task, str) else None
     loop = _taken(options, _LOOP)
     learned = _taken(options, _TEACHER if task != "embed" else frozenset())  # temperature means something else there
+    if teacher is None:
+        TeacherOptions(**learned).refuse_alone()
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
     if isinstance(task, Objective) and any(value is not None for value in options.values()):
         raise ArgumentError(
@@ -129,10 +130,10 @@ def finetune(
     )
     group = join()
     with group.together():
-        files = find_model(model, adapter, revision=revision, offline=offline, on_progress=on_progress)
+        where: dict[str, Any] = {"device": device, "offline": offline, "on_progress": on_progress}
+        base = BaseModel.find(model, adapter, revision=revision, packed=given.lora is not None, **where)
         if given.lora is not None:
-            refuse_with_adapters(files, check=check)
-        base = BaseModel(name=str(model), files=files, device=device, revision=revision, packed=given.lora is not None)
+            refuse_with_adapters(base.files, check=check)
         target = claim(output, base, overwrite, group)
         devices.use(device)
         rows = read_rows(train, format=format)
@@ -140,23 +141,24 @@ def finetune(
             objective, base, rows, None if valid is None else read_rows(valid, format=format), validation_share,
             given.seed,
         )  # fmt: skip
-        guide = find_teacher(
-            teacher, objective, plan.train, plan.valid, TeacherOptions(**learned), device, offline=offline,
-            on_progress=on_progress,
-        )  # fmt: skip
+        distillation = None
+        if teacher is not None:
+            asked = TeacherOptions(**learned)
+            distillation = Distillation(teacher, objective, plan.train, plan.valid, asked, **where)
+            plan = replace(plan, report=distillation.noted(plan.report))
         if check:
             require(plan.heads)
         run = FinetuneRun(
-            base=base, target=target, task=objective.name, objective=objective if guide is None else guide.objective,
+            base=base, target=target, task=objective.name, plan=plan, distillation=distillation,
+            objective=objective if distillation is None else distillation.objective,
             options=_with_defaults(given, loop, plan), variants=variants, dtype=compute_dtype(dtype),
-            overwrite=overwrite, group=Group() if dry_run else group, teacher=guide, check=check, line=line,
-            plan=plan if guide is None else replace(plan, report=guide.noted(plan.report)), dry_run=dry_run,
+            overwrite=overwrite, group=Group() if dry_run else group, check=check, dry_run=dry_run, line=line,
         )  # fmt: skip
         for number in range(len(variants)):  # checked before hours of work
             chosen = run.chosen(number)
             chosen.check_layers(objective.config.num_stored_layers)
             if chosen.lora is not None:
-                check_adapters(open_checkpoint(files), chosen, plan)
+                check_adapters(open_checkpoint(base.files), chosen, plan)
     return run.estimated(first=not group.rank) if dry_run else run.events()
 
 
@@ -182,13 +184,13 @@ class FinetuneRun(TrainingRun):
 
     Attributes:
         plan: The data, and the objective of the task.
-        teacher: The model that is learned from, if there is one.
+        distillation: What is learned from a teacher, if there is one.
         check: Whether the finished folder is compared with transformers.
         dry_run: Whether time and memory are estimated only.
     """
 
     plan: Plan
-    teacher: Teacher | None
+    distillation: Distillation | None
     check: bool
     dry_run: bool
 
@@ -198,7 +200,7 @@ class FinetuneRun(TrainingRun):
         return {
             "task": self.task,
             "model": hash_model(self.base.files),
-            **({} if self.teacher is None else self.teacher.manifest()),
+            **({} if self.distillation is None else self.distillation.manifest()),
             "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
             "options": {**self.options.to_dict(), **plan.objective.settings()},
             "variants": [dict(variant) for variant in self.variants],
@@ -219,17 +221,17 @@ class FinetuneRun(TrainingRun):
     def training(self, number: int) -> Training:
         """See `TrainingRun.training`."""
         model, adapters = self.model(number)
-        plan, teacher, group, examples = self.plan, self.teacher, self.group, self.plan.train.examples
+        plan, distillation, group, examples = self.plan, self.distillation, self.group, self.plan.train.examples
 
         def evaluate() -> Mapping[str, float]:
             plan.objective.fit(model.network, group)
             predictions = predict(model.network, plan.objective, plan.valid.examples, group=group)
-            found = {} if teacher is None else teacher.measured(model.network, group)
+            found = {} if distillation is None else distillation.measured(model.network, group)
             return found | plan.objective.metrics(plan.valid.examples, predictions)
 
         order = Epochs(examples, self.chosen(number))
-        if teacher is not None:
-            examples = teacher.few_lessons() if self.dry_run else teacher.lessons(group)
+        if distillation is not None:
+            examples = distillation.examples(None if self.dry_run else group)
         return self._training(
             number, model, adapters, objective=self.objective, examples=examples, places=plan.train.places,
             order=order, evaluate=evaluate,

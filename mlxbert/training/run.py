@@ -30,7 +30,7 @@ from mlxbert.training.base import BaseModel
 from mlxbert.training.events import Event, Finished, Started
 from mlxbert.training.gradients import install
 from mlxbert.training.loop import Run, Training
-from mlxbert.training.objective import Objective
+from mlxbert.training.objective import LoopObjective
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.workspace import Workspace, clean_up
 from mlxbert.version import __version__
@@ -79,7 +79,7 @@ class TrainingRun(ABC):
     base: BaseModel
     target: Path
     task: str
-    objective: Objective[Any]
+    objective: LoopObjective[Any]
     options: TrainingOptions
     variants: tuple[Mapping[str, Any], ...] = ({},)
     dtype: mx.Dtype

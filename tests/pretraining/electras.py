@@ -14,9 +14,8 @@ from mlxbert.nn.heads import Network
 from mlxbert.pretraining.electra import Electra, with_generator
 from mlxbert.pretraining.examples import Example
 from mlxbert.pretraining.initial import find_initial
-from mlxbert.pretraining.objective import Pretraining
+from mlxbert.pretraining.objective import Pretraining, make_terms, read_terms
 from mlxbert.pretraining.pretrain import pretrain
-from mlxbert.pretraining.terms.registry import make_terms, read_terms
 from mlxbert.training.events import Event
 from tests.helpers import tiny
 
