@@ -184,7 +184,7 @@ def _rename_symbols(source: Path, target: str, symbols: str, *descriptors: int) 
         raise OSError("patchelf is not installed") from None
     names = {name.decode() for name in re.findall(rb"\0scipy_(\w+)(?=\0)", source.read_bytes())}
     Path(symbols).write_text("".join(f"scipy_{name} {name}\n" for name in sorted(names)), encoding="ascii")
-    command = [program, "--rename-dynamic-symbols", symbols, "--output", target, source]
+    command = [str(program), "--rename-dynamic-symbols", symbols, "--output", target, str(source)]
     done = subprocess.run(command, pass_fds=descriptors, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"patchelf: {done.stderr.strip() or done.returncode}")
