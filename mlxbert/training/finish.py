@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.folders.card import NOTES, adapter_note, trained
+from mlxbert.folders.card import adapter_note, trained
 from mlxbert.model import Model
+from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.training.objectives.task import TaskObjective, relabelled
 from mlxbert.training.plan import Plan, Source
 from mlxbert.training.predict import predict
 from mlxbert.training.scores.summary import Evaluation, Summary, weakest
-from mlxbert.weights.formats.names import CRF, VECTOR_CLASSIFIER
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,7 @@ def card(
     ]  # fmt: skip
     if found.model.labels is not None and not getattr(objective, "numeric", False):
         facts += [f"Labels: {', '.join(found.model.labels.names)}.", ""]
-        own = {CRF: found.model.labels.crf, VECTOR_CLASSIFIER: found.model.labels.head_pooling}
-        facts += [line for file, used in own.items() if used for line in (f"{NOTES[file]}.", "")]
+        facts += [line for own in OWN_LAYERS if own.used(found.model.labels) for line in (f"{own.note}.", "")]
     if adapted:
         facts += adapter_note(source.name)
     if command is not None:
