@@ -130,8 +130,8 @@ MUTATIONS = (
     Mutation(
         "RoBERTa's positions start at 0",
         "weights/families/roberta.py",
-        "read_absolute(config, pad + 1)",
-        "read_absolute(config)",
+        "read.absolute(config, pad + 1)",
+        "read.absolute(config)",
         f"{_TRAPS}::test_embeddings_are_those_made_by_hand[roberta]",
     ),
     Mutation(
@@ -194,27 +194,27 @@ MUTATIONS = (
     Mutation(
         "RoBERTa's masked-word head follows hidden_act",
         "weights/families/roberta.py",
-        "masked_lm=GELU_MASKED_LM",
-        'masked_lm=Transform(config.string("hidden_act"), norm=True)',
+        "heads=read.heads(",
+        'heads={"masked_lm": masked_lm.Facts(Transform(config.string("hidden_act"), norm=True))} | read.heads(',
         f"{_GOLDENS}[roberta, other activation ForMaskedLM-float32]",
     ),
     Mutation(
         "RoBERTa's classifier has gelu",
         "weights/families/roberta.py",
-        'classifier=Transform("tanh")',
-        'classifier=Transform("gelu")',
+        'Transform("tanh")',
+        'Transform("gelu")',
         f"{_GOLDENS}[roberta ForSequenceClassification-float32]",
     ),
     Mutation(
         "the bias of the decoder is not added",
-        "mlxbert/nn/heads.py",
+        "mlxbert/nn/heads/masked_lm.py",
         'logits + self.bias if "bias" in self else logits',
         "logits",
         f"{_GOLDENS}[bert ForMaskedLM-float32]",
     ),
     Mutation(
         "the probabilities of a vocabulary are summed in order",
-        "mlxbert/nn/heads.py",
+        "mlxbert/nn/heads/__init__.py",
         "return shares / kernels.tree_sum(shares)",
         "return mx.softmax(wide, axis=-1)",
         "tests/nn/test_kernels.py::test_probabilities_of_a_vocabulary_add_up_to_one_beside_a_likely_word",
@@ -228,7 +228,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ids that are not in the vocabulary are accepted",
-        "mlxbert/nn/heads.py",
+        "mlxbert/nn/heads/__init__.py",
         "if not 0 <= low <= high < rows:",
         "if False:",
         f"{_TRAINING}::test_ids_from_outside_are_still_checked",
@@ -265,7 +265,7 @@ MUTATIONS = (
     Mutation(
         "a decoder that differs from the word embeddings is accepted",
         "weights/build.py",
-        'if "masked_lm" in parts:',
+        "if is_tied(parts):",
         "if False:",
         f"{_CHECKPOINT}::test_copies_that_differ_are_refused_by_name",
     ),
@@ -422,9 +422,9 @@ MUTATIONS = (
     ),
     Mutation(
         "heads ignore classifier_dropout",
-        "weights/families/family.py",
-        'rate = read_rate(config, "classifier_dropout", read_rate(config, "hidden_dropout_prob", hidden))',
-        'rate = read_rate(config, "hidden_dropout_prob", hidden)',
+        "weights/families/read.py",
+        'return rate(config, "classifier_dropout", rate(config, "hidden_dropout_prob", hidden))',
+        'return rate(config, "hidden_dropout_prob", hidden)',
         _DROPOUT,
     ),
     Mutation(
@@ -450,7 +450,7 @@ MUTATIONS = (
     ),
     Mutation(
         "mx.compile fails on the check of ids",
-        "mlxbert/nn/heads.py",
+        "mlxbert/nn/heads/__init__.py",
         "except ValueError:",
         "except KeyError:",
         f"{_TRAINING}::test_a_compiled_network_gives_the_same",

@@ -240,5 +240,5 @@ def check_question(tokenizer: Tokenizer, question: str) -> None:
 
 def threshold_of(model: Model) -> float:
     """The threshold of "no answer" that a model was tuned to, or the usual one."""
-    labels = model.config.heads.labels
+    labels = model.config.labels
     return THRESHOLD if labels is None or labels.no_answer_threshold is None else labels.no_answer_threshold

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
+from mlxbert.nn.heads import FINE_TUNED, HEADS
 from mlxbert.nn.lora import LoraSettings, adapt
 from mlxbert.training.base import BaseModel
 from mlxbert.training.options import ALL_LINEAR, TrainingOptions
 from mlxbert.training.plan import Plan
-from mlxbert.weights.adapter import TASK_TYPES
 from mlxbert.weights.build import parameters
 from mlxbert.weights.checkpoint import network_shapes
 from mlxbert.weights.families.registry import Architecture
@@ -106,10 +106,10 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: P
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
             raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors as its base does")
-    if any(labels is not None and labels.head_pooling is not None for labels in plan.heads.values()):
+    if any(HEADS[head].is_own(labels) for head, labels in plan.heads.items()):
         raise ArgumentError("few_shot is given with lora, but an adapter cannot hold a classifier of vectors")
-    if others := [head for head in plan.heads if head not in TASK_TYPES]:
-        raise ArgumentError(f"lora trains {', '.join(TASK_TYPES)}, this objective has the head {others[0]}")
+    if others := [head for head in plan.heads if head not in FINE_TUNED]:
+        raise ArgumentError(f"lora trains {', '.join(FINE_TUNED)}, this objective has the head {others[0]}")
 
 
 def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, load
-from mlxbert.nn.heads import HEADS
+from mlxbert.nn.heads import HEADS, OWN_LAYERS
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
@@ -81,19 +81,19 @@ class BaseModel:
         checkpoint = open_checkpoint(self.files)
         if more or head not in checkpoint.parts or HEADS[head].task is None:
             return False
-        own = checkpoint.config.heads.labels if HEADS[head].labelled else None
+        own = checkpoint.config.labels if HEADS[head].labelled else None
         if own is None or labels is None:
             return own is labels
         # What a number, or the score of a cross-encoder, is called does not matter.
         numbers = own.problem_type == labels.problem_type and len(own) == len(labels) == 1
-        same = numbers or ({*own.names} == {*labels.names} and own.crf == labels.crf)
-        alike = own.problem_type in (None, labels.problem_type) and own.head_pooling == labels.head_pooling
-        return alike and same
+        same = numbers or {*own.names} == {*labels.names}
+        alike = all(getattr(own, each.option) == getattr(labels, each.option) for each in OWN_LAYERS)
+        return same and alike and own.problem_type in (None, labels.problem_type)
 
     def labels(self, head: str) -> Labels | None:
         """The labels of a head; `None` if the model does not have it."""
         checkpoint = open_checkpoint(self.files)
-        return checkpoint.config.heads.labels if head in checkpoint.parts else None
+        return checkpoint.config.labels if head in checkpoint.parts else None
 
     def pooling(self) -> str:
         """How the model makes the vector of a text; `mean` where its files do not say."""

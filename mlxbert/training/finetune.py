@@ -7,12 +7,12 @@ from typing import Any
 
 from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError
-from mlxbert.folders.card import NOTES
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine import device as devices
 from mlxbert.machine.distributed import Group, join
 from mlxbert.model import Model
 from mlxbert.nn import dropout
+from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.training.adapters import Adapters, adapt_model, check_adapters, refuse_with_adapters
 from mlxbert.training.assess import Assessment, assess
 from mlxbert.training.base import BaseModel
@@ -30,7 +30,6 @@ from mlxbert.training.predict import predict
 from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
 from mlxbert.training.sampler import Epochs
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.formats.names import CRF, VECTOR_CLASSIFIER
 
 Data = str | Path | Iterable[Any]
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
@@ -291,6 +290,5 @@ class FinetuneRun(TrainingRun):
         ]  # fmt: skip
         if labels is not None and not getattr(plan.objective, "numeric", False):
             facts += [f"Labels: {', '.join(labels.names)}.", ""]
-            own = {CRF: labels.crf, VECTOR_CLASSIFIER: labels.head_pooling}
-            facts += [line for file, used in own.items() if used for line in (f"{NOTES[file]}.", "")]
+            facts += [line for own in OWN_LAYERS if own.used(labels) for line in (f"{own.note}.", "")]
         return facts

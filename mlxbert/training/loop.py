@@ -17,7 +17,8 @@ from mlxbert.errors import DivergedError, MlxbertError
 from mlxbert.machine.device import mx, nn
 from mlxbert.machine.distributed import Group, LostError
 from mlxbert.nn.encoder import Encoder
-from mlxbert.nn.heads import MaskedLM, Network
+from mlxbert.nn.heads import Network
+from mlxbert.nn.heads.masked_lm import MaskedLM
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.training import sampler

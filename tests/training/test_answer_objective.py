@@ -180,10 +180,10 @@ def test_the_threshold_is_in_the_folder_and_evaluation_uses_it(trained: tuple[Pa
     threshold = config["no_answer_threshold"]
     assert 0 <= threshold < 1 and config["architectures"] == ["BertForQuestionAnswering"] and "id2label" not in config
     model = mlxbert.load(folder)
-    assert model.labels is None and model.config.heads.labels is not None
-    assert model.config.heads.labels.no_answer_threshold == threshold
+    assert model.labels is None and model.config.labels is not None
+    assert model.config.labels.no_answer_threshold == threshold
     again = mlxbert.load(mlxbert.save(model, tmp_path / "again"))
-    assert again.config.heads.labels is not None and again.config.heads.labels.no_answer_threshold == threshold
+    assert again.config.labels is not None and again.config.labels.no_answer_threshold == threshold
     found = mlxbert.evaluate("answer", model, data=records(60, seed=9), stride=10)
     assert found.score > 0.8 and found.examples == 60 and found.confusion is not None
     config["no_answer_threshold"] = 1.0
