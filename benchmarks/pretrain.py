@@ -4,7 +4,7 @@ Run: python benchmarks/pretrain.py CORPUS VOCABULARY RESULTS.jsonl --side ours|t
     [--layers 4] [--width 256] [--batch-size 16] [--length 64] [--dropout 0.1] [--threads 2]
     [--gpu] [--dtype bfloat16]
 
-Both begin with the same weights, and see the same batches with the same hidden words; the update is AdamW's with the
+Both begin with the same weights, and see the same batches with the same masked tokens; the update is AdamW's with the
 same rates, decay and clipping. The losses of all steps, and the loss on examples that were held out, are written as a
 line of JSON. Needs torch and transformers for `theirs` and `speed`.
 """
@@ -122,7 +122,7 @@ class Theirs:
         self.schedule = get_linear_schedule_with_warmup(self.optimizer, round(WARMUP * both.steps), both.steps)
 
     def loss(self, batch: dict[str, Any], reduction: str = "mean") -> Any:
-        """The cross-entropy of the hidden words."""
+        """The cross-entropy of the masked tokens."""
         import torch
 
         with torch.autocast(self.both.device, torch.bfloat16, enabled=self.both.dtype == "bfloat16"):

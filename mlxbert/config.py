@@ -199,7 +199,7 @@ class Initialization:
 
     Attributes:
         std: Standard deviation of the normal distribution.
-        cutoff: The distribution is truncated at so many standard deviations; `None` for no truncation.
+        cutoff: The distribution is truncated at that many standard deviations; `None` for no truncation.
         output_std: That of layers whose output is added to the residual stream, and of dense layers of heads.
         classifier_std: That of the last layer of a head.
         zero_pad: Whether the embeddings of padding start at 0.

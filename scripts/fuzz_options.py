@@ -222,7 +222,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "vocabulary": {"files": texts, "output": out, "size": ["100"]},
         "doctor": {}, "models list": {},
     }  # fmt: skip
-    given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "path", "remove")}
+    given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}
     for task in ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank"):
         given[f"finetune {task}"] = {"train": data[task], "output": out, "dry_run": [""], "model": words}
         given[f"evaluate {task}"] = {

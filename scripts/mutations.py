@@ -192,7 +192,7 @@ MUTATIONS = (
         f"{_TRAPS}::test_layer_norm_eps_reaches_every_norm[bert-Model]",
     ),
     Mutation(
-        "RoBERTa's masked-word head follows hidden_act",
+        "RoBERTa's masked-LM head follows hidden_act",
         "weights/families/roberta.py",
         "heads=read.heads(",
         'heads={"masked_lm": masked_lm.Facts(Transform(config.string("hidden_act"), norm=True))} | read.heads(',

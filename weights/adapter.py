@@ -1,4 +1,4 @@
-"""Adapters in the format of PEFT, read: `adapter_config.json` and `adapter_model.safetensors` beside a base model.
+"""Adapters in the format of PEFT, read: `adapter_config.json` and `adapter_model.safetensors` next to a base model.
 
 An adapter is merged into the weights of its base while these are read, so that whatever loads a checkpoint loads an
 adapted one as well. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint.
@@ -77,7 +77,7 @@ def heads_of(config_json: ConfigJson) -> tuple[str, ...]:
 def described(folder: Path, base: ConfigJson) -> ConfigJson:
     """The `config.json` of a base with the head and the labels of an adapter.
 
-    They are those of a `config.json` beside the adapter, as mlxbert writes it. PEFT writes none: then the adapter's
+    They are those of a `config.json` next to the adapter, as mlxbert writes it. PEFT writes none: then the adapter's
     class names the head, and classes have numbers, unless there are as many as the base has.
 
     Args:

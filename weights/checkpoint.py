@@ -176,7 +176,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     folder, config_json = opened.transformer, opened.config_json
     if (folder / ADAPTER).is_file():
         raise CheckpointError(
-            f"{folder}: has an {ADAPTER} beside weights of its own, expected a model or an adapter",
+            f"{folder}: has an {ADAPTER} next to weights of its own, expected a model or an adapter",
             hint="move the adapter into a folder of its own, and name that, too: adapter='FOLDER'",
         )
     family_name, family = family_of(config_json)
@@ -185,7 +185,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         config_json = completed(config_json, weights.tensors)
     config = family.read_config(config_json)
     weights = with_own(weights, folder, (own for own in OWN_LAYERS if own.used(config.labels)), opened.headers)
-    if config.num_stored_layers > len(weights.tensors):  # checked first, as building so many takes long
+    if config.num_stored_layers > len(weights.tensors):  # checked first, as building that many takes long
         raise CheckpointError(
             f"{folder}: {len(weights.tensors)} tensors, expected those of the {config.num_stored_layers} layers in "
             f"{config_json.path.name}"

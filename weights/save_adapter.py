@@ -20,7 +20,7 @@ _WORDS = "encoder.embeddings.word.weight"
 
 
 def beside(architecture: Architecture, network: Network, heads: Iterable[str] | None = None) -> tuple[str, ...]:
-    """How the names of the parameters begin that are trained and saved beside adapters: heads, and a fresh pooler.
+    """How the names of the parameters begin that are trained and saved next to adapters: heads, and a fresh pooler.
 
     Args:
         architecture: The model; its pooler is fresh if the checkpoint does not hold one.

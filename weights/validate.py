@@ -101,5 +101,5 @@ def untied_problem(copy: str, original: str, where: str = "") -> Problem:
     return Problem(
         f"{copy!r} differs from {original!r}{where}: mlxbert runs models whose decoder is tied to their word "
         "embeddings",
-        "tasks without the masked-word head work: task='embed'",
+        "tasks without the masked-LM head work: task='embed'",
     )

@@ -42,7 +42,7 @@ class SharedEmbeddings(nn.Module):
 
     @property
     def word(self) -> nn.Embedding:
-        """The word embeddings, to which the masked-word head is tied."""
+        """The word embeddings, to which the masked-LM head is tied."""
         found: nn.Embedding = self._lender.word
         return found
 

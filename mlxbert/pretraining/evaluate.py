@@ -60,7 +60,7 @@ def evaluate_words(
         >>> mlxbert.evaluate_words(mlxbert.load(), "notes.txt").metrics["accuracy"]
 
     Args:
-        model: A model with a masked-word head.
+        model: A model with a masked-LM head.
         data: Files of text, as for `mlxbert.pretrain`.
         objective: `mlm`, or with pairs of texts `mlm,nsp` or `mlm,sop`.
         examples: So many examples, drawn by chance; `None` for all.

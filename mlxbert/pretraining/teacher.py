@@ -50,7 +50,7 @@ def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Tea
     """
     heads = ["masked_lm"] if "soft" in terms else []
     if heads and "masked_lm" not in open_checkpoint(source.files).parts:
-        raise ArgumentError(f"{source.name}: has no masked-word head, which the objective soft learns from")
+        raise ArgumentError(f"{source.name}: has no masked-LM head, which the objective soft learns from")
     model = source.load(heads=heads)
     if model.tokenizer.files.tokenizer.to_str() != student.tokenizer.files.tokenizer.to_str():
         raise ArgumentError(

@@ -221,7 +221,7 @@ def window_stride(tokenizer: Tokenizer, stride: int | None) -> int:
     """How many tokens windows have in common; `None` for 128, or a third of a window.
 
     Raises:
-        ArgumentError: It is no whole number.
+        ArgumentError: It is not a whole number.
     """
     if stride is None:
         return min(STRIDE, tokenizer.max_length // 3)

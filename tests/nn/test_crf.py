@@ -1,4 +1,4 @@
-"""The CRF beside brute force over all sequences of tags: loss, gradients, Viterbi, marginals, what a scheme forbids."""
+"""The CRF next to brute force over all sequences of tags: loss, gradients, Viterbi, marginals, forbidden tags."""
 
 from collections.abc import Sequence
 from itertools import pairwise, product

@@ -1,4 +1,4 @@
-"""classify beside the transformers pipeline, with models of every family that has a sequence classifier.
+"""classify next to the transformers pipeline, with models of every family that has a sequence classifier.
 
 Needs torch and transformers.
 """

@@ -1,4 +1,4 @@
-"""A CRF in a folder: written beside the weights, read back, converted, inspected; other programs pass over it."""
+"""A CRF in a folder: written next to the weights, read back, converted, inspected; other programs pass over it."""
 
 import json
 import shutil

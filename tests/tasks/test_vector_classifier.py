@@ -1,4 +1,4 @@
-"""A classifier of vectors in a folder: written beside the weights, read back, converted, inspected, refused."""
+"""A classifier of vectors in a folder: written next to the weights, read back, converted, inspected, refused."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Adapters beside PEFT: what one of the two writes computes the same in the other, and what contradicts itself."""
+"""Adapters next to PEFT: what one of the two writes computes the same in the other, and what contradicts itself."""
 
 import json
 from pathlib import Path
@@ -90,7 +90,7 @@ def change(network: Any, trained: frozenset[str]) -> None:
 @pytest.mark.sampled
 def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_path: Path) -> None:
     base = tmp_path / "base"
-    # A model with the masked-word head has no pooler: it is fresh, and part of the adapter.
+    # A model with the masked-LM head has no pooler: it is fresh, and part of the adapter.
     make_model(FAMILIES[family], "Model" if kind == "lora" else "ForMaskedLM").save_pretrained(base)
     add_vocabulary(base)
     model = mlxbert.load(base, new_heads={head: mlxbert.Labels(NAMES)}, dtype="float32", device="cpu")

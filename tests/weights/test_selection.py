@@ -1,4 +1,4 @@
-"""Settings of an adapter beside its tensors, and the patterns in them."""
+"""Settings of an adapter next to its tensors, and the patterns in them."""
 
 import json
 import re

@@ -117,7 +117,7 @@ _REST: Table = (
 
 
 def _exported(config: ConfigJson, name: str) -> str:
-    """The name in transformers, which depends on `legacy` in the masked-word head."""
+    """The name in transformers, which depends on `legacy` in the masked-LM head."""
     if config.flag("legacy", default=True):
         return name
     name = re.sub(r"^cls\.predictions\.transform\.", "lm_predictions.lm_head.", name)
@@ -135,7 +135,7 @@ DEBERTA = Family(
         r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.": r"cls.predictions.transform.\1.",
         r"^lm_predictions\.lm_head\.bias$": "cls.predictions.bias",
     },
-    # Ignored: a table of positions that the model does not use, and the head for replaced tokens.
+    # Ignored: a table of positions that the model does not use, and the replaced-token-detection head.
     buffers=tables.BUFFERS,
     ignored=(r"embeddings\.position_embeddings\.weight", r"mask_predictions\..*"),
     tied=BERT.tied,

@@ -70,7 +70,7 @@ def _read_authors(config: ConfigJson) -> EncoderConfig:
     # The default is two thirds of four times the width: a gated feed-forward has three matrices instead of two.
     gated = -(-int(8 * config.integer("hidden_size") / 3) // _MULTIPLE) * _MULTIPLE
     width = config.integer("intermediate_size", default=gated)
-    # In its authors' code, mlp_fc1_bias also removes the biases of the masked-word head.
+    # In its authors' code, mlp_fc1_bias also removes the biases of the masked-LM head.
     return _facts(config, activation, theta, width, head_bias=False)
 
 

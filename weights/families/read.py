@@ -108,7 +108,7 @@ def usable_labels(config: ConfigJson) -> Labels | None:
     """The classes; `None` where they cannot be used, as most tasks do not use them: `validate` refuses those that do.
 
     Raises:
-        ConfigError: `problem_type` is unknown, or `no_answer_threshold` is no share.
+        ConfigError: `problem_type` is unknown, or `no_answer_threshold` is not a share.
     """
     if config.get("problem_type") not in (None, *PROBLEM_TYPES):
         raise config.refuse("problem_type", f"one of {', '.join(PROBLEM_TYPES)}")

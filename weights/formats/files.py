@@ -137,7 +137,7 @@ def has_weights(folder: Path) -> bool:
 def with_own(
     weights: WeightFiles, folder: Path, layers: Iterable[OwnLayer], elsewhere: Mapping[Path, Header]
 ) -> WeightFiles:
-    """The weights of a folder with those of mlxbert's own in files beside them, if there are any.
+    """The weights of a folder with those of mlxbert's own in files next to them, if there are any.
 
     Args:
         weights: The weights.

@@ -1,4 +1,4 @@
-"""ELECTRA's head for replaced tokens (arXiv:2003.10555)."""
+"""ELECTRA's replaced-token-detection head (arXiv:2003.10555)."""
 
 from mlxbert.config import EncoderConfig, HeadFacts, Transform
 from mlxbert.machine.device import mx
@@ -27,6 +27,6 @@ SPEC = HeadSpec(
         "out": "discriminator_predictions.dense_prediction",
     },
     task="replaced",
-    title="head for replaced tokens",
+    title="replaced-token-detection head",
     hint="google/electra-small-discriminator has one",
 )

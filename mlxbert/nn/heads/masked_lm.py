@@ -1,4 +1,4 @@
-"""The masked-word head. Shapes: D hidden size, V vocabulary."""
+"""The masked-LM head. Shapes: D hidden size, V vocabulary."""
 
 from dataclasses import dataclass
 
@@ -54,6 +54,6 @@ SPEC = HeadSpec(
     facts=Facts(),
     stems=stems("cls.predictions", "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
     task="fill-mask",
-    title="masked-word head",
+    title="masked-LM head",
     hint="google-bert/bert-base-uncased has one",
 )

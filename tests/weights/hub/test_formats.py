@@ -1,4 +1,4 @@
-"""Models of the hub whose weights are no safetensors: which files are fetched, and what of them can be inspected."""
+"""Models of the hub whose weights are not safetensors: which files are fetched, and what of them can be inspected."""
 
 import json
 import subprocess
