@@ -163,8 +163,8 @@ class TrainingRun(ABC):
 
     def _events(self, manifest: Mapping[str, Any]) -> Iterator[Event]:
         first = self.group.rank == 0
-        workspace = Workspace(self.target, manifest, overwrite=self.overwrite)
-        with workspace.opened() if first else nullcontext():
+        workspace = Workspace(self.target, manifest)
+        with workspace.locked(overwrite=self.overwrite) if first else nullcontext():
             run = self.opened(workspace.folder)
             for number in range(len(self.variants)):
                 with self.group.together():
