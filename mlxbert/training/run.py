@@ -108,12 +108,11 @@ class TrainingRun(ABC):
         """What `Started` says of a run that depends on the kind of training, by name."""
 
     @abstractmethod
-    def result(self, model: Model, manifest: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Result:
+    def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
         """What is written.
 
         Args:
             model: The model with the weights of the best run.
-            manifest: The manifest.
             results: Of each run `score`, `step`, `seconds`, `history` and the options in which it differs.
         """
 
@@ -204,7 +203,7 @@ class TrainingRun(ABC):
         chosen = (min if self.objective.minimize else max)(scores, key=scores.__getitem__)
         model, adapters = self.model(chosen)
         install(model.network, workspace.weights(chosen))
-        found = self.result(model, manifest, results)
+        found = self.result(model, results)
 
         def describe(folder: Path) -> Mapping[str, str]:
             record, lines = found.describe(folder)
