@@ -379,8 +379,8 @@ MUTATIONS = (
     ),
     Mutation(
         "the parts of another run are resumed",
-        "cli/output/file.py",
-        "if not useless and found != self.manifest:",
+        "mlxbert/partial.py",
+        "if said is not None and not overwrite:",
         "if False:",
         "tests/cli/test_resume.py::test_the_work_of_another_command_is_refused_and_kept",
     ),

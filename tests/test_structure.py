@@ -20,7 +20,7 @@ FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.we
 ROOMS = (
     (
         *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.bounds", "mlxbert.invisible", "mlxbert.results"),
-        *("mlxbert.files", "mlxbert.inputs", "mlxbert.progress"),
+        *("mlxbert.files", "mlxbert.inputs", "mlxbert.partial", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),

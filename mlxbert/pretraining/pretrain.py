@@ -313,7 +313,7 @@ class PretrainRun(TrainingRun):
             "corpus": asdict(data.report),
         }  # fmt: skip
 
-    def result(self, model: Model, manifest: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Result:
+    def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
         """See `TrainingRun.result`."""
         data, electra, [result] = self._made, isinstance(model.network, Electra), results
         record = {

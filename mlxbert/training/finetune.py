@@ -251,7 +251,7 @@ class FinetuneRun(TrainingRun):
             loop = Run(self.training(0), None)
             yield replace(self.started(0, loop), estimate=estimate(loop, self.plan))
 
-    def result(self, model: Model, manifest: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Result:
+    def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
         """See `TrainingRun.result`."""
         plan, objective = self.plan, self.plan.objective
         objective.fit(model.network, Group())

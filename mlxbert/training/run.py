@@ -108,12 +108,11 @@ class TrainingRun(ABC):
         """What `Started` says of a run that depends on the kind of training, by name."""
 
     @abstractmethod
-    def result(self, model: Model, manifest: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Result:
+    def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
         """What is written.
 
         Args:
             model: The model with the weights of the best run.
-            manifest: The manifest.
             results: Of each run `score`, `step`, `seconds`, `history` and the options in which it differs.
         """
 
@@ -163,8 +162,8 @@ class TrainingRun(ABC):
 
     def _events(self, manifest: Mapping[str, Any]) -> Iterator[Event]:
         first = self.group.rank == 0
-        workspace = Workspace(self.target, manifest, overwrite=self.overwrite)
-        with workspace.opened() if first else nullcontext():
+        workspace = Workspace(self.target, manifest)
+        with workspace.locked(overwrite=self.overwrite) if first else nullcontext():
             run = self.opened(workspace.folder)
             for number in range(len(self.variants)):
                 with self.group.together():
@@ -204,7 +203,7 @@ class TrainingRun(ABC):
         chosen = (min if self.objective.minimize else max)(scores, key=scores.__getitem__)
         model, adapters = self.model(chosen)
         install(model.network, workspace.weights(chosen))
-        found = self.result(model, manifest, results)
+        found = self.result(model, results)
 
         def describe(folder: Path) -> Mapping[str, str]:
             record, lines = found.describe(folder)
