@@ -17,7 +17,15 @@ FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.we
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
     (
-        *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.bounds", "mlxbert.invisible", "mlxbert.results"),
+        *(
+            "mlxbert",
+            "mlxbert.version",
+            "mlxbert.errors",
+            "mlxbert.bounds",
+            "mlxbert.options",
+            "mlxbert.invisible",
+            "mlxbert.results",
+        ),
         *("mlxbert.files", "mlxbert.inputs", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
