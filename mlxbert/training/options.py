@@ -26,7 +26,9 @@ class TrainingOptions:
 
     panel: ClassVar[str] = "Training"
     epochs: Annotated[int, Option("Passes over the training data.", usual="3 to 20, by the size of the data")] = 3
-    lr: Annotated[float, Option("Highest learning rate.", usual="1e-4 to 2e-5, by the size of the model")] = 5e-5
+    lr: Annotated[
+        float, Option("Highest learning rate.", usual="1e-4 to 2e-5 by the size of the model, more for new weights")
+    ] = 5e-5
     batch_size: Annotated[int, Option("Examples per batch.")] = 32
     accumulate: Annotated[int, Option("Batches per update of the weights.")] = 1
     schedule: Annotated[Schedule, Option("How the learning rate falls after the warm-up.")] = "linear"
