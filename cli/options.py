@@ -1,7 +1,7 @@
 """Options that commands share: a command takes groups of options as parameters.
 
-A group is a frozen dataclass whose fields are typer options. `flatten` puts these fields into the signature of the
-command, where typer finds them, and passes filled dataclasses to the command. A field may be a group itself.
+A group is a dataclass whose fields are declared with `mlxbert.options.Option`, here or in the library. `flatten` puts
+these fields into the signature of the command, where typer finds them, and passes filled dataclasses to the command.
 """
 
 import copy
@@ -12,109 +12,34 @@ import math
 import re
 import shlex
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
-import typer.core
 
 from mlxbert.bounds import BOUNDS
 from mlxbert.errors import ArgumentError
+from mlxbert.options import Option, kinds_of
 
+DType = Literal["auto", "float32", "float16", "bfloat16"]
+Device = Literal["auto", "gpu", "cpu"]
+TextFormat = Literal["txt", "jsonl", "csv", "tsv", "parquet"]  # those that do not hold words with tags
+# What happens to a text too long for the model: windows can cover it; it becomes one vector or a few scores; or no
+# window can cover it.
+Window = Literal["window", "truncate", "error"]
+Overflow = Literal["truncate", "window", "error"]
+NoWindow = Literal["truncate", "error"]
 
-class DType(StrEnum):
-    """The dtype of computation."""
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_NUMBERS = tuple[int, ...]  # written as N,N,…
 
-    auto = "auto"
-    float32 = "float32"
-    float16 = "float16"
-    bfloat16 = "bfloat16"
-
-
-class Device(StrEnum):
-    """The device of computation."""
-
-    auto = "auto"
-    gpu = "gpu"
-    cpu = "cpu"
-
-
-class TextFormat(StrEnum):
-    """How a file stores texts: the formats of `mlxbert.data.records.Format` that do not hold words with tags."""
-
-    txt = "txt"
-    jsonl = "jsonl"
-    csv = "csv"
-    tsv = "tsv"
-    parquet = "parquet"
-
-
-class Window(StrEnum):
-    """What happens to a text too long for the model, where windows can cover it."""
-
-    window = "window"
-    truncate = "truncate"
-    error = "error"
-
-
-class Overflow(StrEnum):
-    """What happens to a text too long for the model, where it becomes one vector or a few scores."""
-
-    truncate = "truncate"
-    window = "window"
-    error = "error"
-
-
-class Kind(StrEnum):
-    """What texts are in a search: `mlxbert.tasks.embed.KINDS`."""
-
-    query = "query"
-    document = "document"
-
-
-class OutputDType(StrEnum):
-    """The dtype of vectors: `mlxbert.tasks.vector_dtype.OUTPUT_DTYPES`."""
-
-    float32 = "float32"
-    int8 = "int8"
-    binary = "binary"
-
-
-class Aggregation(StrEnum):
-    """How tokens with tags become entities; those of transformers."""
-
-    none = "none"
-    simple = "simple"
-    first = "first"
-    average = "average"
-    max = "max"
-
-
-class NoWindow(StrEnum):
-    """What happens to a text too long for the model, where windows cannot cover it."""
-
-    truncate = "truncate"
-    error = "error"
-
-
-Revision = Annotated[
-    str | None,
-    typer.Option("--revision", metavar="NAME", help="Branch, tag or commit on the hub.", rich_help_panel="Model"),
-]
-Offline = Annotated[
-    bool, typer.Option("--offline", help="Use only the cache; never contact the hub.", rich_help_panel="Model")
-]
+Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
+Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[
-    str | None,
-    typer.Option(
-        "--adapter",
-        metavar="DIR",
-        help="Adapter of the model (LoRA, DoRA): its folder, or its name on the hub.",
-        rich_help_panel="Model",
-    ),
+    str | None, Option("Adapter of the model (LoRA, DoRA): its folder, or its name on the hub.", "DIR", panel="Model")
 ]
 
 
@@ -122,14 +47,11 @@ Adapter = Annotated[
 class ModelName:
     """Which model."""
 
+    panel: ClassVar[str] = "Model"
     model: Annotated[
         str,
-        typer.Option(
-            "--model",
-            "-m",
-            envvar="MLXBERT_MODEL",
-            help="Name on the Hugging Face hub, folder of a checkpoint, or 'builtin'.",
-            rich_help_panel="Model",
+        Option(
+            "Name on the Hugging Face hub, folder of a checkpoint, or 'builtin'.", short="-m", variable="MLXBERT_MODEL"
         ),
     ] = "builtin"
     revision: Revision = None
@@ -141,99 +63,52 @@ class ComputingOptions(ModelName):
     """Which model, and how to compute."""
 
     adapter: Adapter = None
-    dtype: Annotated[
-        DType, typer.Option(help="Dtype of computation; auto depends on the device.", rich_help_panel="Model")
-    ] = DType.auto
-    device: Annotated[
-        Device, typer.Option(help="Device of computation; auto uses the GPU if there is one.", rich_help_panel="Model")
-    ] = Device.auto
+    dtype: Annotated[DType, Option("Dtype of computation; auto depends on the device.")] = "auto"
+    device: Annotated[Device, Option("Device of computation; auto uses the GPU if there is one.")] = "auto"
 
 
 @dataclass(frozen=True)
 class ModelOptions(ComputingOptions):
     """Which model, how to compute, and how much at once."""
 
-    batch_tokens: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Tokens per batch, padding included.",
-            rich_help_panel="Model",
-            show_default="1024, on a GPU 16384",
-        ),
-    ] = None
+    batch_tokens: Annotated[int | None, Option("Tokens per batch, padding included.", usual="2048, on a GPU 16384")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
 class VectorOptions:
     """How texts become vectors; the model's own files decide what is not given."""
 
+    panel: ClassVar[str] = "Vectors"
     pooling: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="cls, mean, max, mean_sqrt_len, weighted_mean, last_token or attention; join several with +.",
-            rich_help_panel="Vectors",
-        ),
+        Option("cls, mean, max, mean_sqrt_len, weighted_mean, last_token or attention; join several with +."),
     ] = None
-    dimensions: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Keep only the first N values (Matryoshka).", rich_help_panel="Vectors"),
-    ] = None
-    prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Text to put before each text.", rich_help_panel="Vectors")
-    ] = None
-    prompt_name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One of the model's own prompts.", rich_help_panel="Vectors")
-    ] = None
-    overflow: Annotated[
-        Overflow, typer.Option(help="What to do with a text too long for the model.", rich_help_panel="Vectors")
-    ] = Overflow.truncate
-
-    def given(self) -> dict[str, Any]:
-        """The options as arguments of the library."""
-        return vars(self) | {"overflow": self.overflow.value}
+    dimensions: Annotated[int | None, Option("Keep only the first N values (Matryoshka).")] = None
+    prompt: Annotated[str | None, Option("Text to put before each text.", "TEXT")] = None
+    prompt_name: Annotated[str | None, Option("One of the model's own prompts.")] = None
+    overflow: Annotated[Overflow, Option("What to do with a text too long for the model.")] = "truncate"
 
 
 @dataclass(frozen=True)
 class InputOptions:
     """Where inputs come from if they are not arguments."""
 
+    panel: ClassVar[str] = "Input"
     input: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="FILE",
-            help="Read inputs from a file; - is stdin. May be repeated.",
-            rich_help_panel="Input",
-        ),
+        list[str] | None, Option("Read inputs from a file; - is stdin. May be repeated.", "FILE", short="-i")
     ] = None
     format: Annotated[
         TextFormat | None,
-        typer.Option(
-            help="Format of the input; by default taken from the file extension, or for stdin from the first line.",
-            rich_help_panel="Input",
-        ),
+        Option("Format of the input; by default taken from the file extension, or for stdin from the first line."),
     ] = None
-    field: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Field of a .jsonl file.", rich_help_panel="Input")
-    ] = None
-    column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of a .csv, .tsv or .parquet file.", rich_help_panel="Input"),
-    ] = None
-    no_header: Annotated[
-        bool,
-        typer.Option(
-            "--no-header",
-            help="The first row of a .csv or .tsv file is data; columns are called 1, 2, …",
-            rich_help_panel="Input",
-        ),
-    ] = False
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad record.", rich_help_panel="Input")] = (
+    field: Annotated[str | None, Option("Field of a .jsonl file.")] = None
+    column: Annotated[str | None, Option("Column of a .csv, .tsv or .parquet file.")] = None
+    no_header: Annotated[bool, Option("The first row of a .csv or .tsv file is data; columns are called 1, 2, …")] = (
         False
     )
+    strict: Annotated[bool, Option("Stop at the first bad record.")] = False
 
 
 @dataclass(frozen=True)
@@ -242,12 +117,7 @@ class RecordOptions(InputOptions):
 
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Copy a column or field into the results. May be repeated.",
-            rich_help_panel="Input",
-            show_default="id, if there is one",
-        ),
+        Option("Copy a column or field into the results. May be repeated.", usual="id, if there is one"),
     ] = None
 
 
@@ -255,117 +125,138 @@ class RecordOptions(InputOptions):
 class PairInputOptions(RecordOptions):
     """Where texts or pairs of texts come from if they are not arguments."""
 
-    text_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column or field of the text, in any format.", rich_help_panel="Input"),
-    ] = None
-    pair_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column or field of the second text of a pair.", rich_help_panel="Input"),
-    ] = None
+    text_column: Annotated[str | None, Option("Column or field of the text, in any format.")] = None
+    pair_column: Annotated[str | None, Option("Column or field of the second text of a pair.")] = None
 
 
 @dataclass(frozen=True)
 class TalkOptions:
     """How much is printed on stderr."""
 
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print no notes, hints or progress.", rich_help_panel="Output")
-    ] = False
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print details of what is done.", rich_help_panel="Output")
-    ] = False
+    panel: ClassVar[str] = "Output"
+    quiet: Annotated[bool, Option("Print no notes, hints or progress.", short="-q")] = False
+    verbose: Annotated[bool, Option("Print details of what is done.", short="-v")] = False
 
 
 @dataclass(frozen=True)
 class OutputOptions(TalkOptions):
     """How results are shown."""
 
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON lines, even at a terminal.", rich_help_panel="Output")
-    ] = False
+    json: Annotated[bool, Option("Print JSON lines, even at a terminal.")] = False
 
 
 @dataclass(frozen=True)
 class FileOptions(OutputOptions):
     """How results are shown or written."""
 
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write results to a file.", rich_help_panel="Output"),
-    ] = None
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing output file.", rich_help_panel="Output")
-    ] = False
+    output: Annotated[Path | None, Option("Write results to a file.", "FILE", short="-o")] = None
+    overwrite: Annotated[bool, Option("Replace an existing output file.")] = False
 
 
 def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]) -> Callable[..., None]:
-    """The command with a signature that has options instead of groups; it calls `prepare` first."""
+    """The command with a signature that has options instead of groups; it calls `prepare` first.
+
+    A command with `**given` gets the options of its attribute `options` in it, see `with_options`.
+    """
     hints = typing.get_type_hints(command, include_extras=True)
     signature = inspect.signature(command)
-    groups = {name: hints[name] for name in signature.parameters if dataclasses.is_dataclass(hints[name])}
-    own = [
-        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in signature.parameters.items()
-        if name not in groups
-    ]
-    spread = [option for group in groups.values() for option in _spread(group)]
-    every = [_bounded(option, command.__name__) for option in own + spread]
+    named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    groups = {one.name: hints[one.name] for one in named if dataclasses.is_dataclass(hints[one.name])}
+    own = [one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY) for one in named if one.name not in groups]
+    more = getattr(command, "options", [])
+    spread = [option for group in groups.values() for option in options_of(group)]
+    every = [*own, *more, *spread]
+    parameters = [_for_typer(one, command.__name__) for one in every]
+    declared = {one.name: one for one in every}
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
-        for name, value in values.items():
-            if isinstance(value, float) and math.isnan(value):  # within any range, as typer compares
-                raise ArgumentError(f"{name} is nan, expected a number")
-        filled = {name: _fill(group, values, prepare) for name, group in groups.items()}
-        command(**{name: values[name] for name in signature.parameters if name not in groups}, **filled)
+        values = {name: _checked(declared[name], value) for name, value in values.items()}
+        filled = {}
+        for name, group in groups.items():
+            filled[name] = group(**{field.name: values[field.name] for field in dataclasses.fields(group)})
+            if isinstance(filled[name], TalkOptions):
+                prepare(filled[name])
+        command(**{one.name: values[one.name] for one in [*own, *more]}, **filled)
 
-    flat.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
-    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+    flat.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {one.name: one.annotation for one in parameters}
     flat.__doc__ = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
     del flat.__dict__["__wrapped__"]  # typer would follow it to the signature with groups
     return flat
 
 
-def _bounded(option: inspect.Parameter, command: str) -> inspect.Parameter:
-    """An option with the bounds that the library has for its number."""
+def options_of(*groups: Any, only: Collection[str] = (), without: Collection[str] = ()) -> list[inspect.Parameter]:
+    """The options that groups declare, as parameters: all, only some, or without some."""
+    found = []
+    for group in groups:
+        hints = typing.get_type_hints(group, include_extras=True)
+        for field in dataclasses.fields(group):
+            kind, *declared = typing.get_args(hints[field.name]) or (None,)
+            told = next((one for one in declared if isinstance(one, Option)), None)
+            chosen = field.name in only if only else field.name not in without
+            if chosen and (told or any(isinstance(one, typer.models.ParameterInfo) for one in declared)):
+                annotation = hints[field.name]
+                if told and told.panel is None:
+                    annotation = Annotated[kind, dataclasses.replace(told, panel=getattr(group, "panel", None))]
+                default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+                found.append(inspect.Parameter(field.name, _KEYWORD, default=default, annotation=annotation))
+    return found
+
+
+def with_options(command: Callable[..., None], about: str, options: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """A command with `**given` that takes options, see `flatten`, and has a help."""
+    command.__doc__ = about
+    command.options = options  # type: ignore[attr-defined]
+    return command
+
+
+def _for_typer(option: inspect.Parameter, command: str) -> inspect.Parameter:
+    """An option as typer takes it, with the bounds that the library has for its number."""
+    kind, *declared = typing.get_args(option.annotation) or (option.annotation,)
+    if not declared or typing.get_origin(option.annotation) is not Annotated:
+        return option
+    told, default, kinds = declared[0], option.default, kinds_of(kind)
+    if _NUMBERS in kinds:
+        kind = str | None
+    if isinstance(told, Option):
+        default = None if told.usual and default is not inspect.Parameter.empty else default
+        told = typer.Option(
+            *_names(option.name, kinds, default, told), metavar=told.unit or ("N,N,…" if _NUMBERS in kinds else None),
+            help=told.help, rich_help_panel=told.panel, envvar=told.variable, show_default=told.usual or True,
+        )  # fmt: skip
+        kind = kind if default is not None or NoneType in kinds else kind | None
+    elif {int, float} & {*kinds}:
+        told = copy.copy(told)
     own = f"{command}.{option.name}"
     bounds = BOUNDS.get(own if own in BOUNDS else option.name)
-    kind, *more = typing.get_args(option.annotation) or (option.annotation,)
-    if bounds is None or not more or not {int, float} & {kind, *typing.get_args(kind)}:
-        return option
-    whole = float not in {kind, *typing.get_args(kind)}
-    described = copy.copy(more[0])
-    described.min, described.max = math.ceil(bounds[0]) if whole else bounds[0], bounds[1]
-    return option.replace(annotation=Annotated[kind, described])
+    if bounds is not None and {int, float} & {*kinds}:
+        whole = float not in kinds
+        told.min, told.max = math.ceil(bounds[0]) if whole else bounds[0], bounds[1]
+    return option.replace(annotation=Annotated[kind, told], default=default)
 
 
-def _spread(group: Any) -> Iterator[inspect.Parameter]:
-    """The options of a group and of the groups in it, as parameters."""
-    hints = typing.get_type_hints(group, include_extras=True)
-    for field in dataclasses.fields(group):
-        if dataclasses.is_dataclass(hints[field.name]):
-            yield from _spread(hints[field.name])
-        else:
-            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-            kind = inspect.Parameter.KEYWORD_ONLY
-            yield inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name])
+def _names(name: str, kinds: Collection[Any], default: Any, declared: Option) -> tuple[str, ...]:
+    """How an option is typed; what is on, or may be either, can be switched off."""
+    words = name.replace("_", "-")
+    both = bool in kinds and default is not False
+    return (f"--{words}/--no-{words}" if both else f"--{words}", *([declared.short] if declared.short else []))
 
 
-def _fill(group: Any, values: Mapping[str, Any], prepare: Callable[[TalkOptions], None]) -> Any:
-    """A group, and the groups in it, filled with the values of options."""
-    hints = typing.get_type_hints(group)
-    filled = group(
-        **{
-            field.name: _fill(hints[field.name], values, prepare)
-            if dataclasses.is_dataclass(hints[field.name])
-            else values[field.name]
-            for field in dataclasses.fields(group)
-        }
-    )
-    if isinstance(filled, TalkOptions):
-        prepare(filled)
-    return filled
+def _checked(option: inspect.Parameter, value: Any) -> Any:
+    """The value of an option; several numbers as a list.
+
+    Raises:
+        ArgumentError: It is no number.
+    """
+    if isinstance(value, float) and math.isnan(value):  # within any range, as typer compares
+        raise ArgumentError(f"{option.name} is nan, expected a number")
+    if isinstance(value, str) and _NUMBERS in kinds_of(typing.get_args(option.annotation)[0]):
+        try:
+            return [int(number) for number in value.split(",")]
+        except ValueError:
+            raise ArgumentError(f"{option.name} is {value!r:.60}, expected whole numbers: N,N,…") from None
+    return value
 
 
 # `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence; a path may contain something like them.

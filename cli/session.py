@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.inputs import ARGUMENTS, Source
-from mlxbert.cli.options import FileOptions, ModelName, ModelOptions, OutputOptions, TalkOptions
+from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import Dropped, FileOutput
 from mlxbert.cli.output.formats import JsonLines
@@ -53,14 +53,14 @@ def load(task: str, options: ModelOptions) -> "Model":
     """The model that the options name, for a task."""
     from mlxbert.model import load as load_model
 
-    note_builtin(task, options)
+    note_builtin(task, options.model)
     with progress.download(options.model) as update:
         found = load_model(
             options.model,
             adapter=options.adapter,
             task=task,
-            dtype=options.dtype.value,
-            device=options.device.value,
+            dtype=options.dtype,
+            device=options.device,
             revision=options.revision,
             offline=options.offline,
             on_progress=update,
@@ -74,9 +74,9 @@ def keep(found: object) -> None:
     _KEPT[:] = [found]
 
 
-def note_builtin(task: str, options: ModelName) -> None:
+def note_builtin(task: str, model: str) -> None:
     """Prints a note if no model was chosen: the built-in one, and how good it is at a task."""
-    if options.model == BUILTIN:
+    if model == BUILTIN:
         quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
         console.say("note", f"built-in model, small, English{quality}")
 

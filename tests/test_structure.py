@@ -19,8 +19,8 @@ FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.we
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
     (
-        *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.bounds", "mlxbert.invisible", "mlxbert.results"),
-        *("mlxbert.files", "mlxbert.inputs", "mlxbert.partial", "mlxbert.progress"),
+        *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.bounds", "mlxbert.options", "mlxbert.invisible"),
+        *("mlxbert.results", "mlxbert.files", "mlxbert.inputs", "mlxbert.partial", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),

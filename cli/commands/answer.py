@@ -9,6 +9,7 @@ from mlxbert.cli.inputs import open_questions
 from mlxbert.cli.options import FileOptions, ModelOptions, PairInputOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import answer as view
+from mlxbert.options import Option
 
 
 def answer(
@@ -16,27 +17,23 @@ def answer(
     source: PairInputOptions,
     out: FileOptions,
     questions: Annotated[list[str] | None, typer.Argument(metavar="QUESTION…", help="Questions.")] = None,
-    context: Annotated[str | None, typer.Option(metavar="TEXT", help="The text to answer from.")] = None,
-    context_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the text; - is stdin.")] = None,
-    top_k: Annotated[int, typer.Option(metavar="N", help="Spans per question.")] = 1,
-    max_words: Annotated[int, typer.Option(metavar="N", help="Words of an answer, at most.")] = 30,
+    context: Annotated[str | None, Option("The text to answer from.", "TEXT")] = None,
+    context_file: Annotated[str | None, Option("A file with the text; - is stdin.", "FILE")] = None,
+    top_k: Annotated[int, Option("Spans per question.")] = 1,
+    max_words: Annotated[int, Option("Words of an answer, at most.")] = 30,
     max_length: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Tokens of a window.", show_default="384, or the model's"),
+        Option("Tokens of a window.", usual="384, or the model's"),
     ] = None,
     stride: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Tokens that windows have in common.", show_default="128"),
+        Option("Tokens that windows have in common.", usual="128"),
     ] = None,
     no_answer_threshold: Annotated[
         float | None,
-        typer.Option(
-            metavar="X",
-            help='Threshold of "no answer".',
-            show_default="the model's",
-        ),
+        Option('Threshold of "no answer".', usual="the model's"),
     ] = None,
-    overflow: Annotated[Window, typer.Option(help="A text longer than a window.")] = Window.window,
+    overflow: Annotated[Window, Option("A text longer than a window.")] = "window",
 ) -> None:
     """Find the answers to questions in a text, if it has any.
 
@@ -49,7 +46,7 @@ def answer(
     loaded = session.load("answer", model)
     from mlxbert.tasks.answer import answer as task
 
-    given: dict[str, Any] = {"top_k": top_k, "max_words": max_words, "overflow": overflow.value}
+    given: dict[str, Any] = {"top_k": top_k, "max_words": max_words, "overflow": overflow}
     given |= {"max_length": max_length, "stride": stride, "no_answer_threshold": no_answer_threshold}
     results = task(loaded, opened.records, **given, batch_tokens=model.batch_tokens, on_error=opened.on_error)
     made_of = session.Task("answer", loaded, model, given)

@@ -4,7 +4,7 @@ import csv
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -14,32 +14,22 @@ from mlxbert.cli.options import FileOptions, ModelOptions, Overflow, PairInputOp
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import classify as view
 from mlxbert.errors import ArgumentError
-
-_PANEL = "Zero-shot"
+from mlxbert.options import Option
 
 
 @dataclass(frozen=True)
 class ZeroShotOptions:
     """Labels that the model was not trained on."""
 
+    panel: ClassVar[str] = "Zero-shot"
     labels: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="A,B",
-            help="Choose among these labels, through an NLI model. May be repeated.",
-            rich_help_panel=_PANEL,
-        ),
+        list[str] | None, Option("Choose among these labels, through an NLI model. May be repeated.", "A,B")
     ] = None
     hypothesis: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="What a label says about a text, with {} in place of the label.",
-            rich_help_panel=_PANEL,
-            show_default="This example is {}.",
-        ),
+        Option("What a label says about a text, with {} in place of the label.", "TEXT", usual="This example is {}."),
     ] = None
-    multi: Annotated[bool, typer.Option("--multi", help="Several labels may be right.", rich_help_panel=_PANEL)] = False
+    multi: Annotated[bool, Option("Several labels may be right.")] = False
 
     def given(self, pairs: bool) -> Mapping[str, Any]:
         """The options as arguments of the library; none if there are no labels.
@@ -76,13 +66,9 @@ def classify(
     zero_shot: ZeroShotOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
-    pair: Annotated[str | None, typer.Option(metavar="TEXT", help="A second text, for each of the texts.")] = None,
-    top_k: Annotated[
-        int | None, typer.Option(metavar="N", help="Labels per text; by default all, at a terminal 5.")
-    ] = None,
-    overflow: Annotated[
-        Overflow, typer.Option(help="What to do with a text too long for the model.")
-    ] = Overflow.truncate,
+    pair: Annotated[str | None, Option("A second text, for each of the texts.", "TEXT")] = None,
+    top_k: Annotated[int | None, Option("Labels per text; by default all, at a terminal 5.")] = None,
+    overflow: Annotated[Overflow, Option("What to do with a text too long for the model.")] = "truncate",
 ) -> None:
     """Classify texts, or pairs of texts, with a fine-tuned model; or texts with any --labels.
 
@@ -97,7 +83,7 @@ def classify(
     loaded = session.load("classify", model)
     from mlxbert.tasks.classify import classify as task
 
-    given: dict[str, Any] = {"top_k": top_k, "overflow": overflow.value, **labels}
+    given: dict[str, Any] = {"top_k": top_k, "overflow": overflow, **labels}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
     draw = functools.partial(view.draw, most=top_k or view.MOST, known=None if labels else loaded.labels)

@@ -1,24 +1,19 @@
 """`mlxbert convert`."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import Adapter, Offline, OutputOptions, Revision
 from mlxbert.cli.views import convert as views, progress
+from mlxbert.options import Option
 
 _SOURCE = "Hub name, 'builtin', or checkpoint: safetensors, torch .bin, TensorFlow 1, .npz or ONNX."
 
 
-class StoredDType(StrEnum):
-    """The dtype of written weights."""
-
-    float32 = "float32"
-    float16 = "float16"
-    bfloat16 = "bfloat16"
+StoredDType = Literal["float32", "float16", "bfloat16"]
 
 
 def convert(
@@ -28,16 +23,16 @@ def convert(
     adapter: Adapter = None,
     dtype: Annotated[
         StoredDType | None,
-        typer.Option(metavar="DTYPE", help="float32, float16 or bfloat16; by default weights keep theirs."),
+        Option("float32, float16 or bfloat16; by default weights keep theirs.", "DTYPE"),
     ] = None,
     quantize: Annotated[
-        int | None, typer.Option(metavar="4|8", help="Bits per number: MLX's layout, which transformers does not open.")
+        int | None, Option("Bits per number: MLX's layout, which transformers does not open.", "4|8")
     ] = None,
     group_size: Annotated[
-        int | None, typer.Option(metavar="32|64|128", help="Numbers that share a scale when quantized; by default 64.")
+        int | None, Option("Numbers that share a scale when quantized; by default 64.", "32|64|128")
     ] = None,
-    max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Maximum size of a file.")] = "5GB",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier conversion.")] = False,
+    max_shard_size: Annotated[str, Option("Maximum size of a file.", "SIZE")] = "5GB",
+    overwrite: Annotated[bool, Option("Replace an earlier conversion.")] = False,
     revision: Revision = None,
     offline: Offline = False,
 ) -> None:
@@ -54,7 +49,7 @@ def convert(
             source,
             folder,
             adapter=adapter,
-            dtype=dtype and dtype.value,
+            dtype=dtype,
             quantize=quantize,
             group_size=group_size,
             max_shard_size=max_shard_size,

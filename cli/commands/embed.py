@@ -2,22 +2,26 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from mlxbert.cli import processes as launched, session
 from mlxbert.cli.inputs import ARGUMENTS, STDIN, open_input
-from mlxbert.cli.options import FileOptions, Kind, ModelOptions, OutputDType, RecordOptions, VectorOptions
+from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, VectorOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import VECTORS, choose
 from mlxbert.cli.views import console, vectors
+from mlxbert.options import Option
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mlxbert.model import Model
+
+Kind = Literal["query", "document"]
+OutputDType = Literal["float32", "int8", "binary"]
 
 
 def embed(
@@ -28,21 +32,16 @@ def embed(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     normalize: Annotated[
         bool | None,
-        typer.Option(
-            "--normalize/--no-normalize",
-            help="Scale vectors to length 1.",
-            rich_help_panel="Vectors",
-            show_default="the model's setting",
-        ),
+        Option("Scale vectors to length 1.", usual="the model's setting", panel="Vectors"),
     ] = None,
     kind: Annotated[
         Kind | None,
-        typer.Option(help="Use the model's own prompt for queries or for documents.", rich_help_panel="Vectors"),
+        Option("Use the model's own prompt for queries or for documents.", panel="Vectors"),
     ] = None,
     output_dtype: Annotated[
         OutputDType,
-        typer.Option(help="Dtype of the vectors; binary is one bit per dimension.", rich_help_panel="Vectors"),
-    ] = OutputDType.float32,
+        Option("Dtype of the vectors; binary is one bit per dimension.", panel="Vectors"),
+    ] = "float32",
 ) -> None:
     """Turn texts into vectors: the cosine of two vectors shows how similar the texts are in meaning.
 
@@ -61,11 +60,10 @@ def embed(
     from mlxbert.text.batch import Usage
 
     group = join()
-    usage, given = Usage(), vector.given() | {"normalize": normalize, "output_dtype": output_dtype.value}
-    given |= {"kind": kind and kind.value}
+    usage, given = Usage(), vars(vector) | {"normalize": normalize, "output_dtype": output_dtype, "kind": kind}
     task = session.Task("embed", loaded, model, given, _format(loaded, out.output, given, source.keep))
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}
-    view = vectors.Embeddings(compare=opened.name == ARGUMENTS and output_dtype is not OutputDType.binary)
+    view = vectors.Embeddings(compare=opened.name == ARGUMENTS and output_dtype != "binary")
     results = embed_stream(loaded, opened.records, group=group, **how)
     session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
 

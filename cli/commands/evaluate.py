@@ -1,135 +1,205 @@
 """`mlxbert evaluate …`: one command per task."""
 
-from typing import Annotated
-
-import typer
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 from mlxbert.cli import processes as launched, session
-from mlxbert.cli.embedding import RelatedColumns, SearchOptions
-from mlxbert.cli.pretraining import EvaluateTextOptions
-from mlxbert.cli.relevance import QueryColumns, RetrievalOptions, ScoreOptions
-from mlxbert.cli.spans import AnswerColumns, AnswerOptions, WordColumns
-from mlxbert.cli.training import Columns, EvaluateOptions, Group
+from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options
+from mlxbert.cli.training import LabelledData, TextData
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
+from mlxbert.errors import ArgumentError
+from mlxbert.options import Option
+from mlxbert.pretraining.settings import Settings
+from mlxbert.training.task_options import TASKS
 
 
-def evaluate_classify(options: EvaluateOptions, columns: Columns) -> None:
+@dataclass(frozen=True)
+class SearchOptions:
+    """What is read of a folder of queries, documents and judgements."""
+
+    panel: ClassVar[str] = "Data"
+    split: Annotated[str, Option("Judgements of BEIR: the name of their file.")] = "test"
+
+
+@dataclass(frozen=True)
+class RetrievalOptions:
+    """Whether documents are found by an embedder first."""
+
+    panel: ClassVar[str] = "Data"
+    embedder: Annotated[
+        str | None, Option("Rank what this model finds: --data is a folder of BEIR or SMART, or records of texts.")
+    ] = None
+    top_k: Annotated[int, Option("Documents per query that are ranked.")] = 100
+
+
+def _command(task: str, about: str, *more: type) -> Callable[..., None]:
+    """The command that evaluates a model for a task.
+
+    Args:
+        task: The name of the task.
+        about: Its help.
+        *more: Options besides those of its data.
+    """
+    run = {"embed": _evaluate_embed, "rerank": _evaluate_rerank}.get(task, _evaluate)
+
+    def command(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
+        run(task, model, out, given)
+
+    return with_options(command, about, options_of(LabelledData, TASKS[task][0], *more))
+
+
+def _evaluate(task: str, model: ModelOptions, out: OutputOptions, given: dict[str, Any]) -> None:
+    """Evaluates, and shows one object.
+
+    Args:
+        task: The name of the task.
+        model: The model.
+        out: How the result is shown.
+        given: The arguments of the library.
+    """
+    launched.check_stdin(given["data"])
+    loaded = session.load(task if task in ("tag", "answer", "embed") else "classify", model)
+    from mlxbert.training.evaluate import evaluate
+
+    with progress.counted("examples") as update:
+        found = evaluate(task, loaded, **given, batch_tokens=model.batch_tokens, on_progress=update)
+    _show(found, out)
+
+
+def _show(found: Any, out: OutputOptions) -> None:
+    session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), out)
+
+
+def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, given: dict[str, Any]) -> None:
+    """Evaluates on files, or on a folder of queries, documents and judgements."""
+    split, folder = given.pop("split"), _folder(given["data"])
+    if folder is None:
+        if split != SearchOptions.split:
+            raise ArgumentError("split is given, but --data is no folder of queries, documents and judgements")
+        return _evaluate(task, model, out, given)
+    if len(given["data"]) > 1 or _changed(given, task):
+        raise ArgumentError(f"--data {folder} is a folder, which goes with no other data, columns or --max-length")
+    loaded = session.load("embed", model)
+    from mlxbert.training.scores.search import evaluate_search
+
+    how: dict[str, Any] = {"metric": given["metric"], "batch_tokens": model.batch_tokens}
+    _show(evaluate_search(loaded, data=folder, split=split, **how), out)
+
+
+def _evaluate_rerank(task: str, model: ModelOptions, out: OutputOptions, given: dict[str, Any]) -> None:
+    """Evaluates on pairs, or on what an embedder finds."""
+    name, search = given.pop("embedder"), {key: given.pop(key) for key in ("top_k", "split")}
+    if name is None:
+        if (folder := _folder(given["data"])) is not None:
+            raise ArgumentError(f"{folder} is a folder, expected a file", hint="retrieval data need --embedder")
+        usual = {"top_k": RetrievalOptions.top_k, "split": SearchOptions.split}
+        if changed := next((key for key in usual if search[key] != usual[key]), None):
+            raise ArgumentError(f"{changed} is given, which works only with --embedder")
+        return _evaluate(task, model, out, given)
+    if len(given["data"]) > 1:
+        raise ArgumentError(f"--embedder takes one --data, {len(given['data'])} are given")
+    if changed := next((key for key in _changed(given, task) if key != "format"), None):
+        raise ArgumentError(f"{changed} cannot be combined with --embedder")
+    loaded = session.load("classify", model)
+    embedder = session.load("embed", replace(model, model=name, revision=None, adapter=None))
+    from mlxbert.training.scores.search import evaluate_reranking
+
+    search |= {"format": given["format"], "batch_tokens": model.batch_tokens}
+    search |= {} if given["metric"] is None else {"metric": given["metric"]}
+    with progress.counted("queries") as update:
+        _show(evaluate_reranking(loaded, embedder, data=given["data"][0], **search, on_progress=update), out)
+
+
+def _folder(data: Sequence[str]) -> str | None:
+    return next((path for path in data if Path(path).is_dir()), None)
+
+
+def _changed(given: dict[str, Any], task: str) -> list[str]:
+    """The options of a task's data, and the format, that have another value than the default."""
+    options = [*options_of(TASKS[task][0]), *options_of(LabelledData, only=["format"])]
+    return [one.name for one in options if given[one.name] != one.default]
+
+
+evaluate_classify = _command(
+    "classify",
     """Measure how often a model gives the right label: metrics, each label, confusions, worst mistakes.
 
     Example: mlxbert evaluate classify --data test.csv --model my-model
-    """
-    _evaluate("classify", options, columns)
-
-
-def evaluate_multilabel(options: EvaluateOptions, columns: Columns) -> None:
+    """,
+)
+evaluate_multilabel = _command(
+    "multilabel",
     """Measure how well a model finds all labels of texts: metrics, each label, worst mistakes.
 
     Example: mlxbert evaluate multilabel --data test.jsonl --model my-model
-    """
-    _evaluate("multilabel", options, columns)
-
-
-def evaluate_regress(options: EvaluateOptions, columns: Columns) -> None:
+    """,
+)
+evaluate_regress = _command(
+    "regress",
     """Measure how close the numbers that a model predicts are to the right ones: metrics, worst mistakes.
 
     Example: mlxbert evaluate regress --data test.csv --model my-model
-    """
-    _evaluate("regress", options, columns)
-
-
-def evaluate_tag(options: EvaluateOptions, columns: WordColumns) -> None:
+    """,
+)
+evaluate_tag = _command(
+    "tag",
     """Measure how well a model finds entities, or tags words: metrics, each type or tag, worst mistakes.
 
     Example: mlxbert evaluate tag --data test.conll --model my-model
-    """
-    _evaluate("tag", options, columns, command="tag")
-
-
-def evaluate_answer(options: EvaluateOptions, columns: AnswerColumns, answers: AnswerOptions) -> None:
+    """,
+)
+evaluate_answer = _command(
+    "answer",
     """Measure how often a model answers questions correctly: exact match and F1 as SQuAD defines them, worst mistakes.
 
     Example: mlxbert evaluate answer --data dev-v2.0.json --model my-model
-    """
-    _evaluate("answer", options, columns, answers, command="answer")
-
-
-def evaluate_embed(options: EvaluateOptions, columns: RelatedColumns, search: SearchOptions) -> None:
+    """,
+)
+evaluate_embed = _command(
+    "embed",
     """Measure how well vectors say which texts belong together: with pairs and scores, or by what texts find.
 
     A folder of BEIR or SMART has queries, documents and judgements: every query ranks all documents.
 
     Example: mlxbert evaluate embed --data test.csv --model my-model
-    """
-    folder = search.folder(options.test.data, columns)
-    if folder is None:
-        _evaluate("embed", options, columns, command="embed")
-        return
-    loaded = session.load("embed", options.model)
-    from mlxbert.training.scores.search import evaluate_search
-
-    test, tokens = options.test, options.model.batch_tokens
-    found = evaluate_search(loaded, data=folder, split=search.split, metric=test.metric, batch_tokens=tokens)
-    session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), options.out)
-
-
-def evaluate_rerank(
-    options: EvaluateOptions, columns: QueryColumns, scores: ScoreOptions, retrieval: RetrievalOptions
-) -> None:
+    """,
+    SearchOptions,
+)
+evaluate_rerank = _command(
+    "rerank",
     """Measure how well a cross-encoder scores pairs of query and text, or ranks what an embedder finds.
 
     With --embedder, the data are a folder of BEIR or SMART, or records of query, positives and negatives. The embedder
     finds --top-k documents for each query, and the model ranks them anew; metrics called before_… are the embedder's.
 
     Example: mlxbert evaluate rerank --data scifact --embedder BAAI/bge-small-en-v1.5 --model my-model
-    """
-    retrieval.check(options.test.data, columns, scores)
-    if retrieval.embedder is None:
-        _evaluate("rerank", options, columns, scores)
-        return
-    loaded, embedder = session.load("classify", options.model), session.load("embed", retrieval.model(options.model))
-    from mlxbert.training.scores.search import evaluate_reranking
-
-    with progress.counted("queries") as update:
-        given = retrieval.given(options) | {"format": columns.given()["format"]}
-        found = evaluate_reranking(loaded, embedder, **given, on_progress=update)
-    session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), options.out)
+    """,
+    RetrievalOptions,
+    SearchOptions,
+)
 
 
-def evaluate_mlm(
-    options: EvaluateTextOptions,
-    objective: Annotated[str, typer.Option(metavar="TERMS", help="mlm, or with pairs mlm,nsp or mlm,sop.")] = "mlm",
-) -> None:
+def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
+    loaded = session.load("fill-mask" if given["objective"] == "mlm" else "", model)
+    from mlxbert.pretraining.evaluate import evaluate_words
+
+    with progress.counted("bytes") as update:
+        found = evaluate_words(loaded, **given, batch_tokens=model.batch_tokens, on_progress=update)
+    rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in found.metrics.items()]
+    rows += [("hidden tokens", f"{found.hidden:,}"), ("examples", f"{found.examples:,}")]
+    session.show_object(found.to_dict(), lambda: console.facts("hidden words", rows), out)
+
+
+evaluate_mlm = with_options(
+    _mlm,
     """Measure how well a model predicts hidden words of plain text: accuracy and pseudo-perplexity.
 
     The same words are hidden every time, so that models with the same vocabulary can be compared.
 
     Example: mlxbert evaluate mlm --data notes.txt --model my-bert
-    """
-    model = session.load("fill-mask" if objective == "mlm" else "", options.model)
-    from mlxbert.pretraining.evaluate import evaluate_words
-
-    with progress.counted("bytes") as update:
-        found = evaluate_words(model, **options.given(), objective=objective, on_progress=update)
-    rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in found.metrics.items()]
-    rows += [("hidden tokens", f"{found.hidden:,}"), ("examples", f"{found.examples:,}")]
-    session.show_object(found.to_dict(), lambda: console.facts("hidden words", rows), options.out)
-
-
-def _evaluate(task: str, options: EvaluateOptions, *groups: Group, command: str = "classify") -> None:
-    """Evaluates, and shows one object.
-
-    Args:
-        task: The name of the task.
-        options: What every task takes.
-        *groups: What differs between tasks.
-        command: The command that uses such a model.
-    """
-    launched.check_stdin(options.test.data)
-    loaded = session.load(command, options.model)
-    from mlxbert.training.evaluate import evaluate
-
-    with progress.counted("examples") as update:
-        own = {name: value for group in groups for name, value in group.given().items()}
-        found = evaluate(task, loaded, **options.given(), **own, on_progress=update)
-    session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), options.out)
+    """,
+    [*options_of(TextData), *options_of(Settings, only=["field", "documents", "whole_words"])],
+)

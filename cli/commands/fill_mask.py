@@ -12,6 +12,7 @@ from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import fill_mask as view
 from mlxbert.errors import ArgumentError
+from mlxbert.options import Option
 
 
 def fill_mask(
@@ -19,12 +20,10 @@ def fill_mask(
     source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts that contain [MASK].")] = None,
-    top_k: Annotated[
-        int | None, typer.Option(metavar="N", help="Words per mask; by default 5, or all targets.")
-    ] = None,
-    targets: Annotated[str | None, typer.Option(metavar="A,B", help="Choose among these words only.")] = None,
-    text: Annotated[bool, typer.Option("--text/--no-text", help="Repeat the filled text with each word.")] = True,
-    overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
+    top_k: Annotated[int | None, Option("Words per mask; by default 5, or all targets.")] = None,
+    targets: Annotated[str | None, Option("Choose among these words only.", "A,B")] = None,
+    text: Annotated[bool, Option("Repeat the filled text with each word.")] = True,
+    overflow: Annotated[Window, Option("What to do with a text too long for the model.")] = "window",
 ) -> None:
     """Find words that fit in place of [MASK].
 
@@ -41,7 +40,7 @@ def fill_mask(
     from mlxbert.tasks.fill_mask import fill_mask as task
 
     words = None if targets is None else _split(targets)
-    given: dict[str, Any] = {"top_k": top_k, "targets": words, "text": text, "overflow": overflow.value}
+    given: dict[str, Any] = {"top_k": top_k, "targets": words, "text": text, "overflow": overflow}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
     session.stream(opened, results, view.draw, out, task=session.Task("fill-mask", loaded, model, given))

@@ -7,6 +7,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.options import Offline, OutputOptions, Revision
 from mlxbert.cli.views import inspect as views, progress
+from mlxbert.options import Option
 
 
 def inspect(
@@ -20,9 +21,7 @@ def inspect(
     everything: Annotated[
         bool, typer.Option("--all", help="Also the configuration, all parts, and what each tensor becomes.")
     ] = False,
-    tensors: Annotated[
-        bool, typer.Option("--tensors", help="Like --all, but with every tensor instead of one line for all layers.")
-    ] = False,
+    tensors: Annotated[bool, Option("Like --all, but with every tensor instead of one line for all layers.")] = False,
 ) -> None:
     """Describe a model without running it: what it is, its size, what it can do, and what is wrong.
 

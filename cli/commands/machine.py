@@ -5,14 +5,12 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Annotated, Any
-
-import typer
+from typing import Annotated, Any, Literal
 
 from mlxbert.cli import session
 from mlxbert.cli.options import ComputingOptions, Device, OutputOptions
 from mlxbert.cli.views import bench as bench_view, console, doctor as view
+from mlxbert.options import Option
 from mlxbert.version import __version__
 
 _WHEELS = ("mlx-metal", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13")
@@ -22,15 +20,13 @@ _SLOW = 10.0  # GFLOP/s: a core with a fast BLAS has 30 and more, the reference 
 
 def doctor(
     out: OutputOptions,
-    device: Annotated[Device, typer.Option(help="The device to look at; auto takes the GPU if there is one.")] = (
-        Device.auto
-    ),
+    device: Annotated[Device, Option("The device to look at; auto takes the GPU if there is one.")] = "auto",
 ) -> None:
     """Show what mlxbert runs on: chip, device, dtype, BLAS and its measured speed, versions, and what to fix.
 
     Example: mlxbert doctor
     """
-    report = _report(device.value)
+    report = _report(device)
     session.show_object(report, lambda: view.draw(report), out)
     for problem in report["problems"]:
         console.say("hint", problem)
@@ -38,19 +34,16 @@ def doctor(
         console.say("note", f"all is well: {report['gflops']:,} GFLOP/s on the {report['device']}")
 
 
-class Peer(StrEnum):
-    """What `bench` measures beside mlxbert: `mlxbert.bench.measure.PEERS`."""
-
-    torch = "torch"
+Peer = Literal["torch"]  # what `bench` measures besides mlxbert
 
 
 def bench(
     model: ComputingOptions,
     out: OutputOptions,
     against: Annotated[
-        Peer | None, typer.Option(help="Another library, measured in turn on the same model, if it is installed.")
+        Peer | None, Option("Another library, measured in turn on the same model, if it is installed.")
     ] = None,
-    rounds: Annotated[int, typer.Option(metavar="N", help="Measure everything N times; medians count.")] = 5,
+    rounds: Annotated[int, Option("Measure everything N times; medians count.")] = 5,
 ) -> None:
     """Measure how fast this machine runs a model: tokens per second, memory, start.
 
@@ -61,8 +54,8 @@ def bench(
     from mlxbert.bench.measure import bench as measure
 
     report = measure(
-        model.model, against=None if against is None else against.value, rounds=rounds, revision=model.revision,
-        offline=model.offline, adapter=model.adapter, dtype=model.dtype.value, device=model.device.value,
+        model.model, against=against, rounds=rounds, revision=model.revision,
+        offline=model.offline, adapter=model.adapter, dtype=model.dtype, device=model.device,
     )  # fmt: skip
     session.show_object(report, lambda: bench_view.draw(report), out)
     if console.at_terminal() and not out.json:

@@ -14,6 +14,7 @@ from mlxbert.cli.training import FormatOption
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import InputError
 from mlxbert.files import atomic_write
+from mlxbert.options import Option
 
 if TYPE_CHECKING:
     from mlxbert.tasks.mine import Mined
@@ -23,20 +24,14 @@ def mine(
     model: ModelOptions,
     out: OutputOptions,
     pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Pairs of texts that belong together.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File of JSON lines to write.")],
-    negatives: Annotated[int, typer.Option(metavar="N", help="Negatives for each query, at most.")] = 5,
-    margin: Annotated[
-        float, typer.Option(metavar="X", help="How much less similar than its positive a negative must be.")
-    ] = 0.05,
-    skip: Annotated[int, typer.Option(metavar="N", help="Leave out the N most similar texts.")] = 0,
-    text_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of the queries; guessed if left out.")
-    ] = None,
-    pair_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of the texts that belong to them.")
-    ] = None,
+    output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o")],
+    negatives: Annotated[int, Option("Negatives for each query, at most.")] = 5,
+    margin: Annotated[float, Option("How much less similar than its positive a negative must be.")] = 0.05,
+    skip: Annotated[int, Option("Leave out the N most similar texts.")] = 0,
+    text_column: Annotated[str | None, Option("Column of the queries; guessed if left out.")] = None,
+    pair_column: Annotated[str | None, Option("Column of the texts that belong to them.")] = None,
     format: FormatOption = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
 ) -> None:
     """Find hard negatives for training: texts that the model considers similar to a query but that do not belong to it.
 

@@ -10,6 +10,7 @@ from mlxbert.cli import session
 from mlxbert.cli.options import OutputOptions, Revision, TalkOptions
 from mlxbert.cli.views import console, json_lines, models as view, progress
 from mlxbert.errors import ArgumentError, HubError
+from mlxbert.options import Option
 
 if TYPE_CHECKING:
     from mlxbert.weights.hub.cache import Snapshot
@@ -92,7 +93,7 @@ def models_remove(
     out: OutputOptions,
     name: Name,
     revision: Revision = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
+    yes: Annotated[bool, Option("Remove without asking.", short="-y")] = False,
 ) -> None:
     """Remove a model from the cache, for all programs that share it.
 

@@ -10,6 +10,7 @@ from mlxbert.cli.options import FileOptions, ModelOptions, NoWindow, PairInputOp
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import console, next_sentence as view
 from mlxbert.errors import ArgumentError
+from mlxbert.options import Option
 
 
 def next_sentence(
@@ -17,9 +18,7 @@ def next_sentence(
     source: PairInputOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B", help="Two texts.")] = None,
-    overflow: Annotated[
-        NoWindow, typer.Option(help="What to do with a pair too long for the model.")
-    ] = NoWindow.truncate,
+    overflow: Annotated[NoWindow, Option("What to do with a pair too long for the model.")] = "truncate",
 ) -> None:
     """Predict whether text B follows text A.
 
@@ -37,7 +36,7 @@ def next_sentence(
     loaded = session.load("next-sentence", model)
     from mlxbert.tasks.next_sentence import next_sentence as task
 
-    given: dict[str, Any] = {"overflow": overflow.value}
+    given: dict[str, Any] = {"overflow": overflow}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
     session.stream(opened, results, view.draw, out, task=session.Task("next-sentence", loaded, model, given))

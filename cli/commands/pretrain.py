@@ -2,52 +2,92 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.events.run import open_sinks, resumable, send
 from mlxbert.cli.events.sink import Sink
-from mlxbert.cli.options import OutputOptions
-from mlxbert.cli.pretraining import DistillOptions, Documents, PretrainOptions
+from mlxbert.cli.options import ComputingOptions, OutputOptions, options_of, with_options
+from mlxbert.cli.training import (
+    CorpusFiles,
+    EventOptions,
+    NewModelOptions,
+    PretrainingOptions,
+    SavingOptions,
+    StudentOptions,
+)
 from mlxbert.cli.views import progress, vocabulary as views
+from mlxbert.options import Option
+from mlxbert.pretraining.settings import Documents, Settings
 from mlxbert.training.events import Event
+from mlxbert.training.options import TrainingOptions
+
+Kind = Literal["wordpiece", "bpe", "unigram"]  # of a vocabulary
+_LORA = ("lora", "lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora")
+_LEFT_OUT = ("epochs", "eval_every", "patience", "freeze", "layer_decay")
+_SHARED = [
+    *options_of(CorpusFiles, SavingOptions, PretrainingOptions),
+    *options_of(TrainingOptions, without=(*_LEFT_OUT, *_LORA)),
+]
 
 
-def pretrain(context: typer.Context, options: PretrainOptions) -> None:
+def _pretrain(context: typer.Context, out: EventOptions, **given: Any) -> None:
+    name, source = given["model"], context.get_parameter_source("model")
+    if given["config"] is None:
+        session.note_builtin("pretrain", name)
+    elif source is None or source.name != "COMMANDLINE":  # of the environment, or the default
+        given["model"] = None
+    with ExitStack() as opened:
+        sinks = _sinks(out, given, opened)
+        from mlxbert.pretraining.pretrain import pretrain as train
+
+        _follow(train, given, name, sinks, opened)
+
+
+def _distill(out: EventOptions, **given: Any) -> None:
+    with ExitStack() as opened:
+        sinks = _sinks(out, given, opened)
+        from mlxbert.pretraining.distill import distill as train
+
+        _follow(train, given, given["teacher"], sinks, opened)
+
+
+pretrain = with_options(
+    _pretrain,
     """Train a model on plain text: continue one on your own documents, or begin a new one.
 
     If training is interrupted, with Ctrl-C or otherwise, the same command resumes it from the last saved state.
 
     Example: mlxbert pretrain notes.txt --model bert-base-uncased --output my-bert
-    """
-    given, source = options.given(), context.get_parameter_source("model")
-    if options.new.config is None:
-        session.note_builtin("pretrain", options.model)
-    elif source is None or source.name != "COMMANDLINE":  # of the environment, or the default
-        given["model"] = None
-    with ExitStack() as opened:
-        sinks = open_sinks(options.out, options.corpus.sources, dry=False, opened=opened)
-        from mlxbert.pretraining.pretrain import pretrain as train
-
-        _follow(train, given, options.model.model, sinks, opened)
-
-
-def distill(options: DistillOptions) -> None:
+    """,
+    [
+        *_SHARED,
+        *options_of(Settings, NewModelOptions, ComputingOptions),
+        *options_of(TrainingOptions, only=_LORA),
+    ],
+)
+distill = with_options(
+    _distill,
     """Train a smaller model on plain text to predict what a larger one predicts.
 
     The student begins with every other layer of its teacher. Interrupted, the same command resumes.
 
     Example: mlxbert distill notes.txt --teacher bert-base-uncased --output my-student
-    """
-    with ExitStack() as opened:
-        sinks = open_sinks(options.out, options.corpus.sources, dry=False, opened=opened)
-        from mlxbert.pretraining.distill import distill as train
+    """,
+    [
+        *_SHARED,
+        *options_of(Settings, without=["generator"]),
+        *options_of(StudentOptions),
+        *options_of(ComputingOptions, without=["model", "adapter"]),
+    ],
+)
 
-        _follow(train, options.given(), options.student.teacher, sinks, opened)
+
+def _sinks(out: EventOptions, given: dict[str, Any], opened: ExitStack) -> list[Sink]:
+    return open_sinks(out, [*given["corpus"], *(given["valid"] or ())], dry=False, opened=opened)
 
 
 def _follow(
@@ -56,35 +96,24 @@ def _follow(
     """Trains, and shows how it goes on."""
     reading = opened.enter_context(progress.transfer("reading the corpus"))
     update = opened.enter_context(progress.download(model))
+    given = {name: value for name, value in given.items() if value is not None}  # defaults are those of the library
     events = train(**given, on_progress=update, on_read=reading)
     with resumable(Path(given["output"]), opened):
         send(events, sinks, lambda: None)
 
 
-class VocabularyKind(StrEnum):
-    """The kind of a vocabulary: `mlxbert.pretraining.vocabulary.KINDS`."""
-
-    wordpiece = "wordpiece"
-    bpe = "bpe"
-    unigram = "unigram"
-
-
 def vocabulary(
     out: OutputOptions,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt or .jsonl, also .gz or .xz.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")],
-    kind: Annotated[
-        VocabularyKind, typer.Option(help="As of BERT, RoBERTa or XLM-RoBERTa.")
-    ] = VocabularyKind.wordpiece,
-    size: Annotated[int, typer.Option(metavar="N", help="Number of tokens, special tokens included.")] = 30_000,
-    cased: Annotated[
-        bool, typer.Option("--cased", help="Distinguish case in a wordpiece vocabulary; the others always do.")
-    ] = False,
+    output: Annotated[Path, Option("Folder to write.", "DIR", short="-o")],
+    kind: Annotated[Kind, Option("As of BERT, RoBERTa or XLM-RoBERTa.")] = "wordpiece",
+    size: Annotated[int, Option("Number of tokens, special tokens included.")] = 30_000,
+    cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary; the others always do.")] = False,
     documents: Annotated[
-        Documents, typer.Option(help="Where documents of a .txt end: at a blank line, or at each line.")
-    ] = Documents.blank,
-    field: Annotated[str, typer.Option(metavar="NAME", help="Field of a .jsonl file.")] = "text",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier vocabulary.")] = False,
+        Documents, Option("Where documents of a .txt end: at a blank line, or at each line.")
+    ] = "blank",
+    field: Annotated[str, Option("Field of a .jsonl file.")] = "text",
+    overwrite: Annotated[bool, Option("Replace an earlier vocabulary.")] = False,
 ) -> None:
     """Train the vocabulary of a new model.
 
@@ -98,11 +127,11 @@ def vocabulary(
         found = train(
             files,
             output,
-            kind=kind.value,
+            kind=kind,
             size=size,
             cased=cased,
             field=field,
-            documents=documents.value,
+            documents=documents,
             overwrite=overwrite,
             on_progress=update,
         )

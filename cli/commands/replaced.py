@@ -9,6 +9,7 @@ from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import tokens as view
+from mlxbert.options import Option
 
 
 def replaced(
@@ -16,7 +17,7 @@ def replaced(
     source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
-    overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
+    overflow: Annotated[Window, Option("What to do with a text too long for the model.")] = "window",
 ) -> None:
     """Show which tokens of a text look replaced.
 
@@ -29,7 +30,7 @@ def replaced(
     loaded = session.load("replaced", model)
     from mlxbert.tasks.replaced import replaced as task
 
-    given: dict[str, Any] = {"overflow": overflow.value}
+    given: dict[str, Any] = {"overflow": overflow}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
     session.stream(opened, results, view.draw_replaced, out, task=session.Task("replaced", loaded, model, given))

@@ -11,6 +11,7 @@ from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, Overf
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import vectors as view
 from mlxbert.errors import MissingHeadError
+from mlxbert.options import Option
 
 _EXAMPLE = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
@@ -23,10 +24,10 @@ def rerank(
     source: InputOptions,
     out: OutputOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="QUERY TEXT…", help="A query, and texts.")] = None,
-    top_k: Annotated[int | None, typer.Option(metavar="N", help="Show only the N best.")] = None,
+    top_k: Annotated[int | None, Option("Show only the N best.")] = None,
     overflow: Annotated[
-        Overflow, typer.Option(help="What to do with a pair too long for the model; window takes the best window.")
-    ] = Overflow.truncate,
+        Overflow, Option("What to do with a pair too long for the model; window takes the best window.")
+    ] = "truncate",
 ) -> None:
     """Rank texts by how well they answer a query.
 
@@ -46,7 +47,7 @@ def rerank(
     from mlxbert.weights.cross_encoder import gives_probabilities
 
     def rank(query: str, others: Iterator[Any], top_k: int | None, usage: "Usage", on_error: str) -> Any:
-        how: dict[str, Any] = {"overflow": overflow.value, "batch_tokens": model.batch_tokens, "on_error": on_error}
+        how: dict[str, Any] = {"overflow": overflow, "batch_tokens": model.batch_tokens, "on_error": on_error}
         return task(loaded, query, others, top_k=top_k, usage=usage, **how)
 
     draw = functools.partial(view.draw_ranked, bars=gives_probabilities(loaded.files))

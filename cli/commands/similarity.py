@@ -13,6 +13,7 @@ from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, PairIn
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import console, vectors as view
 from mlxbert.errors import ArgumentError
+from mlxbert.options import Option
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
@@ -25,14 +26,12 @@ def similarity(
     vector: VectorOptions,
     out: OutputOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A text, and others.")] = None,
-    top_k: Annotated[int | None, typer.Option(metavar="N", help="Show only the N most similar.")] = None,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Compare the two texts of each row, columns a and b.")] = False,
-    query_prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Text to put before A only.", rich_help_panel="Vectors")
-    ] = None,
+    top_k: Annotated[int | None, Option("Show only the N most similar.")] = None,
+    pairs: Annotated[bool, Option("Compare the two texts of each row, columns a and b.")] = False,
+    query_prompt: Annotated[str | None, Option("Text to put before A only.", "TEXT", panel="Vectors")] = None,
     query_prompt_name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="One of the model's own prompts, for A only.", rich_help_panel="Vectors"),
+        Option("One of the model's own prompts, for A only.", panel="Vectors"),
     ] = None,
 ) -> None:
     """Rank texts by how similar their vectors are to that of the first: by the cosine, or as the model's files say.
@@ -43,7 +42,7 @@ def similarity(
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """
-    given = vector.given() | {"query_prompt": query_prompt, "query_prompt_name": query_prompt_name}
+    given = vars(vector) | {"query_prompt": query_prompt, "query_prompt_name": query_prompt_name}
     if pairs or source.pair_column is not None:
         return _pairs(model, source, given, out, texts or (), top_k)
     if source.keep:

@@ -1,16 +1,19 @@
 """`mlxbert tag`."""
 
 import functools
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import Aggregation, FileOptions, ModelOptions, RecordOptions, Window
+from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import tag as view
 from mlxbert.labels.schemes import types_of
+from mlxbert.options import Option
+
+Aggregation = Literal["none", "simple", "first", "average", "max"]  # those of transformers
 
 
 def tag(
@@ -20,9 +23,9 @@ def tag(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     aggregation: Annotated[
         Aggregation | None,
-        typer.Option(help="Join tokens as transformers does; by default words are tagged as in training."),
+        Option("Join tokens as transformers does; by default words are tagged as in training."),
     ] = None,
-    overflow: Annotated[Window, typer.Option(help="What to do with a text too long for the model.")] = Window.window,
+    overflow: Annotated[Window, Option("What to do with a text too long for the model.")] = "window",
 ) -> None:
     """Find entities in texts, or tag words, with a fine-tuned model.
 
@@ -37,7 +40,7 @@ def tag(
     from mlxbert.tasks import entities
     from mlxbert.tasks.tag import tag as task
 
-    given: dict[str, Any] = {"aggregation": aggregation and aggregation.value, "overflow": overflow.value}
+    given: dict[str, Any] = {"aggregation": aggregation, "overflow": overflow}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
     names = loaded.labels.names if loaded.labels else ()

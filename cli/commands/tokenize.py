@@ -9,6 +9,7 @@ from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, ModelName, NoWindow, RecordOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import progress, tokens as view
+from mlxbert.options import Option
 
 
 def tokenize(
@@ -16,8 +17,8 @@ def tokenize(
     source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
-    pair: Annotated[str | None, typer.Option(metavar="TEXT", help="A second text, in segment B.")] = None,
-    overflow: Annotated[NoWindow, typer.Option(help="What to do with a text too long for the model.")] = NoWindow.error,
+    pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None,
+    overflow: Annotated[NoWindow, Option("What to do with a text too long for the model.")] = "error",
 ) -> None:
     """Show what the model sees: the tokens of a text, with their ids, segments and positions.
 
@@ -31,6 +32,6 @@ def tokenize(
     with progress.download(model.model) as update:
         folder, tokenizer = load_tokenizer_of(model.model, model.revision, model.offline, update)
     session.keep(tokenizer)
-    given: dict[str, Any] = {"pair": pair, "overflow": overflow.value}
+    given: dict[str, Any] = {"pair": pair, "overflow": overflow}
     results = task(tokenizer, opened.records, **given, on_error=opened.on_error)
     session.stream(opened, results, view.draw_tokens, out, task=session.Task("tokenize", folder, None, given))

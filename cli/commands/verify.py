@@ -7,6 +7,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.options import Device, Offline, OutputOptions
 from mlxbert.cli.views import progress, verify as views
+from mlxbert.options import Option
 
 
 def verify(
@@ -16,15 +17,12 @@ def verify(
     offline: Offline = False,
     tolerance: Annotated[
         float | None,
-        typer.Option(
-            metavar="X",
-            help="How far outputs may differ: by default 0.0001, or 0.02 and 0.2 if tensors are equal only once "
-            "rounded to float16 or bfloat16. Outputs of quantized models are judged only with this option.",
+        Option(
+            "How far outputs may differ: by default 0.0001, or 0.02 and 0.2 if tensors are equal only once "
+            "rounded to float16 or bfloat16. Outputs of quantized models are judged only with this option."
         ),
     ] = None,
-    device: Annotated[
-        Device, typer.Option(help="Where to compute; auto uses the GPU if there is one.", rich_help_panel="Model")
-    ] = Device.auto,
+    device: Annotated[Device, Option("Where to compute; auto uses the GPU if there is one.", panel="Model")] = "auto",
 ) -> None:
     """Check whether two models agree, and show what differs.
 
@@ -35,6 +33,6 @@ def verify(
     from mlxbert.folders.verify import verify as compare
 
     with progress.download(f"{a} and {b}") as update:
-        found = compare(a, b, tolerance=tolerance, device=device.value, offline=offline, on_progress=update)
+        found = compare(a, b, tolerance=tolerance, device=device, offline=offline, on_progress=update)
     session.show_object(found.to_dict(), lambda: views.verification(found), out)
     raise typer.Exit(0 if found.agree else 1)

@@ -1,18 +1,22 @@
 """What is asked of a pre-training run, checked before hours of work."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from mlxbert.bounds import check_number, check_whole
+from mlxbert.bounds import check_number
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
 from mlxbert.inputs import Stamp, hashed
-from mlxbert.pretraining.examples import Pairs
+from mlxbert.options import Option, check_fields
 
-_PAIRS: dict[str, Pairs] = {"nsp": "next", "sop": "order"}
+if TYPE_CHECKING:
+    from mlxbert.pretraining.examples import Pairs
+
+Documents = Literal["blank", "line"]
+_PAIRS: "dict[str, Pairs]" = {"nsp": "next", "sop": "order"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,41 +26,35 @@ class Settings:
     Attributes:
         corpus: The files.
         valid: The files of another corpus to evaluate on; empty to hold out a part.
-        field: The field of the text in .jsonl files.
-        documents: What separates documents in .txt files: `blank` lines, or every `line` is one.
-        across_documents: Whether an example continues in the next document.
-        length: Tokens of an example, or phases: `128:0.9,512:0.1`.
-        whole_words: Whether all tokens of a word are hidden together.
-        masks: So many passes hide other tokens, then they repeat; `None` if all passes differ.
-        mask_share: The share of tokens that are hidden.
         validation_share: The share of examples that are held out.
-        generator: Of ELECTRA, the width of a new generator as a share of the discriminator's.
         shards: The folder of the token ids; `None` for one beside the unfinished run.
     """
 
+    panel: ClassVar[str] = "Data"
     corpus: tuple[Path, ...]
     valid: tuple[Path, ...] = ()
-    field: str = "text"
-    documents: str = "blank"
-    across_documents: bool = False
-    length: str = "128"
-    whole_words: bool = False
-    masks: int | None = None
-    mask_share: float = 0.15
+    field: Annotated[str, Option("Field of the text in .jsonl files.")] = "text"
+    documents: Annotated[
+        Documents, Option("What separates documents in .txt files: blank lines, or each line is one.")
+    ] = "blank"
+    across_documents: Annotated[bool, Option("Examples continue in the next document.")] = False
+    length: Annotated[str, Option("Tokens of an example, or phases: 128:0.9,512:0.1.", "N")] = "128"
+    whole_words: Annotated[bool, Option("Hide all tokens of a word together.")] = False
+    masks: Annotated[int | None, Option("Repeat the masks of the first N passes.", usual="new ones in every pass")] = (
+        None
+    )
+    mask_share: Annotated[float, Option("Share of the tokens that are hidden.")] = 0.15
     validation_share: float = 0.01
-    generator: float = 0.25
+    generator: Annotated[
+        float, Option("Width of a new generator of ELECTRA, beside the discriminator.", usual="0.25", panel="Model")
+    ] = 0.25
     shards: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.corpus:
             raise ArgumentError("corpus is empty, expected files")
-        if self.documents not in ("blank", "line"):
-            raise ArgumentError(f"documents is {self.documents!r:.60}, expected blank or line")
-        if self.masks is not None:
-            check_whole("masks", self.masks)
-        check_number("mask_share", self.mask_share)
+        check_fields(self)
         check_number("pretrain.validation_share", self.validation_share)
-        check_number("generator", self.generator)
 
     @cached_property
     def hashes(self) -> Mapping[Path, tuple[str, Stamp]]:
@@ -70,7 +68,7 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """What decides the examples besides the files."""
         left_out = ("corpus", "valid", "shards")
-        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in left_out}
+        return {name: getattr(self, name) for name in (field.name for field in fields(self)) if name not in left_out}
 
 
 def files_of(given: str | Path | Sequence[str | Path] | None, name: str) -> tuple[Path, ...]:
@@ -86,7 +84,7 @@ def files_of(given: str | Path | Sequence[str | Path] | None, name: str) -> tupl
     return tuple(to_path(one, name) for one in listed)
 
 
-def pairs_of(terms: Sequence[str], across: bool) -> Pairs | None:
+def pairs_of(terms: Sequence[str], across: bool) -> "Pairs | None":
     """How two texts are put together for some terms.
 
     Raises:

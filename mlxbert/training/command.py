@@ -2,11 +2,10 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mlxbert.training.options import TeacherOptions, TrainingOptions
+from mlxbert.training.task_options import TASKS, defaults_of
 
 _NOT_SHOWN = {"on_progress", "dry_run", "overwrite", "check", "options"}
 
@@ -19,7 +18,7 @@ def command_line(task: str, given: Mapping[str, Any]) -> str | None:
         given: The arguments of the call.
     """
     words = ["mlxbert", "finetune", task]
-    defaults = _DEFAULTS if task == "embed" else _DEFAULTS | asdict(TeacherOptions())
+    defaults = {"dtype": "auto", "device": "auto", "seeds": 1, **(defaults_of(task) if task in TASKS else {})}
     for name, value in {**given, **given.get("options", {})}.items():
         if name in _NOT_SHOWN or name == "task" or value is None or (value is False and name != "normalize"):
             continue
@@ -38,10 +37,3 @@ def command_line(task: str, given: Mapping[str, Any]) -> str | None:
         else:
             words += [option, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)]
     return shlex.join(words)
-
-
-_DEFAULTS: dict[str, Any] = {
-    **TrainingOptions().to_dict(), "dtype": "auto", "device": "auto", "seeds": 1,
-    "label_smoothing": 0.0, "class_weights": "none", "loss": "bce", "max_score": 1.0, "epochs": None, "lr": None,
-    "temperature": 0.05, "margin": 5.0,
-}  # fmt: skip

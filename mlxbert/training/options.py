@@ -1,11 +1,13 @@
 """How a model is trained: the options of the loop, which are the same for every task."""
 
+import functools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from mlxbert.bounds import MOST_RUNS, check_number, check_whole
+from mlxbert.bounds import MOST_RUNS, check_whole
 from mlxbert.errors import ArgumentError
+from mlxbert.options import Option, check_fields
 
 if TYPE_CHECKING:
     from mlxbert.nn.lora import LoraSettings
@@ -15,84 +17,53 @@ ClassWeights = Literal["none", "balanced"]
 VectorLossName = Literal["in-batch", "triplet", "cosent", "cosine"]
 ALL_LINEAR, DEFAULT_LAYERS = "all-linear", "query,value"
 RerankLoss = Literal["bce", "mse"]
-SCHEDULES: tuple[str, ...] = get_args(Schedule)
+_Lora = functools.partial(Option, panel="Adapters")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """The options of a run.
+    """The options of a run, the same for every task; biases and norms have no weight decay (arXiv:1711.05101)."""
 
-    Attributes:
-        epochs: Passes over the training data.
-        lr: The highest learning rate.
-        batch_size: Examples per batch.
-        accumulate: Batches per update of the weights.
-        schedule: How the learning rate falls after the warm-up: `linear` or `cosine` to 0, or `constant`.
-        warmup: The share of updates in which it rises from 0.
-        weight_decay: Decoupled weight decay of matrices (arXiv:1711.05101); biases and norms have none.
-        clip: The greatest norm of the gradient; 0 for no limit.
-        dropout: The rate wherever the model has dropout; `None` for the model's own rates.
-        layer_decay: Each layer's learning rate as a factor of that of the layer above it.
-        freeze: So many of the first layers, and the embeddings with them, are not trained.
-        checkpointing: Whether the inside of layers is computed again in the backward pass, which saves memory.
-        patience: Training stops after so many evaluations without a better one; `None` for never.
-        eval_every: Updates between evaluations; `None` for one per epoch.
-        save_every: Updates after which the state is saved, besides after each evaluation; `None` for 200.
-        seed: Determines new weights, the order of the data, and dropout.
-        lora: The rank of LoRA adapters: they and the heads are trained, and nothing else; `None` trains all weights.
-        lora_alpha: The update of an adapter is multiplied by `lora_alpha / lora`; `None` for twice the rank.
-        lora_dropout: The rate of the dropout of the inputs of adapters.
-        lora_layers: The linear layers that get an adapter, by their names in transformers or in mlxbert, separated by
-            commas; `all-linear` for all of the encoder's layers.
-        dora: Whether the norms of the rows of adapted matrices are learned apart from their directions (DoRA).
-        rslora: Whether the factor is `lora_alpha / √lora` instead (rsLoRA).
-    """
-
-    epochs: int = 3
-    lr: float = 5e-5
-    batch_size: int = 32
-    accumulate: int = 1
-    schedule: str = "linear"
-    warmup: float = 0.1
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    dropout: float | None = None
-    layer_decay: float = 1.0
-    freeze: int = 0
-    checkpointing: bool = False
-    patience: int | None = None
-    eval_every: int | None = None
-    save_every: int | None = None
-    seed: int = 0
-    lora: int | None = None
-    lora_alpha: float | None = None
-    lora_dropout: float = 0.0
-    lora_layers: str = DEFAULT_LAYERS
-    dora: bool = False
-    rslora: bool = False
+    panel: ClassVar[str] = "Training"
+    epochs: Annotated[int, Option("Passes over the training data.", usual="3 to 20, by the size of the data")] = 3
+    lr: Annotated[
+        float, Option("Highest learning rate.", usual="1e-4 to 2e-5 by the size of the model, more for new weights")
+    ] = 5e-5
+    batch_size: Annotated[int, Option("Examples per batch.")] = 32
+    accumulate: Annotated[int, Option("Batches per update of the weights.")] = 1
+    schedule: Annotated[Schedule, Option("How the learning rate falls after the warm-up.")] = "linear"
+    warmup: Annotated[float, Option("Share of the updates in which the learning rate rises.")] = 0.1
+    weight_decay: Annotated[float, Option("Weight decay of matrices.")] = 0.01
+    clip: Annotated[float, Option("Maximum norm of the gradient; 0 for no limit.")] = 1.0
+    dropout: Annotated[float | None, Option("Dropout rate everywhere.", usual="the model's")] = None
+    layer_decay: Annotated[float, Option("Learning rate of each layer, relative to the layer above.")] = 1.0
+    freeze: Annotated[int, Option("Keep the embeddings and the first N layers as they are.")] = 0
+    checkpointing: Annotated[bool, Option("Use less memory, but more time: gradient checkpointing.")] = False
+    patience: Annotated[int | None, Option("Stop after N evaluations without improvement.", usual="never")] = None
+    eval_every: Annotated[int | None, Option("Steps between evaluations.", usual="one per epoch", panel="Saving")] = (
+        None
+    )
+    save_every: Annotated[
+        int | None,
+        Option(
+            "Steps between saved states; the state is also saved after each evaluation.", usual="200", panel="Saving"
+        ),
+    ] = None
+    seed: Annotated[int, Option("Random seed of new weights, the order of the data, and dropout.")] = 0
+    lora: Annotated[int | None, _Lora("Train adapters of rank R, and the head alone beside them.", "R", "off")] = None
+    lora_alpha: Annotated[float | None, _Lora("Scale of adapters, divided by the rank.", usual="2R")] = None
+    lora_dropout: Annotated[float, _Lora("Dropout rate of the inputs of adapters.")] = 0.0
+    lora_layers: Annotated[str, _Lora("Layers with adapters: A,B,… or all-linear.", "NAMES")] = DEFAULT_LAYERS
+    dora: Annotated[bool, _Lora("Learn the norms of adapted rows, too (DoRA).")] = False
+    rslora: Annotated[bool, _Lora("Divide the scale by √R instead (rsLoRA).")] = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulate", "freeze", "seed"):
-            check_whole(name, getattr(self, name))
-        for name in ("patience", "eval_every", "save_every"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name))
-        for name in ("lr", "warmup", "weight_decay", "clip", "layer_decay", "lora_dropout"):
-            check_number(name, getattr(self, name))
-        for name in ("dropout", "lora_alpha"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name))
+        check_fields(self)
         self._check_lora()
-        if self.schedule not in SCHEDULES:
-            raise ArgumentError(f"schedule is {self.schedule!r:.60}, expected one of {', '.join(SCHEDULES)}")
 
     def _check_lora(self) -> None:
-        if self.lora is not None:
-            check_whole("lora", self.lora)
-            if self.freeze:
-                raise ArgumentError(
-                    f"freeze is {self.freeze} with lora, which freezes everything but adapters and heads"
-                )
+        if self.lora is not None and self.freeze:
+            raise ArgumentError(f"freeze is {self.freeze} with lora, which freezes everything but adapters and heads")
         for name in ("lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora"):
             if self.lora is None and getattr(self, name) != getattr(TrainingOptions, name):
                 raise ArgumentError(
@@ -129,19 +100,16 @@ class TrainingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherOptions:
-    """How much a teacher counts.
+    """How much a teacher counts."""
 
-    Attributes:
-        teacher_weight: The share of the loss that is the distance from the teacher; the rest is that of the labels.
-        temperature: Divides the scores of teacher and student: larger, and less likely labels count more.
-    """
-
-    teacher_weight: float = 0.5
-    temperature: float = 2.0
+    panel: ClassVar[str] = "Training"
+    teacher_weight: Annotated[float, Option("Share of the teacher in the loss; the labels have the rest.")] = 0.5
+    temperature: Annotated[
+        float, Option("Divides scores of teacher and model: larger, and unlikely labels count more.")
+    ] = 2.0
 
     def __post_init__(self) -> None:
-        check_number("teacher_weight", self.teacher_weight)
-        check_number("temperature", self.temperature)
+        check_fields(self)
 
     def refuse_alone(self) -> None:
         """Refuses options of a teacher where there is none.
@@ -149,9 +117,13 @@ class TeacherOptions:
         Raises:
             ArgumentError: One is not the default.
         """
-        for name in self.__dataclass_fields__:
+        for name in (field.name for field in fields(self)):
             if getattr(self, name) != getattr(TeacherOptions, name):
                 raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
+
+
+# What a sweep can vary.
+VARIED = tuple(field.name for field in fields(TrainingOptions) if field.name not in ("save_every", "eval_every"))
 
 
 def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[str, Any]]:
@@ -167,10 +139,9 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
     check_whole("seeds", seeds)
     combinations: list[dict[str, Any]] = [{}]
     runs = seeds
-    varied = [name for name in TrainingOptions.__dataclass_fields__ if name not in ("save_every", "eval_every")]
     for name, values in (sweep or {}).items():
-        if name not in varied:
-            raise ArgumentError(f"sweep names {name!r:.60}, expected any of {', '.join(varied)}")
+        if name not in VARIED:
+            raise ArgumentError(f"sweep names {name!r:.60}, expected any of {', '.join(VARIED)}")
         if name == "lora" and None in [*values]:
             raise ArgumentError("sweep of lora has None, expected ranks", hint="compare with a run without adapters")
         if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:

@@ -62,11 +62,6 @@ def test_panels_come_in_the_same_order_everywhere(monkeypatch: pytest.MonkeyPatc
             assert found == [panel for panel in PANELS if panel in found], words
 
 
-def test_the_default_of_batch_tokens_is_shown() -> None:
-    shown = " ".join(" ".join(help_of(["embed"], whole=True)).split())
-    assert re.search(r"--batch-tokens N [^(]*\(default: 1024", shown)
-
-
 def test_help_of_a_command_is_asked_for_in_two_ways() -> None:
     assert call("help").out.split() == call("--help").out.split()
     assert call("help", "finetune", "tag").out.startswith("Usage: mlxbert finetune tag ")

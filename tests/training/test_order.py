@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from mlxbert.errors import ArgumentError
 from mlxbert.training.optimizer import learning_rate
-from mlxbert.training.options import TrainingOptions, check_sweep
+from mlxbert.training.options import Schedule, TrainingOptions, check_sweep
 from mlxbert.training.sampler import batches, parts, shares
 
 
@@ -52,7 +52,7 @@ def test_parts_save_padding_where_lengths_differ() -> None:
         ("cosine", [0, 0.5, 1, 0.854, 0.5, 0.146]),
     ],
 )
-def test_learning_rates(schedule: str, expected: list[float]) -> None:
+def test_learning_rates(schedule: Schedule, expected: list[float]) -> None:
     options = TrainingOptions(lr=1.0, schedule=schedule, warmup=1 / 3)
     assert [round(learning_rate(step, 6, options), 3) for step in range(6)] == expected
 

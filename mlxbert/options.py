@@ -1,0 +1,58 @@
+"""Options: each is declared once, beside the field of a dataclass, and the command line makes its options of them."""
+
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from mlxbert.bounds import check_number, check_whole, shown
+from mlxbert.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a user needs to know of a field besides its type, its default, and the bounds of its name.
+
+    Attributes:
+        help: What it does.
+        unit: What stands for its value; by default `N` for whole numbers, `X` for others, and `NAME`.
+        usual: In words, what is used where the option is left out, if that is not always the field's default.
+        panel: The heading that it is under; by default that of its dataclass, its attribute `panel`.
+        short: A second, short name.
+        variable: The environment variable that it can be given in.
+    """
+
+    help: str
+    unit: str | None = None
+    usual: str | None = None
+    panel: str | None = None
+    short: str | None = None
+    variable: str | None = None
+
+
+def check_fields(options: Any) -> None:
+    """Refuses numbers and choices of a dataclass that their types or their bounds do not allow.
+
+    Raises:
+        ArgumentError: There is such a field.
+    """
+    for name, hint in get_type_hints(type(options)).items():
+        value, kinds = getattr(options, name), kinds_of(hint)
+        if value is None and NoneType in kinds:
+            continue
+        if float in kinds:
+            check_number(name, value)
+        elif int in kinds:
+            check_whole(name, value)
+        elif (choices := choices_of(hint)) and value not in choices:
+            raise ArgumentError(f"{name} is {shown(value)}, expected one of {', '.join(choices)}")
+
+
+def kinds_of(hint: Any) -> tuple[Any, ...]:
+    """The types that a type allows: those of a union, or the type itself."""
+    union = get_origin(hint) not in (None, Literal, list, tuple)
+    return get_args(hint) if union else (hint,)
+
+
+def choices_of(hint: Any) -> tuple[Any, ...]:
+    """The values that a type with a `Literal` allows; none of other types."""
+    return next((get_args(kind) for kind in kinds_of(hint) if get_origin(kind) is Literal), ())

@@ -1,0 +1,79 @@
+"""Options are said once: the docs, the help and the library have the same names, units and defaults."""
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from mlxbert.cli.app import make_app
+from mlxbert.cli.views import help as view
+from mlxbert.text.batch import default_batch_tokens
+from mlxbert.training.objectives import OBJECTIVES
+from mlxbert.training.task_options import TASKS, defaults_of
+
+DOCS = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
+ROW = re.compile(r"\| ((?:`--[^|]+`,? ?(?:\([^|]*\) )?)+)\|([^|]*)\|(.*)")
+PROGRAM: Any = typer.main.get_command(make_app())
+
+
+def parameters(command: Any = PROGRAM) -> Iterator[Any]:
+    """The options of a command and of those below it."""
+    yield from (one for one in command.params if one.param_type_name == "option")
+    for below in getattr(command, "commands", {}).values():
+        yield from parameters(below)
+
+
+KNOWN = {name: [one for one in parameters() if name in (*one.opts, *one.secondary_opts)] for name in (
+    name for one in parameters() for name in (*one.opts, *one.secondary_opts)
+)}  # fmt: skip
+ROWS = [(path.name, *row.groups()) for path in DOCS for row in map(ROW.match, path.read_text().splitlines()) if row]
+
+
+def default(option: Any) -> str:
+    """The default of an option as the help has it."""
+    usual = option.show_default
+    return usual if isinstance(usual, str) else str(getattr(option.default, "value", option.default))
+
+
+@pytest.mark.parametrize(("file", "names", "usual", "text"), ROWS, ids=lambda value: str(value)[:30])
+def test_tables_of_options_say_what_the_help_says(file: str, names: str, usual: str, text: str) -> None:
+    for name, unit in re.findall(r"`(--[\w-]+)(?: ([A-Z][A-Z,=…]*))?`", names):
+        assert name in KNOWN, f"{file}: {name}"
+        if unit:
+            assert unit in {view.metavar_of(one) for one in KNOWN[name]}, f"{file}: {name} {unit}"
+    if re.fullmatch(r"[\d.]+", usual.strip()):
+        found = [default(one) for one in KNOWN[re.findall(r"--[\w-]+", names)[0]]]
+        numbers = {float(one) for one in found if re.fullmatch(r"[\d.]+", one)}
+        assert float(usual) in numbers, f"{file}: {names} {found}"
+
+
+def test_every_option_of_training_is_in_the_docs() -> None:
+    text = "\n".join(path.read_text() for path in DOCS)
+    for command in ("finetune", "evaluate", "pretrain", "distill"):
+        for option in parameters(PROGRAM.commands[command]):
+            assert re.search(rf"{option.opts[0]}\b", text), f"{command} {option.opts[0]}"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_options_of_a_task_have_the_defaults_of_its_objective(task: str) -> None:
+    module, name = OBJECTIVES[task]
+    objective = getattr(importlib.import_module(f"mlxbert.training.objectives.{module}"), name)
+    usual, own = defaults_of(task), {}
+    for base in objective.__mro__:
+        for one in inspect.signature(base.__init__).parameters.values():
+            if one.kind is one.KEYWORD_ONLY and one.name != "metric":
+                own[one.name] = one.default
+    assert own == {option: usual[option] for option in own}
+
+
+def test_the_default_of_batch_tokens_is_that_of_a_cpu_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for gpu in (False, True):
+        monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda gpu=gpu: gpu)
+        found.append(default_batch_tokens())
+    assert {default(one) for one in KNOWN["--batch-tokens"]} == {f"{found[0]}, on a GPU {found[1]}"}
