@@ -20,10 +20,10 @@ import numpy as np
 
 def gradients(given: argparse.Namespace, size: int, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Memory, seconds and loss of a step, and its gradients."""
-    from mlxbert.data.rows import read_rows
     from mlxbert.machine.device import mx, nn
     from mlxbert.model import load
     from mlxbert.nn import dropout
+    from mlxbert.readers.rows import read_rows
     from mlxbert.training.gradients import Differentiator, Whole, dropout_key
     from mlxbert.training.objectives.embed import Embed
 

@@ -51,7 +51,7 @@ def _start(setting: Setting, seed: int, given: Any) -> tuple[Any, Any]:
 
 def _ours(pairs: Pairs, asked: Pairs, setting: Setting, seed: int, given: Any) -> tuple[Any, dict[str, Any]]:
     """The scores of the test pairs, and what training took."""
-    from mlxbert.data.rows import read_rows
+    from mlxbert.readers.rows import read_rows
     from mlxbert.training.predict import predict
 
     loaded, objective = _start(setting, seed, given)

@@ -33,8 +33,8 @@ def _spearman(first: Any, second: Any, scores: list[float]) -> float:
 
 
 def _ours(name: str, seed: int, given: argparse.Namespace, train: Texts, test: Texts) -> dict[str, Any]:
-    from mlxbert.data.rows import read_rows
     from mlxbert.model import load
+    from mlxbert.readers.rows import read_rows
     from mlxbert.training.objectives.embed import Embed
     from mlxbert.training.predict import predict
 

@@ -10,8 +10,8 @@ import argparse
 import json
 from pathlib import Path
 
-from mlxbert.data.rows import read_rows
 from mlxbert.model import load
+from mlxbert.readers.rows import read_rows
 from mlxbert.training.objectives.answer import AnswerObjective
 from mlxbert.training.plan import prepared
 from mlxbert.training.predict import predict

@@ -43,7 +43,7 @@ class Device(StrEnum):
 
 
 class TextFormat(StrEnum):
-    """How a file stores texts: the formats of `mlxbert.data.records.Format` that do not hold words with tags."""
+    """How a file stores texts: the formats of `mlxbert.readers.records.Format` that do not hold words with tags."""
 
     txt = "txt"
     jsonl = "jsonl"

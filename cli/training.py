@@ -12,8 +12,8 @@ import typer
 from mlxbert.cli import processes as launched
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.options import ComputingOptions, ModelOptions, OutputOptions
-from mlxbert.data.records import Format
 from mlxbert.errors import ArgumentError
+from mlxbert.readers.formats import Format
 from mlxbert.training.options import DEFAULT_LAYERS, ClassWeights, Schedule
 from mlxbert.training.scores.summary import METRICS
 

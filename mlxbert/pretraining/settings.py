@@ -9,8 +9,8 @@ from typing import Any
 from mlxbert.bounds import check_number, check_whole
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
-from mlxbert.inputs import Stamp, hashed
 from mlxbert.pretraining.examples import Pairs
+from mlxbert.readers.inputs import Stamp, hashed
 
 _PAIRS: dict[str, Pairs] = {"nsp": "next", "sop": "order"}
 

@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError, DivergedError
 from mlxbert.folders import destination
 from mlxbert.folders.save import write_trained
@@ -21,6 +20,7 @@ from mlxbert.machine.cores import training_workers
 from mlxbert.machine.device import dtype_name
 from mlxbert.machine.distributed import Group, join
 from mlxbert.nn import dropout
+from mlxbert.readers.rows import read_rows
 from mlxbert.training import finish
 from mlxbert.training.adapters import adapt_model, check_adapters, refuse_with_adapters
 from mlxbert.training.check import check as compare, require

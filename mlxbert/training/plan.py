@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.rows import Rows
 from mlxbert.data.split import split
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.heads import HEADS
+from mlxbert.readers.rows import Rows
 from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.objective import Objective, Part

@@ -209,7 +209,6 @@ def test_an_option_outside_of_what_is_possible_is_wrong_usage(options: list[str]
         ("empty.csv", b"", "expected a header"),
         ("other.csv", b"n,m\n1,2\n", "no column 'text', the file has: n, m"),
         ("twice.tsv", b"text\ttext\n1\t2\n", "two columns 'text'"),
-        ("old-mac.csv", b"text,n\rthe [MASK],1\r", "old-mac.csv"),
     ],
 )
 def test_a_file_of_which_nothing_can_be_used_is_refused(
