@@ -1,4 +1,4 @@
-"""The BLAS that is installed with mlxbert beside others: matrix products, and texts embedded.
+"""The BLAS that is installed with mlxbert next to others: matrix products, and texts embedded.
 
 `python benchmarks/blas.py [--model M] [--texts F.txt] [--first 300] [--against LIBRARY]… [--rounds 3]`: LIBRARY is the
 path of a shared library, or `off`, the reference BLAS of MLX's wheel. Each is a process of its own, in turn; medians

@@ -1,4 +1,4 @@
-"""What 8-bit storage costs the built-in model: masked-word loss and agreement against the checkpoint it comes from.
+"""What 8-bit storage costs the built-in model: masked-LM loss and agreement against the checkpoint it comes from.
 
 `python benchmarks/builtin_loss.py CHECKPOINT SQUAD_JSON`: of each of the first 400 paragraphs 15 % of the tokens
 (seed 0) become `[MASK]`; both models see the same inputs, in float32.

@@ -1,4 +1,4 @@
-"""How long a whole process takes from nothing to the words for one mask, beside transformers; and what it imports.
+"""How long a whole process takes from nothing to the words for one mask, next to transformers; and what it imports.
 
 `python benchmarks/coldstart.py [--checkpoint FOLDER] [--vocabulary FOLDER …] [--runs 10]`: `mlxbert fill-mask` with the
 built-in model, and with FOLDER the same text through the transformers pipeline on that checkpoint (the one the built-in

@@ -1,11 +1,11 @@
-"""Texts per second of embedding beside sentence-transformers and mlx-embeddings, with padding and peak memory.
+"""Texts per second of embedding next to sentence-transformers and mlx-embeddings, with padding and peak memory.
 
 `python benchmarks/embed.py MODEL TEXTS [--rounds 3] [--few 200] [--single 0] [--mlx-embeddings PYTHON]` needs
 sentence-transformers (requirements-parity.txt). MODEL is the folder of a sentence-transformers model, TEXTS a .jsonl
 with the field text; PYTHON is the interpreter of an environment that has mlx-embeddings. Every contestant is a process
 of its own that is given all texts at once, in turn, so that all of them meet the same noise. Slow ones (the BLAS of
 MLX's wheel) get the first `--few` texts, and so does everybody else in a second table. Medians are printed, and ratios
-to sentence-transformers; the vectors of all are compared with its vectors. With `--single`, so many texts are embedded
+to sentence-transformers; the vectors of all are compared with its vectors. With `--single`, N texts are embedded
 one at a time, too: the latency of a query.
 """
 
@@ -176,7 +176,7 @@ def compare(contestants: dict[str, Contestant], count: int, rounds: int) -> None
 
 
 def latency(contestants: dict[str, Contestant], count: int) -> None:
-    """Prints how long each contestant takes for a single text, over so many of them."""
+    """Prints how long each contestant takes for a single text, over that many of them."""
     found: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(count):
         for name, contestant in contestants.items():

@@ -1,9 +1,9 @@
-"""Tokens per second of the encoders beside torch, and what the BLAS under MLX is worth.
+"""Tokens per second of the encoders next to torch, and what the BLAS under MLX is worth.
 
 `python benchmarks/encode.py [--rounds 5] [--model bert-base …]` needs torch and transformers (requirements-parity.txt).
 Random weights in the shapes of published models of each family, three batch shapes, float32 by default; transformers
 makes the models, and its files are read. Every contestant is a process of its own that is asked for one forward pass at
-a time, in turn, so that all of them meet the same noise; medians are printed, and the ratios to torch. Beside other
+a time, in turn, so that all of them meet the same noise; medians are printed, and the ratios to torch. Next to other
 work the ratio of CPU time says more, on one core (`taskset -c 0`): torch's threads spin where they wait.
 """
 

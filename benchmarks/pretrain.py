@@ -4,7 +4,7 @@ Run: python benchmarks/pretrain.py CORPUS VOCABULARY RESULTS.jsonl --side ours|t
     [--layers 4] [--width 256] [--batch-size 16] [--length 64] [--dropout 0.1] [--threads 2]
     [--gpu] [--dtype bfloat16]
 
-Both begin with the same weights, and see the same batches with the same hidden words; the update is AdamW's with the
+Both begin with the same weights, and see the same batches with the same masked tokens; the update is AdamW's with the
 same rates, decay and clipping. The losses of all steps, and the loss on examples that were held out, are written as a
 line of JSON. Needs torch and transformers for `theirs` and `speed`.
 """
@@ -36,10 +36,10 @@ class Both:
         from mlxbert.machine.device import mx
         from mlxbert.pretraining.data import Maker
         from mlxbert.pretraining.examples import Described
+        from mlxbert.pretraining.initial import find_initial
         from mlxbert.pretraining.objective import Pretraining
         from mlxbert.pretraining.settings import Settings
-        from mlxbert.pretraining.start import find_start
-        from mlxbert.pretraining.terms.mlm import MaskedWords
+        from mlxbert.pretraining.terms import MaskedWords
         from mlxbert.training.loop import Run, Training
         from mlxbert.training.options import TrainingOptions
 
@@ -50,7 +50,7 @@ class Both:
             "attention_probs_dropout_prob": given.dropout, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
         }  # fmt: skip
         (folder / "size.json").write_text(json.dumps(config))
-        start = find_start(None, None, folder / "size.json", given.vocabulary, ["masked_lm"], "auto")
+        start = find_initial(None, None, folder / "size.json", given.vocabulary, None, ["masked_lm"], "auto")
         self.model = start.model(["masked_lm"], 0)
         mlxbert.save(self.model, folder / "start")
         settings = Settings(corpus=(given.corpus,), length=str(given.length), shards=folder / "corpus")
@@ -122,7 +122,7 @@ class Theirs:
         self.schedule = get_linear_schedule_with_warmup(self.optimizer, round(WARMUP * both.steps), both.steps)
 
     def loss(self, batch: dict[str, Any], reduction: str = "mean") -> Any:
-        """The cross-entropy of the hidden words."""
+        """The cross-entropy of the masked tokens."""
         import torch
 
         with torch.autocast(self.both.device, torch.bfloat16, enabled=self.both.dtype == "bfloat16"):

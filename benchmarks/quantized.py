@@ -1,4 +1,4 @@
-"""What quantized weights cost and save: size, vectors, Spearman, first words, speed, beside the model they are made of.
+"""What quantized weights cost and save: size, vectors, Spearman, first words, speed, next to the original model.
 
 `python benchmarks/quantized.py MODEL STSB_CSV [SQUAD_JSON] [--rounds 5]`: MODEL is converted to float16 and to 8 and 4
 bits. STSB_CSV holds pairs of sentences and a score a line: the cosines are those of the vectors of all sentences with

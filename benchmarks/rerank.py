@@ -1,4 +1,4 @@
-"""Scores and times of reranking beside sentence-transformers' CrossEncoder.
+"""Scores and times of reranking next to sentence-transformers' CrossEncoder.
 
 Run: python benchmarks/rerank.py MODEL STSB.csv [--rounds 3] [--threads 2]
 

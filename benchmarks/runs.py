@@ -25,8 +25,8 @@ class Setting:
         task: A task of `mlxbert finetune`.
         epochs: Passes over the training data.
         metric: The score that is compared.
-        first: Only so many training examples, from the start of the file; `None` for all.
-        tested: Only so many test ones.
+        first: Only that many training examples, from the start of the file; `None` for all.
+        tested: Only that many test ones.
         max_length: Tokens of an input.
         lr: Peak learning rate.
         batch_size: Examples per step.
@@ -43,7 +43,7 @@ class Setting:
 
 
 def sampled(records: Sequence[Record], count: int | None) -> list[Record]:
-    """So many records, always the same ones, in their order; `None` for all."""
+    """That many records, always the same ones, in their order; `None` for all."""
     if count is None:
         return [*records]
     return [records[number] for number in sorted(random.Random(0).sample(range(len(records)), count))]
@@ -123,7 +123,7 @@ def timed(train: Callable[[], object]) -> dict[str, float]:
 
 
 def use_cores(given: argparse.Namespace, count: int = 1) -> None:
-    """Keeps this process to so many cores, unless it computes on a GPU."""
+    """Keeps this process to that many cores, unless it computes on a GPU."""
     if not given.gpu:
         os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:count]))
 
@@ -136,14 +136,14 @@ def run_missing(parser: argparse.ArgumentParser, names: Collection[str], run: Ru
             `--first` `--gpu`.
         names: The sets.
         run: Trains once: the name of a set, a seed, and the arguments, to what is written.
-        kinds: Options that make a run another one, beside its set and its seed.
+        kinds: Options that make a run another one, next to its set and its seed.
     """
     parser.add_argument("sets", type=Path)
     parser.add_argument("model")
     parser.add_argument("results", type=Path)
     parser.add_argument("--only", choices=list(names), action="append")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first", type=int, help="only so many training examples, drawn by chance")
+    parser.add_argument("--first", type=int, help="only that many training examples, drawn at random")
     parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
     given = parser.parse_args()
     os.environ["MLXBERT_DEVICE"] = "gpu" if given.gpu else "cpu"

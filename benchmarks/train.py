@@ -1,4 +1,4 @@
-"""Training steps per second beside torch, and the memory that they take.
+"""Training steps per second next to torch, and the memory that they take.
 
 `python benchmarks/train.py [--rounds 5] [--shape minilm:32x64 …]` needs torch and transformers
 (requirements-parity.txt).

@@ -1,5 +1,6 @@
 """The configuration of an encoder and its heads: facts are fields, different mathematics is a different type."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mlxbert.labels.labels import Labels
@@ -193,31 +194,12 @@ class Dropout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadDropout:
-    """Dropout rates in the heads, by position, `None` where the family has none; other heads have none.
-
-    Attributes:
-        pooled: Of a sequence classifier, on the pooled vector before the dense layer.
-        classifier: Of a sequence classifier, before the last layer.
-        token_classifier: Before the last layer.
-        question_answering: Before the last layer.
-        sentence_order: Before the only layer.
-    """
-
-    pooled: float | None = None
-    classifier: float | None = None
-    token_classifier: float | None = None
-    question_answering: float | None = None
-    sentence_order: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Initialization:
     """How new weights are drawn: normal with mean 0; biases are 0 and the weights of norms 1.
 
     Attributes:
         std: Standard deviation of the normal distribution.
-        cutoff: The distribution is truncated at so many standard deviations; `None` for no truncation.
+        cutoff: The distribution is truncated at that many standard deviations; `None` for no truncation.
         output_std: That of layers whose output is added to the residual stream, and of dense layers of heads.
         classifier_std: That of the last layer of a head.
         zero_pad: Whether the embeddings of padding start at 0.
@@ -232,39 +214,17 @@ class Initialization:
     sinusoidal_positions: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadConfig:
-    """The facts in which heads differ.
+@dataclass(frozen=True)
+class HeadFacts:
+    """The facts in which families differ in a head; those of some heads have more fields, see `mlxbert.nn.heads`.
 
     Attributes:
-        labels: The classes of a classification head; `None` where `config.json` names them in a way that cannot be
-            used, which only classification heads need.
-        masked_lm: What the masked-word head computes before the product with the word embeddings.
-        masked_lm_bias: Whether its output has a bias for each token of the vocabulary.
-        classifier: What a sequence classifier computes from the pooled vector; `None` where it takes the output of the
-            encoder's pooler.
-        classifier_pooling: `cls` or `mean`, where it does not take the pooler.
-        token: What heads over tokens (labels, answers) compute before their last layer, if anything.
-        dropout: Rates of dropout.
+        transform: What the head computes before its last layer, if anything.
+        dropout: Rate of dropout before its last layer; `None` where the family has none.
     """
 
-    labels: Labels | None = field(default_factory=Labels)
-    masked_lm: Transform = Transform("gelu", norm=True)
-    masked_lm_bias: bool = True
-    classifier: Transform | None = None
-    classifier_pooling: str = "cls"
-    token: Transform | None = None
-    dropout: HeadDropout = HeadDropout()
-
-    @property
-    def num_labels(self) -> int:
-        """Outputs of a classification head."""
-        return 2 if self.labels is None else len(self.labels)
-
-    @property
-    def head_pooling(self) -> str | None:
-        """The pooling of a sequence classifier that takes the vector of a text."""
-        return None if self.labels is None else self.labels.head_pooling
+    transform: Transform | None = None
+    dropout: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +241,9 @@ class EncoderConfig:
         pooler: Whether a dense + tanh layer over the first token belongs to the model.
         dropout: Rates of dropout.
         initialization: How new weights are drawn.
-        heads: The facts of its heads.
+        heads: The facts of each head that models of the family can have, by its name in `mlxbert.nn.heads.HEADS`.
+        labels: The classes of a classification head; `None` where `config.json` names them in a way that cannot be
+            used, which only classification heads need.
     """
 
     vocab_size: int
@@ -303,7 +265,8 @@ class EncoderConfig:
     pooler: bool = True
     dropout: Dropout = Dropout()
     initialization: Initialization = Initialization()
-    heads: HeadConfig = HeadConfig()
+    heads: Mapping[str, HeadFacts] = field(default_factory=dict, hash=False)
+    labels: Labels | None = field(default_factory=Labels)
 
     @property
     def num_stored_layers(self) -> int:

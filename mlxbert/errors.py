@@ -2,7 +2,7 @@
 
 ```
 MlxbertError             everything below; has .message and .hint
-├── ConfigError          config.json: a missing key, a value that is no known kind
+├── ConfigError          config.json: a missing key, a value that is not a known kind
 ├── CheckpointError      weight files: damaged, missing, a tensor too many or too few
 │   └── MissingHeadError a head that a task needs and the checkpoint does not have
 ├── TokenizerError       vocabulary files
@@ -10,7 +10,7 @@ MlxbertError             everything below; has .message and .hint
 │   └── ChangedError     a file that changed while it was read
 ├── ArgumentError        an argument outside what a function takes
 ├── HubError             a name that the hub does not know, may not be read, cannot be reached, or is not cached
-├── DeviceError          no such device, MLX not to be had on this platform
+├── DeviceError          no such device, MLX not available on this platform
 ├── DivergedError        training whose loss or gradient is no longer finite
 └── ThreadError          a model used from another thread than the one that loaded it
 ```

@@ -1,5 +1,6 @@
 """Files that survive interruptions and damage: atomic writes, hashes that are checked when a file is read, locks."""
 
+import errno
 import fcntl
 import hashlib
 import io
@@ -96,6 +97,27 @@ def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
     free = shutil.disk_usage(parent).free
     if free < size:
         raise MlxbertError(f"{target}: needs {size:,} bytes, {free:,} are free on this disk", hint=hint)
+
+
+@contextmanager
+def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
+    """Writes a file or a folder.
+
+    Args:
+        path: For the error.
+        what: What is written there, followed by a space.
+        kept: What is kept and resumed nevertheless, after a semicolon.
+
+    Raises:
+        MlxbertError: It cannot be written.
+    """
+    try:
+        yield
+    except OSError as problem:
+        raise MlxbertError(
+            f"{path}: {what}cannot be written ({problem.strerror or problem}){kept}",
+            hint="make room and repeat the command: it resumes" if kept and problem.errno == errno.ENOSPC else None,
+        ) from None
 
 
 def fsync_dir(folder: Path) -> None:

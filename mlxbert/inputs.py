@@ -4,9 +4,11 @@ Size and time of the last change are compared at opening, after each read, and s
 a changed file is used.
 """
 
+import errno
 import hashlib
 import io
 import os
+import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +34,10 @@ class _Raw(io.FileIO):
 
     def __init__(self, file: str | Path | int, name: str, stamp: Stamp | None) -> None:
         super().__init__(file, closefd=not isinstance(file, int))
-        self.called, self.stamp = name, stamp or _stamp(os.fstat(self.fileno()))
+        state = os.fstat(self.fileno())
+        if not stat.S_ISREG(state.st_mode):  # /dev/zero has no end
+            raise OSError(errno.EINVAL, "not a regular file")
+        self.called, self.stamp = name, stamp or _stamp(state)
 
     def check(self) -> None:
         now = _stamp(os.fstat(self.fileno()))

@@ -105,9 +105,9 @@ class Model:
 
 
 def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...]) -> None:
-    missing = missing_parts(task, config.heads, parts)
+    missing = missing_parts(task, config, parts)
     if missing:
-        can = [name for name in TASKS if not missing_parts(name, config.heads, parts)]
+        can = [name for name in TASKS if not missing_parts(name, config, parts)]
         raise MissingHeadError(
             f"{source}: this checkpoint has no {titles(missing)}, which {task} needs",
             hint=f"{HEADS[TASKS[task] or ''].hint}; this one can be used for {', '.join(can)}",
@@ -119,13 +119,13 @@ def _open(source: str, folder: ModelFolder, task: str | None) -> tuple[Checkpoin
     if task is None:
         return checkpoint, checkpoint.parts
     _check_parts(source, task, checkpoint.config, checkpoint.parts)
-    return checkpoint, task_parts(task, checkpoint.config.heads)
+    return checkpoint, task_parts(task, checkpoint.config)
 
 
 def _known_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple[str, ...], dict[str, None]]:
     """The parts of a checkpoint that some heads consist of, and the heads that it does not have."""
     known = [head for head in heads if head in checkpoint.parts]
-    parts = dict.fromkeys(part for head in known for part in head_parts(head, checkpoint.config.heads))
+    parts = dict.fromkeys(part for head in known for part in head_parts(head, checkpoint.config))
     return tuple(part for part in parts if part in checkpoint.parts), {
         head: None for head in heads if head not in known
     }
@@ -139,8 +139,8 @@ def _check_all(checkpoint: Checkpoint) -> None:
     can = [
         f"task={task!r}"
         for task in TASKS
-        if not missing_parts(task, checkpoint.config.heads, checkpoint.parts)
-        and first_problem(checkpoint, task_parts(task, checkpoint.config.heads)) is None
+        if not missing_parts(task, checkpoint.config, checkpoint.parts)
+        and first_problem(checkpoint, task_parts(task, checkpoint.config)) is None
     ]
     works = f"can be loaded for one task: {', '.join(can)}" if can else None
     raise CheckpointError(problem.message, hint="; ".join(filter(None, (problem.hint, works))) or None)
@@ -221,7 +221,7 @@ def load(
     if unused:
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
     config = network.encoder.config
-    labels = config.heads.labels if any(HEADS[head].labelled for head in network.heads) else None
+    labels = config.labels if any(HEADS[head].labelled for head in network.heads) else None
     embedder = None
     if task in (None, "embed"):
         embedder = embedder_of(folder, config, tokenizer)
@@ -280,7 +280,7 @@ def new_model(
     _warn_about_tokenizer(str(vocabulary), tokenizer, architecture.config)
     network = new_network(architecture, {} if heads is None else heads, devices.choose_dtype(dtype), seed)
     facts = network.encoder.config
-    labels = facts.heads.labels if any(HEADS[head].labelled for head in network.heads) else None
+    labels = facts.labels if any(HEADS[head].labelled for head in network.heads) else None
     name = str(vocabulary)
     return Model(
         *(name, folder.path, facts, tokenizer, network, labels),

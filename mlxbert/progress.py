@@ -10,7 +10,7 @@ _DELAY = 1.0  # seconds: shorter work needs no bar
 
 
 def in_notebook() -> bool:
-    """Whether this Python runs the cells of a notebook; a terminal with IPython is none."""
+    """Whether this Python runs the cells of a notebook; a terminal with IPython is not one."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and "IPKernelApp" in shell.config
 

@@ -175,7 +175,7 @@ class Files:
     def _data(self) -> None:
         words = WORDS.split()
         texts = [" ".join(words[(7 * n + k) % 20] for k in range(3 + n % 9)) for n in range(60)]
-        records = {
+        records: dict[str, list[Any]] = {
             "classify": [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(texts)],
             "multilabel": [{"text": text, "label": ["a", "b"][: 1 + n % 2]} for n, text in enumerate(texts)],
             "regress": [{"text": text, "label": n % 7 / 7} for n, text in enumerate(texts)],
@@ -222,7 +222,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "vocabulary": {"files": texts, "output": out, "size": ["100"]},
         "doctor": {}, "models list": {},
     }  # fmt: skip
-    given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "path", "remove")}
+    given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}
     for task in ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank"):
         given[f"finetune {task}"] = {"train": data[task], "output": out, "dry_run": [""], "model": words}
         given[f"evaluate {task}"] = {
@@ -314,7 +314,7 @@ def case(seed: int, place: int, every: Sequence[Command], files: Sequence[str]) 
 
 def compose(command: Command, given: Mapping[str, Sequence[str]], rng: Random | None = None) -> list[str]:
     """The command line with some arguments; of the names of a switch, a random one where `rng` is given."""
-    words, last = list(command.path), []
+    words, last = list(command.path), list[str]()
     for key, values in given.items():
         one = command.parameters[key]
         if one.param_type_name == "argument":

@@ -12,21 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.nn.heads import HEADS
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.weights": ROOT / "weights"}
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
     (
-        *(
-            "mlxbert",
-            "mlxbert.version",
-            "mlxbert.errors",
-            "mlxbert.bounds",
-            "mlxbert.options",
-            "mlxbert.invisible",
-            "mlxbert.results",
-        ),
-        *("mlxbert.files", "mlxbert.inputs", "mlxbert.progress"),
+        *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.bounds", "mlxbert.options", "mlxbert.invisible"),
+        *("mlxbert.results", "mlxbert.files", "mlxbert.inputs", "mlxbert.partial", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),
@@ -168,3 +162,7 @@ def test_the_project_speaks_of_itself_alone() -> None:
         if name.endswith((".py", ".md", ".toml", ".yml", ".yaml")) and path.is_file() and path != Path(__file__):
             found = words.search(path.read_text(encoding="utf-8"))
             assert found is None, f"{name}: {found and found[0]}"
+
+
+def test_every_head_has_a_file_of_its_own() -> None:
+    assert {*HEADS} == {path.stem for path in (ROOT / "mlxbert/nn/heads").glob("*.py")} - {"__init__", "head"}

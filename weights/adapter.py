@@ -1,4 +1,4 @@
-"""Adapters in the format of PEFT, read: `adapter_config.json` and `adapter_model.safetensors` beside a base model.
+"""Adapters in the format of PEFT, read: `adapter_config.json` and `adapter_model.safetensors` next to a base model.
 
 An adapter is merged into the weights of its base while these are read, so that whatever loads a checkpoint loads an
 adapted one as well. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint.
@@ -11,8 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.nn.heads import HEADS
+from mlxbert.nn.heads import HEADS, OWN_LAYERS, is_tied
 from mlxbert.nn.lora import merged, scale_of
 from mlxbert.weights.config_json import ConfigJson, read_json
 from mlxbert.weights.families.family import Family
@@ -20,14 +21,13 @@ from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.files import WeightFiles, with_own
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
-from mlxbert.weights.formats.names import ADAPTER, ADAPTER_WEIGHTS, CRF
+from mlxbert.weights.formats.names import ADAPTER, ADAPTER_WEIGHTS
 from mlxbert.weights.hub.files import CONFIG
 from mlxbert.weights.selection import Selection
 from mlxbert.weights.targets import Target, targets
 
 PREFIX = "base_model.model."
 MAGNITUDE = "lora_magnitude_vector"
-TASK_TYPES = {"sequence_classifier": "SEQ_CLS", "token_classifier": "TOKEN_CLS", "question_answering": "QUESTION_ANS"}
 _LORA = re.compile(rf"(.+)\.(?:lora_([AB])\.weight|({MAGNITUDE})(?:\.weight)?)")
 _MERGE = "load it with peft, merge it (merge_and_unload) and save the model"
 _OTHERS = "the settings belong to other tensors: copy both files from the same place"
@@ -39,8 +39,7 @@ _ONLY |= dict.fromkeys(("target_parameters", "trainable_token_indices"))
 _INITIAL = (True, False, "gaussian", "orthogonal", "eva")  # the others change the weights of the base, too
 # The keys of a config.json that name a head, its labels, and how its scores are used.
 _OF_HEADS: tuple[str, ...] = (
-    *("architectures", "id2label", "label2id", "num_labels", "problem_type", "thresholds", "crf"),
-    *("no_answer_threshold", "head_pooling", "sentence_transformers", "sbert_ce_default_activation_function"),
+    *("architectures", *Labels().to_config(), "sentence_transformers", "sbert_ce_default_activation_function"),
 )
 
 
@@ -72,15 +71,13 @@ def read_settings(folder: Path) -> ConfigJson:
 def heads_of(config_json: ConfigJson) -> tuple[str, ...]:
     """The heads that the first of `architectures` can have."""
     classes = config_json.strings("architectures")[:1]
-    found = [head for head, spec in HEADS.items() for name in classes if name.endswith(spec.class_name)]
-    both = ("masked_lm", "next_sentence") if any(name.endswith("ForPreTraining") for name in classes) else ()
-    return (*found, *both)
+    return tuple(head for head, spec in HEADS.items() for name in classes if name.endswith(spec.class_names))
 
 
 def described(folder: Path, base: ConfigJson) -> ConfigJson:
     """The `config.json` of a base with the head and the labels of an adapter.
 
-    They are those of a `config.json` beside the adapter, as mlxbert writes it. PEFT writes none: then the adapter's
+    They are those of a `config.json` next to the adapter, as mlxbert writes it. PEFT writes none: then the adapter's
     class names the head, and classes have numbers, unless there are as many as the base has.
 
     Args:
@@ -101,11 +98,10 @@ def described(folder: Path, base: ConfigJson) -> ConfigJson:
         return ConfigJson(base.path, kept | {key: own.values[key] for key in _OF_HEADS if key in own.values})
     class_name = settings.nested("auto_mapping").get("base_model_class")
     if not isinstance(class_name, str):
-        heads = {kind: head for head, kind in TASK_TYPES.items()}
-        head = heads.get(str(settings.get("task_type")))
+        head = next((spec for spec in HEADS.values() if spec.peft_type == str(settings.get("task_type"))), None)
         if head is None:
             return base
-        class_name = family.class_prefixes[name] + HEADS[head].class_name
+        class_name = family.class_prefixes[name] + head.class_names[0]
     found = ConfigJson(base.path, base.values | {"architectures": [class_name]})
     count = _outputs(folder, family, heads_of(found))
     if count is None or count == len(base.get("id2label") or "12"):
@@ -133,7 +129,7 @@ def _open_weights(folder: Path) -> WeightFiles:
             f"{folder}: no {ADAPTER_WEIGHTS} in this folder",
             hint="if it has an adapter_model.bin, load it with peft and save it again",
         )
-    return with_own(WeightFiles("safetensors", {path: safetensors.read_header(path)}), folder, CRF, {})
+    return with_own(WeightFiles("safetensors", {path: safetensors.read_header(path)}), folder, OWN_LAYERS, {})
 
 
 @dataclass(frozen=True)
@@ -328,7 +324,7 @@ def merged_names(
     if heads:
         kept = set().union(*(parts.get(part, set()) for part in ("encoder", "pooler", *heads)))
         dropped = {name for part, found in parts.items() if part in HEADS for name in found} - kept
-        dropped |= set() if "masked_lm" in heads else {*tied}
+        dropped |= set() if is_tied(heads) else {*tied}
     return {plain: name for plain, name in names.items() if plain not in dropped} | dict(adapter.replaced)
 
 

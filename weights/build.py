@@ -8,7 +8,7 @@ from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.blocks import build_block
-from mlxbert.nn.heads import HEADS, Network
+from mlxbert.nn.heads import HEADS, Network, is_tied, takes_pooler
 from mlxbert.nn.initialize import initialize
 from mlxbert.nn.positions import Context
 from mlxbert.weights import keymap, validate
@@ -93,7 +93,7 @@ def build_network(
     problem = first_problem(checkpoint, parts)
     if problem is not None:
         raise problem
-    if "masked_lm" in parts:
+    if is_tied(parts):
         check_tied(checkpoint)
     network = Network(config, [*(part for part in parts if part in HEADS), *new_heads])
     fresh = {name for name in parameters(network) if _is_fresh(name, parts, new_heads)}
@@ -133,7 +133,7 @@ def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = m
 def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_heads: NewHeads) -> EncoderConfig:
     """The configuration of a network with these parts and new heads."""
     config = architecture.config
-    labels = config.heads.labels
+    labels = config.labels
     if not isinstance(new_heads, Mapping):
         raise ArgumentError(
             f"new heads are {new_heads!r:.60}, expected names and their labels: {{name: Labels or None}}"
@@ -156,21 +156,19 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
             "heads are {!r} and {!r}, expected one of them: files use the same tensor names for both".format(*collision)
         )
     named: set[Labels | None] = {given for given in new_heads.values() if given is not None}
-    named |= {config.heads.labels for part in parts if part in HEADS and HEADS[part].labelled and named}
+    named |= {config.labels for part in parts if part in HEADS and HEADS[part].labelled and named}
     if len(named) > 1:
         raise ArgumentError("several heads with different labels, expected one set of labels: config.json holds one")
-    facts = replace(config.heads, labels=labels)
-    pooler = "pooler" in parts or any(HEADS[head].pooler(facts) for head in new_heads)
-    return replace(config, pooler=pooler, heads=facts)
+    config = replace(config, labels=labels)
+    return replace(config, pooler="pooler" in parts or any(takes_pooler(head, config) for head in new_heads))
 
 
 def _check_labels(head: str, labels: Labels) -> None:
     """Refuses labels that do not fit a new head."""
     labels.check()
-    if labels.crf and HEADS[head].scope != "token":
-        raise ArgumentError(f"labels of the new head {head!r} have a CRF, which is for tags of words")
-    if labels.head_pooling is not None and HEADS[head].scope != "text":
-        raise ArgumentError(f"labels of the new head {head!r} have a pooling, which is for whole texts")
+    for other, spec in HEADS.items():
+        if spec.own is not None and spec.own.used(labels) and other != head:
+            raise ArgumentError(f"labels of the new head {head!r} have {spec.own.option}, which is for {other!r} only")
 
 
 def _is_fresh(name: str, parts: tuple[str, ...], new_heads: NewHeads) -> bool:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.heads import HEADS, Network
+from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network
 from mlxbert.weights import keymap
 from mlxbert.weights.adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos
 from mlxbert.weights.config_json import ConfigJson
@@ -23,7 +23,7 @@ from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights, with_own
 from mlxbert.weights.formats.headers import LazyArrays, Storage, TensorInfo
-from mlxbert.weights.formats.names import ADAPTER, CRF, VECTOR_CLASSIFIER
+from mlxbert.weights.formats.names import ADAPTER
 from mlxbert.weights.formats.quantized import read_quantization
 from mlxbert.weights.google import completed
 
@@ -106,7 +106,7 @@ def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -
 
 @lru_cache(maxsize=16)
 def _network_shapes(config: EncoderConfig) -> Mapping[str, tuple[int, ...]]:
-    arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(Network(config, HEADS).parameters()))
+    arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(Network(config, config.heads).parameters()))
     return MappingProxyType({name: array.shape for name, array in arrays.items()})
 
 
@@ -158,7 +158,7 @@ def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mappin
     for part, wanted in known.items():
         others = set().union(*(tensors for other, tensors in known.items() if other != part))
         head = HEADS.get(part)
-        named = head is not None and any(name.endswith(head.class_name) for name in classes)
+        named = head is not None and any(name.endswith(head.class_names) for name in classes)
         present = wanted & names.keys()
         if (present - others or (present and named)) and not (choices and head is not None and head.labelled):
             found.append(part)
@@ -176,7 +176,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     folder, config_json = opened.transformer, opened.config_json
     if (folder / ADAPTER).is_file():
         raise CheckpointError(
-            f"{folder}: has an {ADAPTER} beside weights of its own, expected a model or an adapter",
+            f"{folder}: has an {ADAPTER} next to weights of its own, expected a model or an adapter",
             hint="move the adapter into a folder of its own, and name that, too: adapter='FOLDER'",
         )
     family_name, family = family_of(config_json)
@@ -184,11 +184,8 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     if weights.format == TENSORFLOW:
         config_json = completed(config_json, weights.tensors)
     config = family.read_config(config_json)
-    if config.heads.labels is not None and config.heads.labels.crf:
-        weights = with_own(weights, folder, CRF, opened.headers)
-    if config.heads.head_pooling is not None:
-        weights = with_own(weights, folder, VECTOR_CLASSIFIER, opened.headers)
-    if config.num_stored_layers > len(weights.tensors):  # checked first, as building so many takes long
+    weights = with_own(weights, folder, (own for own in OWN_LAYERS if own.used(config.labels)), opened.headers)
+    if config.num_stored_layers > len(weights.tensors):  # checked first, as building that many takes long
         raise CheckpointError(
             f"{folder}: {len(weights.tensors)} tensors, expected those of the {config.num_stored_layers} layers in "
             f"{config_json.path.name}"

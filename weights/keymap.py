@@ -1,7 +1,7 @@
 """Tensor names: one table, read in both directions.
 
 A table is a tuple of entries `(our stems, their stems, operation)`. One of `SUFFIXES` follows a stem: `.weight` or
-`.bias`, in a CRF another one; `{}` in it is the number of a layer. Loading walks a table from their names to ours,
+`.bias`, in some layers another; `{}` in it is the number of a layer. Loading walks a table from their names to ours,
 saving walks the same table back, so that an inverse cannot be forgotten.
 """
 
@@ -31,10 +31,6 @@ def _keep(arrays: list[mx.array], count: int) -> list[mx.array]:
     return arrays
 
 
-def _transpose(arrays: list[mx.array], count: int) -> list[mx.array]:
-    return [array.T for array in arrays]  # a bias has one axis: unchanged
-
-
 def _split(arrays: list[mx.array], count: int) -> list[mx.array]:
     return list(mx.split(arrays[0], count, axis=0))
 
@@ -48,9 +44,7 @@ def _channels_last(arrays: list[mx.array], count: int) -> list[mx.array]:
 
 
 SAME = Operation("same", _keep, _keep)
-TRANSPOSE = Operation("transpose", _transpose, _transpose)
 SPLIT = Operation("split", _split, _join)
-JOIN = Operation("join", _join, _split)
 CHANNELS_LAST = Operation("channels last", _channels_last, _channels_last)
 
 
@@ -71,11 +65,6 @@ def same(ours: str, theirs: str) -> Entry:
     return Entry((ours,), (theirs,))
 
 
-def transpose(ours: str, theirs: str) -> Entry:
-    """The same matrix with its axes swapped, as TensorFlow stores kernels."""
-    return Entry((ours,), (theirs,), TRANSPOSE)
-
-
 def channels_last(ours: str, theirs: str) -> Entry:
     """The same convolution with the channels last, as MLX stores them; torch stores them before the kernel."""
     return Entry((ours,), (theirs,), CHANNELS_LAST)
@@ -84,11 +73,6 @@ def channels_last(ours: str, theirs: str) -> Entry:
 def split(ours: tuple[str, ...], theirs: str) -> Entry:
     """One of theirs is several of ours, stacked on the first axis: a fused q, k, v."""
     return Entry(ours, (theirs,), SPLIT)
-
-
-def join(ours: str, theirs: tuple[str, ...]) -> Entry:
-    """Several of theirs are one of ours, stacked on the first axis."""
-    return Entry((ours,), theirs, JOIN)
 
 
 def within(ours: str, theirs: str, table: Table) -> Table:

@@ -19,7 +19,7 @@ _FUNCTIONS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
 
 
 def write_embedder(embedder: Embedder, folder: Path, max_length: int) -> None:
-    """Writes modules, pooling and prompts beside a transformer.
+    """Writes modules, pooling and prompts next to a transformer.
 
     Args:
         embedder: How vectors are made; not of attention weights, which sentence-transformers does not pool.

@@ -16,13 +16,12 @@ from typing import Any
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.nn.heads import HEADS, Network, class_names
+from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network, class_names, is_tied
 from mlxbert.weights import build, keymap
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS
-from mlxbert.weights.formats.names import OWN
 from mlxbert.weights.formats.quantized import GROUP_SIZES, KEY, THEIR_KEY, Quantization, quantizable
 from mlxbert.weights.hub.files import CONFIG
 
@@ -209,7 +208,7 @@ def _widest(checkpoint: Checkpoint) -> str:
 
 def is_untied(architecture: Architecture, parts: Iterable[str]) -> bool:
     """Whether files hold a copy of the word embeddings, which must be equal: transformers expects one."""
-    return architecture.config_json.values.get("tie_word_embeddings") is False and "masked_lm" in parts
+    return architecture.config_json.values.get("tie_word_embeddings") is False and is_tied(parts)
 
 
 def _copies(architecture: Architecture, parts: Iterable[str]) -> Iterator[str]:
@@ -231,7 +230,7 @@ def _named(architecture: Architecture, tensors: list[Tensor]) -> list[Tensor]:
     family = architecture.family
     roots = {stem.split(".")[0] for entry in family.table(["pooler"]) for stem in entry.theirs}
     inside = [tensor.plain.split(".")[0] in roots for tensor in tensors]
-    alone = all(within or _is_own(tensor) for tensor, within in zip(tensors, inside, strict=True))
+    alone = all(within or is_own(tensor.plain) for tensor, within in zip(tensors, inside, strict=True))
     prefix = "" if alone else family.prefixes[0]
     return [
         replace(tensor, name=(prefix if within else "") + family.exported(architecture.config_json, tensor.plain))
@@ -239,9 +238,9 @@ def _named(architecture: Architecture, tensors: list[Tensor]) -> list[Tensor]:
     ]
 
 
-def _is_own(tensor: Tensor) -> bool:
+def is_own(plain: str) -> bool:
     """Whether transformers does not know a tensor, which has a file of mlxbert's own."""
-    return tensor.plain.startswith((*OWN,))
+    return any(own.holds(plain) for own in OWN_LAYERS)
 
 
 def left_out(checkpoint: Checkpoint, tensors: list[Tensor]) -> list[str]:
@@ -278,8 +277,8 @@ def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: O
     Raises:
         CheckpointError: A tensor cannot be read, holds a number too large, or a file cannot be written.
     """
-    own = {file: [tensor for tensor in tensors if tensor.plain.startswith(start)] for start, file in OWN.items()}
-    tensors = [tensor for tensor in tensors if not _is_own(tensor)]
+    own = [tensor for tensor in tensors if is_own(tensor.plain)]
+    tensors = [tensor for tensor in tensors if not is_own(tensor.plain)]
     shards = _shards(tensors, most)
     total, done = sum(tensor.bytes for tensor in tensors), 0
     weight_map: dict[str, str] = {}
@@ -299,11 +298,17 @@ def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: O
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / safetensors.INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    for file, beside in own.items():
-        if beside:
-            arrays = {name: array for tensor in beside for name, array in tensor.arrays().items()}
-            write_file(folder / file, arrays, {"format": "mlxbert"})
-    return len(shards) + sum(map(bool, own.values()))
+    return len(shards) + write_own({name: array for tensor in own for name, array in tensor.arrays().items()}, folder)
+
+
+def write_own(arrays: Mapping[str, mx.array], folder: Path) -> int:
+    """Writes the layers that transformers does not have; returns the number of files."""
+    files: dict[str, dict[str, mx.array]] = {}
+    for name, array in arrays.items():
+        files.setdefault(next(own.file for own in OWN_LAYERS if own.holds(name)), {})[name] = array
+    for file, inside in files.items():
+        write_file(folder / file, inside, {"format": "mlxbert"})
+    return len(files)
 
 
 def config_changes(
@@ -339,18 +344,15 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     """The keys of `config.json` that are not correct for a network: those that name its heads and its labels."""
     changed: dict[str, Any] = {}
     heads = [part for part in architecture.family.parts if part in network.heads]
-    labels = network.encoder.config.heads.labels
-    labelled = any(HEADS[head].labelled for head in heads)
-    pooled, before = (config.heads.head_pooling is not None for config in (network.encoder.config, architecture.config))
-    if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or pooled != before:
-        # A classifier of vectors is not known to transformers, which has the encoder alone.
-        known = [head for head in heads if not (pooled and head == "sequence_classifier")]
+    labels, before = network.encoder.config.labels, architecture.config.labels
+    known, opened = ([head for head in heads if not HEADS[head].is_own(given)] for given in (labels, before))
+    if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or known != opened:
         changed["architectures"] = class_names(architecture.family.class_prefixes[architecture.family_name], known)
-        # Without labels that are used: transformers gives question answering as many outputs as there are.
-        changed |= labels.to_config() if labels is not None and labelled else dict.fromkeys(Labels().to_config())
-        if labels is not None and "question_answering" in heads:
-            changed["no_answer_threshold"] = labels.no_answer_threshold
-    elif labels is not None and labels != architecture.config.heads.labels:
+        # Without labels that are not used: transformers gives question answering as many outputs as there are.
+        stated = {} if labels is None else labels.to_config()
+        used = {key for head in heads for key in (stated if HEADS[head].labelled else HEADS[head].keys)}
+        changed |= {key: stated.get(key) if key in used else None for key in Labels().to_config()}
+    elif labels is not None and labels != before:
         changed |= labels.to_config()
     return changed
 

@@ -6,22 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.machine.device import mx
-from mlxbert.nn.heads import Network
+from mlxbert.nn.heads import HEADS, Network, is_tied
 from mlxbert.nn.lora import LoraSettings
 from mlxbert.weights import keymap
-from mlxbert.weights.adapter import MAGNITUDE, PREFIX, TASK_TYPES
+from mlxbert.weights.adapter import MAGNITUDE, PREFIX
 from mlxbert.weights.build import parameters
 from mlxbert.weights.families.registry import Architecture
-from mlxbert.weights.formats.names import ADAPTER, ADAPTER_WEIGHTS, CRF
-from mlxbert.weights.save import write_file, write_json
+from mlxbert.weights.formats.names import ADAPTER, ADAPTER_WEIGHTS
+from mlxbert.weights.save import is_own, write_file, write_json, write_own
 from mlxbert.weights.targets import Target
 
 _WORDS = "encoder.embeddings.word.weight"
-_OWN = "crf."  # tensors that only mlxbert knows: in a file of their own
 
 
 def beside(architecture: Architecture, network: Network, heads: Iterable[str] | None = None) -> tuple[str, ...]:
-    """How the names of the parameters begin that are trained and saved beside adapters: heads, and a fresh pooler.
+    """How the names of the parameters begin that are trained and saved next to adapters: heads, and a fresh pooler.
 
     Args:
         architecture: The model; its pooler is fresh if the checkpoint does not hold one.
@@ -57,7 +56,7 @@ def write_adapter(
         CheckpointError: A file cannot be written.
     """
     saved = _saved(architecture, network, beside(architecture, network, heads))
-    own = {name: array for name, array in saved.items() if name.startswith(_OWN)}
+    own = {name: array for name, array in saved.items() if is_own(name)}
     inside = {stem.split(".")[0] for entry in architecture.family.table(["pooler"]) for stem in entry.theirs}
     prefix = architecture.family.prefixes[0] if network.heads else ""
     arrays = _updates(f"{PREFIX}{prefix}", parameters(network), targets)
@@ -65,11 +64,10 @@ def write_adapter(
         arrays[f"{PREFIX}{prefix if plain.split('.')[0] in inside else ''}{plain}"] = saved[plain]
     mx.eval(arrays, own)
     write_file(folder / ADAPTER_WEIGHTS, dict(sorted(arrays.items())), {"format": "pt"})
-    if own:
-        write_file(folder / CRF, own, {"format": "mlxbert"})
+    write_own(own, folder)
     values: dict[str, Any] = {
         "peft_type": "LORA",
-        "task_type": TASK_TYPES.get(next(iter(network.heads))) if network.heads else "FEATURE_EXTRACTION",
+        "task_type": HEADS[next(iter(network.heads))].peft_type if network.heads else "FEATURE_EXTRACTION",
         **base,
         "r": settings.rank,
         "lora_alpha": settings.alpha,
@@ -104,7 +102,8 @@ def _saved(architecture: Architecture, network: Network, kept: tuple[str, ...]) 
     ours = {name: array for name, array in parameters(network).items() if name.startswith(kept)}
     entries = keymap.pairs(family.table(["pooler", *network.heads]), layers, ours)
     found = {plain: array for entry in entries for plain, array in keymap.save(entry, ours).items()}
-    if "heads.masked_lm." in kept:  # PEFT takes modules as a whole, and the decoder is one of them
+    if is_tied(head for head in network.heads if f"heads.{head}." in kept):
+        # PEFT takes modules as a whole, and the decoder is one of them.
         words = parameters(network)[_WORDS]
         found |= {copy: found.get(original, words) for copy, original in family.tied.items()}
     return found

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.machine.device import mx
-from mlxbert.nn.heads import HEADS
+from mlxbert.nn.heads import HEADS, is_tied, takes_pooler
 from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes
-from mlxbert.weights.families.family import read_labels
+from mlxbert.weights.families import read
 from mlxbert.weights.formats.headers import FLOATS
 
 
@@ -32,10 +32,10 @@ def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterato
         part: `encoder`, or one of the optional parts.
         parts: The optional parts that are built.
     """
-    heads, spec = checkpoint.config.heads, HEADS.get(part)
-    if spec is not None and spec.labelled and heads.labels is None:
+    spec = HEADS.get(part)
+    if spec is not None and spec.labelled and checkpoint.config.labels is None:
         yield Problem(_labels_problem(checkpoint), "the labels are needed for classifiers only")
-    if spec is not None and spec.pooler(heads) and "pooler" not in parts:
+    if spec is not None and takes_pooler(part, checkpoint.config) and "pooler" not in parts:
         yield Problem(f"{part} needs the pooler, which is missing")
     table = checkpoint.family.encoder if part == "encoder" else checkpoint.family.parts[part]
     shapes = network_shapes(checkpoint.config)
@@ -45,14 +45,14 @@ def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterato
             yield Problem(f"tensor {missing[0]!r} is missing")
         else:
             yield from _of_entry(checkpoint, entry, shapes)
-    if part == "masked_lm":
+    if is_tied([part]):
         yield from _of_ties(checkpoint)
 
 
 def _labels_problem(checkpoint: Checkpoint) -> str:
     """Why the labels of a configuration cannot be used, without its folder."""
     try:
-        read_labels(checkpoint.config_json)
+        read.labels(checkpoint.config_json)
     except ConfigError as problem:
         return problem.message.removeprefix(f"{checkpoint.config_json.path.parent}/")
     raise AssertionError("the labels can be used")
@@ -101,5 +101,5 @@ def untied_problem(copy: str, original: str, where: str = "") -> Problem:
     return Problem(
         f"{copy!r} differs from {original!r}{where}: mlxbert runs models whose decoder is tied to their word "
         "embeddings",
-        "tasks without the masked-word head work: task='embed'",
+        "tasks without the masked-LM head work: task='embed'",
     )

@@ -6,16 +6,14 @@ unfinished. The same command finds the parts and resumes after the last one that
 those that were written meanwhile are not computed again. `X` itself appears whole or not at all.
 """
 
-import json
 import os
-import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import IO, Any
+from typing import Any
 
 from mlxbert.cli import processes as launched
 from mlxbert.cli.output.base import OutputFormat
@@ -24,25 +22,13 @@ from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
-from mlxbert.files import DamagedError, acquire_lock, atomic_write, fsync_dir, read_record, write_record
-from mlxbert.folders.fingerprint import differences
+from mlxbert.files import atomic_write, fsync_dir, writing
+from mlxbert.partial import PartialFolder
 from mlxbert.results import Failure
 from mlxbert.version import __version__
 
 _WHOLE = "whole"
-_BUSY = "wait until it is done, or write to another file"
 _MOST_PRINTED = 20  # failures, on stderr
-_OURS = re.compile(
-    rf"(lock|manifest\.json|{_WHOLE}|part-\d+\.\w+|batches-[\d-]+\.json)(\.unfinished)?"
-)  # in the folder of parts
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as problem:
-        raise MlxbertError(f"{path}: cannot be written ({problem.strerror or problem})") from None
 
 
 def check_output(
@@ -73,7 +59,7 @@ def check_output(
     if launched.is_launched() and not shared:
         raise ArgumentError(f"--output {path}: several processes cannot write one file", hint="start mlxbert alone")
     kind = find(path, allowed)
-    with _writing(path):
+    with writing(path):
         if path.is_dir():
             raise ArgumentError(f"--output {path}: is a folder")
         if path.exists() and not path.is_file():
@@ -111,6 +97,19 @@ class Dropped:
         self.only_unknown += getattr(result, "only_unknown", False)
 
 
+class _Folder(PartialFolder):
+    """The folder of parts."""
+
+    names = rf"{_WHOLE}|part-\d+\.\w+|batches-[\d-]+\.json"
+    work = ("*-*", f"{_WHOLE}*")
+    begun = "*-*.json"
+    hint = "finish that one with its own input, model and options; --overwrite drops it and starts over"
+
+    def resumable(self, manifest: Mapping[str, Any]) -> bool:
+        """Without an input file nobody can."""
+        return manifest.get("input", "") is not None
+
+
 class FileOutput:
     """Writes results to `path`; a context manager.
 
@@ -125,14 +124,14 @@ class FileOutput:
         check_output(path, overwrite, (self.format.ending,), shared=True)
         self.path = path.resolve()  # a link stays a link; its target is written
         self.overwrite = overwrite
-        self.partial = self.path.with_name(self.path.name + ".partial")
-        self.manifest = json.loads(json.dumps(manifest | {"version": __version__}))
+        self._folder = _Folder(self.path, manifest | {"version": __version__})
+        self.partial, self.manifest = self._folder.folder, self._folder.manifest
         self._parts, self._batches = self._new_parts(), Batches(self.partial, self.manifest)
         self._results: list[Any] = []
         self._kept: list[Mapping[str, Any]] = []
         self.hint: str | None = None
         self._printed = 0
-        self._lock: IO[bytes] | None = None
+        self._lock = ExitStack()
 
     @property
     def done(self) -> int:
@@ -160,61 +159,23 @@ class FileOutput:
         return self._parts.total("tokens")
 
     def __enter__(self) -> "FileOutput":
-        try:
-            with _writing(self.partial):
-                self.partial.mkdir(exist_ok=True)
-                self._refuse_foreign()
-                self._lock = acquire_lock(self.partial / "lock", "run", hint=_BUSY)
-                self._resume()
-        except BaseException:
-            self._release()
-            raise
+        dropped = self._lock.enter_context(self._folder.locked(overwrite=self.overwrite))
+        if dropped is not None:
+            console.say("note", f"{self.partial}: {dropped}; it is dropped")
+        for pattern in ("*.unfinished", _WHOLE):  # what was being written when a run was killed
+            for path in self.partial.glob(pattern):
+                path.unlink(missing_ok=True)
+        self._batches.begin(len(self._parts.find().counts))
+        if len(self._batches):
+            console.say("note", "resumed: the outputs of batches of an earlier run are there")
         return self
-
-    def _refuse_foreign(self) -> None:
-        """Refuses a folder with files of others: it is removed at the end."""
-        for path in self.partial.iterdir():
-            if not _OURS.fullmatch(path.name):
-                raise ArgumentError(
-                    f"{self.partial}: holds {path.name}, which mlxbert did not write",
-                    hint="move that file, or write to another output",
-                )
 
     def _new_parts(self) -> Parts:
         return Parts(self.partial, self.format, self.manifest)
 
-    def _resume(self) -> None:
-        """Keeps the parts of an interrupted run, removes what cannot be resumed, and refuses parts of another run."""
-        stored = self.partial / "manifest.json"
-        found: dict[str, Any] = {}  # where it is damaged
-        with suppress(OSError, DamagedError):
-            found = read_record(stored)
-        # Without a finished part or batch there is nothing to resume, and without an input file nobody can.
-        begun = stored.is_file() and any(self.partial.glob("*-*.json"))
-        useless = not begun or ("input" in found and found["input"] is None)
-        if not useless and found != self.manifest:
-            other = differences(found, self.manifest) if found else "its manifest is damaged"
-            said = f"the unfinished work of another run: {other}"
-            if not self.overwrite:
-                raise ArgumentError(
-                    f"{self.partial}: holds {said}",
-                    hint="finish that one with its own input, model and options; --overwrite drops it and starts over",
-                )
-            console.say("note", f"{self.partial}: {said}; it is dropped")
-            useless = True
-        # Remove what was being written when the run was killed, too.
-        for pattern in ("*-*", "manifest.json", f"{_WHOLE}*") if useless else ("*.unfinished", _WHOLE):
-            for path in self.partial.glob(pattern):
-                path.unlink(missing_ok=True)
-        if useless:
-            write_record(stored, self.manifest)
-        self._batches.begin(len(self._parts.find().counts))
-        if len(self._batches):
-            console.say("note", "resumed: the outputs of batches of an earlier run are there")
-
     def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         """The outputs of a batch, see `Batches.remember`."""
-        with _writing(self.partial):
+        with writing(self.partial):
             return self._batches.remember(key, compute)
 
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
@@ -240,7 +201,7 @@ class FileOutput:
             console.say("note", "more inputs fail; .jsonl and .parquet store the reason for each")
 
     def _flush(self) -> None:
-        with _writing(self.partial):
+        with writing(self.partial):
             self._parts.write(self._results, self._kept)
             self._batches.remove()
         self._batches.begin(len(self._parts.counts))
@@ -259,7 +220,7 @@ class FileOutput:
                 self._keep(problem)
                 raise
         finally:
-            self._release()
+            self._lock.close()
 
     def _keep(self, problem: BaseException) -> None:
         """Keeps what can be resumed, with a hint: that of the error, if it has none of its own."""
@@ -285,10 +246,6 @@ class FileOutput:
         else:
             console.say("hint", hint)
 
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-
     def _finish(self) -> None:
         if self._results:
             self._flush()
@@ -298,9 +255,9 @@ class FileOutput:
         whole = self.partial / _WHOLE
         if self._new_parts().find().counts != self._parts.counts:
             raise MlxbertError(f"{self.partial}: a part has changed since it was written")
-        with _writing(self.partial), atomic_write(whole) as file:
+        with writing(self.partial), atomic_write(whole) as file:
             self.format.assemble(file, self._parts, self.done)
-        with _writing(self.path):
+        with writing(self.path):
             try:
                 _refuse_existing(self.path, self.overwrite)  # it may have appeared during the run
                 os.replace(whole, self.path)
@@ -308,6 +265,4 @@ class FileOutput:
                 whole.unlink()
                 raise
         fsync_dir(self.path.parent)
-        # The manifest goes first: without it nobody resumes from parts that are half removed.
-        (self.partial / "manifest.json").unlink(missing_ok=True)
-        shutil.rmtree(self.partial, ignore_errors=True)
+        self._folder.remove()

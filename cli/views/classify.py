@@ -46,7 +46,7 @@ def draw(
 
 
 def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> Rows:
-    """A bar for each label, beside its threshold; chosen ones stand out: the first, or those with a check mark."""
+    """A bar for each label, next to its threshold; chosen ones stand out: the first, or those with a check mark."""
     from rich.text import Text
 
     rows = []

@@ -149,7 +149,7 @@ def usage(command: Any) -> str:
 
 
 def _explained(row: _Row, width: int, beside: int) -> Iterator["Text"]:
-    """The name of a row and what it does, beside it or, on a narrow terminal, below it."""
+    """The name of a row and what it does, next to it or, on a narrow terminal, below it."""
     from rich.text import Text
 
     left = Text.assemble("  ", (row.name, "bold cyan"), (f" {row.metavar}" if row.metavar else "", "yellow"))

@@ -137,15 +137,16 @@ def _shown(value: object) -> object:
 
 
 def _config_rows(config: "EncoderConfig") -> _Rows:
+    from mlxbert.folders.results import config_facts
+
     properties = [name for name, value in vars(type(config)).items() if isinstance(value, property)]
-    for key in (*(field.name for field in fields(config)), *properties):
-        value = getattr(config, key)
+    for key, value in (config_facts(config) | {name: getattr(config, name) for name in properties}).items():
         if key == "layer_schedule":
             stored = len(set(value))
             yield "layers", f"{len(value)}" if stored == len(value) else f"{len(value)} steps through {stored} stored"
         elif key in ("heads", "biases"):
-            facts = ((field.name, getattr(value, field.name)) for field in fields(value))
-            yield from ((f"{key}.{name}", _shown(fact)) for name, fact in facts if fact is not None)
+            facts = value if isinstance(value, dict) else vars(value)
+            yield from ((f"{key}.{name}", _shown(fact)) for name, fact in facts.items() if fact is not None)
         elif key == "type_vocab_size":
             yield key, value or "0 (no segments)"
         else:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Update = Callable[[int, int], None]
 _LEAST, _MOST = 4, 40  # columns of a bar
-_BESIDE = 52  # columns of what stands beside it
+_BESIDE = 52  # columns of what stands next to it
 _ROOM = 50  # columns of a terminal that has room for all of it
 _RECENT, _BETWEEN, _SOONEST = 10, 1.0, 3.0  # measurements that make a rate; seconds between them, and of them all
 

@@ -97,7 +97,7 @@ def _matrices(encoder: Any) -> list[Any]:
 
 
 def _torch(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], Any], Callable[[], int]]:
-    """Transformers' model, in batches of so many texts of similar length, as sentence-transformers makes them."""
+    """Transformers' model, in batches of that many texts of similar length, as sentence-transformers makes them."""
     import torch
     from transformers import AutoModel
 

@@ -8,18 +8,12 @@ from typing import Any
 
 from mlxbert.folders.copies import CARD, is_own
 from mlxbert.folders.destination import MANIFEST
+from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.version import __version__
 from mlxbert.weights.checkpoint import Checkpoint
-from mlxbert.weights.formats.names import CRF, VECTOR_CLASSIFIER
 from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.save import Tensor
 
-# What is said of files that only mlxbert knows.
-NOTES = {
-    CRF: f"{CRF} holds a CRF over the tags, which is mlxbert's own: other programs use the model without it",
-    VECTOR_CLASSIFIER: f"{VECTOR_CLASSIFIER} holds the classifier, a logistic regression on the vectors of texts, "
-    "which is mlxbert's own: other programs open the encoder alone, for vectors",
-}
 _SECTION = "## Conversion\n\nConverted from "
 _END = "<!-- end of the conversion -->"  # a card's own text may follow
 _OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
@@ -60,7 +54,7 @@ def changes(
         wide = [tensor for tensor in tensors if not tensor.quantization and len(tensor.shape) == 2]
         yield f"quantized: {packed} matrices, {how.name}; not quantized: {len(wide)} matrices and all vectors"
     read = {tensor.file.name for tensor in checkpoint.tensors.values()}
-    yield from (note for name, note in NOTES.items() if name in read)
+    yield from (own.note for own in OWN_LAYERS if own.file in read)
     for key, value in config.items():
         yield f"config.json: {key} " + ("removed" if value is None else f"is {json.dumps(value)}")
 

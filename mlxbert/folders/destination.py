@@ -14,12 +14,12 @@ from pathlib import Path
 
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.files import acquire_lock, sha256
+from mlxbert.partial import SYSTEM_FILES
 
 # What convert, save and vocabulary leave in their folders.
 MANIFEST, SAVED, VOCABULARY = "conversion.json", "saved.json", "vocabulary.json"
 MARKER = ".unfinished"  # a file in the folder until it is complete
 _HINT = "choose another folder"
-SYSTEM_FILES = {".DS_Store"}  # macOS leaves it in a folder that somebody opened
 
 
 def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:

@@ -2,17 +2,17 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 
 from mlxbert.folders.opened import OpenedModel
 from mlxbert.folders.probes import PAIRS, TEXTS
-from mlxbert.folders.results import Difference, frozen
+from mlxbert.folders.results import Difference, config_facts, frozen
 from mlxbert.machine.device import nn
 from mlxbert.nn.embedder import Dense, Embedder
 from mlxbert.nn.heads import HEADS
 from mlxbert.text.encoding import Encoding
 
-TRAINING = ("dropout", "initialization")  # facts that only training uses, of the encoder or the heads
+TRAINING = ("dropout", "initialization")  # in the names of facts that only training uses
 _SHOWN = 120  # characters of a value in a sentence
 _WORD = re.compile(r"[\w.+/-]+")
 
@@ -51,7 +51,7 @@ def _short(text: str) -> str:
 
 def of_config(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     """Facts of the encoders, and of the heads that at least one of the models has."""
-    for name, one, other in _fields(a.config, b.config):
+    for name, one, other in _fields(config_facts(a.config), config_facts(b.config)):
         if name != "pooler" and not _idle(a, b, name):  # the pooler is a part
             yield differ("config", name, one, other)
 
@@ -61,7 +61,7 @@ def of_idle(a: OpenedModel, b: OpenedModel) -> Iterator[str]:
     if a.checkpoint.family_name != b.checkpoint.family_name:
         yield f"family: {both(a.checkpoint.family_name, b.checkpoint.family_name)}"
     training = []
-    for name, one, other in _fields(a.config, b.config):
+    for name, one, other in _fields(config_facts(a.config), config_facts(b.config)):
         if _is_for_training(name):
             training.append(name)
         elif why := _idle(a, b, name):
@@ -71,30 +71,29 @@ def of_idle(a: OpenedModel, b: OpenedModel) -> Iterator[str]:
 
 
 def _is_for_training(name: str) -> bool:
-    return any(part in TRAINING for part in name.split("."))
+    return any(word in name for word in TRAINING)
 
 
 def _idle(a: OpenedModel, b: OpenedModel, name: str) -> str | None:
     """Why it does not matter that a fact differs, if it does not."""
-    first, _, rest = name.partition(".")
-    fact = rest.split(".")[0]
     if _is_for_training(name):
         return "it matters in training only"
-    users = [head.name for head in HEADS.values() if fact in head.facts] if first == "heads" else []
-    return "it matters to heads that neither has" if users and not {*users} & {*a.parts, *b.parts} else None
+    first, head, *_ = [*name.split("."), ""]
+    users = {head} if head in HEADS else {name for name, spec in HEADS.items() if spec.labelled}
+    return "it matters to heads that neither has" if first == "heads" and not users & {*a.parts, *b.parts} else None
 
 
 def _fields(a: object, b: object, before: str = "") -> Iterator[tuple[str, object, object]]:
-    """The fields in which two values of one dataclass differ, by dotted names."""
-    assert is_dataclass(a)
-    for field in fields(a):
-        one, other = getattr(a, field.name), getattr(b, field.name)
+    """The fields in which two values of one dataclass differ, and the keys that two mappings have, by dotted names."""
+    first, second = ((value if isinstance(value, Mapping) else vars(value)) for value in (a, b))
+    for name in (name for name in first if name in second):
+        one, other = first[name], second[name]
         if one == other:
             continue
-        if is_dataclass(one) and type(one) is type(other):
-            yield from _fields(one, other, f"{before}{field.name}.")
+        if (is_dataclass(one) or name == "heads") and type(one) is type(other):
+            yield from _fields(one, other, f"{before}{name}.")
         else:
-            yield f"{before}{field.name}", one, other
+            yield f"{before}{name}", one, other
 
 
 def of_parts(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:

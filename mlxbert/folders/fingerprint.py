@@ -1,9 +1,9 @@
-"""Fingerprints of models, and differences of manifests: whether a run may resume another."""
+"""Fingerprints of models."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlxbert.files import sha256
 from mlxbert.weights.formats.names import TF_STATE, holds_weights
@@ -65,10 +65,3 @@ def _model_files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
 
 def _counts(name: str) -> bool:
     return name.endswith(_SMALL_FILES) or name == TF_STATE or holds_weights(name)
-
-
-def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """What differs in a stored manifest, in words."""
-    there, here = ({**manifest, **manifest.get("options", {})} for manifest in (found, wanted))
-    names = [name for name in here if name != "options" and there.get(name) != here[name]]
-    return "another " + ", another ".join(names).replace("_", "-")

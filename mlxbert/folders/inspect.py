@@ -180,8 +180,8 @@ def _lacking(
     """Why the model cannot be used for some tasks."""
     found = {}
     for task in TASKS:
-        absent = missing_parts(task, config.heads, parts)
-        problems = [parts[part].problem for part in task_parts(task, config.heads) if part in parts]
+        absent = missing_parts(task, config, parts)
+        problems = [parts[part].problem for part in task_parts(task, config) if part in parts]
         problems += [embedding.problem] if task == "embed" and isinstance(embedding, NoEmbedding) else []
         if tokenizer.vocab_size > tokenizer.word_embeddings:
             found[task] = (

@@ -10,7 +10,7 @@ from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model, embedder_of
 from mlxbert.nn.embedder import Embedder
-from mlxbert.nn.heads import Network
+from mlxbert.nn.heads import Network, is_tied
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights import keymap
 from mlxbert.weights.build import build_network, first_problem, parameters, shapes
@@ -59,7 +59,7 @@ class OpenedModel:
             CheckpointError: The encoder cannot be loaded.
         """
         network, config = self._built[0], self._built[0].encoder.config
-        labels = config.heads.labels
+        labels = config.labels
         return Model(
             *(self.source, self.folder.path, config, self.tokenizer, network, labels),
             architecture=self.checkpoint.without_weights(),
@@ -166,11 +166,12 @@ def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
     try:
         return build_network(checkpoint, parts, mx.float32, streamed=True), problems
     except CheckpointError as problem:
-        if "masked_lm" not in parts:
+        tied = [part for part in parts if is_tied([part])]
+        if not tied:
             raise
-        rest = [part for part in parts if part != "masked_lm"]
+        rest = [part for part in parts if part not in tied]
         network = build_network(checkpoint, rest, mx.float32, streamed=True)  # raises if another part is to blame
-        return network, problems | {"masked_lm": _without_path(problem.message, checkpoint.folder)}
+        return network, problems | dict.fromkeys(tied, _without_path(problem.message, checkpoint.folder))
 
 
 def _without_path(message: str, folder: Path) -> str:

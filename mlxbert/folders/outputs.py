@@ -70,8 +70,8 @@ def _of_networks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> Outp
     ]
     if not inputs:
         return OutputDifferences(texts=0)
-    heads = [part for part in a.parts if part not in ("pooler", "masked_lm") and a.has_loaded(part)]
-    heads = [part for part in heads if b.has_loaded(part)]
+    heads = [part for part in a.parts if part in HEADS and HEADS[part].scope != "vocabulary"]  # see `_of_masks`
+    heads = [part for part in heads if a.has_loaded(part) and b.has_loaded(part)]
     both = _on_each(a, b, lambda model: _run(model.model, [pair[model is b] for pair in inputs], heads), broken)
     if broken:
         return OutputDifferences()

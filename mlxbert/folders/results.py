@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from mlxbert.config import EncoderConfig
 from mlxbert.version import __version__
 
 V = TypeVar("V")
@@ -75,6 +76,12 @@ def to_json(value: object) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def config_facts(config: EncoderConfig) -> dict[str, Any]:
+    """The facts of a model by their names in results, which have the labels among the heads."""
+    facts = {name: value for name, value in vars(config).items() if name != "labels"}
+    return facts | {"heads": {"labels": config.labels, **config.heads}}
 
 
 @dataclass(frozen=True)

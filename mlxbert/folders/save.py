@@ -11,6 +11,7 @@ from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
+from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
 from mlxbert.weights.folder import ModelFolder
@@ -135,7 +136,7 @@ def _seal(model: Model, partial: Path, *, modules: bool) -> None:
     _check_files(model, ModelFolder(partial), modules=modules)
     written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
     hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
-    notes = [note for name, note in card.NOTES.items() if name in hashes]
+    notes = [own.note for own in OWN_LAYERS if own.file in hashes]
     saved = {"mlxbert": __version__, "source": model.source, "written": hashes}
     saved |= {"note": ". ".join(notes)} if notes else {}
     weights.write_json(partial / SAVED, saved)

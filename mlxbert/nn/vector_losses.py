@@ -28,7 +28,7 @@ def in_batch_negatives(
     Args:
         anchors: (B, W).
         candidates: (B + M, W): the positives in the order of their anchors, then negatives.
-        excluded: Boolean (B, B + M): candidates that are no negatives of an anchor, such as its own text.
+        excluded: Boolean (B, B + M): candidates that are not negatives of an anchor, such as its own text.
         temperature: Divides the cosines.
         symmetric: Whether each positive must find its anchor, too; the loss is then the mean of both directions.
     """

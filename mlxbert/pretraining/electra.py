@@ -18,7 +18,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model, load, new_model
 from mlxbert.nn.encoder import Embeddings
 from mlxbert.nn.heads import Network
-from mlxbert.pretraining.start import Start
+from mlxbert.pretraining.initial import InitialModel
 from mlxbert.weights.build import parameters
 from mlxbert.weights.hub.files import CONFIG
 
@@ -26,7 +26,7 @@ GENERATOR = "generator"  # the folder of the generator in that of the discrimina
 _EMBEDDINGS = "encoder.embeddings."
 
 
-class Borrowed(nn.Module):
+class SharedEmbeddings(nn.Module):
     """The embeddings of another encoder, through a projection of one's own if the width differs.
 
     Args:
@@ -42,7 +42,7 @@ class Borrowed(nn.Module):
 
     @property
     def word(self) -> nn.Embedding:
-        """The word embeddings, to which the masked-word head is tied."""
+        """The word embeddings, to which the masked-LM head is tied."""
         found: nn.Embedding = self._lender.word
         return found
 
@@ -69,15 +69,15 @@ class Electra(Network):
         self.encoder, self.heads = discriminator.encoder, discriminator.heads
         self.generator, self.described = described.network, described
         embeddings = self.generator.encoder.embeddings
-        self.generator.encoder["embeddings"] = Borrowed(self.encoder.embeddings, embeddings)
+        self.generator.encoder["embeddings"] = SharedEmbeddings(self.encoder.embeddings, embeddings)
 
 
-def with_generator(model: Model, start: Start, share: float, seed: int) -> Model:
+def with_generator(model: Model, base: InitialModel, share: float, seed: int) -> Model:
     """A discriminator with its generator.
 
     Args:
         model: The discriminator.
-        start: Where it comes from; the folder may hold the generator that it was trained with.
+        base: Where it comes from; the folder may hold the generator that it was trained with.
         share: The width of a new generator, as a share of the discriminator's.
         seed: Seed of a new generator.
 
@@ -85,15 +85,15 @@ def with_generator(model: Model, start: Start, share: float, seed: int) -> Model
         CheckpointError: The generator in the folder has other embeddings or another vocabulary.
         MlxbertError: It cannot be loaded.
     """
-    folder = start.files.path / GENERATOR
-    if start.config is None and (folder / CONFIG).is_file():
-        found = load(folder, heads=["masked_lm"], dtype="float32", device=start.device, quantized=False, seed=seed)
+    folder = base.files.path / GENERATOR
+    if base.config is None and (folder / CONFIG).is_file():
+        found = load(folder, heads=["masked_lm"], dtype="float32", device=base.device, quantized=False, seed=seed)
         _check_shared(model, found)
     else:
         values = {**model.architecture.config_json.values, **generator_sizes(model.config, share)}
         # Another seed: of the same one, layers of the same size would begin with the same weights.
         found = new_model(
-            values, start.files.path, heads={"masked_lm": None}, dtype="float32", device=start.device, seed=seed + 1
+            values, base.files.path, heads={"masked_lm": None}, dtype="float32", device=base.device, seed=seed + 1
         )
     return replace(model, network=Electra(model.network, found))
 

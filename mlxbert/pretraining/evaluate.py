@@ -12,9 +12,8 @@ from mlxbert.machine.distributed import Group
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS
 from mlxbert.pretraining.data import Maker
-from mlxbert.pretraining.objective import Pretraining
+from mlxbert.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
-from mlxbert.pretraining.terms.registry import make_terms, read_terms
 from mlxbert.text.batch import check_batch_tokens, default_batch_tokens
 
 _OBJECTIVES = ("mlm", "nsp", "sop")
@@ -61,7 +60,7 @@ def evaluate_words(
         >>> mlxbert.evaluate_words(mlxbert.load(), "notes.txt").metrics["accuracy"]
 
     Args:
-        model: A model with a masked-word head.
+        model: A model with a masked-LM head.
         data: Files of text, as for `mlxbert.pretrain`.
         objective: `mlm`, or with pairs of texts `mlm,nsp` or `mlm,sop`.
         examples: So many examples, drawn by chance; `None` for all.
@@ -86,7 +85,7 @@ def evaluate_words(
     pretraining = Pretraining(make_terms(weights))
     if other := [name for name in weights if name not in _OBJECTIVES]:
         raise ArgumentError(f"the objective has {other[0]}, expected some of {', '.join(_OBJECTIVES)}")
-    for head in pretraining.heads(()):
+    for head in heads_of(weights):
         if head not in model.network.heads:
             task = HEADS[head].task
             model.require(task) if task else _refuse(model, head)

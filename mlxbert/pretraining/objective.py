@@ -4,13 +4,14 @@ Shapes: B examples, L length, M hidden tokens of the batch.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from mlxbert.bounds import check_number
 from mlxbert.config import EncoderConfig
-from mlxbert.labels.labels import Labels
+from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import Group
 from mlxbert.nn.encoder import Batch
@@ -18,17 +19,33 @@ from mlxbert.nn.heads import Network
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.examples import Example, Examples, in_batches
 from mlxbert.pretraining.masks import Draws, Ids
-from mlxbert.pretraining.terms.replaced import ReplacedTokens, SeenTwice
-from mlxbert.pretraining.terms.term import Seen, Targets, Teacher, Term
+from mlxbert.pretraining.replaced import ElectraInputs, GeneratedWords, ReplacedTokens
+from mlxbert.pretraining.terms import (
+    HiddenStates,
+    MaskedWords,
+    NextSentence,
+    SentenceOrder,
+    SoftTargets,
+    Targets,
+    Teacher,
+    Term,
+    TermInputs,
+    Vectors,
+)
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import padded_length
-from mlxbert.training.objective import Objective, Predictions, TrainBatch
+from mlxbert.training.objective import LoopObjective, TrainBatch
 
 _FILLED = 32  # the number of hidden tokens is filled up to a multiple, so that a GPU meets few shapes
 _RIGHT = {"mlm": "accuracy", "nsp": "next_sentence_accuracy", "sop": "order_accuracy"}
+ELECTRA = "electra"  # two terms, of two networks
+_TEMPERATURE = 2.0
+_WEIGHT = 50.0  # of replaced tokens: a binary choice has a small loss
+_ALL: tuple[type[Term], ...] = (MaskedWords, NextSentence, SentenceOrder, SoftTargets, HiddenStates, Vectors)
+TERMS: Mapping[str, type[Term]] = {term.name: term for term in _ALL}
 
 
-class Pretraining(Objective[Any]):
+class Pretraining(LoopObjective[Any]):
     """A weighted sum of terms.
 
     Args:
@@ -40,6 +57,7 @@ class Pretraining(Objective[Any]):
     metric = "loss"
     all_words = True
     minimize = True
+    config: EncoderConfig
 
     def __init__(self, terms: Mapping[Term, float], teacher: Teacher | None = None) -> None:
         self.weighted, self._teacher = terms, teacher
@@ -53,26 +71,18 @@ class Pretraining(Objective[Any]):
         self.config = config
 
     def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
+        """Its options by name: with others, a run cannot resume."""
         return {
             "terms": {term.name: weight for term, weight in self.weighted.items()},
             **{f"{term.name}_{name}": value for term in self.weighted for name, value in term.settings().items()},
         }
-
-    def heads(self, records: Sequence[Any]) -> Mapping[str, Labels | None]:
-        """See `Objective.heads`."""
-        return {term.head: None for term in self.weighted if term.head is not None}
-
-    def prepare(self, record: Any) -> Any:
-        """Examples are made by `Examples`: this is never called."""
-        return record
 
     def totals(self, examples: Sequence[Example]) -> dict[str, float]:
         """What the loss of each term is divided by, and the number of examples, as the entry without a name."""
         return {term.name: term.total(examples) for term in self.weighted} | {"": len(examples)}
 
     def collate(self, examples: Sequence[Example], rng: random.Random) -> TrainBatch:
-        """See `Objective.collate`."""
+        """See `LoopObjective.collate`."""
         length = padded_length(max(map(len, examples)), self.config.max_length)
         lengths = np.array([len(example) for example in examples])
         mask = np.arange(length) < lengths[:, None]
@@ -105,30 +115,22 @@ class Pretraining(Objective[Any]):
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
         """Each term divided by its own total; the weights of all parts of an update add up to 1."""
-        seen, totals = self._seen(network, batch), batch.totals
+        inputs, totals = self._inputs(network, batch), batch.totals
         found = {
-            term.name: term.loss(seen) * (weight / max(totals[term.name], 1.0))
+            term.name: term.loss(inputs) * (weight / max(totals[term.name], 1.0))
             for term, weight in self.weighted.items()
         }
         return found, batch.inputs.input_ids.shape[0] / totals[""]
 
-    def _seen(self, network: Network, batch: TrainBatch) -> Seen:
+    def _inputs(self, network: Network, batch: TrainBatch) -> TermInputs:
         """A batch as the terms of the network see it."""
-        kind = SeenTwice if isinstance(network, Electra) else Seen
+        kind = ElectraInputs if isinstance(network, Electra) else TermInputs
         return kind(network, batch.inputs, batch.targets, self._teacher)
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
         """The sum of the terms."""
         found, weight = self.terms(network, batch)
         return mx.stack([*found.values()]).sum(), weight
-
-    def predict(self, network: Network, inputs: Batch) -> Predictions:
-        """The scores of all words; evaluation computes those of hidden tokens alone, see `measure`."""
-        return np.asarray(network.logits("masked_lm", inputs).astype(mx.float32))
-
-    def metrics(self, examples: Sequence[Any], predictions: Predictions) -> dict[str, float]:
-        """Nothing: see `measure`."""
-        return {}
 
     def measure(self, network: Network, examples: Examples, group: Group, batch_size: int) -> dict[str, float]:
         """The metrics on examples that are not trained on.
@@ -155,13 +157,13 @@ class Pretraining(Objective[Any]):
 
     def _measured(self, network: Network, examples: Sequence[Example]) -> dict[str, float]:
         batch = self.collate(examples, random.Random(0))
-        seen = self._seen(network, batch)
+        inputs = self._inputs(network, batch)
         found: dict[str, mx.array] = {}
         for term in self.weighted:
-            right = term.right(seen)
-            found |= {f"loss {term.name}": term.loss(seen)}
+            right = term.right(inputs)
+            found |= {f"loss {term.name}": term.loss(inputs)}
             found |= {} if right is None else {f"right {term.name}": right}
-            for name, (some, of) in term.counted(seen).items():
+            for name, (some, of) in term.counted(inputs).items():
                 found |= {f"some {name}": some, f"of {name}": of}
         mx.eval(found)
         totals = {f"total {name}": total for name, total in self.totals(examples).items() if name}
@@ -192,3 +194,58 @@ def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:
     for row, one in zip(found, values, strict=True):
         row[: len(one)] = one
     return found
+
+
+def read_terms(text: str) -> dict[str, float]:
+    """The names of terms and their weights.
+
+    Raises:
+        ArgumentError: A term is unknown or comes twice, or a weight is no number above 0.
+    """
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, colon, weight = (piece.strip() for piece in part.partition(":"))
+        if name not in (*TERMS, ELECTRA):
+            raise ArgumentError(f"objective names {name!r:.60}, expected some of {', '.join(TERMS)}, or {ELECTRA}")
+        if name in found:
+            raise ArgumentError(f"objective names {name} twice: {text!r:.60}")
+        try:
+            found[name] = float(weight) if colon else (_WEIGHT if name == ELECTRA else 1.0)
+        except ValueError:
+            raise ArgumentError(f"objective has the weight {weight!r:.60} for {name}, expected a number") from None
+        check_number("weight", found[name])
+    if ELECTRA in found and len(found) > 1:
+        raise ArgumentError(f"objective is {text!r:.60}, expected {ELECTRA} alone: it consists of two losses")
+    return found
+
+
+def heads_of(terms: Iterable[str]) -> list[str]:
+    """The heads that some terms train, each once."""
+    kinds = (ReplacedTokens if term == ELECTRA else TERMS[term] for term in terms)
+    return [*dict.fromkeys(kind.head for kind in kinds if kind.head is not None)]
+
+
+def learned_from(terms: Iterable[str]) -> list[str]:
+    """Those of some terms that learn from a teacher."""
+    return [term for term in terms if term in TERMS and TERMS[term].of_teacher]
+
+
+def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) -> dict[Term, float]:
+    """The terms with their weights.
+
+    Args:
+        weights: From `read_terms`.
+        temperature: Of `soft`.
+
+    Raises:
+        ArgumentError: The temperature is no number above 0, or no term has one.
+    """
+    check_number("temperature", temperature)
+    if temperature != _TEMPERATURE and SoftTargets.name not in weights:
+        raise ArgumentError(f"temperature is {temperature} without soft, the only loss that has one")
+    if ELECTRA in weights:
+        return {GeneratedWords(): 1.0, ReplacedTokens(): weights[ELECTRA]}
+    return {
+        SoftTargets(temperature) if name == SoftTargets.name else TERMS[name](): weight
+        for name, weight in weights.items()
+    }

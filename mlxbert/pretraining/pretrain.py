@@ -1,43 +1,32 @@
-"""`mlxbert.pretrain`: from plain text to a model folder, as a stream of events.
-
-The work is done in `DIR.partial/`, see `mlxbert.training.workspace`, on the loop of fine-tuning. The same call resumes.
-"""
+"""`mlxbert.pretrain`: from plain text to a model folder, as a stream of events."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from mlxbert.bounds import check_number, check_whole
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
-from mlxbert.folders import destination
+from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine import device as devices
-from mlxbert.machine.cores import training_workers
-from mlxbert.machine.device import dtype_name
 from mlxbert.machine.distributed import join
 from mlxbert.model import Model
 from mlxbert.nn import dropout
-from mlxbert.pretraining.call import Call
 from mlxbert.pretraining.data import Data, Maker, OnRead
-from mlxbert.pretraining.electra import Electra, generator_of, with_generator
+from mlxbert.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
 from mlxbert.pretraining.examples import Described
-from mlxbert.pretraining.objective import Pretraining
-from mlxbert.pretraining.result import finish
+from mlxbert.pretraining.initial import InitialModel, find_initial
+from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of, learned_from, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
-from mlxbert.pretraining.start import Start, find_start, read_layers
-from mlxbert.pretraining.teacher import load_teacher
-from mlxbert.pretraining.terms.registry import ELECTRA, heads_of, learned_from, make_terms, read_terms
+from mlxbert.pretraining.teacher import find_teacher, load_teacher
 from mlxbert.tasks.fill_mask import fill_mask
-from mlxbert.training.adapters import adapt_model, refuse_with_adapters
-from mlxbert.training.command import LORA_RATE, compute_dtype, usual_rate
-from mlxbert.training.events import Event, Started
+from mlxbert.training.adapters import Adapters, adapt_model, refuse_with_adapters
+from mlxbert.training.base import BaseModel
+from mlxbert.training.events import Event
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.workspace import Workspace, clean_up
-from mlxbert.weights.adapted import find_model
-from mlxbert.weights.folder import ModelFolder
+from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions)) - {"epochs", "patience"}
 _SETTINGS = frozenset(field.name for field in fields(Settings)) - {"corpus", "valid", "shards"}
@@ -82,7 +71,7 @@ def pretrain(
         corpus: Files of text, `.txt` or `.jsonl`, also `.gz` and `.xz`: see `mlxbert.pretraining.corpus.documents`.
         output: The folder to write.
         objective: The losses, with weights if they are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`;
-            from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.terms.teachers`; or `electra`, also
+            from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.terms`; or `electra`, also
             `electra:50` with the weight of the discriminator, which is written with its generator in `generator/`.
         model: The model to continue: hub name, folder or `builtin`, which is the default.
         adapter: An adapter of the model that is merged into its weights first, see `mlxbert.load`.
@@ -116,18 +105,13 @@ def pretrain(
         MlxbertError: An argument, the corpus, the model or the folder cannot be used.
     """
     weights = read_terms(objective)
-    known = {name: value for name, value in options.items() if value is not None}
-    for name in known:
-        if name not in _LOOP | _SETTINGS:
-            raise ArgumentError(f"{name} is given, which pretrain does not have")
-    if "generator" in known and ELECTRA not in weights:
-        raise ArgumentError(f"generator is given with the objective {objective!r:.60}, expected {ELECTRA}")
-    chosen = {name: known[name] for name in _SETTINGS & known.keys()}
+    known = _known(options, objective, ELECTRA in weights)
     settings = Settings(
         corpus=files_of(corpus, "corpus"), valid=files_of(valid, "valid"),
-        shards=None if shards is None else to_path(shards, "shards"), **chosen,
+        shards=None if shards is None else to_path(shards, "shards"),
+        **{name: known[name] for name in _SETTINGS & known.keys()},
     )  # fmt: skip
-    pairs_of([*weights], settings.across_documents)
+    pairs = pairs_of([*weights], settings.across_documents)
     if valid is not None and "validation_share" in known:
         raise ArgumentError("valid and validation_share are given, expected one: with valid, nothing is held out")
     epochs = _passes(steps, epochs)
@@ -136,38 +120,47 @@ def pretrain(
         _check_electra(loop)
     group = join()
     with group.together():
-        if not group.rank and not overwrite:
-            clean_up(output)
         devices.use(device)
         where: dict[str, Any] = {"revision": revision, "offline": offline, "on_progress": on_progress}
-        heads = heads_of(weights)
-        start = find_start(model, adapter, config, vocabulary, heads, device, **where)
-        start = _of_layers(start, layers)
+        base = find_initial(model, adapter, config, vocabulary, layers, heads_of(weights), device, **where)
         if loop.lora is not None:
-            _check_lora(start)
-        target = Path(output) if group.rank else destination.check_target(output, start.files.path, overwrite)
-        first = _begun(start, weights, settings, loop)
+            _check_lora(base)
+        target = claim(output, base, overwrite, group)
+        first = _begun(base, weights, settings, loop)
         loop.check_layers(first.config.num_stored_layers)
         own = first.architecture.parts or ()
         adapters = adapt_model(first, loop, tuple(head for head in first.network.heads if head not in own))
         learned = learned_from(weights)
-        teaching = _find_teacher(teacher, start, learned, where)
-        name = str(teacher or start.name)
-        taught = None if teaching is None else load_teacher(name, teaching, learned, first, device)
-        pretraining = Pretraining(make_terms(weights, temperature), taught)
-        texts = (fill,) if isinstance(fill, str) else tuple(fill)
-        call = Call(
-            start=start, target=target, objective=pretraining, settings=settings, options=loop,
-            steps=steps, epochs=epochs, fill=texts, dtype=compute_dtype(dtype), overwrite=overwrite, group=group,
-            teacher=teaching, on_read=on_read, adapters=adapters,
+        source = find_teacher(teacher, base, learned, where)
+        taught = None if source is None else load_teacher(source, learned, first)
+        if "lr" not in known:
+            factor = 1 if base.config is None else _NEW_RATE
+            loop = replace(loop, lr=usual_rate(first.config.hidden_size, loop, factor))
+        electra = isinstance(first.network, Electra)
+        run = PretrainRun(
+            base=base, target=target, task="pretrain", options=loop, dtype=compute_dtype(dtype), overwrite=overwrite,
+            objective=Pretraining(make_terms(weights, temperature), taught),
+            group=group, settings=settings, steps=steps, epochs=epochs, teacher=source, on_read=on_read, first=first,
+            fill=(fill,) if isinstance(fill, str) else tuple(fill), adapters=adapters,
+            maker=Maker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=electra),
         )  # fmt: skip
-        call = _with_defaults(call, first, known)
-        Maker(settings, first.tokenizer, None, first.config.max_length)  # checked before hours of work
-        _filled(first, call.fill)
-        manifest = call.manifest()
-    if group.size > 1:
-        group.check_same({name: value for name, value in manifest.items() if name not in ("streams", "blas")})
-    return _events(call, first, manifest)
+        run.filled()  # checked before hours of work
+    return run.events()
+
+
+def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:
+    """The options that are given.
+
+    Raises:
+        ArgumentError: One is unknown, or the objective does not have it.
+    """
+    known = {name: value for name, value in options.items() if value is not None}
+    for name in known:
+        if name not in _LOOP | _SETTINGS:
+            raise ArgumentError(f"{name} is given, which pretrain does not have")
+    if "generator" in known and not electra:
+        raise ArgumentError(f"generator is given with the objective {objective!r:.60}, expected {ELECTRA}")
+    return known
 
 
 def _passes(steps: int | None, epochs: float | None) -> float:
@@ -197,149 +190,157 @@ def _check_electra(options: TrainingOptions) -> None:
             raise ArgumentError(f"{name} is {value} with {ELECTRA}, whose generator has layers of its own")
 
 
-def _check_lora(start: Start) -> None:
+def _check_lora(base: InitialModel) -> None:
     """Refuses adapters where their base is no model on disk.
 
     Raises:
         ArgumentError: It is a new model, or one of some layers; or it has an adapter.
     """
-    for name, value in (("config", start.config), ("layers", start.layers)):
+    for name, value in (("config", base.config), ("layers", base.layers)):
         if value is not None:
             raise ArgumentError(f"{name} is given with lora, but an adapter needs a trained model, as it is on disk")
-    refuse_with_adapters(start.files, check=False)
+    refuse_with_adapters(base.files, check=False)
 
 
-def _begun(start: Start, weights: Mapping[str, float], settings: Settings, options: TrainingOptions) -> Model:
+def _begun(base: InitialModel, weights: Mapping[str, float], settings: Settings, options: TrainingOptions) -> Model:
     """The model as it is before training; of ELECTRA with its generator."""
-    model = start.model(heads_of(weights), options.seed)
+    model = base.model(heads_of(weights), options.seed)
     if ELECTRA in weights:
-        model = with_generator(model, start, settings.generator, options.seed)
+        model = with_generator(model, base, settings.generator, options.seed)
     if options.dropout is not None:
         dropout.set_rate(model.network, options.dropout)
     return model
 
 
-def _of_layers(start: Start, layers: str | Sequence[int] | None) -> Start:
-    """The start with only some of its layers, if they are named.
+@dataclass(frozen=True, kw_only=True)
+class PretrainRun(TrainingRun):
+    """A checked call of `pretrain`.
 
-    Raises:
-        ArgumentError: It is a new model.
+    Attributes:
+        settings: How examples are made.
+        maker: Makes them.
+        steps: Updates in all; `None` for `epochs` passes.
+        epochs: Passes over the corpus.
+        fill: Texts with blanks that are filled at each evaluation.
+        teacher: The teacher, if there is one.
+        on_read: Called while the corpus is read.
+        first: The model; training changes it.
+        adapters: The adapters that are trained instead of all weights, if there are any.
+        data: The examples, once they are made.
     """
-    if layers is None:
-        return start
-    if start.config is not None:
-        raise ArgumentError("layers and config are given, expected one: layers are those of a trained model")
-    return replace(start, layers=read_layers(layers))
 
+    base: InitialModel
+    objective: Pretraining
+    settings: Settings
+    maker: Maker
+    steps: int | None
+    epochs: float
+    fill: tuple[str, ...]
+    teacher: BaseModel | None
+    on_read: OnRead | None
+    first: Model
+    adapters: Adapters | None
+    data: Data | None = None
 
-def _find_teacher(
-    teacher: str | Path | None, start: Start, learned: Sequence[str], where: Mapping[str, Any]
-) -> ModelFolder | None:
-    """The folder of the teacher that some terms learn from; by default that of the model.
+    def manifest(self) -> dict[str, Any]:
+        """See `TrainingRun.manifest`."""
+        files, hashes = {"corpus": self.settings.corpus, "valid": self.settings.valid}, self.settings.hashes
+        return {
+            "task": self.task,
+            **self.base.manifest(),
+            "teacher": self.teacher and hash_model(self.teacher.files),
+            "options": {**self.options.to_dict(), **self.objective.settings(), **self.settings.to_dict()},
+            "steps": self.steps,
+            "passes": self.epochs,
+            "variants": [dict(variant) for variant in self.variants],
+            "corpus_files": len(self.settings.corpus),
+            "sha256": {f"{role}: {path}": hashes[path][0] for role, paths in files.items() for path in paths},
+        }
 
-    Raises:
-        ArgumentError: No term learns from the teacher, or there is none.
-    """
-    if not learned:
-        if teacher is not None:
-            raise ArgumentError("teacher is given, but no term learns from it", hint="for example mlm,soft")
-        return None
-    if teacher is None and start.config is not None:
-        raise ArgumentError(f"the objective has {learned[0]}, which learns from a teacher, but none is given")
-    own = teacher is None or (str(teacher) == start.name and start.files.adapter is None)
-    return start.files if own else find_model(str(teacher), **{**where, "revision": None})
+    def opened(self, folder: Path) -> Self:
+        """The run with examples: the first process reads the corpus, the others open what it wrote, or read it, too."""
 
+        def make(on_read: OnRead | None) -> Data:
+            return self.maker.make(folder, self.options, self.steps, self.epochs, on_read)
 
-def _with_defaults(call: Call, model: Model, given: Mapping[str, Any]) -> Call:
-    """The call with the learning rate that suits the model, where none is given."""
-    if "lr" in given:
-        return call
-    factor = LORA_RATE if call.adapters is not None else 1 if call.start.config is None else _NEW_RATE
-    rate = usual_rate(model.config.hidden_size) * factor
-    return replace(call, options=replace(call.options, lr=rate))
+        with self.group.together():
+            data = make(self.on_read) if self.group.rank == 0 else None
+        return replace(self, data=data or make(None))
 
+    def model(self, number: int) -> tuple[Model, Adapters | None]:
+        """See `TrainingRun.model`."""
+        self.objective.use(self.first.config)
+        return self.first, self.adapters
 
-def _events(call: Call, model: Model, manifest: Mapping[str, Any]) -> Iterator[Event]:
-    first = call.group.rank == 0
-    workspace = Workspace(call.target, manifest, overwrite=call.overwrite)
-    with workspace.opened() if first else nullcontext():
-        data = _read(call, model, workspace)
-        with call.group.together():
-            finished = first and workspace.is_finished(0)
-        if not call.group.broadcast(finished):
-            run = _make_run(call, model, data, workspace if first else None)
-            if first:
-                yield _started(call, run, data)
-            for event in run.events():
-                if first:
-                    yield event
-            if first:
-                progress = run.state.progress
-                kept = {
-                    "score": progress.best_score, "step": progress.best_step, "seconds": progress.seconds,
-                    "history": progress.history,
-                }  # fmt: skip
-                workspace.finish(0, kept, run.best())
-        if first:
-            yield finish(call, model, data, workspace, manifest)
+    def training(self, number: int) -> Training:
+        """See `TrainingRun.training`."""
+        data, (model, adapters) = self._made, self.model(number)
+        batch = data.order.phases[0].batch_size
 
+        def evaluate() -> Mapping[str, float]:
+            return self.objective.measure(model.network, data.valid, self.group, batch)
 
-def _read(call: Call, model: Model, workspace: Workspace) -> Data:
-    """The examples: the first process reads the corpus, the others open what it wrote, or read it elsewhere."""
-    names = [term.name for term in call.objective.weighted]
-    pairs = pairs_of(names, call.settings.across_documents)
-    electra = isinstance(model.network, Electra)
-    maker = Maker(call.settings, model.tokenizer, pairs, model.config.max_length, all_masked=electra)
+        return self._training(
+            number, model, adapters, objective=self.objective, examples=data.train, places=Described(data.train),
+            order=data.order, evaluate=evaluate, show=self.filled,
+        )  # fmt: skip
 
-    def make(on_read: OnRead | None) -> Data:
-        return maker.make(workspace.folder, call.options, call.steps, call.epochs, on_read)
+    @property
+    def _made(self) -> Data:
+        assert self.data is not None
+        return self.data
 
-    with call.group.together():
-        found = make(call.on_read) if call.group.rank == 0 else None
-    return make(None) if found is None else found
+    def filled(self) -> tuple[str, ...]:
+        """The texts of `fill` with the best word in each of their blanks.
 
+        Raises:
+            InputError: A text has no blank.
+        """
+        found = []
+        filling = generator_of(self.first) if isinstance(self.first.network, Electra) and self.fill else self.first
+        for one in fill_mask(filling, [*self.fill], top_k=1) if self.fill else ():
+            text = one.text
+            for mask in reversed(one.masks):
+                text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]
+            found.append(text)
+        return tuple(found)
 
-def _make_run(call: Call, model: Model, data: Data, workspace: Workspace | None) -> Run:
-    options, group, objective = call.options, call.group, call.objective
-    objective.use(model.config)
-    batch = data.order.phases[0].batch_size
+    def facts(self, number: int, loop: Run) -> Mapping[str, Any]:
+        """See `TrainingRun.facts`."""
+        data = self._made
+        return {
+            "examples": len(data.train), "epochs": data.order.epochs(loop.steps), "new_head": None,
+            "corpus": asdict(data.report),
+        }  # fmt: skip
 
-    def evaluate() -> Mapping[str, float]:
-        return objective.measure(model.network, data.valid, group, batch)
+    def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
+        """See `TrainingRun.result`."""
+        data, electra, [result] = self._made, isinstance(model.network, Electra), results
+        record = {
+            "corpus": asdict(data.report), "run": result, "training_examples": len(data.train),
+            "validation_examples": len(data.valid),
+        }  # fmt: skip
 
-    def show() -> tuple[str, ...]:
-        return _filled(model, call.fill)
+        def describe(folder: Path) -> tuple[Mapping[str, Any], Sequence[str]]:
+            if electra:
+                write_generator(model, folder)
+            return record, self._card(data, result)
 
-    training = Training(
-        network=model.network, objective=objective, examples=data.train, places=Described(data.train),
-        order=data.order, options=options, dtype=call.dtype, evaluate=evaluate, show=show, group=group,
-        trained=None if call.adapters is None else call.adapters.trained,
-        streams=group.broadcast(max(len(training_workers()), 1)),
-    )  # fmt: skip
-    return Run(training, None if workspace is None else workspace.store(0))
+        kept = "vectors" in [term.name for term in self.objective.weighted] and self.base.files.modules
+        return Result(
+            model=discriminator_of(model) if electra else model, describe=describe,
+            embedder=model.embedder if kept else None,
+        )  # fmt: skip
 
-
-def _filled(model: Model, texts: Sequence[str]) -> tuple[str, ...]:
-    """Texts with the best word in each of their blanks.
-
-    Raises:
-        InputError: A text has no blank.
-    """
-    found = []
-    filling = generator_of(model) if isinstance(model.network, Electra) and texts else model
-    for one in fill_mask(filling, [*texts], top_k=1) if texts else ():
-        text = one.text
-        for mask in reversed(one.masks):
-            text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]
-        found.append(text)
-    return tuple(found)
-
-
-def _started(call: Call, run: Run, data: Data) -> Started:
-    return Started(
-        task="pretrain", model=call.start.name, output=str(call.target), runs=1, varied={}, examples=len(data.train),
-        epochs=data.order.epochs(run.steps), steps=run.steps, first_step=run.state.progress.step,
-        parameters=run.parameters - run.frozen, frozen=run.frozen, new_head=None,
-        device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(call.dtype)}", processes=call.group.size,
-        corpus=asdict(data.report),
-    )  # fmt: skip
+    def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:
+        """The lines of the model card."""
+        name, report = self.base.name, data.report
+        found: Mapping[str, float] = next((one for one in result["history"] if one["step"] == result["step"]), {})
+        terms = " + ".join(f"{weight:g} {term.name}" for term, weight in self.objective.weighted.items())
+        return [
+            f"Pre-trained by mlxbert {f'from {name}' if self.base.config is None else f'with fresh weights ({name})'}: "
+            f"{terms}, {result['step']:,} updates, {found.get('epoch', 0):g} passes over {report.tokens:,} tokens of "
+            f"{report.documents:,} documents.",
+            "", f"On {len(data.valid):,} examples that were not trained on:", "",
+            *metrics_table({name: value for name, value in found.items() if name not in ("step", "epoch")}),
+        ]  # fmt: skip

@@ -1,46 +1,72 @@
-"""The model that a student learns from."""
+"""The model that a student of plain text learns from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from mlxbert.errors import ArgumentError
-from mlxbert.model import Model, load
-from mlxbert.pretraining.terms.term import Teacher
+from mlxbert.model import Model
+from mlxbert.pretraining.initial import InitialModel
+from mlxbert.pretraining.terms import Teacher
+from mlxbert.training.base import BaseModel
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.folder import ModelFolder
 
 
-def load_teacher(name: str, files: ModelFolder, terms: Sequence[str], student: Model, device: str) -> Teacher:
+def find_teacher(
+    teacher: str | Path | None, base: InitialModel, terms: Sequence[str], where: Mapping[str, Any]
+) -> BaseModel | None:
+    """Finds a teacher; by default it is the model that training starts from.
+
+    Args:
+        teacher: Its name or folder.
+        base: The model that training starts from.
+        terms: The names of the terms that learn from a teacher.
+        where: See `find_initial`.
+
+    Raises:
+        ArgumentError: No term learns from the teacher, or there is none.
+    """
+    if not terms:
+        if teacher is not None:
+            raise ArgumentError("teacher is given, but no term learns from it", hint="for example mlm,soft")
+        return None
+    if teacher is None and base.config is not None:
+        raise ArgumentError(f"the objective has {terms[0]}, which learns from a teacher, but none is given")
+    if teacher is None or (str(teacher) == base.name and base.files.adapter is None):
+        return BaseModel(name=base.name, files=base.files, device=base.device)
+    return BaseModel.find(teacher, device=base.device, **{**where, "revision": None})
+
+
+def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Teacher:
     """Loads a teacher.
 
     Args:
-        name: What errors call it.
-        files: Its folder.
+        source: The teacher.
         terms: The names of the terms that learn from it.
         student: The student.
-        device: See `mlxbert.load`.
 
     Raises:
         ArgumentError: Its vocabulary or its width is not the student's, or it cannot do what a term needs.
     """
     heads = ["masked_lm"] if "soft" in terms else []
-    if heads and "masked_lm" not in open_checkpoint(files).parts:
-        raise ArgumentError(f"{name}: has no masked-word head, which the objective soft learns from")
-    model = load(files.path, adapter=files.adapter, heads=heads, dtype="float32", device=device, quantized=False)
+    if heads and "masked_lm" not in open_checkpoint(source.files).parts:
+        raise ArgumentError(f"{source.name}: has no masked-LM head, which the objective soft learns from")
+    model = source.load(heads=heads)
     if model.tokenizer.files.tokenizer.to_str() != student.tokenizer.files.tokenizer.to_str():
         raise ArgumentError(
-            f"{name}: has another vocabulary than the student, which sees the same tokens",
+            f"{source.name}: has another vocabulary than the student, which sees the same tokens",
             hint="begin the student from layers of the teacher, or with its vocabulary",
         )
     if model.config.max_length < student.config.max_length or model.config.vocab_size != student.config.vocab_size:
         raise ArgumentError(
-            f"{name}: takes {model.config.max_length} tokens of {model.config.vocab_size:,} words, the student "
+            f"{source.name}: takes {model.config.max_length} tokens of {model.config.vocab_size:,} words, the student "
             f"{student.config.max_length} of {student.config.vocab_size:,}",
             hint="begin the student from layers of the teacher",
         )
     ours, theirs = student.config.hidden_size, model.config.hidden_size
     if ours != theirs and (narrow := [term for term in terms if term != "soft"]):
         raise ArgumentError(
-            f"{name}: is {theirs} wide, the student {ours}, but {narrow[0]} compares states of the same width",
+            f"{source.name}: is {theirs} wide, the student {ours}, but {narrow[0]} compares states of the same width",
             hint="the objective mlm,soft works with any width",
         )
     embedder = model.embedder if "vectors" in terms else None

@@ -221,7 +221,7 @@ def window_stride(tokenizer: Tokenizer, stride: int | None) -> int:
     """How many tokens windows have in common; `None` for 128, or a third of a window.
 
     Raises:
-        ArgumentError: It is no whole number.
+        ArgumentError: It is not a whole number.
     """
     if stride is None:
         return min(STRIDE, tokenizer.max_length // 3)
@@ -240,5 +240,5 @@ def check_question(tokenizer: Tokenizer, question: str) -> None:
 
 def threshold_of(model: Model) -> float:
     """The threshold of "no answer" that a model was tuned to, or the usual one."""
-    labels = model.config.heads.labels
+    labels = model.config.labels
     return THRESHOLD if labels is None or labels.no_answer_threshold is None else labels.no_answer_threshold

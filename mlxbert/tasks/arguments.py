@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_model(model: object, *others: object) -> None:
-    """Refuses what is no model; `others` are the arguments after it, in which one may be found.
+    """Refuses what is not a model; `others` are the arguments after it, in which one may be found.
 
     Raises:
         ArgumentError: It is something else.
@@ -32,12 +32,12 @@ def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
     """Returns inputs, or refuses what would give something else than them, or in no order.
 
     Args:
-        given: The inputs; text itself is none, as it would give its characters.
+        given: The inputs; text itself is not one, as it would give its characters.
         name: What the argument is called.
         expected: What the argument has to be.
 
     Raises:
-        ArgumentError: They are no iterable; a mapping or a table, which would give names; or a set.
+        ArgumentError: They are not iterable; a mapping or a table, which would give names; or a set.
     """
     hint = None
     if hasattr(given, "columns"):

@@ -166,7 +166,7 @@ def fill_mask(
         >>> [(fill.token, fill.score) for fill in result.masks[0].fills]
 
     Args:
-        model: A model with a masked-word head.
+        model: A model with a masked-LM head.
         texts: One text, or any number of texts; each with at least one `[MASK]` (or the model's own mask token).
             Several masks of a text are filled independently, each while the others stay masked.
         top_k: The number of words per mask; by default 5, or all targets if there are any.

@@ -92,7 +92,7 @@ def rank(
 
 
 def check_query(query: object, texts: object) -> None:
-    """Refuses a query that is no text.
+    """Refuses a query that is not a text.
 
     Raises:
         InputError: It is something else.

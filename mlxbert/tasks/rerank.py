@@ -46,7 +46,7 @@ class RerankTask(Task[str, Job[str], float, _Scored]):
                 )
         model.tokenizer.encode(
             query, "", overflow="truncate"
-        )  # not each text, but the query is to blame where it is no valid Unicode
+        )  # not each text, but the query is to blame where it is not valid Unicode
 
     def prepare(self, item: str) -> Job[str]:
         """Tokenizes the query and a text into one input, or into windows, each with the whole query."""

@@ -12,7 +12,8 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.nn.heads import TokenClassifier, probabilities
+from mlxbert.nn.heads import probabilities
+from mlxbert.nn.heads.token_classifier import TokenClassifier
 from mlxbert.results import Entity, Tagged
 from mlxbert.tasks import entities
 from mlxbert.tasks.entities import Token

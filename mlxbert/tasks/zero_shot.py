@@ -71,7 +71,7 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
         """Tokenizes a text with each hypothesis; only the text is truncated.
 
         Raises:
-            InputError: It is no text, or too long with `overflow="error"`.
+            InputError: It is not a text, or too long with `overflow="error"`.
         """
         if not isinstance(item, str):
             hint = "with labels=, the second text is the hypothesis that each label makes"

@@ -108,7 +108,7 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Groups inputs of similar length so that no group exceeds `batch_tokens`, padding included.
 
     A group also ends before padding takes more than a small share of the bound: the fixed cost of another batch is
-    about that of computing so many tokens.
+    about that of computing that many tokens.
 
     Args:
         lengths: Tokens of each input.

@@ -17,7 +17,7 @@ def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SI
         tokenizer: The tokenizer.
         text: The text.
         stride: How many tokens consecutive windows have in common.
-        size: Code points that are tokenized at a time; more where so many have no space among them.
+        size: Code points that are tokenized at a time; more where that many have no space among them.
 
     Raises:
         InputError: The text is not valid Unicode, or windows have no room for the stride.

@@ -140,7 +140,7 @@ class Tokenizer:
                 default.
 
         Raises:
-            ArgumentError: One is no id of the vocabulary.
+            ArgumentError: One is not an id of the vocabulary.
         """
         listed = getattr(ids, "tolist", lambda: ids)()  # an array of NumPy or MLX
         numbers = [listed] if isinstance(listed, int) else listed

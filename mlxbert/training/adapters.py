@@ -6,10 +6,11 @@ from pathlib import Path
 
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
+from mlxbert.nn.heads import FINE_TUNED, HEADS
 from mlxbert.nn.lora import LoraSettings, adapt
+from mlxbert.training.base import BaseModel
 from mlxbert.training.options import ALL_LINEAR, TrainingOptions
-from mlxbert.training.plan import Plan, Source
-from mlxbert.weights.adapter import TASK_TYPES
+from mlxbert.training.plan import Plan
 from mlxbert.weights.build import parameters
 from mlxbert.weights.checkpoint import network_shapes
 from mlxbert.weights.families.registry import Architecture
@@ -35,20 +36,20 @@ class Adapters:
     trained: frozenset[str]
     heads: tuple[str, ...] | None = None
 
-    def writer(self, model: Model, source: Source) -> Callable[[Path], None]:
+    def writer(self, model: Model, base: BaseModel) -> Callable[[Path], None]:
         """Writes the adapters and heads of a trained model into a folder, in PEFT's format.
 
         Args:
             model: The model.
-            source: Its base.
+            base: Its base.
         """
-        on_disk = source.name != BUILTIN and local_folder(source.name) is not None
-        base = {
-            "base_model_name_or_path": str(source.folder.resolve()) if on_disk else source.name,
-            "revision": source.revision,
+        on_disk = base.name != BUILTIN and local_folder(base.name) is not None
+        names = {
+            "base_model_name_or_path": str(base.folder.resolve()) if on_disk else base.name,
+            "revision": base.revision,
         }
         return lambda folder: write_adapter(
-            folder, model.architecture, model.network, self.targets, self.settings, base, self.heads
+            folder, model.architecture, model.network, self.targets, self.settings, names, self.heads
         )
 
 
@@ -105,10 +106,10 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: P
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
             raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors as its base does")
-    if any(labels is not None and labels.head_pooling is not None for labels in plan.heads.values()):
+    if any(HEADS[head].is_own(labels) for head, labels in plan.heads.items()):
         raise ArgumentError("few_shot is given with lora, but an adapter cannot hold a classifier of vectors")
-    if others := [head for head in plan.heads if head not in TASK_TYPES]:
-        raise ArgumentError(f"lora trains {', '.join(TASK_TYPES)}, this objective has the head {others[0]}")
+    if others := [head for head in plan.heads if head not in FINE_TUNED]:
+        raise ArgumentError(f"lora trains {', '.join(FINE_TUNED)}, this objective has the head {others[0]}")
 
 
 def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target, ...]:

@@ -13,12 +13,11 @@ from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
-from mlxbert.nn.heads import HEADS, Network
+from mlxbert.nn.heads import FINE_TUNED, HEADS, Network
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import make_batch
 from mlxbert.training.objective import Example
 
-_HEADS = ("sequence_classifier", "token_classifier", "question_answering")
 _PACKAGES = ("torch", "transformers")
 _MOST = 32  # examples
 _BOUND = 1e-4  # of the largest logit, or absolute where that is smaller than 1
@@ -36,9 +35,11 @@ def require(heads: Mapping[str, Labels | None]) -> None:
     """
     if not [*heads]:
         raise ArgumentError("check compares the logits of a head, and vectors are trained without one")
-    if len([*heads]) != 1 or not {*heads} <= {*_HEADS}:
-        raise ArgumentError(f"check compares models with one of {', '.join(_HEADS)}, this one gets {', '.join(heads)}")
-    if any(labels is not None and labels.head_pooling is not None for labels in heads.values()):
+    if len([*heads]) != 1 or not {*heads} <= {*FINE_TUNED}:
+        raise ArgumentError(
+            f"check compares models with one of {', '.join(FINE_TUNED)}, this one gets {', '.join(heads)}"
+        )
+    if any(HEADS[head].is_own(labels) for head, labels in heads.items()):
         raise ArgumentError("check compares with transformers, which has no classifier of vectors as few_shot makes it")
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
@@ -86,7 +87,7 @@ def check(folder: Path, network: Network, examples: Sequence[Example], head: str
 def _theirs(folder: Path, batches: Sequence[Batch], head: str) -> list[NDArray[np.float32]]:
     """The logits of transformers for each example, (C,), or for heads over tokens (L, C)."""
     torch, transformers = (importlib.import_module(name) for name in _PACKAGES)
-    kind = getattr(transformers, f"AutoModel{HEADS[head].class_name}")
+    kind = getattr(transformers, f"AutoModel{HEADS[head].class_names[0]}")
     # Code of the model's author would be asked for at the terminal.
     model = kind.from_pretrained(str(folder), dtype=torch.float32, trust_remote_code=False).eval()
     rows: list[NDArray[np.float32]] = []
@@ -96,7 +97,7 @@ def _theirs(folder: Path, batches: Sequence[Batch], head: str) -> list[NDArray[n
             segments = batch.token_type_ids
             more = {} if segments is None else {"token_type_ids": torch.tensor(segments.tolist())}
             found = model(ids, attention_mask=torch.ones_like(ids), **more)
-            if head == "question_answering":
+            if HEADS[head].scope == "span":
                 ends = [found.start_logits[0].tolist(), found.end_logits[0].tolist()]
                 rows.append(np.array(ends, np.float32).T)
             else:

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlxbert.errors import CheckpointError, MlxbertError
-from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record
+from mlxbert.errors import CheckpointError
+from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record, writing
 from mlxbert.machine.device import mx
 from mlxbert.training.optimizer import AdamW, Arrays
 
-_STATE, _NO_SPACE = "state.json", 28
+_STATE = "state.json"
 _PARTS = ("parameters", "means", "squares")
 
 
@@ -174,21 +174,17 @@ class Store:
         progress = state.progress
         best, path = self._path("best", progress.best_step), self._path("state", progress.step)
         files = {name: digest for name, digest in self._files.items() if name == best.name}
+        optimizer = state.optimizer
+        parts = zip(_PARTS, (state.parameters, optimizer.means, optimizer.squares), strict=True)
+        arrays = {f"{part}:{name}": array for part, found in parts for name, array in found.items()}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if state.best is not None:
-                files[best.name] = save_arrays(best, state.best)
-            optimizer = state.optimizer
-            parts = zip(_PARTS, (state.parameters, optimizer.means, optimizer.squares), strict=True)
-            arrays = {f"{part}:{name}": array for part, found in parts for name, array in found.items()}
-            files[path.name] = save_arrays(path, arrays)
-            write_record(self.folder / _STATE, {**asdict(progress), "files": files}, self._owner)
+            with writing(self.folder, "the state ", "; the one before is kept"):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if state.best is not None:
+                    files[best.name] = save_arrays(best, state.best)
+                files[path.name] = save_arrays(path, arrays)
+                write_record(self.folder / _STATE, {**asdict(progress), "files": files}, self._owner)
             self._files = files
-        except OSError as problem:
-            hint = "make room and repeat the command: it resumes" if problem.errno == _NO_SPACE else None
-            raise MlxbertError(
-                f"{self.folder}: the state cannot be written ({problem.strerror}); the one before is kept", hint=hint
-            ) from None
         finally:
             self._clean()
 

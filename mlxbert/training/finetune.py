@@ -1,49 +1,40 @@
-"""`mlxbert.finetune`: from labelled data to a model folder, as a stream of events.
+"""`mlxbert.finetune`: from labelled data to a model folder, as a stream of events."""
 
-The work is done in `DIR.partial/`, see `mlxbert.training.workspace`; `DIR` appears when everything is done. The same
-call resumes; another one is refused.
-"""
-
-import json
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set as AbstractSet
-from contextlib import nullcontext
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from mlxbert.data.rows import read_rows
-from mlxbert.errors import ArgumentError, DivergedError
-from mlxbert.folders import destination
-from mlxbert.folders.save import write_trained
+from mlxbert.errors import ArgumentError
+from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine import device as devices
-from mlxbert.machine.cores import training_workers
-from mlxbert.machine.device import dtype_name
 from mlxbert.machine.distributed import Group, join
+from mlxbert.model import Model
 from mlxbert.nn import dropout
-from mlxbert.training import finish
-from mlxbert.training.adapters import adapt_model, check_adapters, refuse_with_adapters
+from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.training.adapters import Adapters, adapt_model, check_adapters, refuse_with_adapters
+from mlxbert.training.assess import Assessment, assess
+from mlxbert.training.base import BaseModel
 from mlxbert.training.check import check as compare, require
-from mlxbert.training.command import Command, command_line, compute_dtype, manifest, with_defaults
+from mlxbert.training.command import command_line
+from mlxbert.training.distillation import Distillation
 from mlxbert.training.estimate import estimate
-from mlxbert.training.events import Event, Finished, Started
-from mlxbert.training.gradients import install
+from mlxbert.training.events import Event
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objective import Objective
 from mlxbert.training.objectives import make_objective
-from mlxbert.training.objectives.teacher import find_teacher
 from mlxbert.training.options import TeacherOptions, TrainingOptions, check_sweep
-from mlxbert.training.plan import Plan, Source, make_plan
+from mlxbert.training.plan import Plan, make_plan
 from mlxbert.training.predict import predict
+from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
 from mlxbert.training.sampler import Epochs
-from mlxbert.training.workspace import Workspace, clean_up
-from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 
 Data = str | Path | Iterable[Any]
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
 _TEACHER = frozenset(field.name for field in fields(TeacherOptions))
-_LOG = logging.getLogger("mlxbert")
+_FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
 OnProgress = Callable[[int, int], None]
 
 
@@ -121,6 +112,8 @@ def finetune(
     line = command_line(task, locals()) if isinstance(task, str) else None
     loop = _taken(options, _LOOP)
     learned = _taken(options, _TEACHER if task != "embed" else frozenset())  # temperature means something else there
+    if teacher is None:
+        TeacherOptions(**learned).refuse_alone()
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
     if isinstance(task, Objective) and any(value is not None for value in options.values()):
         raise ArgumentError(
@@ -129,52 +122,43 @@ def finetune(
     if sweep and "lora" in sweep and "lora" not in loop and isinstance(sweep["lora"], list | tuple):
         loop["lora"] = next(iter(sweep["lora"]), None)  # defaults depend on whether there are adapters
     given = TrainingOptions(**loop)
-    variants = [
+    variants = tuple(
         {**one, "seed": one.get("seed", given.seed) + number}
         for one in check_sweep(sweep, seeds)
         for number in range(seeds)
-    ]
+    )
     group = join()
     with group.together():
-        files = find_model(model, adapter, revision=revision, offline=offline, on_progress=on_progress)
+        where: dict[str, Any] = {"device": device, "offline": offline, "on_progress": on_progress}
+        base = BaseModel.find(model, adapter, revision=revision, packed=given.lora is not None, **where)
         if given.lora is not None:
-            refuse_with_adapters(files, check=check)
-        folder = files.path
-        source = Source(name=str(model), files=files, device=device, revision=revision, packed=given.lora is not None)
-        if not group.rank and not overwrite:
-            clean_up(output)
-        if files.adapter is not None and not group.rank:
-            destination.check_target(output, files.adapter, overwrite)
-        target = Path(output) if group.rank else destination.check_target(output, folder, overwrite)
+            refuse_with_adapters(base.files, check=check)
+        target = claim(output, base, overwrite, group)
         devices.use(device)
         rows = read_rows(train, format=format)
         plan = make_plan(
-            objective, source, rows, None if valid is None else read_rows(valid, format=format), validation_share,
+            objective, base, rows, None if valid is None else read_rows(valid, format=format), validation_share,
             given.seed,
         )  # fmt: skip
-        guide = find_teacher(
-            teacher, objective, plan.train, plan.valid, TeacherOptions(**learned), device, offline=offline,
-            on_progress=on_progress,
-        )  # fmt: skip
-        plan = plan if guide is None else replace(plan, report=guide.noted(plan.report))
+        distillation = None
+        if teacher is not None:
+            asked = TeacherOptions(**learned)
+            distillation = Distillation(teacher, objective, plan.train, plan.valid, asked, **where)
+            plan = replace(plan, report=distillation.noted(plan.report))
         if check:
             require(plan.heads)
-        command = Command(
-            source=source, target=target, dtype=compute_dtype(dtype), overwrite=overwrite, dry_run=dry_run, check=check,
-            group=group, options=with_defaults(given, loop, plan), variants=tuple(variants), line=line,
-            teacher=guide,
+        run = FinetuneRun(
+            base=base, target=target, task=objective.name, plan=plan, distillation=distillation,
+            objective=objective if distillation is None else distillation.objective,
+            options=_with_defaults(given, loop, plan), variants=variants, dtype=compute_dtype(dtype),
+            overwrite=overwrite, group=Group() if dry_run else group, check=check, dry_run=dry_run, line=line,
         )  # fmt: skip
-        for variant in variants:  # checked before hours of work
-            chosen = replace(command.options, **variant)
+        for number in range(len(variants)):  # checked before hours of work
+            chosen = run.chosen(number)
             chosen.check_layers(objective.config.num_stored_layers)
             if chosen.lora is not None:
-                check_adapters(open_checkpoint(files), chosen, plan)
-    if group.size > 1:
-        # How many parts of a batch one process computes at a time is that of the first; BLAS only needs to be fast.
-        group.check_same(
-            {name: value for name, value in manifest(command, plan).items() if name not in ("streams", "blas")}
-        )
-    return _events(command, plan)
+                check_adapters(open_checkpoint(base.files), chosen, plan)
+    return run.estimated(first=not group.rank) if dry_run else run.events()
 
 
 def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
@@ -182,128 +166,129 @@ def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
     return {name: options.pop(name) for name in names & options.keys() if options[name] is not None}
 
 
-def _events(command: Command, plan: Plan) -> Iterator[Event]:
-    first = command.group.rank == 0
-    if command.dry_run:
-        if first:
-            run = _make_run(replace(command, group=Group()), plan, 0, None)
-            yield replace(_started(command, plan, run, 0), estimate=estimate(run, plan))
-        return
-    workspace = Workspace(command.target, manifest(command, plan), overwrite=command.overwrite)
-    with workspace.opened() if first else nullcontext():
-        for number in range(len(command.variants)):
-            with command.group.together():
-                finished = first and workspace.is_finished(number)
-            if command.group.broadcast(finished):
-                continue
-            for event in _run(command, plan, number, workspace):
-                if first:
-                    yield event
-        if first:
-            yield _finished(command, plan, workspace)
+def _with_defaults(options: TrainingOptions, given: Mapping[str, Any], plan: Plan) -> TrainingOptions:
+    """The options with epochs and learning rate that suit data and model, where they are not given."""
+    updates = -(-len(plan.train.examples) // (options.batch_size * options.accumulate))
+    usual = {
+        # Few examples need more epochs: below some hundred updates even the head is not trained.
+        "epochs": min(max(TrainingOptions.epochs, -(-_FEW_UPDATES // updates)), _MOST_EPOCHS),
+        "lr": usual_rate(plan.objective.config.hidden_size, options, plan.objective.lr_factor),
+    }
+    return replace(options, **{name: given.get(name, value) for name, value in usual.items()})
 
 
-def _run(command: Command, plan: Plan, number: int, workspace: Workspace) -> Iterator[Event]:
-    """One of the runs; where there are several, one that diverges is the worst of them and does not end the others."""
-    first = command.group.rank == 0
-    run = _make_run(command, plan, number, workspace if first else None)
-    yield _started(command, plan, run, number)
-    diverged = False
-    try:
-        yield from run.events()
-    except DivergedError as problem:
-        if len(command.variants) == 1:
-            raise
-        diverged = True
-        _LOG.warning("run %d is abandoned: %s", number + 1, problem)
-    if first:
-        progress = run.state.progress
-        result = {
-            "score": None if diverged else progress.best_score, "step": progress.best_step,
-            "seconds": progress.seconds, "history": progress.history, **command.variants[number],
+@dataclass(frozen=True, kw_only=True)
+class FinetuneRun(TrainingRun):
+    """A checked call of `finetune`.
+
+    Attributes:
+        plan: The data, and the objective of the task.
+        distillation: What is learned from a teacher, if there is one.
+        check: Whether the finished folder is compared with transformers.
+        dry_run: Whether time and memory are estimated only.
+    """
+
+    plan: Plan
+    distillation: Distillation | None
+    check: bool
+    dry_run: bool
+
+    def manifest(self) -> dict[str, Any]:
+        """See `TrainingRun.manifest`."""
+        plan = self.plan
+        return {
+            "task": self.task,
+            "model": hash_model(self.base.files),
+            **({} if self.distillation is None else self.distillation.manifest()),
+            "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
+            "options": {**self.options.to_dict(), **plan.objective.settings()},
+            "variants": [dict(variant) for variant in self.variants],
+            "sha256": dict(plan.sha256),
+            "training_examples": len(plan.train.examples),
+            "validation_examples": len(plan.valid.examples),
+        }
+
+    def model(self, number: int) -> tuple[Model, Adapters | None]:
+        """See `TrainingRun.model`."""
+        options = self.chosen(number)
+        model = self.base.with_heads(self.plan.heads, options.seed)
+        self.plan.objective.bind(model)
+        if options.dropout is not None:
+            dropout.set_rate(model.network, options.dropout)
+        return model, adapt_model(model, options)
+
+    def training(self, number: int) -> Training:
+        """See `TrainingRun.training`."""
+        model, adapters = self.model(number)
+        plan, distillation, group, examples = self.plan, self.distillation, self.group, self.plan.train.examples
+
+        def evaluate() -> Mapping[str, float]:
+            plan.objective.fit(model.network, group)
+            predictions = predict(model.network, plan.objective, plan.valid.examples, group=group)
+            found = {} if distillation is None else distillation.measured(model.network, group)
+            return found | plan.objective.metrics(plan.valid.examples, predictions)
+
+        order = Epochs(examples, self.chosen(number))
+        if distillation is not None:
+            examples = distillation.examples(None if self.dry_run else group)
+        return self._training(
+            number, model, adapters, objective=self.objective, examples=examples, places=plan.train.places,
+            order=order, evaluate=evaluate,
+        )  # fmt: skip
+
+    def facts(self, number: int, loop: Run) -> Mapping[str, Any]:
+        """See `TrainingRun.facts`."""
+        plan = self.plan
+        return {
+            "examples": len(plan.train.examples), "epochs": self.chosen(number).epochs,
+            "new_head": not self.base.keeps(plan.heads) if plan.heads else None,
+            "report": plan.report if number == 0 else None,
         }  # fmt: skip
-        workspace.finish(number, result, {} if diverged else run.best())
 
+    def estimated(self, *, first: bool) -> Iterator[Event]:
+        """What a run would take, measured by the first process: the only event of a dry run."""
+        if first:
+            loop = Run(self.training(0), None)
+            yield replace(self.started(0, loop), estimate=estimate(loop, self.plan))
 
-def _make_run(command: Command, plan: Plan, number: int, workspace: Workspace | None) -> Run:
-    options = replace(command.options, **command.variants[number])
-    model = command.source.with_heads(plan.heads, options.seed)
-    plan.objective.bind(model)
-    if options.dropout is not None:
-        dropout.set_rate(model.network, options.dropout)
-    adapters = adapt_model(model, options)
-    group, teacher = command.group, command.teacher
+    def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
+        """See `TrainingRun.result`."""
+        plan, objective = self.plan, self.plan.objective
+        objective.fit(model.network, Group())
+        found = assess(self.base, model, plan, results, self.target)
+        differs: float | None = None
 
-    def evaluate() -> Mapping[str, float]:
-        plan.objective.fit(model.network, group)
-        predictions = predict(model.network, plan.objective, plan.valid.examples, group=group)
-        found = {} if teacher is None else teacher.measured(model.network, group)
-        return found | plan.objective.metrics(plan.valid.examples, predictions)
+        def describe(folder: Path) -> tuple[Mapping[str, Any], Sequence[str]]:
+            nonlocal differs
+            if self.check:
+                differs = compare(folder, found.model.network, plan.valid.examples, next(iter(plan.heads)))
+            return self._record(found, results) | {"check": differs}, self._card(found)
 
-    examples = plan.train.examples
-    training = Training(
-        network=model.network, objective=plan.objective, examples=examples, places=plan.train.places,
-        order=Epochs(examples, options), options=options, dtype=command.dtype,
-        evaluate=evaluate, group=group, run=number,
-        trained=None if adapters is None else adapters.trained,
-        streams=group.broadcast(max(len(training_workers()), 1)),
-    )  # fmt: skip
-    if teacher is not None:
-        lessons = teacher.few_lessons() if command.dry_run else teacher.lessons(group)
-        training = replace(training, objective=teacher.objective, examples=lessons)
-    return Run(training, None if workspace is None else workspace.store(number))
+        return Result(
+            model=found.model, describe=describe, keys=objective.config_keys(), embedder=objective.embedder,
+            facts=lambda: {"evaluation": found.evaluation, "summary": found.summary, "check": differs},
+        )  # fmt: skip
 
+    def _record(self, found: Assessment, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What `training.json` says besides the manifest."""
+        report, evaluation, summary = self.plan.report, found.evaluation, found.summary
+        # Without texts: a published folder should not hold the data.
+        scores = evaluation and {name: value for name, value in asdict(evaluation).items() if name != "mistakes"}
+        return {
+            "command": self.line, "report": report and asdict(report), "runs": list(results),
+            "metrics": dict(found.metrics), "evaluation": scores,
+            "baselines": dict(summary.baselines) if summary else None,
+        }  # fmt: skip
 
-def _started(command: Command, plan: Plan, run: Run, number: int) -> Started:
-    variants = command.variants
-    varied = {name: value for name, value in variants[number].items() if any(one[name] != value for one in variants)}
-    return Started(
-        run=number, task=plan.objective.name, model=command.source.name, output=str(command.target),
-        runs=len(variants), varied=varied, examples=len(plan.train.examples),
-        epochs=replace(command.options, **variants[number]).epochs, steps=run.steps,
-        first_step=run.state.progress.step, parameters=run.parameters - run.frozen, frozen=run.frozen,
-        new_head=not command.source.keeps(plan.heads) if plan.heads else None,
-        device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(command.dtype)}",
-        processes=command.group.size, report=plan.report if number == 0 else None,
-    )  # fmt: skip
-
-
-def _finished(command: Command, plan: Plan, workspace: Workspace) -> Finished:
-    """Writes the folder of the best run."""
-    results = [workspace.result(number) for number in range(len(command.variants))]
-    judged: Objective[Any] = plan.objective if command.teacher is None else command.teacher.objective
-    sign = -1 if judged.minimize else 1
-    scores = {number: sign * result["score"] for number, result in enumerate(results) if result["score"] is not None}
-    if not scores:
-        raise DivergedError(f"all {len(results)} runs diverged", hint="smaller learning rates may help")
-    chosen = max(scores, key=scores.__getitem__)
-    options = replace(command.options, **command.variants[chosen])
-    model = command.source.with_heads(plan.heads, options.seed)
-    plan.objective.bind(model)
-    adapters = adapt_model(model, options)
-    install(model.network, workspace.weights(chosen))
-    plan.objective.fit(model.network, Group())
-    found = finish.assess(command.source, model, plan, results, command.target)
-    checked: float | None = None
-
-    def describe(folder: Path) -> Mapping[str, str]:
-        nonlocal checked
-        if command.check:
-            checked = compare(folder, found.model.network, plan.valid.examples, next(iter(plan.heads)))
-        record = finish.record(manifest(command, plan), plan, results, found, command.line, checked)
-        card = finish.card(found, command.source, command.target, plan, command.line, adapted=adapters is not None)
-        return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}
-
-    with workspace.model() as folder:
-        write = None if adapters is None else adapters.writer(found.model, command.source)
-        keys, embedder = plan.objective.config_keys(), plan.objective.embedder
-        write_trained(found.model, folder, describe, keys, embedder, write)
-        destination.check_target(command.target, command.source.folder, command.overwrite)  # hours have passed
-        destination.move(folder, command.target)
-    workspace.remove()
-    return Finished(
-        run=chosen, output=str(command.target), metric=judged.metric, score=results[chosen]["score"],
-        step=results[chosen]["step"], seconds=sum(result["seconds"] for result in results),
-        runs=tuple({name: result[name] for name in (*command.variants[0], "score")} for result in results),
-        evaluation=found.evaluation, summary=found.summary, check=checked,
-    )  # fmt: skip
+    def _card(self, found: Assessment) -> list[str]:
+        """The lines of the model card."""
+        plan, labels = self.plan, found.model.labels
+        facts = [
+            f"Trained by mlxbert for `{self.task}` from {self.base.name}, on {len(plan.train.records):,} examples. "
+            f"On {len(plan.valid.records):,} validation examples, which also chose the checkpoint:",
+            "", *metrics_table(found.metrics),
+        ]  # fmt: skip
+        if labels is not None and not getattr(plan.objective, "numeric", False):
+            facts += [f"Labels: {', '.join(labels.names)}.", ""]
+            facts += [line for own in OWN_LAYERS if own.used(labels) for line in (f"{own.note}.", "")]
+        return facts

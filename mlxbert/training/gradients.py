@@ -20,7 +20,7 @@ from mlxbert.machine.cores import in_parallel, training_workers
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
-from mlxbert.training.objective import Comparison, Objective, TrainBatch
+from mlxbert.training.objective import Comparison, LoopObjective, TrainBatch
 from mlxbert.training.optimizer import Arrays
 
 Part = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
@@ -86,7 +86,7 @@ class Differentiator:
         dtype: The dtype to compute in; parameters and gradients are float32.
     """
 
-    def __init__(self, network: Network, objective: Objective[Any], dtype: mx.Dtype) -> None:
+    def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
         self._network, self._objective, self._dtype = network, objective, dtype
         self._frozen: Arrays = {}
         self._function = mx.value_and_grad(self._loss)

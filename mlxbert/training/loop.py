@@ -17,14 +17,15 @@ from mlxbert.errors import DivergedError, MlxbertError
 from mlxbert.machine.device import mx, nn
 from mlxbert.machine.distributed import Group, LostError
 from mlxbert.nn.encoder import Encoder
-from mlxbert.nn.heads import MaskedLM, Network
+from mlxbert.nn.heads import Network
+from mlxbert.nn.heads.masked_lm import MaskedLM
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.training import sampler
 from mlxbert.training.checkpoint import Progress, State, Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.gradients import Differentiator, Gradients, Part, Whole, added, dropout_key, install
-from mlxbert.training.objective import Comparison, Objective, TrainBatch
+from mlxbert.training.objective import Comparison, LoopObjective, TrainBatch
 from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, learning_rate, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, UsedRows
@@ -57,7 +58,7 @@ class Training:
     """
 
     network: Network
-    objective: Objective[Any]
+    objective: LoopObjective[Any]
     examples: Sequence[Any]
     places: Sequence[str]
     order: Order
@@ -345,7 +346,7 @@ class Run:
 
     def _inputs(self, inputs: Sequence[Encoding], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
         """The batch of some inputs, and the key of its dropout."""
-        batch = TrainBatch(make_batch(inputs, self._t.objective.config), mx.zeros(0))
+        batch = TrainBatch(make_batch(inputs, self._t.network.encoder.config), mx.zeros(0))
         return self._renumbered(batch), dropout_key(*place)
 
     def _renumbered(self, batch: TrainBatch) -> TrainBatch:

@@ -100,30 +100,62 @@ class Part:
 AnyExample = TypeVar("AnyExample", bound=Example)
 
 
-class Objective(ABC, Generic[AnyExample]):
-    """What a model is trained for.
-
-    A subclass sets `name`, `metric` and implements `heads`, `prepare`, `loss`, `predict` and `metrics`. Before
-    `prepare`, the loop calls `bind` with the model.
+class LoopObjective(ABC, Generic[AnyExample]):
+    """What the loop needs to know of an objective: batches and their losses.
 
     Attributes:
         name: Its name in reports.
         metric: The metric that chooses the best checkpoint.
         minimize: Whether a smaller value of the metric is better.
-        lr_factor: The usual learning rate, relative to that of a new head on an encoder.
         all_words: Whether training may use any row of the word embeddings; otherwise those of `tokens` alone.
         losses: The names of the losses that `terms` gives, where there are several.
-        embedder: How the trained model makes vectors, where it is trained for them, after `bind`; its folder says so.
-        tokenizer: The model's tokenizer, after `bind`.
-        config: The model's configuration, after `bind`.
     """
 
     name: ClassVar[str]
     metric: str
     minimize: bool = False
-    lr_factor: ClassVar[float] = 1.0
     all_words: ClassVar[bool] = False
     losses: tuple[str, ...] = ()
+
+    def tokens(self, example: AnyExample) -> Iterable[int]:
+        """All token ids that `collate` can put into a batch because of an example."""
+        return (token for encoding in example.encodings for token in encoding.ids)
+
+    @abstractmethod
+    def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
+        """Pads examples; `rng` is a function of seed, epoch and batch, for objectives that draw something."""
+
+    @abstractmethod
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
+        """The sum of the losses of a batch, and its weight, by which sums over several batches are divided.
+
+        Both are float32 scalars; the weight is the number of examples, or of tokens, that the sum is over.
+        """
+
+    def totals(self, examples: Sequence[AnyExample]) -> Any:
+        """What `terms` has to know of all examples of an update, of which it sees a part: `TrainBatch.totals`."""
+        return None
+
+    def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
+        """The losses whose sum is trained, by their names, and the weight, as in `loss`; by default that loss alone."""
+        loss, weight = self.loss(network, batch)
+        return {"": loss}, weight
+
+
+class Objective(LoopObjective[AnyExample]):
+    """What a model is trained for.
+
+    A subclass sets `name`, `metric` and implements `heads`, `prepare`, `loss`, `predict` and `metrics`. Before
+    `prepare`, `bind` is called with the model.
+
+    Attributes:
+        lr_factor: The usual learning rate, relative to that of a new head on an encoder.
+        embedder: How the trained model makes vectors, where it is trained for them, after `bind`; its folder says so.
+        tokenizer: The model's tokenizer, after `bind`.
+        config: The model's configuration, after `bind`.
+    """
+
+    lr_factor: ClassVar[float] = 1.0
     embedder: Embedder | None = None
     tokenizer: Tokenizer
     config: EncoderConfig
@@ -172,30 +204,10 @@ class Objective(ABC, Generic[AnyExample]):
         """
         return [self.prepare(record)]
 
-    def tokens(self, example: AnyExample) -> Iterable[int]:
-        """All token ids that `collate` can put into a batch because of an example."""
-        return (token for encoding in example.encodings for token in encoding.ids)
-
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
         """Pads examples; `rng` is a function of seed, epoch and batch, for objectives that draw something."""
         inputs = make_batch([one for example in examples for one in example.encodings], self.config)
         return TrainBatch(inputs, mx.array([example.target for example in examples]))
-
-    @abstractmethod
-    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """The sum of the losses of a batch, and its weight, by which sums over several batches are divided.
-
-        Both are float32 scalars; the weight is the number of examples, or of tokens, that the sum is over.
-        """
-
-    def totals(self, examples: Sequence[AnyExample]) -> Any:
-        """What `terms` has to know of all examples of an update, of which it sees a part: `TrainBatch.totals`."""
-        return None
-
-    def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """The losses whose sum is trained, by their names, and the weight, as in `loss`; by default that loss alone."""
-        loss, weight = self.loss(network, batch)
-        return {"": loss}, weight
 
     def inputs(self, examples: Sequence[AnyExample]) -> Sequence[Encoding]:
         """The inputs that predictions are made of: one per example, unless a subclass says otherwise."""

@@ -1,100 +1,21 @@
-"""Everything before training: the data as examples, the report on them, the model."""
+"""Everything before training: the data as examples, and the report on them."""
 
 import hashlib
 import itertools
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from mlxbert.data.rows import Rows
 from mlxbert.data.split import split
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
-from mlxbert.model import Model, load
-from mlxbert.nn.heads import HEADS
+from mlxbert.training.base import BaseModel
 from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.objective import Objective, Part
 from mlxbert.training.objectives.task import TaskObjective
-from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.sentence_transformers import read_embedder
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """The model that training starts from.
-
-    Attributes:
-        name: Hub name, folder, or `builtin`.
-        files: Its folder, and its adapter if it has one; found once, as a branch on the hub may move while a run takes
-            hours.
-        device: See `mlxbert.load`.
-        revision: See `mlxbert.load`.
-        packed: Whether quantized weights stay quantized, where the device computes with them: they cannot be trained.
-    """
-
-    name: str
-    files: ModelFolder
-    device: str = "auto"
-    revision: str | None = None
-    packed: bool = False
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the model."""
-        return self.files.path
-
-    def load(self, **chosen: Any) -> Model:
-        """The model in float32; see `mlxbert.load`."""
-        return replace(
-            load(
-                self.folder,
-                adapter=self.files.adapter,
-                dtype="float32",
-                device=self.device,
-                quantized=self.packed,
-                **chosen,
-            ),
-            source=self.name,
-        )
-
-    def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
-        """Whether the model has what is trained: one head, with the same labels; or none, for vectors."""
-        if not heads:
-            return True
-        [(head, labels), *more] = heads.items()
-        checkpoint = open_checkpoint(self.files)
-        if more or head not in checkpoint.parts or HEADS[head].task is None:
-            return False
-        own = checkpoint.config.heads.labels if HEADS[head].labelled else None
-        if own is None or labels is None:
-            return own is labels
-        # What a number, or the score of a cross-encoder, is called does not matter.
-        numbers = own.problem_type == labels.problem_type and len(own) == len(labels) == 1
-        same = numbers or ({*own.names} == {*labels.names} and own.crf == labels.crf)
-        alike = own.problem_type in (None, labels.problem_type) and own.head_pooling == labels.head_pooling
-        return alike and same
-
-    def labels(self, head: str) -> Labels | None:
-        """The labels of a head; `None` if the model does not have it."""
-        checkpoint = open_checkpoint(self.files)
-        return checkpoint.config.heads.labels if head in checkpoint.parts else None
-
-    def pooling(self) -> str:
-        """How the model makes the vector of a text; `mean` where its files do not say."""
-        config = open_checkpoint(self.files).config
-        return "+".join(read_embedder(self.files, config.hidden_size).config.poolings)
-
-    def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
-        """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise."""
-        if not heads:
-            return self.load(task="embed")
-        if self.keeps(heads):
-            return self.load(task=HEADS[next(iter(heads))].task)
-        return self.load(new_heads=heads, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +43,7 @@ class Plan:
 
 def make_plan(
     objective: Objective[Any],
-    source: Source,
+    base: BaseModel,
     train: Rows,
     valid: Rows | None,
     validation_share: float | None,
@@ -135,7 +56,7 @@ def make_plan(
         ArgumentError: The share is invalid.
     """
     if isinstance(objective, TaskObjective):
-        objective.start(source)
+        objective.start(base)
     placed = _placed(objective, train)
     if isinstance(objective, TaskObjective):
         objective.check([record for record, _ in placed])
@@ -148,7 +69,7 @@ def make_plan(
     if isinstance(objective, TaskObjective):
         objective.check_valid(*([record for record, _ in part] for part in (held_in, held_out)))
     heads = objective.heads([record for record, _ in held_in])
-    objective.bind(source.with_heads(heads, seed))
+    objective.bind(base.with_heads(heads, seed))
     parts = [prepared(objective, part) for part in (held_in, held_out)]
     return Plan(
         objective=objective, heads=heads, train=parts[0], valid=parts[1],

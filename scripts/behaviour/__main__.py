@@ -83,7 +83,7 @@ class Bench:
             (self.work / "models" / name).symlink_to(path.resolve())
 
     def check(self, checkout: Path) -> None:
-        """Refuses to go on if it is another mlxbert that would run."""
+        """Refuses to continue if it is another mlxbert that would run."""
         command = [sys.executable, "-c", _FIND]
         done = subprocess.run(
             command, env=self.environment(), cwd=self.work, capture_output=True, text=True, check=True

@@ -220,7 +220,7 @@ def write_onnx(goldens: Path, folder: Path) -> None:
 
 
 def write_broken(goldens: Path, folder: Path) -> None:
-    """Writes folders that are no models."""
+    """Writes folders that are not models."""
     plain = golden(goldens, "bert", PRETRAINING)
     whole, config = save(plain.tensors), json.dumps(plain.config)
     for name in ("broken-empty", "folder.npy"):

@@ -297,7 +297,7 @@ def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tm
     (["--max-shard-size", "0"], "a size such as"), (["--max-shard-size", "abc"], "a size such as"),
     (["--max-shard-size=-1"], "a size such as"), (["--max-shard-size", ""], "a size such as"),
     (["--max-shard-size", "1e9"], "a size such as"), (["--max-shard-size", "0.1"], "a size such as"),
-    (["--max-shard-size", "\u0663GB\u0000"], "a size such as"), (["--max-shard-size", "5TB"], "a size such as"),
+    (["--max-shard-size", "5TB"], "a size such as"),
     (["--max-shard-size", "nan"], "a size such as"),
     (["--quantize", "3"], "4 or 8 bits"), (["--quantize", "x"], "quantize"), (["--quantize=-4"], "4 or 8 bits"),
     (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "32"], "without quantize"),

@@ -86,9 +86,9 @@ def test_a_damaged_manifest_is_another_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"input": "another"}, r"another input(\n|$)"),
-        ({"model": "m", "options": {"top_k": 3}}, r"another model, another top-k(\n|$)"),
-        ({"options": {"top_k": 3}}, r"another top-k(\n|$)"),
+        ({"input": "a" * 64}, r": another input(\n|$)"),
+        ({"model": "b" * 64, "options": {"top_k": 3}}, r": another model; top_k is 3, was 1(\n|$)"),
+        ({"options": {"top_k": 3}}, r": top_k is 3, was 1(\n|$)"),
     ],
 )
 def test_what_another_run_does_otherwise_is_said(changes: dict[str, Any], said: str, tmp_path: Path) -> None:

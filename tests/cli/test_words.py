@@ -108,7 +108,7 @@ def test_other_names_of_commands_work() -> None:
     (["classify", "x"], ["no classification head, which classify needs", "finetune classify", "one can be used for"]),
     (["tag", "x"], ["no tagging head", "dslim/bert-base-NER has one", "finetune tag"]),
     (["answer", "x", "--context", "y"], ["no question-answering head", "deepset/roberta-base-squad2 has one"]),
-    (["replaced", "x"], ["head for replaced tokens", "google/electra-small-discriminator has one"]),
+    (["replaced", "x"], ["replaced-token-detection head", "google/electra-small-discriminator has one"]),
 ], ids=lambda value: value[0])  # fmt: skip
 def test_a_missing_head_is_named_as_users_call_it_with_a_model_that_has_it(
     arguments: list[str], pieces: list[str]
@@ -128,7 +128,7 @@ def test_inspect_has_a_short_form_of_ten_lines(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
     change_weights(model, lambda arrays: arrays.pop("cls.predictions.transform.dense.bias"))
     wrong = " ".join(plain(terminal("inspect", str(model))[1])).partition("wrong")[2]
-    assert "masked-word head cannot be loaded" in wrong and "dense.bias" in wrong
+    assert "masked-LM head cannot be loaded" in wrong and "dense.bias" in wrong
 
 
 def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,3 +200,9 @@ def test_parts_are_kept_for_the_file_as_it_was(tmp_path: Path) -> None:
     resumed = call(*words)
     assert resumed.status == 0 and "resumed: " in resumed.err
     assert output.read_bytes() == whole
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/full"])
+def test_what_has_no_end_is_not_hashed(device: str) -> None:
+    with pytest.raises(mlxbert.InputError, match="not a regular file"):
+        hashed(Path(device))

@@ -131,12 +131,12 @@ def test_an_encoder_alone_has_no_beginning_in_common(model: Path) -> None:
     assert found["parts"]["encoder"]["in_file"] == "embeddings, encoder"
     assert found["tasks"] == ["embed"]
     assert found["lacking"] == {
-        "fill-mask": "the weights have no masked-word head",
+        "fill-mask": "the weights have no masked-LM head",
         "next-sentence": "the weights have no pooler and next-sentence head",
         "classify": "the weights have no pooler and classification head",
         "tag": "the weights have no tagging head",
         "answer": "the weights have no question-answering head",
-        "replaced": "the weights have no head for replaced tokens",
+        "replaced": "the weights have no replaced-token-detection head",
     }
 
 

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -76,10 +77,12 @@ def test_convert(a: Path, tmp_path: Path, built: list[EncoderConfig]) -> None:
 
 
 def unchangeable(value: Any) -> bool:
-    """Whether a value is made of frozen dataclasses, tuples and single values alone."""
+    """Whether a value is made of frozen dataclasses, read-only mappings, tuples and single values alone."""
     if dataclasses.is_dataclass(value):
         fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
         return type(value).__dataclass_params__.frozen and all(map(unchangeable, fields))  # type: ignore[union-attr]
+    if isinstance(value, MappingProxyType):
+        return all(map(unchangeable, value.values()))
     if isinstance(value, tuple):
         return all(map(unchangeable, value))
     return value is None or isinstance(value, bool | int | float | str | Path)

@@ -77,7 +77,7 @@ def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path, 
     assert written["left_out"] == written["changed"] == []
     assert_equal(tensors_in(b), tensors_in(a))
     assert list(read_config(b).items()) == list(read_config(a).items())
-    assert open_checkpoint(b).config.heads.labels == open_checkpoint(a).config.heads.labels
+    assert open_checkpoint(b).config.labels == open_checkpoint(a).config.labels
     here, there = load_network(b), load_network(a)
     case = FROZEN[family].cases["pairs"]
     ours, theirs = outputs(here, case), outputs(there, case)

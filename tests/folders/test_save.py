@@ -76,7 +76,7 @@ def test_new_heads_on_a_loaded_encoder(family: str, head: str, tmp_path: Path) -
     again = mlxbert.load(saved, dtype="float32")
     assert_same_parameters(model, again)
     assert again.labels == labels
-    assert read_config(saved)["architectures"][0].endswith(HEADS[head].class_name)
+    assert read_config(saved)["architectures"][0].endswith(HEADS[head].class_names)
     if labels:
         assert read_config(saved)["id2label"] == {"0": "no", "1": "maybe", "2": "yes"}
         assert read_config(saved)["problem_type"] == "single_label_classification"

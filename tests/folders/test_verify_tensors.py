@@ -222,7 +222,7 @@ def test_a_number_that_a_dtype_cannot_hold(a: Path, b: Path, dtype: mx.Dtype) ->
     write_tensors(b, {name: array.astype(dtype) for name, array in tensors_in(a).items()})
     assert mx.isinf(tensors_in(b)[norm]).any().item()
     for one, other in ((a, b), (b, a)):
-        assert "encoder.layers.0.feed_forward_norm.weight" in names(mlxbert.verify(one, other, tolerance=1e30))
+        assert "encoder.layers.0.feed_forward_norm.weight" in names(mlxbert.verify(one, other, tolerance=1e6))
 
 
 def test_infinite_numbers_of_two_signs(a: Path, b: Path) -> None:

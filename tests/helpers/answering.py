@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from mlxbert.config import HeadConfig
 from mlxbert.nn.heads import Network
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 
 def network_of(seed: int = 3) -> Network:
     """A model with the head, of random weights, which prefers some tokens much."""
-    network = random_network(tiny_config(heads=HeadConfig()), ("question_answering",), seed)
+    network = random_network(tiny_config(), ("question_answering",), seed)
     layer = network.heads["question_answering"]["out"]  # type: ignore[index]
     layer.weight = layer.weight * 10
     return network

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from mlxbert.config import HeadConfig
 from mlxbert.labels.labels import Labels
 from mlxbert.nn.heads import Network
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
@@ -15,7 +14,7 @@ STARS = Labels(("stars",), "regression")
 
 def network_of(labels: Labels, seed: int = 3) -> Network:
     """A classifier of random weights."""
-    return random_network(tiny_config(heads=HeadConfig(labels=labels)), ("sequence_classifier",), seed)
+    return random_network(tiny_config(labels=labels), ("sequence_classifier",), seed)
 
 
 def save_classifier(folder: Path, labels: Labels, **changes: object) -> Path:

@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         byte_range = None if repository.whole else self.headers["range"]
         first, _, last = (byte_range or "bytes=0-").removeprefix("bytes=").partition("-")
         start, end = int(first), min(int(last or len(data)) + bool(last), len(data))
-        broken = repository.dropped.pop(file, None) if self.command == "GET" else None  # before the client goes on
+        broken = repository.dropped.pop(file, None) if self.command == "GET" else None  # before the client continues
         self.send_response(206 if byte_range else 200)
         told = {"X-Repo-Commit": commit, "X-Linked-Size": str(len(data))} | hashes_of(file, data)
         for header, value in (told | repository.lies).items():

@@ -38,7 +38,7 @@ class Kind:
             where there is one bias only.
         counted: Whether positions start at the pad id + 1 and skip pad tokens.
         rotary: Whether positions are rotary, without a table.
-        gelu_masked_lm: Whether the masked-word head always has gelu.
+        gelu_masked_lm: Whether the masked-LM head always has gelu.
         classifier: The activation in the sequence classifier; `None` where it takes the pooler.
         activation_key: The name of the activation in its configuration.
         eps_key: The name of the eps of norms in its configuration.

@@ -125,7 +125,7 @@ def _reference_heads(kind: str, found: Any) -> dict[str, Any]:
         return {"masked_lm": found.prediction_logits, "sentence_order": found.sop_logits}
     if kind.endswith("ForPreTraining"):
         return {"discriminator": found.logits}
-    (head,) = (head.name for head in HEADS.values() if kind.endswith(head.class_name))
+    (head,) = (name for name, spec in HEADS.items() if kind.endswith(spec.class_names[0]))
     return {head: found.logits}
 
 

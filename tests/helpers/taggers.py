@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert.config import HeadConfig
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
@@ -17,7 +16,7 @@ HEAD = "token_classifier"
 
 
 def _config(labels: Labels, size: int) -> Any:
-    return tiny_config(hidden_size=size, embedding_size=size, heads=HeadConfig(labels=replace(labels, crf=False)))
+    return tiny_config(hidden_size=size, embedding_size=size, labels=replace(labels, crf=False))
 
 
 def _named(labels: Labels, **changes: object) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mlxbert.config import Absolute, EncoderConfig
 from mlxbert.machine.device import mx, nn
+from mlxbert.nn import heads
 from mlxbert.nn.heads import Network
 from mlxbert.weights import keymap
 from mlxbert.weights.families.family import Family
@@ -46,6 +47,7 @@ def tiny_config(**changes: Any) -> EncoderConfig:
         "type_vocab_size": CONFIG["type_vocab_size"],
         "pad_token_id": CONFIG["pad_token_id"],
         "positions": Absolute(CONFIG["max_position_embeddings"]),
+        "heads": {name: spec.facts for name, spec in heads.HEADS.items()},
     }
     return EncoderConfig(**facts | changes)
 

@@ -1,4 +1,4 @@
-"""The CRF beside brute force over all sequences of tags: loss, gradients, Viterbi, marginals, what a scheme forbids."""
+"""The CRF next to brute force over all sequences of tags: loss, gradients, Viterbi, marginals, forbidden tags."""
 
 from collections.abc import Sequence
 from itertools import pairwise, product
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mlxbert.config import HeadConfig
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import SCHEMES, allowed, breaks, scheme_of
@@ -196,7 +195,7 @@ def test_it_learns_a_pattern_that_words_do_not_show() -> None:
 
 def test_only_a_network_whose_labels_say_so_has_one() -> None:
     for crf in (False, True):
-        config = tiny_config(heads=HeadConfig(labels=Labels(IOB2, crf=crf)))
+        config = tiny_config(labels=Labels(IOB2, crf=crf))
         network = random_network(config, ("token_classifier", "masked_lm"))
         arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
         names = [name for name in arrays if ".crf." in name]

@@ -1,4 +1,4 @@
-"""Dropout beside transformers in training mode: every place and every rate, of every family and head.
+"""Dropout next to transformers in training mode: every place and every rate, of every family and head.
 
 Both libraries' dropout is replaced by one function of the rate and of the place in the array: outputs are equal only
 where both drop the same arrays at the same rates.

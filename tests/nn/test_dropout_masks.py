@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from mlxbert.config import Dropout as Rates, HeadConfig, HeadDropout
+from mlxbert.config import Dropout as Rates, HeadFacts
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.encoder import Batch
-from mlxbert.nn.heads import Network
+from mlxbert.nn.heads import Network, masked_lm
 from tests.helpers.tiny import random_network, tiny_config
 
 IDS = mx.array([[2, 9, 8, 7, 3], [2, 6, 5, 3, 0]])
@@ -17,7 +17,7 @@ EVERYWHERE = Rates(embeddings=0.2, attention=0.3, attention_output=0.2, feed_for
 
 
 def _dropping() -> Network:
-    heads = HeadConfig(dropout=HeadDropout(sentence_order=0.3))
+    heads = {"masked_lm": masked_lm.Facts(), "next_sentence": HeadFacts(dropout=0.3)}
     network = random_network(tiny_config(dropout=EVERYWHERE, heads=heads))
     network.train()
     return network

@@ -1,4 +1,4 @@
-"""The first step of question answering beside torch: the loss and every gradient, of every family that has the head."""
+"""The first step of question answering next to torch: the loss and every gradient, of every family with the head."""
 
 import random
 from pathlib import Path
@@ -31,7 +31,7 @@ def their_model(family: str) -> Any:
 
 
 def their_step(model: Any, batch: TrainBatch, folder: Path) -> tuple[float, Arrays]:
-    """The loss over the tokens that are no padding, and the gradients by our names."""
+    """The loss over the tokens that are not padding, and the gradients by our names."""
     # Torch gives NaN where ModernBERT's window holds padding alone, in double precision only.
     dtype = torch.float32 if type(model).__name__.startswith("ModernBert") else torch.float64
     ids, segments = batch.inputs.input_ids, batch.inputs.token_type_ids

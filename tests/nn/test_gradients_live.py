@@ -1,4 +1,4 @@
-"""The first step of training beside torch: the loss and every gradient, of every family, without dropout."""
+"""The first step of training next to torch: the loss and every gradient, of every family, without dropout."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Losses and their gradients, beside double precision and beside torch."""
+"""Losses and their gradients, next to double precision and next to torch."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ def _softmax(logits: NDArray[np.float32]) -> Array:
 @pytest.mark.parametrize("classes", [2, 3, 17, 30_522])
 def test_cross_entropy_is_exact(classes: int) -> None:
     logits = _random(4, classes)
-    logits[0, 1] = 25  # beside a likely word the others are below the last digit
+    logits[0, 1] = 25  # next to a likely word the others are below the last digit
     targets = np.array([1, 0, classes - 1, 1])
     shares = _softmax(logits)
     value, gradient = _with_gradient(lambda x: cross_entropy(x, mx.array(targets)), logits)

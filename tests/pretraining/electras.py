@@ -13,10 +13,9 @@ from mlxbert.model import Model
 from mlxbert.nn.heads import Network
 from mlxbert.pretraining.electra import Electra, with_generator
 from mlxbert.pretraining.examples import Example
-from mlxbert.pretraining.objective import Pretraining
+from mlxbert.pretraining.initial import find_initial
+from mlxbert.pretraining.objective import Pretraining, make_terms, read_terms
 from mlxbert.pretraining.pretrain import pretrain
-from mlxbert.pretraining.start import find_start
-from mlxbert.pretraining.terms.registry import make_terms, read_terms
 from mlxbert.training.events import Event
 from tests.helpers import tiny
 
@@ -55,7 +54,7 @@ class Folder:
         """Both as they are trained, with weights far from 0."""
         values = {**CONFIG, **config}
         self.config.write_text(json.dumps(values), encoding="utf-8")
-        start = find_start(None, None, self.config, self.vocabulary, ["discriminator"], "cpu")
+        start = find_initial(None, None, self.config, self.vocabulary, None, ["discriminator"], "cpu")
         model = with_generator(start.model(["discriminator"], 0), start, 0.34, 0)
         mx.random.seed(3)
         drawn = nn.utils.tree_map(lambda array: mx.random.normal(array.shape) * 0.3 + 0.1, model.network.parameters())

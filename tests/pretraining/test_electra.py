@@ -14,9 +14,9 @@ from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.pretraining.electra import GENERATOR, generator_sizes
-from mlxbert.pretraining.start import find_start
-from mlxbert.pretraining.terms.registry import read_terms
-from mlxbert.pretraining.terms.replaced import ReplacedTokens, SeenTwice, sampled
+from mlxbert.pretraining.initial import find_initial
+from mlxbert.pretraining.objective import read_terms
+from mlxbert.pretraining.replaced import ElectraInputs, ReplacedTokens, sampled
 from mlxbert.training.events import Evaluated, Finished, Step
 from mlxbert.training.loop import scalar
 from mlxbert.weights.build import parameters
@@ -63,9 +63,9 @@ def test_a_sample_that_is_the_original_counts_as_original(folder: Folder) -> Non
     network, texts = folder.network(), examples((9, 20, *[32] * 10))
     task = objective(network)
     batch = task.collate(texts, random.Random(0))
-    seen = SeenTwice(network, batch.inputs, batch.targets)
-    ids, replaced, real = (np.array(array) for array in (seen.ids, seen.replaced, seen.real))
-    words, samples, start = np.array(seen.words), np.array(seen.samples), 0
+    inputs = ElectraInputs(network, batch.inputs, batch.targets)
+    ids, replaced, real = (np.array(array) for array in (inputs.ids, inputs.replaced, inputs.real))
+    words, samples, start = np.array(inputs.words), np.array(inputs.samples), 0
     assert words.shape == (len(samples), CONFIG["vocab_size"])
     for row, example in enumerate(texts):
         expected = example.clean.copy()
@@ -82,9 +82,9 @@ def test_accuracies_are_shares_of_real_tokens(folder: Folder) -> None:
     network = folder.network()
     task = objective(network)
     batch = task.collate(examples(), random.Random(0))
-    seen = SeenTwice(network, batch.inputs, batch.targets)
-    found = {name: [float(one) for one in pair] for name, pair in ReplacedTokens().counted(seen).items()}
-    scores, replaced, real = (np.array(array) for array in (seen.scores, seen.replaced, seen.real))
+    inputs = ElectraInputs(network, batch.inputs, batch.targets)
+    found = {name: [float(one) for one in pair] for name, pair in ReplacedTokens().counted(inputs).items()}
+    scores, replaced, real = (np.array(array) for array in (inputs.scores, inputs.replaced, inputs.real))
     assert found["replaced_accuracy"] == [(scores > 0)[replaced].sum(), replaced.sum()]
     assert found["original_accuracy"] == [(scores <= 0)[real & ~replaced].sum(), (real & ~replaced).sum()]
     assert found["replaced_share"] == [replaced.sum(), real.sum()] and real.sum() == 9 + 20 + 14
@@ -144,7 +144,7 @@ def test_other_numbers_give_other_samples(folder: Folder) -> None:
     found = []
     for draws in (one.draws, one.draws, np.zeros_like(one.draws)):
         batch = task.collate([with_draws(one, draws)], random.Random(0))
-        found.append(np.array(SeenTwice(network, batch.inputs, batch.targets).samples)[: len(one.places)].tolist())
+        found.append(np.array(ElectraInputs(network, batch.inputs, batch.targets).samples)[: len(one.places)].tolist())
     assert found[0] == found[1] != found[2]
 
 
@@ -253,7 +253,7 @@ def test_the_size_of_a_generator(heads: int, share: float, expected: tuple[int, 
 
 @pytest.mark.parametrize("size", ["small", "base"])
 def test_sizes_by_name(folder: Folder, size: str) -> None:
-    config = find_start(None, None, size, folder.vocabulary, ["discriminator"], "cpu").config
+    config = find_initial(None, None, size, folder.vocabulary, None, ["discriminator"], "cpu").config
     assert config is not None and config["model_type"] == "electra"
     found = (config["num_hidden_layers"], config["hidden_size"], config["embedding_size"])
     assert found == {"small": (12, 256, 128), "base": (12, 768, 768)}[size]

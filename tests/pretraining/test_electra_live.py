@@ -11,7 +11,7 @@ import mlxbert
 from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx, nn
 from mlxbert.pretraining.electra import GENERATOR, discriminator_of, generator_of, write_generator
-from mlxbert.pretraining.terms.replaced import SeenTwice
+from mlxbert.pretraining.replaced import ElectraInputs
 from mlxbert.training.objective import TrainBatch
 from mlxbert.weights.build import build_network, parameters
 from mlxbert.weights.checkpoint import open_checkpoint
@@ -95,7 +95,7 @@ def test_the_first_step_is_that_of_torch(width: int, tmp_path: Path) -> None:
     task = objective(network)
     batch = TrainBatch(*_parts(task.collate(texts, random.Random(0))), totals=task.totals(texts))
     network.train()
-    ids = SeenTwice(network, batch.inputs, batch.targets).ids
+    ids = ElectraInputs(network, batch.inputs, batch.targets).ids
     found, writes = _their_models(out)
     loss = _their_loss(found, writes, batch, ids)
     loss.backward()
@@ -140,6 +140,6 @@ def test_the_generator_alone_is_the_one_that_is_trained(tmp_path: Path) -> None:
     network.eval()
     task = objective(network)
     batch = task.collate(examples(), random.Random(0))
-    seen = SeenTwice(network, batch.inputs, batch.targets)
+    inputs = ElectraInputs(network, batch.inputs, batch.targets)
     alone = generator_of(model).network.logits("masked_lm", batch.inputs)[batch.targets.rows, batch.targets.columns]
-    assert mx.array_equal(alone, seen.words)
+    assert mx.array_equal(alone, inputs.words)

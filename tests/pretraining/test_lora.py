@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def models(folder: Path) -> Path:
-    """A text and three models: with both heads of pre-training, with the masked-word head, and with none."""
+    """A text and three models: with both heads of pre-training, with the masked-LM head, and with none."""
     text_file(folder / "text.txt")
     model_folder(folder / "both")
     heads: dict[str, dict[str, None]] = {"words": {"masked_lm": None}, "bare": {}}

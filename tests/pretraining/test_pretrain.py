@@ -10,8 +10,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.pretraining.objective import Pretraining
-from mlxbert.pretraining.terms.registry import read_terms
+from mlxbert.pretraining.objective import Pretraining, read_terms
 from tests.pretraining.files import model_folder, text_file
 
 OPTIONS: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 6, "eval_every": 3}

@@ -14,11 +14,10 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.losses import soft_cross_entropies
 from mlxbert.pretraining.chunks import full_sentences
-from mlxbert.pretraining.objective import Pretraining
-from mlxbert.pretraining.pretrain import _find_teacher
-from mlxbert.pretraining.start import Start, with_layers
-from mlxbert.pretraining.terms.registry import make_terms, read_terms
-from mlxbert.pretraining.terms.term import Seen, Teacher
+from mlxbert.pretraining.initial import InitialModel, with_layers
+from mlxbert.pretraining.objective import Pretraining, make_terms, read_terms
+from mlxbert.pretraining.teacher import find_teacher
+from mlxbert.pretraining.terms import Teacher, TermInputs
 from mlxbert.weights.build import parameters
 from mlxbert.weights.folder import open_folder
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
@@ -29,7 +28,7 @@ from tests.pretraining.files import model_folder, text_file
 OPTIONS: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 3}
 
 
-def _seen() -> tuple[Seen, Pretraining, Any]:
+def _inputs() -> tuple[TermInputs, Pretraining, Any]:
     config = tiny_config(vocab_size=WORDS)
     student, teacher = random_network(config, ("masked_lm",), seed=1), random_network(config, ("masked_lm",), seed=2)
     embedder = Embedder(EmbeddingConfig(("mean",)), config.hidden_size)
@@ -38,26 +37,26 @@ def _seen() -> tuple[Seen, Pretraining, Any]:
     objective = Pretraining(make_terms(read_terms("soft,hidden,vectors"), 3.0), Teacher(teacher, embedder))
     objective.use(config)
     batch = objective.collate(some, random.Random(0))
-    return Seen(student, batch.inputs, batch.targets, Teacher(teacher, embedder)), objective, some
+    return TermInputs(student, batch.inputs, batch.targets, Teacher(teacher, embedder)), objective, some
 
 
 def test_each_term_is_its_formula() -> None:
-    seen, objective, some = _seen()
-    found = {term.name: float(np.array(term.loss(seen))) for term in objective.weighted}
+    inputs, objective, some = _inputs()
+    found = {term.name: float(np.array(term.loss(inputs))) for term in objective.weighted}
     count = sum(len(one.places) for one in some)
-    ours, theirs = (np.array(array)[:count].astype(np.float64) / 3 for array in (seen.words, seen.teacher_words))
+    ours, theirs = (np.array(array)[:count].astype(np.float64) / 3 for array in (inputs.words, inputs.teacher_words))
     logs = [array - np.log(np.exp(array).sum(1, keepdims=True)) for array in (ours, theirs)]
     assert found["soft"] == pytest.approx(9 * (np.exp(logs[1]) * (logs[1] - logs[0])).sum(), rel=1e-4)
     far = 0.0
     for row, one in enumerate(some):
         first, second = (
             np.array(output.last_hidden_state)[row, : len(one)].astype(np.float64)
-            for output in (seen.output, seen.teacher_output)
+            for output in (inputs.output, inputs.teacher_output)
         )
         cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
         far += (1 - cosines).sum()
     assert found["hidden"] == pytest.approx(far, rel=1e-4)
-    first, second = (np.array(array).astype(np.float64) for array in (seen.vectors, seen.teacher_vectors))
+    first, second = (np.array(array).astype(np.float64) for array in (inputs.vectors, inputs.teacher_vectors))
     cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
     assert found["vectors"] == pytest.approx((1 - cosines).sum(), rel=1e-4)
     totals = objective.totals(some)
@@ -65,11 +64,11 @@ def test_each_term_is_its_formula() -> None:
 
 
 def test_the_teacher_sees_nothing_hidden_for_vectors() -> None:
-    seen, _, some = _seen()
-    clean = np.array(seen.targets.clean)
+    inputs, _, some = _inputs()
+    clean = np.array(inputs.targets.clean)
     for row, one in enumerate(some):
         assert clean[row, : len(one)].tolist() == one.clean.tolist()
-    assert (np.array(seen.inputs.input_ids) != clean).any()
+    assert (np.array(inputs.batch.input_ids) != clean).any()
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +167,9 @@ def test_teachers_and_layers_that_are_refused(folder: Path, tmp_path: Path, chan
 
 def test_a_teacher_that_is_the_model_is_of_the_same_revision(folder: Path) -> None:
     files = open_folder(folder / "deep")
-    start = Start(name="some/model", files=files, config=None, device="auto", revision="v1")
-    assert _find_teacher("some/model", start, ["soft"], {"revision": "v1"}) is files
+    base = InitialModel(name="some/model", files=files, config=None, device="auto", revision="v1")
+    found = find_teacher("some/model", base, ["soft"], {"revision": "v1"})
+    assert found is not None and found.files is files
 
 
 def test_distill_has_one_student(folder: Path, tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ import pytest
 import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.pretraining.chunks import full_sentences, sentence_pairs
-from mlxbert.pretraining.objective import Pretraining
-from mlxbert.pretraining.terms.registry import TERMS, read_terms
+from mlxbert.pretraining.objective import TERMS, Pretraining, read_terms
 from mlxbert.training.gradients import Differentiator, dropout_key
 from mlxbert.training.loop import scalar
 from mlxbert.training.objective import TrainBatch

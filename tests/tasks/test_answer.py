@@ -1,4 +1,4 @@
-"""Question answering through Python, beside the scores of all spans."""
+"""Question answering through Python, next to the scores of all spans."""
 
 import tracemalloc
 from pathlib import Path

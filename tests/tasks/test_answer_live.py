@@ -1,4 +1,4 @@
-"""answer beside the models of transformers, with the rule of its former pipeline, in every family that has the head.
+"""answer next to the models of transformers, with the rule of its former pipeline, in every family that has the head.
 
 The rule is written again here. Needs torch and transformers.
 """

@@ -1,4 +1,4 @@
-"""classify beside the transformers pipeline, with models of every family that has a sequence classifier.
+"""classify next to the transformers pipeline, with models of every family that has a sequence classifier.
 
 Needs torch and transformers.
 """
@@ -56,7 +56,7 @@ def assert_same_scores(folder: Path, compared: Compared) -> None:
     for item, found in zip(ITEMS, mlxbert.classify(model, ITEMS), strict=True):
         wanted = {row["label"]: row["score"] for row in theirs(given(item), top_k=None)}
         if isinstance(found, mlxbert.Regression):
-            numbers = dict(found.values) or {model.config.heads.labels.names[0]: found.value}  # type: ignore[union-attr]
+            numbers = dict(found.values) or {model.config.labels.names[0]: found.value}  # type: ignore[union-attr]
             assert numbers == pytest.approx(wanted, abs=BOUND, rel=BOUND)
         else:
             assert isinstance(found, mlxbert.Classification)

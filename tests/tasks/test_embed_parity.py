@@ -1,4 +1,4 @@
-"""embed beside sentence-transformers on texts of every kind (2,000 with `MLXBERT_TEST_ALL=1`), and on STS-B.
+"""embed next to sentence-transformers on texts of every kind (2,000 with `MLXBERT_TEST_ALL=1`), and on STS-B.
 
 Needs torch and sentence-transformers, and in the environment `MLXBERT_TEST_EMBEDDER` (the folder of all-MiniLM-L6-v2)
 and `MLXBERT_TEST_DATA` (a folder with stsb-en, squad and xquad in their original formats).

@@ -1,6 +1,6 @@
-"""fill-mask beside the transformers pipeline on masked sentences of real text, 200 with `MLXBERT_TEST_ALL=1`.
+"""fill-mask next to the transformers pipeline on masked sentences of real text, 200 with `MLXBERT_TEST_ALL=1`.
 
-Needs torch and transformers, and in the environment `MLXBERT_TEST_CHECKPOINT` (a BERT folder with a masked-word head),
+Needs torch and transformers, and in the environment `MLXBERT_TEST_CHECKPOINT` (a BERT folder with a masked-LM head),
 `MLXBERT_TEST_DATA` (a folder with wnut17 and squad in their original formats).
 """
 

@@ -1,4 +1,4 @@
-"""rerank beside sentence-transformers' CrossEncoder, whose folders it reads: the same scores and the same order."""
+"""rerank next to sentence-transformers' CrossEncoder, whose folders it reads: the same scores and the same order."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The functions that compare vectors, beside sentence-transformers: its scores, its negatives, its evaluations."""
+"""The functions that compare vectors, next to sentence-transformers: its scores, its negatives, its evaluations."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A CRF in a folder: written beside the weights, read back, converted, inspected; other programs pass over it."""
+"""A CRF in a folder: written next to the weights, read back, converted, inspected; other programs pass over it."""
 
 import json
 import shutil
@@ -11,15 +11,16 @@ import pytest
 import mlxbert
 from mlxbert import Labels
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.folders.card import NOTES
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.crf import CRF
-from mlxbert.weights.formats.names import CRF as FILE
+from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.weights.hub.files import needed_files
 from tests.helpers.frozen import add_vocabulary, arrays, change_config, read_config, write_model
 from tests.helpers.taggers import HEAD, NER
 
 WITH = replace(NER, crf=True)
+FILE = "crf.safetensors"
+(NOTE,) = (own.note for own in OWN_LAYERS if own.file == FILE)
 KINDS = ["bert", "roberta", "distilbert", "albert", "modernbert", "deberta-v3"]
 NAMES = {"crf.start", "crf.transitions", "crf.end"}
 
@@ -64,9 +65,9 @@ def test_it_is_saved_loaded_and_converted(family: str, tmp_path: Path) -> None:
     assert arrays(tmp_path / "saved" / FILE).keys() == NAMES
     assert not NAMES & arrays(tmp_path / "saved" / "model.safetensors").keys()
     assert read_config(tmp_path / "saved")["crf"] is True
-    assert NOTES[FILE] in (tmp_path / "saved" / "saved.json").read_text()
+    assert NOTE in (tmp_path / "saved" / "saved.json").read_text()
     conversion = mlxbert.convert(tmp_path / "saved", tmp_path / "converted")
-    assert NOTES[FILE] in conversion.changed and NOTES[FILE] in (tmp_path / "converted" / "README.md").read_text()
+    assert NOTE in conversion.changed and NOTE in (tmp_path / "converted" / "README.md").read_text()
     mlxbert.save(mlxbert.load(tmp_path / "converted", dtype="float32"), tmp_path / "again")
     for name in ("saved", "converted", "again"):
         assert_same(model, mlxbert.load(tmp_path / name, dtype="float32"))
@@ -133,7 +134,7 @@ def test_a_folder_without_its_crf_or_with_another(source: Path, tmp_path: Path) 
 
 
 def test_only_tags_of_words_have_one(source: Path) -> None:
-    with pytest.raises(ArgumentError, match="CRF"):
+    with pytest.raises(ArgumentError, match="crf, which is for"):
         mlxbert.load(source, new_heads={"sequence_classifier": WITH})
     with pytest.raises(ArgumentError, match="crf is True"):
         mlxbert.load(source, new_heads={HEAD: Labels(("O", "B-X", "I-X", "Z"), crf=True)})

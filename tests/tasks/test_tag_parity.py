@@ -1,4 +1,4 @@
-"""tag beside the pipeline of transformers: every aggregation, every family, vocabularies of each kind; long texts.
+"""tag next to the pipeline of transformers: every aggregation, every family, vocabularies of each kind; long texts.
 
 Needs torch and transformers.
 """

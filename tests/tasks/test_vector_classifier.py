@@ -1,4 +1,4 @@
-"""A classifier of vectors in a folder: written beside the weights, read back, converted, inspected, refused."""
+"""A classifier of vectors in a folder: written next to the weights, read back, converted, inspected, refused."""
 
 import json
 import shutil
@@ -11,14 +11,15 @@ import pytest
 import mlxbert
 from mlxbert import Labels
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.folders.card import NOTES
 from mlxbert.machine.device import mx
-from mlxbert.weights.formats.names import VECTOR_CLASSIFIER as FILE
+from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.weights.hub.files import needed_files
 from tests.helpers.frozen import add_vocabulary, arrays, change_config, read_config, write_model
 
 HEAD = "sequence_classifier"
 LABELS = Labels(("a", "b", "c"), "single_label_classification", head_pooling="mean")
+FILE = "vector_classifier.safetensors"
+(NOTE,) = (own.note for own in OWN_LAYERS if own.file == FILE)
 NAMES = {"vector_classifier.weight", "vector_classifier.bias"}
 KINDS = ["bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert", "nomic", "gte", "deberta-v3"]
 TEXT = "the man sat in paris"
@@ -52,9 +53,9 @@ def test_it_is_saved_loaded_and_converted(family: str, tmp_path: Path) -> None:
     assert not any("classifier" in name or "pooler" in name for name in inside)
     config = read_config(tmp_path / "saved")
     assert config["head_pooling"] == "mean" and config["architectures"][0].endswith("Model")
-    assert NOTES[FILE] in (tmp_path / "saved" / "saved.json").read_text()
+    assert NOTE in (tmp_path / "saved" / "saved.json").read_text()
     conversion = mlxbert.convert(tmp_path / "saved", tmp_path / "converted")
-    assert NOTES[FILE] in conversion.changed and NOTES[FILE] in (tmp_path / "converted" / "README.md").read_text()
+    assert NOTE in conversion.changed and NOTE in (tmp_path / "converted" / "README.md").read_text()
     mlxbert.save(mlxbert.load(tmp_path / "converted", dtype="float32"), tmp_path / "again")
     for name in ("saved", "converted", "again"):
         found = mlxbert.load(tmp_path / name, task="classify", dtype="float32")

@@ -1,4 +1,4 @@
-"""Zero-shot classification beside the transformers pipeline, with models of every family that has a classifier.
+"""Zero-shot classification next to the transformers pipeline, with models of every family that has a classifier.
 
 Needs torch and transformers.
 """

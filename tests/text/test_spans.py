@@ -1,4 +1,4 @@
-"""The best spans of windows, beside all spans computed one by one; windows over long texts block by block."""
+"""The best spans of windows, next to all spans computed one by one; windows over long texts block by block."""
 
 import itertools
 import math

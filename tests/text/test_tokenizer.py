@@ -1,4 +1,4 @@
-"""Text to token ids: known ids, offsets, pairs, truncation, windows; and all of it beside transformers."""
+"""Text to token ids: known ids, offsets, pairs, truncation, windows; and all of it next to transformers."""
 
 import functools
 import os
@@ -48,12 +48,12 @@ def files() -> TokenizerFiles:
 
 
 def tokenizer(max_length: int = 512) -> Tokenizer:
-    """The built-in vocabulary in a model of so many positions."""
+    """The built-in vocabulary in a model of that many positions."""
     return Tokenizer(files(), tiny_config(vocab_size=ROWS, positions=Absolute(max_length)))
 
 
 def words_of(tokens: list[str]) -> list[int]:
-    """The number of each token's word, by the ## of those that go on."""
+    """The number of each token's word, by the ## of those that continue."""
     numbers: list[int] = []
     for token in tokens:
         numbers.append(numbers[-1] if token.startswith("##") else (numbers[-1] if numbers else -1) + 1)

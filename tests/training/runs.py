@@ -67,7 +67,7 @@ def examples(count: int, seed: int = 0) -> list[Example]:
 def network(seed: int = 3, rate: float = 0.1) -> Network:
     config = tiny_config()
     dropout = replace(config.dropout, embeddings=rate, attention=rate, attention_output=rate, feed_forward=rate)
-    heads = replace(config.heads, dropout=replace(config.heads.dropout, classifier=rate))
+    heads = {HEAD: replace(config.heads[HEAD], dropout=rate)}
     return random_network(replace(config, dropout=dropout, heads=heads, pooler=True), (HEAD,), seed)
 
 

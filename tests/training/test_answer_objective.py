@@ -15,10 +15,11 @@ from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.text.encoding import Encoding
+from mlxbert.training.base import BaseModel
 from mlxbert.training.events import Finished, Started
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.answer import AnswerObjective, target
-from mlxbert.training.plan import Source, make_plan
+from mlxbert.training.plan import make_plan
 from mlxbert.training.predict import predict
 from mlxbert.weights.folder import ModelFolder
 from tests.helpers.answering import save_answering
@@ -179,10 +180,10 @@ def test_the_threshold_is_in_the_folder_and_evaluation_uses_it(trained: tuple[Pa
     threshold = config["no_answer_threshold"]
     assert 0 <= threshold < 1 and config["architectures"] == ["BertForQuestionAnswering"] and "id2label" not in config
     model = mlxbert.load(folder)
-    assert model.labels is None and model.config.heads.labels is not None
-    assert model.config.heads.labels.no_answer_threshold == threshold
+    assert model.labels is None and model.config.labels is not None
+    assert model.config.labels.no_answer_threshold == threshold
     again = mlxbert.load(mlxbert.save(model, tmp_path / "again"))
-    assert again.config.heads.labels is not None and again.config.heads.labels.no_answer_threshold == threshold
+    assert again.config.labels is not None and again.config.labels.no_answer_threshold == threshold
     found = mlxbert.evaluate("answer", model, data=records(60, seed=9), stride=10)
     assert found.score > 0.8 and found.examples == 60 and found.confusion is not None
     config["no_answer_threshold"] = 1.0
@@ -207,7 +208,7 @@ def test_training_goes_on_with_the_head_that_a_model_has(trained: tuple[Path, li
 def test_questions_about_a_context_are_all_in_one_part(base: Path, tmp_path: Path) -> None:
     found = [{**one, "question": f"{word} in ?"} for one in records(30) for word in ("cat", "dog", "man", "he")]
     objective = make_objective("answer")
-    plan = make_plan(objective, Source(name="base", files=ModelFolder(base)), read_rows(found), None, 0.2, 0)
+    plan = make_plan(objective, BaseModel(name="base", files=ModelFolder(base)), read_rows(found), None, 0.2, 0)
     train, valid = ({record.pair for record in part.records} for part in (plan.train, plan.valid))
     assert valid and not train & valid and len(plan.valid.records) == 4 * len(valid) == 24
     assert plan.report is not None and plan.report.splits[0].duplicates == 0

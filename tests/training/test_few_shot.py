@@ -13,12 +13,12 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.vector_losses import same_class
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.events import Evaluated, Finished, Saved, Started
-from mlxbert.weights.formats.names import VECTOR_CLASSIFIER
 from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers.frozen import read_config
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 
 WORDS = ("cat", "mat", "dog", "house", "night", "friend", "run", "sit", "far", "near")
+VECTOR_CLASSIFIER = "vector_classifier.safetensors"
 Record = dict[str, str]
 
 

@@ -15,8 +15,9 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
+from mlxbert.partial import differences
 from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
-from mlxbert.training.workspace import Workspace, clean_up, differences
+from mlxbert.training.workspace import Workspace, clean_up
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.tiny import CONFIG, save
 

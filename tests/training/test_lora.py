@@ -73,7 +73,7 @@ def test_what_is_trained_and_what_is_not(base: Path, tmp_path: Path) -> None:
     adapters, pooler, classifier = 4 * 2 * 4 * 32, 32 * 32 + 32, 2 * 32 + 2
     assert started.parameters == adapters + pooler + classifier
     whole = sum(array.size for array in parameters(mlxbert.load(base, task="embed").network).values())
-    assert started.frozen == whole  # the masked-word head is not loaded
+    assert started.frozen == whole  # the masked-LM head is not loaded
 
 
 def test_it_learns_and_opens_alone_and_with_its_base(base: Path, adapter: Path) -> None:

@@ -12,11 +12,11 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.adapters import adapt_model, choose
+from mlxbert.training.base import BaseModel
 from mlxbert.training.gradients import Differentiator, dropout_key
 from mlxbert.training.loop import scalar
 from mlxbert.training.objective import TrainBatch
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.plan import Source
 from mlxbert.weights.build import parameters
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.save_adapter import write_adapter
@@ -89,7 +89,7 @@ def _ours(family: str, kind: dict[str, Any], folder: Path) -> tuple[mlxbert.Mode
     assert adapters is not None
     change(model.network, adapters.trained)
     (folder / "out").mkdir()
-    source = Source(name=str(folder / "base"), files=ModelFolder(folder / "base"))
+    source = BaseModel(name=str(folder / "base"), files=ModelFolder(folder / "base"))
     write_trained(model, folder / "out", lambda path: {}, {}, adapter=adapters.writer(model, source))
     return model, adapters.trained
 

@@ -18,11 +18,10 @@ from mlxbert.errors import ArgumentError, MissingHeadError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
+from mlxbert.training import distillation as module
+from mlxbert.training.distillation import Distillation, DistillationExample, ScoreDistillation, Targets
 from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
 from mlxbert.training.objective import Part, TrainBatch
-from mlxbert.training.objectives import teacher as module
-from mlxbert.training.objectives.taught import Lesson, Targets, TaughtScores
-from mlxbert.training.objectives.teacher import find_teacher
 from mlxbert.training.options import TeacherOptions
 from mlxbert.training.predict import compute
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
@@ -117,15 +116,15 @@ def targets(name: str, theirs: Array) -> Targets:
 def test_the_distance_of_each_task_is_its_formula(name: str, loss: str | None, share: float) -> None:
     rng = np.random.default_rng(0)
     ours, theirs = (rng.normal(size=SIZES[name]) * 3 for _ in range(2))
-    taught = TaughtScores(cast(Any, Task(name, loss)), TeacherOptions(teacher_weight=share, temperature=3.0))
+    objective = ScoreDistillation(cast(Any, Task(name, loss)), TeacherOptions(teacher_weight=share, temperature=3.0))
     scored = Scored(ours)
     batch = TrainBatch(Batch(mx.zeros((1, 1), mx.int32)), targets(name, theirs))
-    found, weight = taught.terms(cast(Network, scored), batch)
+    found, weight = objective.terms(cast(Network, scored), batch)
     assert float(found["labels"]) == pytest.approx((1 - share) * 3)
     assert float(found["teacher"]) == pytest.approx(share * expected(name, loss, ours, theirs, 3.0), rel=1e-5)
     assert (weight, scored.calls) == (7.0, 1)  # one forward pass for both
     same = Scored(theirs)
-    assert float(taught.terms(cast(Network, same), batch)[0]["teacher"]) == pytest.approx(0, abs=1e-5)
+    assert float(objective.terms(cast(Network, same), batch)[0]["teacher"]) == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -134,11 +133,11 @@ def test_gradients_are_those_of_torch(name: str) -> None:
     torch = importlib.import_module("torch")
     rng = np.random.default_rng(1)
     ours, theirs = (rng.normal(size=SIZES[name]) * 3 for _ in range(2))
-    taught = TaughtScores(cast(Any, Task(name)), TeacherOptions(teacher_weight=1.0, temperature=4.0))
+    objective = ScoreDistillation(cast(Any, Task(name)), TeacherOptions(teacher_weight=1.0, temperature=4.0))
     batch = TrainBatch(Batch(mx.zeros((1, 1), mx.int32)), targets(name, theirs))
 
     def far(scores: mx.array) -> mx.array:
-        return taught.loss(cast(Network, Scored(scores)), batch)[0]
+        return objective.loss(cast(Network, Scored(scores)), batch)[0]
 
     wanted = torch.tensor(ours, requires_grad=True)
     pair = [wanted / 4, torch.tensor(theirs) / 4]
@@ -156,13 +155,13 @@ def test_gradients_are_those_of_torch(name: str) -> None:
 def test_a_batch_of_tokens_without_tags_has_no_distance() -> None:
     task = cast(Any, Task("tag"))
     task.collate = lambda examples, rng: TrainBatch(Batch(mx.zeros((2, 8), mx.int32)), mx.zeros(0))
-    taught = TaughtScores(task, TeacherOptions())
-    lessons = [Lesson(Place([]), lambda: np.ones((6, 3), np.float32)) for _ in range(2)]
-    batch = taught.collate(lessons, random.Random(0))
-    assert float(taught.terms(cast(Network, Scored(np.ones((2, 8, 3)))), batch)[0]["teacher"]) == 0
-    filled = [Lesson(Place(places), partial(np.full, (6, 3), number, np.float32)) for number, places in
+    objective = ScoreDistillation(task, TeacherOptions())
+    examples = [DistillationExample(Place([]), lambda: np.ones((6, 3), np.float32)) for _ in range(2)]
+    batch = objective.collate(examples, random.Random(0))
+    assert float(objective.terms(cast(Network, Scored(np.ones((2, 8, 3)))), batch)[0]["teacher"]) == 0
+    filled = [DistillationExample(Place(places), partial(np.full, (6, 3), number, np.float32)) for number, places in
               enumerate(([(1, 0), (3, 2)], [(2, 1)]))]  # fmt: skip
-    found: Targets = taught.collate(filled, random.Random(0)).targets
+    found: Targets = objective.collate(filled, random.Random(0)).targets
     assert found.rows is not None and found.rows.tolist() == [1, 3, 10]
     assert found.scores[:, 0].tolist() == [0, 0, 1]
 
@@ -412,4 +411,4 @@ def test_tags_are_compared_token_by_token(base: Path, tmp_path: Path) -> None:
 def test_an_objective_of_ones_own_has_no_teacher() -> None:
     nothing = Part([], [], [], [])
     with pytest.raises(ArgumentError, match="one's own"):
-        find_teacher("builtin", Parity(network()), nothing, nothing, TeacherOptions(), "cpu")
+        Distillation("builtin", Parity(network()), nothing, nothing, TeacherOptions())

@@ -14,12 +14,13 @@ import pytest
 from mlxbert.data.rows import read_rows
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
+from mlxbert.training.base import BaseModel
 from mlxbert.training.gradients import Differentiator, Whole, dropout_key
 from mlxbert.training.loop import scalar
 from mlxbert.training.objective import TrainBatch
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.vector_loss import Texts
-from mlxbert.training.plan import Source, make_plan
+from mlxbert.training.plan import make_plan
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
@@ -118,7 +119,7 @@ def part_of(objective: Embed, examples: Sequence[Texts], number: int) -> tuple[T
 def ours(folder: Path, records: list[dict[str, Any]], options: dict[str, Any], parts: int) -> tuple[float, Arrays]:
     """Our loss and gradients, in so many parts."""
     objective = Embed(**options)
-    source = Source(name="start", files=ModelFolder(folder), device="cpu")
+    source = BaseModel(name="start", files=ModelFolder(folder), device="cpu")
     plan = make_plan(objective, source, read_rows(records), read_rows(records), None, 0)
     network = source.with_heads(plan.heads, 0).network
     dropout.set_rate(network, 0.0)

@@ -16,8 +16,8 @@ MANIFEST: dict[str, Any] = {"task": "classify", "variants": [{"seed": 0}], "sha2
 
 def begun(target: Path, manifest: dict[str, Any] = MANIFEST) -> Path:
     """Work that was interrupted; the file that holds its state."""
-    workspace = Workspace(target, manifest, overwrite=False)
-    with workspace.opened():
+    workspace = Workspace(target, manifest)
+    with workspace.locked(overwrite=False):
         state = workspace.folder / "runs/000/state.json"
         state.parent.mkdir(parents=True, exist_ok=True)
         state.write_text("{}")
@@ -27,7 +27,7 @@ def begun(target: Path, manifest: dict[str, Any] = MANIFEST) -> Path:
 def test_the_same_content_is_the_same_data_whatever_its_path(tmp_path: Path) -> None:
     state = begun(tmp_path / "out")
     moved = {**MANIFEST, "sha256": {"./a.csv": "1", "/data/b.csv": "2"}}
-    with Workspace(tmp_path / "out", moved, overwrite=False).opened():
+    with Workspace(tmp_path / "out", moved).locked(overwrite=False):
         assert state.is_file()
     for hashes, told in (
         ({"b.csv": "2", "a.csv": "1"}, "order"),
@@ -37,7 +37,7 @@ def test_the_same_content_is_the_same_data_whatever_its_path(tmp_path: Path) -> 
     ):
         with (
             pytest.raises(ArgumentError, match=f"the training data differ: .*{told}"),
-            Workspace(tmp_path / "out", {**MANIFEST, "sha256": hashes}, overwrite=False).opened(),
+            Workspace(tmp_path / "out", {**MANIFEST, "sha256": hashes}).locked(overwrite=False),
         ):
             pass
     assert state.is_file()

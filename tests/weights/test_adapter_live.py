@@ -1,4 +1,4 @@
-"""Adapters beside PEFT: what one of the two writes computes the same in the other, and what contradicts itself."""
+"""Adapters next to PEFT: what one of the two writes computes the same in the other, and what contradicts itself."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,8 @@ from mlxbert.errors import ConfigError
 from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx, nn
 from mlxbert.training.adapters import adapt_model
+from mlxbert.training.base import BaseModel
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.plan import Source
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.selection import Selection
@@ -90,7 +90,7 @@ def change(network: Any, trained: frozenset[str]) -> None:
 @pytest.mark.sampled
 def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_path: Path) -> None:
     base = tmp_path / "base"
-    # A model with the masked-word head has no pooler: it is fresh, and part of the adapter.
+    # A model with the masked-LM head has no pooler: it is fresh, and part of the adapter.
     make_model(FAMILIES[family], "Model" if kind == "lora" else "ForMaskedLM").save_pretrained(base)
     add_vocabulary(base)
     model = mlxbert.load(base, new_heads={head: mlxbert.Labels(NAMES)}, dtype="float32", device="cpu")
@@ -98,7 +98,7 @@ def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_
     assert adapters is not None
     change(model.network, adapters.trained)
     (tmp_path / "out").mkdir()
-    source = Source(name=str(base), files=ModelFolder(base))
+    source = BaseModel(name=str(base), files=ModelFolder(base))
     write_trained(model, tmp_path / "out", lambda folder: {}, {}, adapter=adapters.writer(model, source))
     (tmp_path / "out/.unfinished").unlink()
     # Theirs.

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from mlxbert.config import Absolute, Dropout, EncoderConfig, HeadConfig, HeadDropout
+from mlxbert.config import Absolute, Dropout, EncoderConfig, HeadFacts
 from mlxbert.errors import ConfigError
 from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.heads import masked_lm, sequence_classifier
 from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.source import builtin_folder
@@ -37,7 +38,13 @@ def without(folder: Path, key: str) -> Path:
 def test_every_fact_is_read(tmp_path: Path) -> None:
     dropout = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5}
     rates = Dropout(embeddings=0.25, attention=0.5, attention_output=0.25, feed_forward=0.25)
-    heads = HeadConfig(dropout=HeadDropout(classifier=0.25, token_classifier=0.25))
+    heads = {
+        "masked_lm": masked_lm.Facts(),
+        "next_sentence": HeadFacts(),
+        "sequence_classifier": sequence_classifier.Facts(dropout=0.25),
+        "token_classifier": HeadFacts(dropout=0.25),
+        "question_answering": HeadFacts(),
+    }
     wanted = tiny_config(dropout=rates, heads=heads, type_vocab_size=3)
     found = parse(write(tmp_path, **dropout, type_vocab_size=3, pad_token_id=5))
     assert found == replace(wanted, pad_token_id=5)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.config import EncoderConfig, Rotary, Rotation
+from mlxbert.config import EncoderConfig, Rotary, Rotation, Transform
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
+from mlxbert.nn.heads import HEADS, masked_lm
 from mlxbert.nn.positions import Context
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
@@ -62,12 +63,21 @@ def test_both_dialects_of_modernbert_say_the_same(every: int, tmp_path: Path) ->
     assert positions.rotations == tuple(near if layer % every else far for layer in range(5))
 
 
+@pytest.mark.parametrize("family", FROZEN)
+def test_a_configuration_has_facts_of_the_heads_of_its_family(family: str, tmp_path: Path) -> None:
+    config = ConfigJson(tmp_path / "config.json", config_of(family, tmp_path))
+    found = family_of(config)[1]
+    assert {*found.facts(config).heads} <= {*HEADS}
+    assert {*found.read_config(config).heads} == {*found.parts} & {*HEADS}
+
+
 def test_what_modernbert_leaves_out_is_what_its_authors_chose(tmp_path: Path) -> None:
     keys = ("layer_types", "rope_parameters", "local_attention", "norm_eps", "decoder_bias", "classifier_activation")
     found = parse(without(config_of("modernbert", tmp_path), *keys))
     far, near = Rotation(160_000.0), Rotation(10_000.0, window=64)
     assert found.positions == Rotary(27, (far, near, near, far, near))
-    assert found.layer_norm_eps == 1e-5 and found.heads.masked_lm_bias and found.heads.masked_lm.activation == "gelu"
+    assert found.layer_norm_eps == 1e-5
+    assert found.heads["masked_lm"] == masked_lm.Facts(Transform("gelu", norm=True, bias=False), bias=True)
 
 
 NOMIC = {
@@ -101,9 +111,9 @@ def test_both_dialects_of_nomic_say_the_same_but_for_biases_of_a_head(tmp_path: 
     changes = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5}
     new = config_of("nomic", tmp_path) | changes
     own, wanted = nomic_of_its_authors(new), parse(new)
-    assert wanted.heads.masked_lm_bias
-    bare = replace(wanted.heads, masked_lm=replace(wanted.heads.masked_lm, bias=False), masked_lm_bias=False)
-    assert parse(own) == replace(wanted, heads=bare)
+    assert wanted.heads["masked_lm"] == masked_lm.Facts(Transform("silu", norm=True))
+    bare = masked_lm.Facts(Transform("silu", norm=True, bias=False), bias=False)
+    assert parse(own) == replace(wanted, heads={**wanted.heads, "masked_lm": bare})
     assert parse(own).positions == Rotary(27, (Rotation(50.0),) * 3)
     assert parse(without(new, "rope_parameters")).positions == Rotary(27, (Rotation(1000.0),) * 3)
     for key in ("rotary_emb_base", "rotary_emb_fraction"):
@@ -178,12 +188,12 @@ def test_the_scaled_rotation_of_gte_is_that_of_its_authors(factor: float, tmp_pa
 
 def test_labels(tmp_path: Path) -> None:
     values = without(config_of("roberta", tmp_path), "id2label", "label2id")
-    assert parse(values).heads.labels == Labels()
-    assert parse(values | {"num_labels": 3}).heads.labels == Labels(("LABEL_0", "LABEL_1", "LABEL_2"))
+    assert parse(values).labels == Labels()
+    assert parse(values | {"num_labels": 3}).labels == Labels(("LABEL_0", "LABEL_1", "LABEL_2"))
     many = {str(number): f"L{number}" for number in range(11)}
-    assert parse(values | {"id2label": dict(reversed(many.items()))}).heads.labels == Labels(tuple(many.values()))
-    assert parse(values | {"problem_type": "regression"}).heads.labels == Labels(problem_type="regression")
-    assert parse(values | {"problem_type": None}).heads.labels == Labels()
+    assert parse(values | {"id2label": dict(reversed(many.items()))}).labels == Labels(tuple(many.values()))
+    assert parse(values | {"problem_type": "regression"}).labels == Labels(problem_type="regression")
+    assert parse(values | {"problem_type": None}).labels == Labels()
 
 
 # Families whose classifiers of texts and of tokens share names, and what else the files of the former hold.
@@ -239,7 +249,7 @@ def test_every_configuration_of_transformers_is_read(family: str, tmp_path: Path
     assert (
         len(found.layer_schedule) == facts.get("num_hidden_layers", 3) and found.max_length == FROZEN[family].max_length
     )
-    assert found.heads.labels == Labels(("A", "B", "C", "D"))
+    assert found.labels == Labels(("A", "B", "C", "D"))
 
 
 def test_every_family_has_a_tokenizer() -> None:

@@ -55,15 +55,6 @@ def test_the_same_array_comes_back(shape: Shape) -> None:
 
 
 @QUICK
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=2).map(tuple))
-def test_a_transposed_matrix_comes_back_and_a_bias_stays(shape: Shape) -> None:
-    ours = assert_returns(keymap.transpose("a", "b"), {"b": filled(shape)})
-    assert ours["a"].shape == shape[::-1]
-    if len(shape) == 2:
-        assert all(ours["a"][j, i].item() == i * shape[1] + j for i in range(shape[0]) for j in range(shape[1]))
-
-
-@QUICK
 @given(SHAPES, st.integers(1, 4))
 def test_a_fused_array_is_split_in_order_and_comes_back(shape: Shape, count: int) -> None:
     names = tuple(f"part {number}" for number in range(count))
@@ -72,15 +63,6 @@ def test_a_fused_array_is_split_in_order_and_comes_back(shape: Shape, count: int
     for number, name in enumerate(names):
         assert ours[name].shape == shape
         assert mx.array_equal(ours[name], whole[number * shape[0] : (number + 1) * shape[0]]).item()
-
-
-@QUICK
-@given(SHAPES, st.integers(1, 4))
-def test_arrays_are_joined_in_order_and_come_back(shape: Shape, count: int) -> None:
-    theirs = {f"part {number}": filled(shape, 1000 * number) for number in range(count)}
-    ours = assert_returns(keymap.join("joined", tuple(theirs)), theirs)
-    assert ours["joined"].shape == (shape[0] * count, *shape[1:])
-    assert mx.array_equal(ours["joined"], mx.concatenate(list(theirs.values()))).item()
 
 
 def test_a_table_within_another_keeps_the_number_of_the_layer() -> None:

@@ -1,4 +1,4 @@
-"""Settings of an adapter beside its tensors, and the patterns in them."""
+"""Settings of an adapter next to its tensors, and the patterns in them."""
 
 import json
 import re
@@ -14,8 +14,8 @@ import mlxbert
 from mlxbert.errors import ConfigError
 from mlxbert.machine.device import mx
 from mlxbert.training.adapters import adapt_model
+from mlxbert.training.base import BaseModel
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.plan import Source
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.selection import Selection
@@ -37,7 +37,7 @@ def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = mlxbert.load(base, dtype="float32")
     adapters = adapt_model(model, TrainingOptions(lora=3))
     assert adapters is not None
-    adapters.writer(model, Source(name=str(base), files=ModelFolder(base)))(folder)
+    adapters.writer(model, BaseModel(name=str(base), files=ModelFolder(base)))(folder)
     return folder
 
 

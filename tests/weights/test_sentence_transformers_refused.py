@@ -47,9 +47,9 @@ STACKS: dict[str, tuple[list[Spec], str]] = {
     "an unknown mode among others": ([pooling("cls", "median")], r"pooling_mode is \['cls', 'median'\]"),
     "no mode": ([_with(pooling("cls"), pooling_mode=[])], r"pooling_mode is \[\]"),
     "a mode in a list of its own": ([_with(pooling("cls"), pooling_mode=[["cls"]])], r"pooling_mode is \[\['cls'\]\]"),
-    "a mode that is no name": ([_with(pooling("cls"), pooling_mode=3)], "pooling_mode is 3"),
+    "a mode that is not a name": ([_with(pooling("cls"), pooling_mode=3)], "pooling_mode is 3"),
     "an unknown flag": ([pooling("cls", old=True, pooling_mode_median=True)], "pooling_mode_median is True"),
-    "a flag that is none": ([pooling("cls", old=True, pooling_mode_max_tokens="no")], "is 'no', expected true or"),
+    "a flag that is not one": ([pooling("cls", old=True, pooling_mode_max_tokens="no")], "is 'no', expected true or"),
     "include_prompt": ([pooling("cls", include_prompt="no")], "include_prompt is 'no', expected true or false"),
     "an unknown activation": ([pooling("cls"), LEAKY], "activation_function is 'torch.*LeakyReLU', expected one of"),
     "an activation of somebody's own": (

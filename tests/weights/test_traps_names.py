@@ -13,7 +13,7 @@ from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
 from tests.helpers.frozen import change_config, tensors_in, write_model, write_tensors
 from tests.helpers.parity import load_network
 
-# The decoder of each family's masked-word head: the copy of the word embeddings, and that of the bias where it has one.
+# The decoder of each family's masked-LM head: the copy of the word embeddings, and that of the bias where it has one.
 MASKED_LM = [family for family, compared in FROZEN.items() if "ForMaskedLM" in compared.heads]
 TWO_BIASES = [family for family in MASKED_LM if FROZEN[family].kind.decoder[1]]
 OLD_ENOUGH = [
@@ -94,7 +94,7 @@ def test_the_pooler_may_be_absent(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", walked(FROZEN))
 def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
-    """A file that holds the masked-word head and that of another class, as published files do."""
+    """A file that holds the masked-LM head and that of another class, as published files do."""
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
     more = {"classifier.weight": mx.zeros((4, 30)), "classifier.bias": mx.zeros(4)}
     if FROZEN[family].kind.counted or FROZEN[family].classes == "Electra":

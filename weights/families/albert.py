@@ -2,20 +2,11 @@
 
 from dataclasses import replace
 
-from mlxbert.config import EncoderConfig, HeadDropout, Projection
+from mlxbert.config import EncoderConfig, HeadFacts, Projection
+from mlxbert.nn.heads import masked_lm
 from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families import read, tables
 from mlxbert.weights.families.bert import BERT, read_bert
-from mlxbert.weights.families.family import read_dropout, read_rate
-from mlxbert.weights.families.tables import (
-    EMBEDDINGS,
-    OLD_SPELLINGS,
-    QUESTION_ANSWERING,
-    TOKEN_CLASSIFIER,
-    WORDS,
-    classifier_table,
-    encoder_table,
-    masked_lm_table,
-)
 from mlxbert.weights.keymap import Table, same, within
 
 
@@ -25,14 +16,14 @@ def _read_albert(config: ConfigJson) -> EncoderConfig:
     steps, groups = len(facts.layer_schedule), config.integer("num_hidden_groups", default=1)
     if groups > steps:
         raise config.refuse("num_hidden_groups", f"at most the number of layers ({steps})")
-    rate = read_rate(config, "classifier_dropout_prob", 0.1)
+    rate = read.rate(config, "classifier_dropout_prob", 0.1)
     return replace(
         facts,
         embedding_size=config.integer("embedding_size", default=128),
         projection=Projection(),
         layer_schedule=tuple(int(step / (steps / groups)) for step in range(steps)),
-        dropout=replace(read_dropout(config, 0.0, 0.0), feed_forward=None),
-        heads=replace(facts.heads, dropout=HeadDropout(classifier=rate, token_classifier=rate, sentence_order=rate)),
+        dropout=replace(read.dropout(config, 0.0, 0.0), feed_forward=None),
+        heads={**facts.heads, **read.heads(rate, sentence_order=HeadFacts(dropout=rate))},
     )
 
 
@@ -50,21 +41,20 @@ _LAYER: Table = (
 ALBERT = replace(
     BERT,
     class_prefixes={"albert": "Albert"},
-    read_config=_read_albert,
+    facts=_read_albert,
     prefixes=("albert.",),
-    encoder=encoder_table(
-        (*EMBEDDINGS, same("embeddings.projection", "encoder.embedding_hidden_mapping_in")),
+    encoder=tables.encoder(
+        (*tables.EMBEDDINGS, same("embeddings.projection", "encoder.embedding_hidden_mapping_in")),
         _LAYER,
         "encoder.albert_layer_groups.{}.albert_layers.0.",
     ),
     parts={
         "pooler": within("encoder.", "", (same("pooler.dense", "pooler"),)),
-        "masked_lm": masked_lm_table("predictions.dense", "predictions.LayerNorm", "predictions"),
-        "sentence_order": (same("heads.sentence_order.dense", "sop_classifier.classifier"),),
-        "sequence_classifier": classifier_table("classifier"),
-        "token_classifier": TOKEN_CLASSIFIER,
-        "question_answering": QUESTION_ANSWERING,
+        **tables.heads(
+            *("masked_lm", "sentence_order", *tables.TASK_HEADS),
+            masked_lm=masked_lm.stems("predictions", "predictions.dense", "predictions.LayerNorm"),
+        ),
     },
-    old_spellings=OLD_SPELLINGS,  # MLX's spelling of BERT's pooler is ALBERT's own name
-    tied={"predictions.decoder.weight": WORDS, "predictions.decoder.bias": "predictions.bias"},
+    old_spellings=tables.OLD_SPELLINGS,  # MLX's spelling of BERT's pooler is ALBERT's own name
+    tied={"predictions.decoder.weight": tables.WORDS, "predictions.decoder.bias": "predictions.bias"},
 )

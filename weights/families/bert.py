@@ -1,40 +1,21 @@
 """BERT."""
 
 from mlxbert.config import EncoderConfig, Transform
+from mlxbert.nn.heads import masked_lm
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.family import (
-    Family,
-    read_absolute,
-    read_activation,
-    read_facts,
-    read_heads,
-    read_segments,
-)
-from mlxbert.weights.families.tables import (
-    BUFFERS,
-    EMBEDDINGS,
-    LAYER,
-    MASKED_LM,
-    OLD_SPELLINGS,
-    POOLER,
-    QUESTION_ANSWERING,
-    TOKEN_CLASSIFIER,
-    WORDS,
-    classifier_table,
-    encoder_table,
-)
-from mlxbert.weights.keymap import same
+from mlxbert.weights.families import read, tables
+from mlxbert.weights.families.family import Family
 
 
 def read_bert(config: ConfigJson, activation: str = "gelu") -> EncoderConfig:
     """The facts of a BERT; `activation` is the default of transformers."""
     config.only("use_task_id", False, "mlxbert does not run models with task ids (ERNIE)")
-    activation = read_activation(config, "hidden_act", activation)
-    return read_facts(
+    activation = read.activation(config, "hidden_act", activation)
+    return read.facts(
         config,
-        positions=read_absolute(config),
-        heads=read_heads(config, masked_lm=Transform(activation, norm=True)),
-        type_vocab_size=read_segments(config),
+        positions=read.absolute(config),
+        heads=read.heads(read.head_dropout(config), masked_lm=masked_lm.Facts(Transform(activation, norm=True))),
+        type_vocab_size=read.segments(config),
         hidden_act=activation,
     )
 
@@ -58,18 +39,14 @@ _MLX_SPELLINGS = {rf"{_MLX_LAYER}{theirs}\.": rf"encoder.layer.\1.{name}." for t
 
 BERT = Family(
     class_prefixes={"bert": "Bert"},
-    read_config=read_bert,
+    facts=read_bert,
     prefixes=("bert.",),
-    encoder=encoder_table(EMBEDDINGS, LAYER, "encoder.layer.{}."),
+    encoder=tables.encoder(tables.EMBEDDINGS, tables.LAYER, "encoder.layer.{}."),
     parts={
-        "pooler": POOLER,
-        "masked_lm": MASKED_LM,
-        "next_sentence": (same("heads.next_sentence.dense", "cls.seq_relationship"),),
-        "sequence_classifier": classifier_table("classifier"),
-        "token_classifier": TOKEN_CLASSIFIER,
-        "question_answering": QUESTION_ANSWERING,
+        "pooler": tables.POOLER,
+        **tables.heads("masked_lm", "next_sentence", *tables.TASK_HEADS),
     },
-    old_spellings=OLD_SPELLINGS | _MLX_SPELLINGS,
-    buffers=BUFFERS,
-    tied={"cls.predictions.decoder.weight": WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    old_spellings=tables.OLD_SPELLINGS | _MLX_SPELLINGS,
+    buffers=tables.BUFFERS,
+    tied={"cls.predictions.decoder.weight": tables.WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
 )

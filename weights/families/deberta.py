@@ -3,29 +3,12 @@
 import re
 from dataclasses import replace
 
-from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, HeadDropout, Projection, Transform
+from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, HeadFacts, Projection, Transform
+from mlxbert.nn.heads import masked_lm, sequence_classifier
 from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families import read, tables
 from mlxbert.weights.families.bert import BERT
-from mlxbert.weights.families.family import (
-    MIN_EPS,
-    Family,
-    read_activation,
-    read_dropout,
-    read_facts,
-    read_head_size,
-    read_heads,
-    read_rate,
-    read_segments,
-)
-from mlxbert.weights.families.tables import (
-    BUFFERS,
-    FEED_FORWARD,
-    MASKED_LM,
-    QUESTION_ANSWERING,
-    TOKEN_CLASSIFIER,
-    classifier_table,
-    encoder_table,
-)
+from mlxbert.weights.families.family import Family
 from mlxbert.weights.keymap import Table, channels_last, same
 
 _ATTENTION_KINDS = ("c2p", "p2c")
@@ -76,34 +59,33 @@ def _convolution(config: ConfigJson) -> Convolution | None:
     groups = config.integer("conv_groups", default=1)
     if config.integer("hidden_size") % groups:
         raise config.refuse("conv_groups", "a divisor of the hidden size")
-    return Convolution(kernel, groups, read_activation(config, "conv_act", "tanh"))
+    return Convolution(kernel, groups, read.activation(config, "conv_act", "tanh"))
 
 
 def _read_deberta(config: ConfigJson) -> EncoderConfig:
     width = config.integer("hidden_size")
     config.only("pooler_hidden_size", width, f"expected the hidden size, {width}")
-    config.only("attention_head_size", read_head_size(config), "expected hidden_size / num_attention_heads")
+    config.only("attention_head_size", read.head_size(config), "expected hidden_size / num_attention_heads")
     narrow = config.integer("embedding_size", default=width)
-    dropout = read_dropout(config)
-    hidden = read_rate(config, "hidden_dropout_prob", 0.1)
-    heads = read_heads(
-        config,
-        masked_lm=Transform(read_activation(config, "hidden_act", "gelu"), norm=True),
-        classifier=Transform(read_activation(config, "pooler_hidden_act", "gelu")),
-        dropout=HeadDropout(
-            pooled=read_rate(config, "pooler_dropout", 0.0),
-            classifier=read_rate(config, "cls_dropout", hidden),
-            token_classifier=hidden,
-        ),
+    dropout = read.dropout(config)
+    hidden = read.rate(config, "hidden_dropout_prob", 0.1)
+    classifier = sequence_classifier.Facts(
+        Transform(read.activation(config, "pooler_hidden_act", "gelu")),
+        read.rate(config, "cls_dropout", hidden),
+        read.rate(config, "pooler_dropout", 0.0),
     )
-    return read_facts(
+    return read.facts(
         config,
         positions=_positions(config),
-        heads=heads,
+        heads={
+            "masked_lm": masked_lm.Facts(Transform(read.activation(config, "hidden_act", "gelu"), norm=True)),
+            "sequence_classifier": classifier,
+            "token_classifier": HeadFacts(dropout=hidden),
+        },
         embedding_size=narrow,
         projection=Projection(before_norm=True, bias=False) if narrow != width else None,
-        type_vocab_size=read_segments(config, 0, least=0),
-        layer_norm_eps=config.number("layer_norm_eps", low=MIN_EPS, high=1.0, default=1e-7),
+        type_vocab_size=read.segments(config, 0, least=0),
+        layer_norm_eps=config.number("layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-7),
         convolution=_convolution(config),
         dropout=replace(dropout, distances=hidden, convolution=hidden),
     )
@@ -124,7 +106,7 @@ _LAYER: Table = (
     same("attention.position_query", "attention.self.pos_query_proj"),
     same("attention.output", "attention.output.dense"),
     same("attention_norm", "attention.output.LayerNorm"),
-    *FEED_FORWARD,
+    *tables.FEED_FORWARD,
 )
 _REST: Table = (
     same("positions", "encoder.rel_embeddings"),
@@ -135,7 +117,7 @@ _REST: Table = (
 
 
 def _exported(config: ConfigJson, name: str) -> str:
-    """The name in transformers, which depends on `legacy` in the masked-word head."""
+    """The name in transformers, which depends on `legacy` in the masked-LM head."""
     if config.flag("legacy", default=True):
         return name
     name = re.sub(r"^cls\.predictions\.transform\.", "lm_predictions.lm_head.", name)
@@ -144,22 +126,17 @@ def _exported(config: ConfigJson, name: str) -> str:
 
 DEBERTA = Family(
     class_prefixes={"deberta-v2": "DebertaV2"},  # version 3 has this name, too
-    read_config=_read_deberta,
+    facts=_read_deberta,
     prefixes=("deberta.",),
-    encoder=encoder_table(_EMBEDDINGS, _LAYER, "encoder.layer.{}.", _REST),
-    parts={
-        "masked_lm": MASKED_LM,
-        "sequence_classifier": classifier_table("classifier", "pooler.dense"),
-        "token_classifier": TOKEN_CLASSIFIER,
-        "question_answering": QUESTION_ANSWERING,
-    },
+    encoder=tables.encoder(_EMBEDDINGS, _LAYER, "encoder.layer.{}.", _REST),
+    parts=tables.heads(sequence_classifier={"transform.dense": "pooler.dense"}),
     # The head that version 3 was trained with. transformers initializes a random one instead (`legacy` in its config).
     old_spellings={
         r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.": r"cls.predictions.transform.\1.",
         r"^lm_predictions\.lm_head\.bias$": "cls.predictions.bias",
     },
-    # Ignored: a table of positions that the model does not use, and the head for replaced tokens.
-    buffers=BUFFERS,
+    # Ignored: a table of positions that the model does not use, and the replaced-token-detection head.
+    buffers=tables.BUFFERS,
     ignored=(r"embeddings\.position_embeddings\.weight", r"mask_predictions\..*"),
     tied=BERT.tied,
     exported=_exported,

@@ -2,27 +2,11 @@
 
 from dataclasses import replace
 
-from mlxbert.config import EncoderConfig, HeadDropout, Transform
+from mlxbert.config import EncoderConfig, HeadFacts, Transform
+from mlxbert.nn.heads import masked_lm, sequence_classifier
 from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families import read, tables
 from mlxbert.weights.families.bert import BERT
-from mlxbert.weights.families.family import (
-    read_absolute,
-    read_activation,
-    read_dropout,
-    read_facts,
-    read_heads,
-    read_initialization,
-    read_rate,
-)
-from mlxbert.weights.families.tables import (
-    EMBEDDINGS,
-    QUESTION_ANSWERING,
-    TOKEN_CLASSIFIER,
-    WORDS,
-    classifier_table,
-    encoder_table,
-    masked_lm_table,
-)
 from mlxbert.weights.keymap import Table, same
 
 
@@ -38,25 +22,22 @@ def _read_distilbert(config: ConfigJson) -> EncoderConfig:
             "attention_probs_dropout_prob": "attention_dropout",
         }
     )
-    activation = read_activation(config, "hidden_act", "gelu")
-    dropout = read_dropout(config)
-    head_dropout = HeadDropout(
-        classifier=read_rate(config, "seq_classif_dropout", 0.2),
-        token_classifier=dropout.feed_forward,
-        question_answering=read_rate(config, "qa_dropout", 0.1),
-    )
-    heads = read_heads(
-        config, masked_lm=Transform(activation, norm=True), classifier=Transform("relu"), dropout=head_dropout
-    )
+    activation = read.activation(config, "hidden_act", "gelu")
+    dropout, rate = read.dropout(config), read.rate(config, "seq_classif_dropout", 0.2)
     sinusoidal = config.flag("sinusoidal_pos_embds", default=False)
-    return read_facts(
+    return read.facts(
         config,
-        positions=read_absolute(config),
-        heads=heads,
+        positions=read.absolute(config),
+        heads={
+            "masked_lm": masked_lm.Facts(Transform(activation, norm=True)),
+            "sequence_classifier": sequence_classifier.Facts(Transform("relu"), rate),
+            "token_classifier": HeadFacts(dropout=dropout.feed_forward),
+            "question_answering": HeadFacts(dropout=read.rate(config, "qa_dropout", 0.1)),
+        },
         type_vocab_size=0,
         layer_norm_eps=1e-12,  # fixed in transformers
         dropout=replace(dropout, attention_output=None),
-        initialization=replace(read_initialization(config), sinusoidal_positions=sinusoidal),
+        initialization=replace(read.initialization(config), sinusoidal_positions=sinusoidal),
     )
 
 
@@ -74,14 +55,12 @@ _LAYER: Table = (
 DISTILBERT = replace(
     BERT,
     class_prefixes={"distilbert": "DistilBert"},
-    read_config=_read_distilbert,
+    facts=_read_distilbert,
     prefixes=("distilbert.",),
-    encoder=encoder_table(EMBEDDINGS, _LAYER, "transformer.layer.{}."),
-    parts={
-        "masked_lm": masked_lm_table("vocab_transform", "vocab_layer_norm", "vocab_projector"),
-        "sequence_classifier": classifier_table("classifier", "pre_classifier"),
-        "token_classifier": TOKEN_CLASSIFIER,
-        "question_answering": QUESTION_ANSWERING,
-    },
-    tied={"vocab_projector.weight": WORDS},
+    encoder=tables.encoder(tables.EMBEDDINGS, _LAYER, "transformer.layer.{}."),
+    parts=tables.heads(
+        masked_lm=masked_lm.stems("vocab_projector", "vocab_transform", "vocab_layer_norm"),
+        sequence_classifier={"transform.dense": "pre_classifier"},
+    ),
+    tied={"vocab_projector.weight": tables.WORDS},
 )

@@ -3,41 +3,31 @@
 from dataclasses import replace
 from typing import Any
 
-from mlxbert.config import Biases, EncoderConfig, Rotation, Transform
+from mlxbert.config import Biases, EncoderConfig, Rotation
+from mlxbert.nn.heads import masked_lm
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.family import read_dropout, read_facts, read_head_size, read_heads, read_segments
+from mlxbert.weights.families import read, rotation, tables
 from mlxbert.weights.families.nomic import NOMIC
-from mlxbert.weights.families.rotation import (
-    QKV,
-    QKV_IN_MEMORY,
-    in_memory,
-    read_base,
-    read_rotary,
-    read_theta,
-    rotary_embeddings,
-    transformers_keys,
-)
-from mlxbert.weights.families.tables import WORDS, encoder_table, masked_lm_table
 from mlxbert.weights.keymap import Table, same, split
 
 
 def _rotation(config: ConfigJson) -> Rotation:
     """Its authors' dialect has `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
-    theta, scaling = read_base(config, "rope_theta", 160_000.0), config.nested("rope_scaling")
+    theta, scaling = rotation.read_base(config, "rope_theta", 160_000.0), config.nested("rope_scaling")
     if not scaling.values:
         rope = config.nested("rope_parameters")
         if rope.get("rope_type") == "linear":
             return Rotation(
-                read_base(rope, "rope_theta", theta), wavelength_scale=rope.number("factor", low=1.0, high=1e6)
+                rotation.read_base(rope, "rope_theta", theta), wavelength_scale=rope.number("factor", low=1.0, high=1e6)
             )
-        return Rotation(read_theta(rope, theta))
+        return Rotation(rotation.read_theta(rope, theta))
     config.only("rope_parameters", None, "rope_scaling is also given, and means the same")
     if scaling.get("rope_type") is not None:
         raise scaling.refuse("rope_type", 'no such key: GTE\'s authors call it type, and mlxbert computes "ntk" only')
     scaling.choice("type", ("ntk",))
     scaling.only("mixed_b", None, "mlxbert computes this scaling without it")
     factor = scaling.number("factor", low=1.0, high=1e6)
-    return Rotation(theta * factor, wavelength_scale=factor ** (2 / read_head_size(config)))
+    return Rotation(theta * factor, wavelength_scale=factor ** (2 / read.head_size(config)))
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
@@ -46,12 +36,12 @@ def _read(config: ConfigJson) -> EncoderConfig:
     config.only("pack_qkv", True, "mlxbert runs GTE with queries, keys and values in one tensor")
     for key in ("logn_attention_scale", "logn_attention_clip1"):
         config.only(key, False, "mlxbert runs GTE without it")
-    dropout = read_dropout(config, attention=0.0)
-    return read_facts(
+    dropout = read.dropout(config, attention=0.0)
+    return read.facts(
         config,
-        positions=read_rotary(config, (_rotation(config),) * config.integer("num_hidden_layers", most=1000)),
-        heads=read_heads(config, masked_lm=Transform("gelu", norm=True)),
-        type_vocab_size=read_segments(config, 1, least=0),
+        positions=rotation.read_rotary(config, (_rotation(config),) * config.integer("num_hidden_layers", most=1000)),
+        heads=read.heads(read.head_dropout(config)),
+        type_vocab_size=read.segments(config, 1, least=0),
         gated=True,
         dropout=replace(dropout, activation=dropout.feed_forward),
         biases=Biases(up=False),
@@ -63,7 +53,7 @@ def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
     if config.get("model_type") != "new":
         return {}
     named = [name.replace("New", "Gte", 1) for name in config.strings("architectures")]
-    return transformers_keys(facts) | {
+    return rotation.transformers_keys(facts) | {
         "model_type": "gte",
         "architectures": named,
         "rope_theta": None,
@@ -72,7 +62,7 @@ def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
 
 
 _LAYER: Table = (
-    split(QKV, "attention.qkv_proj"),
+    split(rotation.QKV, "attention.qkv_proj"),
     same("attention.output", "attention.o_proj"),
     same("attention_norm", "attn_ln"),
     split(("feed_forward.up", "feed_forward.gate"), "mlp.up_gate_proj"),
@@ -80,7 +70,7 @@ _LAYER: Table = (
     same("feed_forward_norm", "mlp_ln"),
 )
 _IN_MEMORY = {
-    "attention.qkv_proj": QKV_IN_MEMORY,
+    "attention.qkv_proj": rotation.QKV_IN_MEMORY,
     "attention.o_proj": ("self_attn.o_proj",),
     "mlp.up_gate_proj": ("mlp.up_proj", "mlp.gate_proj"),
     "mlp.down_proj": ("mlp.down_proj",),
@@ -89,14 +79,14 @@ _IN_MEMORY = {
 GTE = replace(
     NOMIC,
     class_prefixes={"gte": "Gte", "new": "Gte"},  # `new`: the dialect of its authors
-    read_config=_read,
+    facts=_read,
     prefixes=("gte.", "new."),
-    encoder=encoder_table(rotary_embeddings("embeddings.LayerNorm"), _LAYER, "encoder.layer.{}."),
+    encoder=tables.encoder(rotation.rotary_embeddings("embeddings.LayerNorm"), _LAYER, "encoder.layer.{}."),
     parts={
         **NOMIC.parts,
-        "masked_lm": masked_lm_table("lm_head.dense", "lm_head.norm", "lm_head.decoder"),
+        **tables.heads("masked_lm", masked_lm=masked_lm.stems("lm_head.decoder", "lm_head.dense", "lm_head.norm")),
     },
-    tied={"lm_head.decoder.weight": WORDS},
-    modules=in_memory("encoder.layer.{}.", _IN_MEMORY),
+    tied={"lm_head.decoder.weight": tables.WORDS},
+    modules=rotation.in_memory("encoder.layer.{}.", _IN_MEMORY),
     config_overrides=_overrides,
 )

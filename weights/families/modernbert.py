@@ -3,28 +3,11 @@
 import math
 from dataclasses import replace
 
-from mlxbert.config import (
-    Biases,
-    Dropout,
-    EncoderConfig,
-    HeadDropout,
-    Initialization,
-    PreNorm,
-    Rotation,
-    Transform,
-)
+from mlxbert.config import Biases, Dropout, EncoderConfig, HeadFacts, Initialization, PreNorm, Rotation, Transform
+from mlxbert.nn.heads import masked_lm, sequence_classifier
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.family import (
-    MIN_EPS,
-    Family,
-    read_activation,
-    read_facts,
-    read_heads,
-    read_initialization,
-    read_rate,
-)
-from mlxbert.weights.families.rotation import FREQUENCIES, QKV, read_base, read_rotary, read_theta
-from mlxbert.weights.families.tables import CRF, VECTOR_CLASSIFIER, encoder_table
+from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families.family import Family
 from mlxbert.weights.keymap import Table, same, split
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -44,7 +27,7 @@ def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
     if not rope.values.keys() <= {_FULL, _SLIDING}:
         raise config.refuse("rope_parameters", f"an object with the keys {_FULL!r} and {_SLIDING!r}")
     thetas = {
-        kind: read_theta(rope.nested(kind), read_base(config, f"{old}_rope_theta", default))
+        kind: rotation.read_theta(rope.nested(kind), rotation.read_base(config, f"{old}_rope_theta", default))
         for kind, old, default in ((_FULL, "global", 160_000.0), (_SLIDING, "local", 10_000.0))
     }
     window = _window(config)
@@ -71,27 +54,24 @@ def _read(config: ConfigJson) -> EncoderConfig:
         }
     )
     transform = Transform(
-        read_activation(config, "classifier_activation", "gelu"),
+        read.activation(config, "classifier_activation", "gelu"),
         norm=True,
         bias=config.flag("classifier_bias", default=False),
     )
-    rate = read_rate(config, "classifier_dropout", 0.0)
-    heads = read_heads(
-        config,
-        masked_lm=transform,
-        masked_lm_bias=config.flag("decoder_bias", default=True),
-        classifier=transform,
-        classifier_pooling=config.choice("classifier_pooling", ("cls", "mean"), "cls"),
-        token=transform,
-        dropout=HeadDropout(classifier=rate, token_classifier=rate, question_answering=rate),
-    )
+    rate = read.rate(config, "classifier_dropout", 0.0)
+    pooling = config.choice("classifier_pooling", ("cls", "mean"), "cls")
     mlp_bias = config.flag("mlp_bias", default=False)
-    return read_facts(
+    return read.facts(
         config,
-        positions=read_rotary(config, _rotations(config)),
-        heads=heads,
+        positions=rotation.read_rotary(config, _rotations(config)),
+        heads={
+            "masked_lm": masked_lm.Facts(transform, bias=config.flag("decoder_bias", default=True)),
+            "sequence_classifier": sequence_classifier.Facts(transform, rate, pooling=pooling),
+            "token_classifier": HeadFacts(transform, rate),
+            "question_answering": HeadFacts(transform, rate),
+        },
         type_vocab_size=0,
-        layer_norm_eps=config.number("layer_norm_eps", low=MIN_EPS, high=1.0, default=1e-5),
+        layer_norm_eps=config.number("layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-5),
         block=PreNorm(),
         dropout=_dropout(config),
         initialization=_initialization(config),
@@ -106,18 +86,18 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _dropout(config: ConfigJson) -> Dropout:
-    attention = read_rate(config, "attention_probs_dropout_prob", 0.0)
+    attention = read.rate(config, "attention_probs_dropout_prob", 0.0)
     return Dropout(
-        embeddings=read_rate(config, "embedding_dropout", 0.0),
+        embeddings=read.rate(config, "embedding_dropout", 0.0),
         attention=attention,
         attention_output=attention,
-        activation=read_rate(config, "hidden_dropout_prob", 0.0),
+        activation=read.rate(config, "hidden_dropout_prob", 0.0),
     )
 
 
 def _initialization(config: ConfigJson) -> Initialization:
     """Narrower for layers that add to the residual stream; the row of padding is drawn like all others."""
-    plain = read_initialization(config)
+    plain = read.initialization(config)
     return replace(
         plain,
         cutoff=config.number("initializer_cutoff_factor", low=1e-3, high=1e3, default=2.0),
@@ -133,7 +113,7 @@ _EMBEDDINGS: Table = (
 )
 _LAYER: Table = (
     same("attention_norm", "attn_norm"),
-    split(QKV, "attn.Wqkv"),
+    split(rotation.QKV, "attn.Wqkv"),
     same("attention.output", "attn.Wo"),
     same("feed_forward_norm", "mlp_norm"),
     split(("feed_forward.gate", "feed_forward.up"), "mlp.Wi"),
@@ -141,26 +121,17 @@ _LAYER: Table = (
 )
 
 
-def _with_head(part: str, out: str) -> Table:
-    """The tensors of a head; in all of them the layers before the last are called `head`."""
-    return (
-        same(f"heads.{part}", out) if part == "masked_lm" else same(f"heads.{part}.out", out),
-        same(f"heads.{part}.transform.dense", "head.dense"),
-        same(f"heads.{part}.transform.norm", "head.norm"),
-    )
-
+_CLASSIFIER = {"out": "classifier", "transform.dense": "head.dense", "transform.norm": "head.norm"}
 
 MODERNBERT = Family(
     class_prefixes={"modernbert": "ModernBert"},
-    read_config=_read,
+    facts=_read,
     prefixes=("model.",),
-    encoder=encoder_table(_EMBEDDINGS, _LAYER, "layers.{}.", (same("final_norm", "final_norm"),)),
-    parts={
-        "masked_lm": _with_head("masked_lm", "decoder"),
-        "sequence_classifier": (*_with_head("sequence_classifier", "classifier"), *VECTOR_CLASSIFIER),
-        "token_classifier": (*_with_head("token_classifier", "classifier"), *CRF),
-        "question_answering": _with_head("question_answering", "classifier"),
-    },
-    buffers=(FREQUENCIES,),
+    encoder=tables.encoder(_EMBEDDINGS, _LAYER, "layers.{}.", (same("final_norm", "final_norm"),)),
+    parts=tables.heads(
+        masked_lm=masked_lm.stems("decoder", "head.dense", "head.norm"),
+        **dict.fromkeys(tables.TASK_HEADS, _CLASSIFIER),
+    ),
+    buffers=(rotation.FREQUENCIES,),
     tied={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )

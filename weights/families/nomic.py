@@ -3,36 +3,10 @@
 from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Rotation, Transform
+from mlxbert.nn.heads import masked_lm
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.family import (
-    Family,
-    read_activation,
-    read_dropout,
-    read_facts,
-    read_head_dropout,
-    read_heads,
-    read_segments,
-)
-from mlxbert.weights.families.rotation import (
-    FREQUENCIES,
-    QKV,
-    QKV_IN_MEMORY,
-    in_memory,
-    read_base,
-    read_rotary,
-    read_theta,
-    rotary_embeddings,
-    transformers_keys,
-)
-from mlxbert.weights.families.tables import (
-    BUFFERS,
-    POOLER,
-    TOKEN_CLASSIFIER,
-    WORDS,
-    classifier_table,
-    encoder_table,
-    masked_lm_table,
-)
+from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families.family import Family
 from mlxbert.weights.keymap import Table, same, split
 
 _GATES = {"swiglu": "silu", "geglu": "gelu"}
@@ -74,8 +48,8 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _read_transformers(config: ConfigJson) -> EncoderConfig:
-    theta = read_theta(config.nested("rope_parameters"), read_base(config, "rope_theta", 1000.0))
-    activation = read_activation(config, "hidden_act", "silu")
+    theta = rotation.read_theta(config.nested("rope_parameters"), rotation.read_base(config, "rope_theta", 1000.0))
+    activation = read.activation(config, "hidden_act", "silu")
     return _facts(config, activation, theta, config.integer("intermediate_size"), head_bias=True)
 
 
@@ -89,30 +63,26 @@ def _read_authors(config: ConfigJson) -> EncoderConfig:
     config.only("hidden_act", activation, f"activation_function means {activation}")
     # Without it some versions of their code do not rotate; for the base they have two defaults.
     config.number("rotary_emb_fraction", low=1.0, high=1.0)
-    theta = read_base(config, "rotary_emb_base")
+    theta = rotation.read_base(config, "rotary_emb_base")
     for rope in (config.nested("rope_parameters"), config):
-        if read_theta(rope, theta) != theta:
+        if rotation.read_theta(rope, theta) != theta:
             raise rope.refuse("rope_theta", f"{theta:g}, the value of rotary_emb_base")
     # The default is two thirds of four times the width: a gated feed-forward has three matrices instead of two.
     gated = -(-int(8 * config.integer("hidden_size") / 3) // _MULTIPLE) * _MULTIPLE
     width = config.integer("intermediate_size", default=gated)
-    # In its authors' code, mlp_fc1_bias also removes the biases of the masked-word head.
+    # In its authors' code, mlp_fc1_bias also removes the biases of the masked-LM head.
     return _facts(config, activation, theta, width, head_bias=False)
 
 
 def _facts(config: ConfigJson, activation: str, theta: float, width: int, *, head_bias: bool) -> EncoderConfig:
     layers = config.integer("num_hidden_layers", most=1000)
-    return read_facts(
+    transform = Transform(activation, norm=True, bias=head_bias)
+    return read.facts(
         config,
-        positions=read_rotary(config, (Rotation(theta),) * layers, _longest(config)),
-        heads=read_heads(
-            config,
-            masked_lm=Transform(activation, norm=True, bias=head_bias),
-            masked_lm_bias=head_bias,
-            dropout=read_head_dropout(config, 0.0),
-        ),
-        dropout=read_dropout(config, 0.0, 0.0),
-        type_vocab_size=read_segments(config),
+        positions=rotation.read_rotary(config, (Rotation(theta),) * layers, _longest(config)),
+        heads=read.heads(read.head_dropout(config, 0.0), masked_lm=masked_lm.Facts(transform, bias=head_bias)),
+        dropout=read.dropout(config, 0.0, 0.0),
+        type_vocab_size=read.segments(config),
         hidden_act=activation,
         intermediate_size=width,
         gated=True,
@@ -138,11 +108,11 @@ def _longest(config: ConfigJson) -> int:
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
     """NomicBERT in the dialect of its authors has the keys of GPT-2."""
-    return transformers_keys(facts) if config.get("activation_function") is not None else {}
+    return rotation.transformers_keys(facts) if config.get("activation_function") is not None else {}
 
 
 _LAYER: Table = (
-    split(QKV, "attn.Wqkv"),
+    split(rotation.QKV, "attn.Wqkv"),
     same("attention.output", "attn.out_proj"),
     same("attention_norm", "norm1"),
     same("feed_forward.up", "mlp.fc11"),
@@ -151,7 +121,7 @@ _LAYER: Table = (
     same("feed_forward_norm", "norm2"),
 )
 _IN_MEMORY = {
-    "attn.Wqkv": QKV_IN_MEMORY,
+    "attn.Wqkv": rotation.QKV_IN_MEMORY,
     "attn.out_proj": ("self_attn.o_proj",),
     "mlp.fc11": ("mlp.up_proj",),
     "mlp.fc12": ("mlp.gate_proj",),
@@ -160,20 +130,19 @@ _IN_MEMORY = {
 
 NOMIC = Family(
     class_prefixes={"nomic_bert": "NomicBert"},
-    read_config=_read,
+    facts=_read,
     prefixes=("nomic_bert.", "bert."),
-    encoder=encoder_table(rotary_embeddings("emb_ln"), _LAYER, "encoder.layers.{}."),
+    encoder=tables.encoder(rotation.rotary_embeddings("emb_ln"), _LAYER, "encoder.layers.{}."),
     pooled=False,
     parts={
-        "pooler": POOLER,
-        "masked_lm": masked_lm_table(
-            "cls.predictions.transform.dense", "cls.predictions.transform.layer_norm", "cls.predictions"
+        "pooler": tables.POOLER,
+        **tables.heads(
+            *("masked_lm", "sequence_classifier", "token_classifier"),
+            masked_lm=masked_lm.SPEC.stems | {"transform.norm": "cls.predictions.transform.layer_norm"},
         ),
-        "sequence_classifier": classifier_table("classifier"),
-        "token_classifier": TOKEN_CLASSIFIER,
     },
-    buffers=(*BUFFERS, FREQUENCIES),
-    tied={"cls.predictions.decoder.weight": WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
-    modules=in_memory("encoder.layers.{}.", _IN_MEMORY),
+    buffers=(*tables.BUFFERS, rotation.FREQUENCIES),
+    tied={"cls.predictions.decoder.weight": tables.WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    modules=rotation.in_memory("encoder.layers.{}.", _IN_MEMORY),
     config_overrides=_overrides,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlxbert.config import EncoderConfig, Rotary, Rotation
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.family import read_head_size
+from mlxbert.weights.families import read
 from mlxbert.weights.keymap import Table, same
 
 QKV = ("attention.query", "attention.key", "attention.value")
@@ -39,7 +39,7 @@ def read_theta(rope: ConfigJson, default: float) -> float:
 
 def read_rotary(config: ConfigJson, rotations: tuple[Rotation, ...], longest: int | None = None) -> Rotary:
     """Rotary positions: one rotation per layer; `longest` replaces `max_position_embeddings`."""
-    size = read_head_size(config)
+    size = read.head_size(config)
     if size % 2:
         raise config.refuse("num_attention_heads", f"heads of an even size for the rotation, not {size}")
     config.only("head_dim", size, f"expected hidden_size / num_attention_heads, {size}")

@@ -1,5 +1,6 @@
 """Names of tensors that several families share, see `mlxbert.weights.keymap`."""
 
+from mlxbert.nn.heads import HEADS
 from mlxbert.weights.keymap import Table, same, within
 
 EMBEDDINGS: Table = (
@@ -23,35 +24,24 @@ LAYER: Table = (
 )
 
 
-def encoder_table(embeddings: Table, layer: Table, layers: str, rest: Table = ()) -> Table:
+def encoder(embeddings: Table, layer: Table, layers: str, rest: Table = ()) -> Table:
     """The tensors of an encoder; `layers` is the prefix of a layer's tensors, with `{}` for its number."""
     return within("encoder.", "", embeddings + within("layers.{}.", layers, layer) + rest)
 
 
-def masked_lm_table(transform: str, norm: str, bias: str) -> Table:
-    """The tensors of a masked-word head; `bias` is the stem of the output bias."""
-    return (
-        same("heads.masked_lm", bias),
-        same("heads.masked_lm.transform.dense", transform),
-        same("heads.masked_lm.transform.norm", norm),
-    )
+def heads(*names: str, **own: dict[str, str]) -> dict[str, Table]:
+    """The tensors of some heads, by default of the usual ones: under `HeadSpec.stems` or the family's own names."""
+    names = names or ("masked_lm", *TASK_HEADS)
+    stems = {name: own.get(name, {}) | HEADS[name].stems | own.get(name, {}) for name in names}
+    return {
+        name: tuple(same(f"heads.{name}.{ours}".rstrip("."), theirs) for ours, theirs in layers.items())
+        for name, layers in stems.items()
+    }
 
 
-def classifier_table(out: str, transform: str | None = None) -> Table:
-    """The tensors of a sequence classifier."""
-    before = () if transform is None else (same("heads.sequence_classifier.transform.dense", transform),)
-    return (*before, same("heads.sequence_classifier.out", out), *VECTOR_CLASSIFIER)
-
-
-# Heads and parts of heads that transformers does not have: in files of their own, see `mlxbert.weights.save`.
-VECTOR_CLASSIFIER: Table = (same("heads.sequence_classifier.linear", "vector_classifier"),)
-CRF: Table = (same("heads.token_classifier.crf", "crf"),)
 POOLER: Table = within("encoder.", "", (same("pooler.dense", "pooler.dense"),))
-TOKEN_CLASSIFIER: Table = (same("heads.token_classifier.out", "classifier"), *CRF)
-QUESTION_ANSWERING: Table = (same("heads.question_answering.out", "qa_outputs"),)
-MASKED_LM: Table = masked_lm_table(
-    "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions"
-)
+TASK_HEADS = ("sequence_classifier", "token_classifier", "question_answering")
+TWO_LAYERS = {"transform.dense": "classifier.dense", "out": "classifier.out_proj"}
 WORDS = "embeddings.word_embeddings.weight"
 BUFFERS = (r"embeddings\.(position_ids|token_type_ids)",)
 OLD_SPELLINGS = {r"\.gamma$": ".weight", r"\.beta$": ".bias"}

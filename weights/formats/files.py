@@ -5,7 +5,7 @@ writes it today, then the formats of older or other releases.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +13,11 @@ from typing import Protocol, cast
 
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
+from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.nn.heads.head import OwnLayer
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import Header, LazyArrays, TensorInfo
-from mlxbert.weights.formats.names import ADAPTER_WEIGHTS, EXPECTED, NOT_READ, OWN, holds_weights
+from mlxbert.weights.formats.names import ADAPTER_WEIGHTS, EXPECTED, NOT_READ, holds_weights
 
 TENSORFLOW = "TensorFlow 1"
 # The name of each format, by the module that reads it. A module is imported only if no earlier format was found.
@@ -127,28 +129,32 @@ def open_weights(
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a folder holds weights of a model, besides an adapter and what is `OWN`, by the names of its files."""
-    beside = (ADAPTER_WEIGHTS, *OWN.values())
+    """Whether a folder holds weights of a model, besides an adapter and `OWN_LAYERS`, by the names of its files."""
+    beside = (ADAPTER_WEIGHTS, *(own.file for own in OWN_LAYERS))
     return any(holds_weights(path.name) and path.name not in beside for path in folder.iterdir())
 
 
-def with_own(weights: WeightFiles, folder: Path, name: str, elsewhere: Mapping[Path, Header]) -> WeightFiles:
-    """The weights of a folder with those of mlxbert's own in a file beside them, if there are any.
+def with_own(
+    weights: WeightFiles, folder: Path, layers: Iterable[OwnLayer], elsewhere: Mapping[Path, Header]
+) -> WeightFiles:
+    """The weights of a folder with those of mlxbert's own in files next to them, if there are any.
 
     Args:
         weights: The weights.
         folder: The folder.
-        name: One of the names of `OWN`.
+        layers: The layers whose files are read.
         elsewhere: See `open_weights`.
 
     Raises:
         CheckpointError: The file is damaged.
     """
-    path = folder / name
-    if weights.format != "safetensors" or not (path in elsewhere or path.is_file()):
-        return weights
-    header = elsewhere.get(path) or safetensors.read_header(path)
-    return WeightFiles(weights.format, {**weights.headers, path: header})
+    paths = [folder / own.file for own in layers] if weights.format == "safetensors" else []
+    headers = {
+        path: elsewhere.get(path) or safetensors.read_header(path)
+        for path in paths
+        if path in elsewhere or path.is_file()
+    }
+    return WeightFiles(weights.format, {**weights.headers, **headers}) if headers else weights
 
 
 def _nothing(folder: Path) -> CheckpointError:

@@ -3,9 +3,6 @@
 import re
 
 SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"
-CRF, VECTOR_CLASSIFIER = "crf.safetensors", "vector_classifier.safetensors"
-# Beside the weights, by what the plain names of their tensors begin with: what transformers does not know.
-OWN = {"crf.": CRF, "vector_classifier.": VECTOR_CLASSIFIER}
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # of PEFT
 TORCH, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 NPZ = "*.npz"

@@ -15,7 +15,7 @@ from mlxbert.errors import HubError
 from mlxbert.weights.hub.errors import BrokenError, page_error, retry_after, silence
 
 TIMEOUT = 10.0  # seconds; the timeout of huggingface_hub for requests about files
-LOWEST, OVER = 1_000, 20.0  # bytes per second, over at least so many seconds
+LOWEST, OVER = 1_000, 20.0  # bytes per second, over at least that many seconds
 TRIES = 4  # in a row, each of which brings less than ENOUGH
 ENOUGH = 2**20  # bytes
 FIRST_WAIT = 1.0  # seconds until the second attempt; twice as many until the next

@@ -1,1 +1,1 @@
-"""How training looks: the data before it, the run while it goes on, and what it came to."""
+"""How training looks: the data before it, the run while it continues, and what it came to."""

@@ -105,7 +105,7 @@ def _shades(names: Sequence[str], matrix: Matrix, room: int) -> Iterator["Render
 
 
 def _mixed_up(names: Sequence[str], matrix: Matrix) -> Iterator["RenderableType"]:
-    """The cells beside the diagonal that hold most."""
+    """The cells next to the diagonal that hold most."""
     from rich.text import Text
 
     wrong = [

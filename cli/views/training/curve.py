@@ -32,7 +32,7 @@ class Curve:
         self._counts = [0] * len(self._sums)
 
     def add(self, step: int, value: float) -> None:
-        """Notes the value of a step, from 1; what is no number is left out."""
+        """Notes the value of a step, from 1; what is not a number is left out."""
         if math.isfinite(value):
             place = min(max(step - 1, 0) * len(self._sums) // self.steps, len(self._sums) - 1)
             self._sums[place] += value
@@ -101,7 +101,7 @@ def _scale(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     if low >= 0 and low < high / 2:
         low = 0.0
-    if high == low:  # a single point is no curve: it stands at its distance from 0
+    if high == low:  # a single point is not a curve: it stands at its distance from 0
         low, high = min(low, 0.0), max(high, 0.0)
     return (low, high) if high > low else (0.0, 1.0)
 

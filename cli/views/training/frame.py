@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mlxbert.cli.views.training.state import State
     from mlxbert.training.events import Evaluated, Started
 
-_SIDE_BY_SIDE = 100  # columns from which evaluations stand beside the curve
+_SIDE_BY_SIDE = 100  # columns from which evaluations stand next to the curve
 _BESIDE = 44  # columns that they take there
 _TALLEST, _FLATTEST = 10, 3  # lines of the curve
 _SHOWN = 5  # evaluations, earlier runs
@@ -111,7 +111,7 @@ def _evaluations(state: "State", width: int, most: int) -> Iterator["Text"]:
     from rich.text import Text
 
     if not state.evaluations:
-        if width == _BESIDE:  # the place beside the curve is kept for them
+        if width == _BESIDE:  # the place next to the curve is kept for them
             yield Text("no evaluation yet", "dim")
         return
     shown, best = state.evaluations[-most:], state.best

@@ -50,7 +50,7 @@ def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
 
 
 def _splits(report: "DataReport") -> Rows:
-    """The numbers of each part, beside one another."""
+    """The numbers of each part, next to one another."""
     from rich.text import Text
 
     columns = [dict(_numbers(split)) for split in report.splits]

@@ -1,4 +1,4 @@
-"""What is known of a run while it goes on."""
+"""What is known of a run while it continues."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

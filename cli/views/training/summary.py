@@ -1,4 +1,4 @@
-"""What training came to: the score beside simple methods, the runs, and how to use the model."""
+"""What training came to: the score next to simple methods, the runs, and how to use the model."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ FROZEN = "frozen vectors"  # as `mlxbert.training.scores.baselines` calls it
 
 
 def finished(event: "Finished") -> Iterator["RenderableType"]:
-    """The score and its error bar beside the baselines, every run, the command that uses the model, its check."""
+    """The score and its error bar next to the baselines, every run, the command that uses the model, its check."""
     from rich.text import Text
 
     yield Text.assemble(

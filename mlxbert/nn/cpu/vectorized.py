@@ -29,7 +29,7 @@ _WORTH = 2**17  # elements; fewer take less time than importing numpy
 
 
 def pays(size: int) -> bool:
-    """Whether arrays of so many elements are computed here."""
+    """Whether arrays of that many elements are computed here."""
     return size >= _WORTH and inferring() and _shares_memory()
 
 

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.errors import CheckpointError, MlxbertError
+from mlxbert.errors import CheckpointError
+from mlxbert.files import writing
 
 _BLOCK = 2**12  # rows that are read or written at a time
 
@@ -68,7 +69,7 @@ def store(rows: Iterable[tuple[int, ...]], width: int, folder: Path) -> Stored:
         MlxbertError: It cannot be written.
     """
     dtype, count, waiting = np.dtype("<i8"), 0, iter(rows)
-    try:
+    with writing(folder, "the places of the examples "):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             while some := [*islice(waiting, _BLOCK)]:
@@ -76,5 +77,3 @@ def store(rows: Iterable[tuple[int, ...]], width: int, folder: Path) -> Stored:
                 count += len(some)
             file.flush()
             return Stored(file, dtype, (count, width))
-    except OSError as problem:
-        raise MlxbertError(f"{folder}: the places of the examples cannot be written ({problem.strerror})") from None

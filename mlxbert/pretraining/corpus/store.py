@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.data.records import find_format
-from mlxbert.errors import CheckpointError, InputError, MlxbertError
-from mlxbert.files import acquire_lock
+from mlxbert.errors import CheckpointError, InputError
+from mlxbert.files import acquire_lock, writing
 from mlxbert.inputs import Stamp, hashed
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.pretraining.corpus.numbers import Numbers, Stored, in_blocks
@@ -27,7 +27,7 @@ from mlxbert.pretraining.corpus.writer import State, Writer, load_state
 from mlxbert.text.tokenizer import Tokenizer
 
 VERSION = 1  # of the format
-_LOCK, _NO_SPACE = ".lock", 28
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -159,18 +159,13 @@ def read_corpus(
         folder = folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     state = load_state(folder, key)
     if not state.complete:
-        try:
+        with writing(folder, "the corpus ", "; what was read before is kept"):
             folder.mkdir(parents=True, exist_ok=True)
             with acquire_lock(folder / _LOCK, "run"):
                 state = load_state(folder, key)
                 reader = DocumentReader(paths, field, documents, state.place, [hashes[path][1] for path in paths])
                 state = Writer(folder, tokenizer, state).write(reader, on_progress)
                 (folder / _LOCK).unlink()
-        except OSError as problem:
-            hint = "make room and repeat the command: it resumes" if problem.errno == _NO_SPACE else None
-            raise MlxbertError(
-                f"{folder}: the corpus cannot be written ({problem.strerror}); what was read before is kept", hint=hint
-            ) from None
     return _open(folder, paths, sha256, tokenizer, state)
 
 

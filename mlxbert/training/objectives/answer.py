@@ -115,7 +115,7 @@ class AnswerObjective(TaskObjective[Window]):
         """Takes the tokenizer and the threshold of a model."""
         super().bind(model)
         self.tokenizer = window_tokenizer(model.tokenizer, self.max_length)
-        self.labels = self.config.heads.labels or Labels()
+        self.labels = self.config.labels or Labels()
 
     def prepare(self, record: Question) -> Window:
         """The first window."""

@@ -225,7 +225,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
 
     def tuned(self, part: Part, predictions: Predictions) -> Labels:
         """The labels of the configuration, which do not matter here."""
-        return self.config.heads.labels or Labels()
+        return self.config.labels or Labels()
 
 
 def halved(text: str) -> tuple[str, ...]:

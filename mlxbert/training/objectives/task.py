@@ -179,7 +179,6 @@ class TaskObjective(Objective[AnyExample]):
 
 def relabelled(model: Model, labels: Labels) -> Model:
     """The model with other labels; the network is the same."""
-    config = model.network.encoder.config
-    config = replace(config, heads=replace(config.heads, labels=labels))
+    config = replace(model.network.encoder.config, labels=labels)
     model.network.encoder.config = config
     return replace(model, labels=None if model.labels is None else labels, config=config)

@@ -46,7 +46,7 @@ QUERY = "bert.encoder.layer.1.attention.self.query"
 
 
 def wide(folder: Path, family: str = "bert", **changes: Any) -> Path:
-    """A random model whose widths are 128 and 192, with a masked-word head."""
+    """A random model whose widths are 128 and 192, with a masked-LM head."""
     facts = FAMILIES[family].facts | (DISTIL if family == "distilbert" else WIDE)
     facts |= ({"embedding_size": 64} if "embedding_size" in facts else {}) | changes
     facts |= {"model_type": MODEL_TYPES[family], "architectures": [f"{FAMILIES[family].classes}ForMaskedLM"]}

@@ -185,7 +185,7 @@ def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, shard: str) -
     "name", ["torch-1.4-python-2.7-stream", "torch-1.6-python-3.7-stream", "torch-1.6-python-3.7-zip"]
 )
 def test_what_old_torch_wrote_is_read(name: str) -> None:
-    """How the files were written, and with what in them, is said beside them."""
+    """How the files were written, and with what in them, is said next to them."""
     path = GOLDENS / "torch" / f"{name}.bin"
     header = reader.read_header(path)
     arrays = reader.load_arrays(path, header)

@@ -1,4 +1,4 @@
-"""Models of the hub whose weights are no safetensors: which files are fetched, and what of them can be inspected."""
+"""Models of the hub whose weights are not safetensors: which files are fetched, and what of them can be inspected."""
 
 import json
 import subprocess
@@ -252,7 +252,11 @@ def test_what_is_no_safetensors_is_not_inspected_before_it_is_fetched(machine: M
 
 @pytest.mark.slow
 def test_choosing_needs_neither_arrays_nor_numpy() -> None:
-    code = "import sys, mlxbert.weights.hub.cache; print({'mlx', 'numpy', 'huggingface_hub'} & sys.modules.keys())"
+    code = (
+        "import sys, mlxbert.weights.hub.cache; from mlxbert.weights.hub.files import needed_files; "
+        "needed_files('a/b', ['config.json', 'model.safetensors', 'vocab.txt'], lambda name: {}); "
+        "print({'mlx', 'numpy', 'huggingface_hub'} & sys.modules.keys())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout == "set()\n"
 

@@ -1,4 +1,4 @@
-"""Added tokens, however the files of a folder name them: ids beside those of transformers; malformed ones."""
+"""Added tokens, however the files of a folder name them: ids next to those of transformers; malformed ones."""
 
 import json
 from pathlib import Path

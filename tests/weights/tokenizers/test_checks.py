@@ -86,7 +86,7 @@ def test_a_file_larger_than_any_is_refused_unread(tmp_path: Path) -> None:
         (MAX_FILE + 1, "67,108,865 bytes, expected at most 67,108,864"),
     ):
         with (folder / "tokenizer.json").open("r+b") as file:
-            file.truncate(size)  # zeros, which are no JSON
+            file.truncate(size)  # zeros, which are not JSON
         with pytest.raises(TokenizerError, match=said):
             read_tokenizer(folder)
 

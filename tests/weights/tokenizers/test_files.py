@@ -1,4 +1,4 @@
-"""Vocabulary files: vocab.txt and tokenizer.json say the same, settings beside them count, damaged ones are refused."""
+"""Vocabulary files: vocab.txt and tokenizer.json say the same, settings next to them count, damaged ones fail."""
 
 import gc
 import json
@@ -29,7 +29,7 @@ NEXT = len(VOCAB)
 
 
 def write(folder: Path, vocab: list[str] = VOCAB, settings: Mapping[str, Any] | None = None) -> Path:
-    """A folder with a vocab.txt and the settings beside it."""
+    """A folder with a vocab.txt and the settings next to it."""
     (folder / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
     return configure(folder, {} if settings is None else settings)
 

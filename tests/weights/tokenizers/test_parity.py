@@ -1,4 +1,4 @@
-"""Original vocabularies beside transformers and sentencepiece: ids, offsets and segments on thousands of lines.
+"""Original vocabularies next to transformers and sentencepiece: ids, offsets and segments on thousands of lines.
 
 Where the three differ, a line is put down to a named reason, and the lines of each reason are counted.
 """

@@ -1,4 +1,4 @@
-"""Steps of a tokenizer.json and settings beside transformers; padding at the left beside sentence-transformers."""
+"""Steps of a tokenizer.json and settings next to transformers; padding at the left next to sentence-transformers."""
 
 import json
 from pathlib import Path

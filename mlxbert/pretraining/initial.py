@@ -9,7 +9,8 @@ from typing import Any
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.labels.labels import Labels
-from mlxbert.model import Model, load, new_model
+from mlxbert.model import Model, new_model
+from mlxbert.training.base import BaseModel
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import parameters
 from mlxbert.weights.folder import ModelFolder, open_folder
@@ -25,35 +26,26 @@ _PAIR_FAMILIES = {"sentence_order": "albert", "discriminator": "electra"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
-    """What training starts from.
+class InitialModel(BaseModel):
+    """What pre-training starts from.
 
     Attributes:
         name: The model's name, or that of the size.
         files: The folder of the model, or of the vocabulary.
         config: The configuration of a model with fresh weights; `None` for the weights in the folder.
-        device: See `mlxbert.load`.
         layers: Of the model in the folder, only these layers, in this order; `None` for all.
-        revision: See `mlxbert.load`.
     """
 
-    name: str
-    files: ModelFolder
     config: dict[str, Any] | None
-    device: str
     layers: tuple[int, ...] | None = None
-    revision: str | None = None
 
     def model(self, heads: Sequence[str], seed: int) -> Model:
         """The model in float32, with these heads."""
         if self.config is None:
-            whole = load(
-                self.files.path, adapter=self.files.adapter, heads=heads, dtype="float32", device=self.device,
-                quantized=False, seed=seed,
-            )  # fmt: skip
+            whole = self.load(heads=heads, seed=seed)
             return whole if self.layers is None else with_layers(whole, self.layers, self.device)
         return new_model(
-            self.config, self.files.path, heads=dict.fromkeys(heads), dtype="float32", device=self.device, seed=seed
+            self.config, self.folder, heads=dict.fromkeys(heads), dtype="float32", device=self.device, seed=seed
         )
 
     def manifest(self) -> dict[str, Any]:
@@ -95,27 +87,16 @@ def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Mo
     return replace(found, _embedder=model._embedder)  # vectors are pooled as before
 
 
-def read_layers(given: str | Sequence[int]) -> tuple[int, ...]:
-    """Numbers of layers: a list, or a text as `0,2,4`.
-
-    Raises:
-        ArgumentError: It is something else.
-    """
-    try:
-        return tuple(int(layer) for layer in (given.split(",") if isinstance(given, str) else given))
-    except (TypeError, ValueError):
-        raise ArgumentError(f"layers is {given!r:.60}, expected numbers, such as 0,2,4") from None
-
-
-def find_start(
+def find_initial(
     model: str | Path | None,
     adapter: str | Path | None,
     config: str | Path | None,
     vocabulary: str | Path | None,
+    layers: str | Sequence[int] | None,
     heads: Sequence[str],
     device: str,
     **where: Any,
-) -> Start:
+) -> InitialModel:
     """Finds a model, or describes a new one.
 
     Args:
@@ -123,12 +104,13 @@ def find_start(
         adapter: An adapter of it that is merged into its weights first.
         config: One of `SIZES`, or a file as a `config.json`.
         vocabulary: The folder or name of a vocabulary, for a new model.
+        layers: Only these layers of the model: numbers, or a text as `0,2,4`.
         heads: The heads that are trained.
         device: See `mlxbert.load`.
         **where: `revision`, `offline` and `on_progress`, see `mlxbert.load`.
 
     Raises:
-        ArgumentError: Both or neither are given.
+        ArgumentError: They exclude each other, or one is missing.
         MlxbertError: A folder cannot be found.
     """
     if config is None:
@@ -139,17 +121,34 @@ def find_start(
             )
         name = "builtin" if model is None else str(model)
         files = find_model(name, adapter, **where)
-        return Start(name=name, files=files, config=None, device=device, revision=where.get("revision"))
+        return InitialModel(
+            name=name, files=files, config=None, device=device, revision=where.get("revision"),
+            layers=None if layers is None else _read_layers(layers),
+        )  # fmt: skip
     if model is not None:
         raise ArgumentError("model and config are given, expected one: continue a model, or begin a new one")
     if adapter is not None:
         raise ArgumentError("adapter and config are given, but an adapter belongs to a trained model")
+    if layers is not None:
+        raise ArgumentError("layers and config are given, expected one: layers are those of a trained model")
     if vocabulary is None:
         raise ArgumentError(
             "config is given without vocabulary", hint="mlxbert vocabulary CORPUS --output DIR makes one"
         )
     files = open_folder(find_folder(vocabulary, **where))
-    return Start(name=str(config), files=files, config=_configuration(str(config), files, heads), device=device)
+    return InitialModel(name=str(config), files=files, config=_configuration(str(config), files, heads), device=device)
+
+
+def _read_layers(given: str | Sequence[int]) -> tuple[int, ...]:
+    """Numbers of layers: a list, or a text as `0,2,4`.
+
+    Raises:
+        ArgumentError: It is something else.
+    """
+    try:
+        return tuple(int(layer) for layer in (given.split(",") if isinstance(given, str) else given))
+    except (TypeError, ValueError):
+        raise ArgumentError(f"layers is {given!r:.60}, expected numbers, such as 0,2,4") from None
 
 
 def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dict[str, Any]:

@@ -12,13 +12,12 @@ from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.losses import binary_cross_entropies, exponentials
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.examples import Example
-from mlxbert.pretraining.terms.mlm import MaskedWords
-from mlxbert.pretraining.terms.term import Seen, Term
+from mlxbert.pretraining.terms import MaskedWords, Term, TermInputs
 
 _BLOCK = 256  # words: their probabilities are added first, as a sum over a whole vocabulary loses the small ones
 
 
-class SeenTwice(Seen):
+class ElectraInputs(TermInputs):
     """A batch as the generator sees it, with hidden tokens, and as the discriminator does, with others instead."""
 
     @property
@@ -30,8 +29,8 @@ class SeenTwice(Seen):
     @cached_property
     def words(self) -> mx.array:
         """The scores of the generator for all words at the hidden places, (M, V)."""
-        inputs, generator = self.inputs, self.both.generator
-        output = generator(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
+        batch, generator = self.batch, self.both.generator
+        output = generator(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         return generator.logits("masked_lm", output.select(self.targets.rows, self.targets.columns))
 
     @cached_property
@@ -56,14 +55,14 @@ class SeenTwice(Seen):
     @cached_property
     def real(self) -> mx.array:
         """Which tokens are no padding, bool (B, L)."""
-        mask = self.inputs.attention_mask
+        mask = self.batch.attention_mask
         return mx.ones(self.ids.shape, dtype=mx.bool_) if mask is None else mask
 
     @cached_property
     def output(self) -> EncoderOutput:
         """The output of the discriminator's encoder."""
         # Not by `Network.__call__`, which waits for the ids to check them.
-        return self.network.encoder(self.ids, self.inputs.attention_mask, self.inputs.token_type_ids)
+        return self.network.encoder(self.ids, self.batch.attention_mask, self.batch.token_type_ids)
 
     @cached_property
     def scores(self) -> mx.array:
@@ -88,17 +87,17 @@ class ReplacedTokens(Term):
         """The tokens."""
         return sum(map(len, examples))
 
-    def loss(self, seen: Seen) -> mx.array:
+    def loss(self, inputs: TermInputs) -> mx.array:
         """See `Term.loss`."""
-        assert isinstance(seen, SeenTwice)
-        return (binary_cross_entropies(seen.scores, seen.replaced) * seen.real).sum()
+        assert isinstance(inputs, ElectraInputs)
+        return (binary_cross_entropies(inputs.scores, inputs.replaced) * inputs.real).sum()
 
-    def counted(self, seen: Seen) -> Mapping[str, tuple[mx.array, mx.array]]:
+    def counted(self, inputs: TermInputs) -> Mapping[str, tuple[mx.array, mx.array]]:
         """How many replaced and how many original tokens are recognized, and how many are replaced."""
-        assert isinstance(seen, SeenTwice)
-        found, replaced = seen.scores > 0, seen.replaced
-        original = seen.real & ~replaced
-        pairs = ((found & replaced, replaced), (~found & original, original), (replaced, seen.real))
+        assert isinstance(inputs, ElectraInputs)
+        found, replaced = inputs.scores > 0, inputs.replaced
+        original = inputs.real & ~replaced
+        pairs = ((found & replaced, replaced), (~found & original, original), (replaced, inputs.real))
         counts = ((some.sum().astype(mx.float32), of.sum().astype(mx.float32)) for some, of in pairs)
         return dict(zip(self.shares, counts, strict=True))
 

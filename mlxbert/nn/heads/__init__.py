@@ -1,0 +1,181 @@
+"""Heads, the layers that turn the encoder's output into logits: their registry, and the network of encoder and heads.
+
+What a head is stands in its own file here. Families add the names of tensors and the facts in which they differ.
+
+Shapes: B batch, L length, V vocabulary.
+"""
+
+from collections.abc import Container, Iterable, Sequence
+from typing import cast
+
+from mlxbert.config import EncoderConfig
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn.cpu import kernels
+from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput
+from mlxbert.nn.heads import (
+    discriminator,
+    masked_lm,
+    next_sentence,
+    question_answering,
+    sentence_order,
+    sequence_classifier,
+    token_classifier,
+)
+from mlxbert.nn.heads.head import PRETRAINING, Head, HeadSpec
+
+HEADS: dict[str, HeadSpec] = {
+    "masked_lm": masked_lm.SPEC,
+    "next_sentence": next_sentence.SPEC,
+    "sentence_order": sentence_order.SPEC,
+    "sequence_classifier": sequence_classifier.SPEC,
+    "token_classifier": token_classifier.SPEC,
+    "question_answering": question_answering.SPEC,
+    "discriminator": discriminator.SPEC,
+}
+
+# By the name of a task, the head that it needs; `None` where the encoder is enough.
+TASKS: dict[str, str | None] = {spec.task: name for name, spec in HEADS.items() if spec.task} | {"embed": None}
+OWN_LAYERS = tuple(spec.own for spec in HEADS.values() if spec.own is not None)
+FINE_TUNED = tuple(name for name, spec in HEADS.items() if spec.peft_type is not None)
+
+
+def is_tied(parts: Iterable[str]) -> bool:
+    """Whether one of these parts has the table of word embeddings as its last layer."""
+    return any(part in HEADS and HEADS[part].scope == "vocabulary" for part in parts)
+
+
+def task_parts(task: str, config: EncoderConfig) -> tuple[str, ...]:
+    """The optional parts of a model that a task needs: the pooler, heads."""
+    head = TASKS[task]
+    return () if head is None else head_parts(head, config)
+
+
+def missing_parts(task: str, config: EncoderConfig, parts: Container[str]) -> list[str]:
+    """The parts that a task needs and a model with `parts` does not have; empty if the model can do the task."""
+    return [part for part in task_parts(task, config) if part not in parts]
+
+
+def head_parts(head: str, config: EncoderConfig) -> tuple[str, ...]:
+    """The optional parts of a model that a head needs, itself included."""
+    return ("pooler", head) if takes_pooler(head, config) else (head,)
+
+
+def takes_pooler(head: str, config: EncoderConfig) -> bool:
+    """Whether a head takes the output of the encoder's pooler."""
+    spec = HEADS[head]
+    return spec.pooler(config.heads.get(head, spec.facts), config.labels)
+
+
+def titles(parts: Sequence[str]) -> str:
+    """What users call parts of a model: `pooler and next-sentence head`."""
+    return " and ".join(HEADS[part].title if part in HEADS else part for part in parts)
+
+
+def class_names(prefix: str, heads: Sequence[str]) -> list[str]:
+    """The `architectures` of a `config.json` for a network with these heads.
+
+    Args:
+        prefix: The prefix of the family's class names.
+        heads: Names of `HEADS`.
+    """
+    named = [HEADS[head].class_names for head in heads] or [("Model",)]
+    inside = [names for names in named if PRETRAINING in names]
+    whole = len(inside) > 1 or (PRETRAINING,) in inside  # several of its heads, or one that no other class has
+    endings = [PRETRAINING] if whole else []
+    endings += [names[0] for names in named if not (whole and names in inside)]
+    return [prefix + ending for ending in dict.fromkeys(endings)]
+
+
+def probabilities(logits: mx.array) -> mx.array:
+    """Softmax over the last axis, in float32, accurate for rows as long as a vocabulary, see `kernels.tree_sum`."""
+    wide = logits.astype(mx.float32)
+    shares = mx.exp(wide - wide.max(axis=-1, keepdims=True))
+    return shares / kernels.tree_sum(shares)
+
+
+class Network(nn.Module):
+    """An encoder and the heads on it; calling it runs the encoder alone."""
+
+    def __init__(self, config: EncoderConfig, heads: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.heads: dict[str, Head] = {name: HEADS[name].module(config, config.heads[name]) for name in heads}
+
+    def __call__(
+        self,
+        input_ids: mx.array,
+        attention_mask: mx.array | None = None,
+        token_type_ids: mx.array | None = None,
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> EncoderOutput:
+        """Runs the encoder on arrays that may come from anywhere; see `Encoder`.
+
+        Their ids are checked, which waits for the device, except inside `mx.compile`, where arrays have no values yet.
+
+        Raises:
+            InputError: `input_ids` are not integers (B, L), another array has another shape, or an id is not a row of
+                its table: MLX would read past it.
+        """
+        _check_inputs(self.encoder.config, input_ids, attention_mask, token_type_ids)
+        return self.encoder(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )
+
+    def logits(self, head: str, inputs: Batch | EncoderOutput) -> mx.array:
+        """The scores of a head.
+
+        Args:
+            head: One of `HEADS` that the network has.
+            inputs: A batch, which is run through the encoder; or the encoder's output, which several heads can share.
+
+        Returns:
+            (B, classes) for heads over texts, (…, classes) over tokens and spans, (…, V) over the vocabulary, (…) for
+            the discriminator; see the head's class.
+
+        Raises:
+            ArgumentError: The network does not have this head, or `inputs` is neither.
+            InputError: An array of the batch is invalid, see `__call__`.
+        """
+        if head not in self.heads:
+            raise ArgumentError(
+                f"head is {head!r:.60}, expected one of this network's: {', '.join(self.heads) or 'it has none'}"
+            )
+        if isinstance(inputs, Batch):
+            inputs = self(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
+        if not isinstance(inputs, EncoderOutput):
+            raise ArgumentError(f"inputs are {inputs!r:.60}, expected a Batch or the output of the network")
+        return self.heads[head](inputs, self.encoder)
+
+
+def _check_inputs(
+    config: EncoderConfig, input_ids: mx.array, attention_mask: mx.array | None, token_type_ids: mx.array | None
+) -> None:
+    """Checks the inputs of `Network.__call__`."""
+    integers = isinstance(input_ids, mx.array) and mx.issubdtype(input_ids.dtype, mx.integer) and input_ids.ndim == 2
+    if not integers or not input_ids.size:
+        raise InputError("input_ids: expected an mx.array of integers (B, L), not empty")
+    for name, array in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
+        if array is not None and (not isinstance(array, mx.array) or array.shape != input_ids.shape):
+            found = array.shape if isinstance(array, mx.array) else f"that of {array!r:.60}"
+            raise InputError(f"{name}: the shape is {found}, expected {input_ids.shape}, that of input_ids")
+    _check_ids("input_ids", input_ids, config.vocab_size, "vocabulary")
+    if token_type_ids is not None and config.type_vocab_size:  # a model without segments ignores them
+        if not mx.issubdtype(token_type_ids.dtype, mx.integer):
+            raise InputError(f"token_type_ids are {token_type_ids.dtype}, expected integers")
+        _check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments")
+
+
+def _check_ids(name: str, ids: mx.array, rows: int, table: str) -> None:
+    try:
+        low, high = (cast(int, bound.item()) for bound in (ids.min(), ids.max()))
+    except ValueError:  # MLX: "Attempting to eval an array during function transformations"
+        return
+    if not 0 <= low <= high < rows:
+        raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")

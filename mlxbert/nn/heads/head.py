@@ -1,0 +1,146 @@
+"""What a head is, and the layers that several heads have.
+
+Shapes: B batch, L length, D hidden size.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from mlxbert.config import EncoderConfig, HeadFacts, Transform
+from mlxbert.errors import CheckpointError
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn.activations import activate, check_activation
+from mlxbert.nn.blocks import layer_norm
+from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.encoder import Encoder, EncoderOutput
+
+PRETRAINING = "ForPreTraining"  # the class in transformers with all the heads that a family is pre-trained with
+
+
+class Head(Protocol):
+    """A head; all have the same signature."""
+
+    def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
+        """Logits of the output of `encoder`; a tied decoder uses its word embeddings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLayer:
+    """A layer that transformers does not have: it has a file of its own, so that other programs open the rest.
+
+    Attributes:
+        option: The field of `Labels` that asks for it.
+        stem: The name of its file, and what the names of its tensors there begin with.
+        problem: What is expected instead of the option, if labels cannot have it.
+        note: What users are told about the file.
+        alone: Whether it is the whole head: then other programs open the encoder alone.
+    """
+
+    option: str
+    stem: str
+    problem: Callable[[Labels], str | None]
+    note: str
+    alone: bool = False
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.stem}.safetensors"
+
+    def holds(self, tensor: str) -> bool:
+        """Whether a tensor, by its name in files, is its own."""
+        return tensor.startswith(f"{self.stem}.")
+
+    def used(self, labels: Labels | None) -> bool:
+        """Whether labels ask for it."""
+        return labels is not None and bool(getattr(labels, self.option))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSpec:
+    """Everything that is specific to a head.
+
+    Attributes:
+        module: Builds its layers from the configuration and the facts in it that are the head's own.
+        scope: What it scores: the whole `text`, each `token`, the ends of a `span`, or each word of the
+            `vocabulary`: then its last layer is the table of word embeddings.
+        class_names: The suffixes of the transformers classes that have it, the most specific first.
+        facts: The facts that it has in BERT, without dropout; a family states what differs.
+        stems: The names of its layers in the files of most families; a family states what differs.
+        pooler: Whether it takes the output of the encoder's pooler, by its facts and labels.
+        labelled: Whether its outputs are the classes that `config.json` names.
+        keys: Keys of `config.json` that it uses of those that describe labels, if it is not `labelled`.
+        own: The layer that transformers does not have, if it can have one.
+        peft_type: The `task_type` of its adapters in PEFT; without one the head cannot be fine-tuned.
+        task: The task of the command line that needs it, if there is one.
+        title: What users call it.
+        hint: A model that has it, and how to make one.
+    """
+
+    module: Callable[[EncoderConfig, Any], Head]
+    scope: Literal["text", "token", "span", "vocabulary"]
+    class_names: tuple[str, ...]
+    title: str
+    facts: HeadFacts = field(default_factory=HeadFacts)
+    stems: dict[str, str] = field(default_factory=dict)
+    pooler: Callable[[Any, Labels | None], bool] = lambda facts, labels: False
+    labelled: bool = False
+    keys: tuple[str, ...] = ()
+    own: OwnLayer | None = None
+    peft_type: str | None = None
+    task: str | None = None
+    hint: str = ""
+
+    def is_own(self, labels: Labels | None) -> bool:
+        """Whether transformers does not have the head that these labels ask for."""
+        return self.own is not None and self.own.alone and self.own.used(labels)
+
+
+class DenseTransform(nn.Module):
+    """A dense layer, an activation, and optionally a norm."""
+
+    def __init__(self, config: EncoderConfig, transform: Transform, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, width, bias=transform.bias)
+        if transform.norm:
+            self.norm = layer_norm(config, width)
+        self.activation = check_activation(transform.activation)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """(…, D) → (…, width)."""
+        x = activate(self.activation, self.dense(x))
+        return self.norm(x) if "norm" in self else x
+
+
+class TokenHead(nn.Module):
+    """Scores of every token: of its classes, or of being the first and the last of an answer."""
+
+    def __init__(self, config: EncoderConfig, facts: HeadFacts, classes: int) -> None:
+        super().__init__()
+        if facts.transform is not None:
+            self.transform = DenseTransform(config, facts.transform, config.hidden_size)
+        self.dropout = Dropout(facts.dropout)
+        self.out = nn.Linear(config.hidden_size, classes)
+
+    def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
+        """Logits (…, classes) of hidden states (…, D)."""
+        hidden = output.last_hidden_state
+        return self.out(self.dropout(self.transform(hidden) if "transform" in self else hidden))
+
+
+def num_labels(config: EncoderConfig) -> int:
+    """Outputs of a head with labels."""
+    return 2 if config.labels is None else len(config.labels)
+
+
+def pooled(output: EncoderOutput) -> mx.array:
+    """The pooler's output (B, D).
+
+    Raises:
+        CheckpointError: The encoder has no pooler.
+    """
+    if output.pooler_output is None:
+        raise CheckpointError("the network has no pooler, whose output this head takes")
+    return output.pooler_output

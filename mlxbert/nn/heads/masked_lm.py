@@ -1,0 +1,59 @@
+"""The masked-LM head. Shapes: D hidden size, V vocabulary."""
+
+from dataclasses import dataclass
+
+from mlxbert.config import EncoderConfig, HeadFacts, Transform
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn.encoder import Encoder, EncoderOutput
+from mlxbert.nn.heads.head import PRETRAINING, DenseTransform, HeadSpec
+
+_GELU = Transform("gelu", norm=True)
+
+
+@dataclass(frozen=True)
+class Facts(HeadFacts):
+    """The facts in which families differ.
+
+    Attributes:
+        transform: What it computes before the product with the word embeddings.
+        bias: Whether its output has a bias for each token of the vocabulary.
+    """
+
+    transform: Transform = _GELU
+    bias: bool = True
+
+
+class MaskedLM(nn.Module):
+    """Scores of every token of the vocabulary; the decoder is tied to the word embeddings."""
+
+    def __init__(self, config: EncoderConfig, facts: Facts) -> None:
+        super().__init__()
+        self.transform = DenseTransform(config, facts.transform, config.embedding_size)
+        if facts.bias:
+            self.bias = mx.zeros(config.vocab_size)
+
+    def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
+        """Logits (…, V) of hidden states (…, D).
+
+        The product with the vocabulary is the most expensive of the model: `EncoderOutput.select` the tokens that
+        matter first.
+        """
+        logits = encoder.embeddings.word.as_linear(self.transform(output.last_hidden_state))
+        return logits + self.bias if "bias" in self else logits
+
+
+def stems(bias: str, dense: str, norm: str) -> dict[str, str]:
+    """The names of its layers; `bias` is the stem of the output's bias."""
+    return {"": bias, "transform.dense": dense, "transform.norm": norm}
+
+
+SPEC = HeadSpec(
+    module=MaskedLM,
+    scope="vocabulary",
+    class_names=("ForMaskedLM", PRETRAINING),
+    facts=Facts(),
+    stems=stems("cls.predictions", "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
+    task="fill-mask",
+    title="masked-LM head",
+    hint="google-bert/bert-base-uncased has one",
+)

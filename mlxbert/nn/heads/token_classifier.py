@@ -1,0 +1,39 @@
+"""The tagging head, with or without a CRF."""
+
+from mlxbert.config import EncoderConfig, HeadFacts
+from mlxbert.labels.labels import Labels
+from mlxbert.nn.crf import CRF
+from mlxbert.nn.heads.head import HeadSpec, OwnLayer, TokenHead, num_labels
+
+
+class TokenClassifier(TokenHead):
+    """Scores of the classes of every token.
+
+    Its child `crf`, where the labels have one, scores sequences of classes on top: its loss and its decoding take the
+    logits of the words.
+    """
+
+    def __init__(self, config: EncoderConfig, facts: HeadFacts) -> None:
+        super().__init__(config, facts, num_labels(config))
+        if config.labels is not None and config.labels.crf:
+            self.crf = CRF(config.labels.names)
+
+
+SPEC = HeadSpec(
+    module=TokenClassifier,
+    scope="token",
+    class_names=("ForTokenClassification",),
+    stems={"out": "classifier", "crf": "crf"},
+    labelled=True,
+    own=OwnLayer(
+        option="crf",
+        stem="crf",
+        problem=Labels.crf_problem,
+        note="crf.safetensors holds a CRF over the tags, which is mlxbert's own: other programs use the model without "
+        "it",
+    ),
+    peft_type="TOKEN_CLS",
+    task="tag",
+    title="tagging head",
+    hint="dslim/bert-base-NER has one; for your own tags: mlxbert finetune tag --train FILE --output FOLDER",
+)

@@ -1,0 +1,77 @@
+"""After training: thresholds, the evaluation, baselines."""
+
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.model import Model
+from mlxbert.training.base import BaseModel
+from mlxbert.training.objectives.task import TaskObjective, relabelled
+from mlxbert.training.plan import Plan
+from mlxbert.training.predict import predict
+from mlxbert.training.scores.summary import Evaluation, Summary, weakest
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What is known about a trained model.
+
+    Attributes:
+        model: The model, with the labels that it is saved with.
+        metrics: Its metrics on the validation data.
+        evaluation: All about it on the validation data, for a built-in task.
+        summary: The same beside baselines.
+    """
+
+    model: Model
+    metrics: Mapping[str, float]
+    evaluation: Evaluation | None = None
+    summary: Summary | None = None
+
+
+def assess(base: BaseModel, model: Model, plan: Plan, results: Sequence[Mapping[str, Any]], target: Path) -> Assessment:
+    """Evaluates a trained model on the validation data; tunes what is tuned there.
+
+    Args:
+        base: What training started from.
+        model: The trained model, to which the objective is bound.
+        plan: The data.
+        results: The `step` of every run that is kept, and its `history`.
+        target: The folder that will hold the model.
+    """
+    objective, valid = plan.objective, plan.valid
+    predictions = predict(model.network, objective, valid.examples)
+    metrics = objective.metrics(valid.examples, predictions)
+    if not isinstance(objective, TaskObjective):
+        return Assessment(model, metrics)
+    model = relabelled(model, objective.tuned(valid, predictions))
+    objective.bind(model)
+    evaluation = objective.evaluation(
+        valid, predictions, model=str(target), data=plan.valid_files, truncated=valid.truncated
+    )
+    best = (one for result in results for one in result["history"] if one["step"] == result["step"])
+    scores = [one[evaluation.metric] for one in best]  # a teacher may have chosen by another metric
+    summary = Summary(
+        metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval,
+        baselines=objective.baselines(base.load(task="embed"), plan.train.records, valid.records),
+        weakest=weakest(evaluation),
+        deviation=statistics.stdev(scores) if len(scores) > 1 and _differ_in_seed_alone(results) else None,
+        command=f"mlxbert {objective.command} --model {shlex.quote(_shown_path(target))} {objective.arguments}",
+    )  # fmt: skip
+    return Assessment(model, metrics, evaluation, summary)
+
+
+def _shown_path(folder: Path) -> str:
+    """A folder as one types it: from the current folder, if it is inside of it."""
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
+
+
+def _differ_in_seed_alone(results: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether runs differ in nothing but the seed: the deviation over other options says nothing of chance."""
+    measured = {"seed", "score", "step", "seconds", "history"}
+    others = [{name: value for name, value in result.items() if name not in measured} for result in results]
+    return all(other == others[0] for other in others)

@@ -1,0 +1,109 @@
+"""The model that training starts from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mlxbert.labels.labels import Labels
+from mlxbert.model import Model, load
+from mlxbert.nn.heads import HEADS, OWN_LAYERS
+from mlxbert.weights.adapted import find_model
+from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.sentence_transformers import read_embedder
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseModel:
+    """The model that training starts from.
+
+    Attributes:
+        name: Hub name, folder, or `builtin`.
+        files: Its folder, and its adapter if it has one; found once, as a branch on the hub may move while a run takes
+            hours.
+        device: See `mlxbert.load`.
+        revision: See `mlxbert.load`.
+        packed: Whether quantized weights stay quantized, where the device computes with them: they cannot be trained.
+    """
+
+    name: str
+    files: ModelFolder
+    device: str = "auto"
+    revision: str | None = None
+    packed: bool = False
+
+    @classmethod
+    def find(
+        cls,
+        name: str | Path,
+        adapter: str | Path | None = None,
+        *,
+        device: str = "auto",
+        packed: bool = False,
+        **where: Any,
+    ) -> "BaseModel":
+        """Finds a model.
+
+        Args:
+            name: See `mlxbert.load`.
+            adapter: An adapter of it that is merged into its weights first.
+            device: See `mlxbert.load`.
+            packed: See `BaseModel`.
+            **where: `revision`, `offline` and `on_progress`, see `mlxbert.load`.
+
+        Raises:
+            MlxbertError: It cannot be found.
+        """
+        files = find_model(name, adapter, **where)
+        return cls(name=str(name), files=files, device=device, revision=where.get("revision"), packed=packed)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the model."""
+        return self.files.path
+
+    def load(self, **chosen: Any) -> Model:
+        """The model in float32; see `mlxbert.load`."""
+        return replace(
+            load(
+                self.folder, adapter=self.files.adapter, dtype="float32", device=self.device, quantized=self.packed,
+                **chosen,
+            ),
+            source=self.name,
+        )  # fmt: skip
+
+    def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
+        """Whether the model has what is trained: one head, with the same labels; or none, for vectors."""
+        if not heads:
+            return True
+        [(head, labels), *more] = heads.items()
+        checkpoint = open_checkpoint(self.files)
+        if more or head not in checkpoint.parts or HEADS[head].task is None:
+            return False
+        own = checkpoint.config.labels if HEADS[head].labelled else None
+        if own is None or labels is None:
+            return own is labels
+        # What a number, or the score of a cross-encoder, is called does not matter.
+        numbers = own.problem_type == labels.problem_type and len(own) == len(labels) == 1
+        same = numbers or {*own.names} == {*labels.names}
+        alike = all(getattr(own, each.option) == getattr(labels, each.option) for each in OWN_LAYERS)
+        return same and alike and own.problem_type in (None, labels.problem_type)
+
+    def labels(self, head: str) -> Labels | None:
+        """The labels of a head; `None` if the model does not have it."""
+        checkpoint = open_checkpoint(self.files)
+        return checkpoint.config.labels if head in checkpoint.parts else None
+
+    def pooling(self) -> str:
+        """How the model makes the vector of a text; `mean` where its files do not say."""
+        config = open_checkpoint(self.files).config
+        return "+".join(read_embedder(self.files, config.hidden_size).config.poolings)
+
+    def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
+        """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise."""
+        if not heads:
+            return self.load(task="embed")
+        if self.keeps(heads):
+            return self.load(task=HEADS[next(iter(heads))].task)
+        return self.load(new_heads=heads, seed=seed)
