@@ -55,7 +55,7 @@ class Both:
         mlxbert.save(self.model, folder / "start")
         settings = Settings(corpus=(given.corpus,), length=str(given.length), shards=folder / "corpus")
         options = TrainingOptions(
-            lr=LR, batch_size=given.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY, clip=CLIP, seed=0
+            lr=LR, batch_size=given.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, seed=0
         )
         maker = Maker(settings, self.model.tokenizer, None, self.model.config.max_length)
         self.data = maker.make(folder, options, given.steps, 1.0, None)

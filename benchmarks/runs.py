@@ -60,7 +60,7 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
 
     options = TrainingOptions(
         epochs=setting.epochs, lr=setting.lr, batch_size=setting.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY,
-        clip=CLIP, seed=seed,
+        max_grad_norm=CLIP, seed=seed,
     )  # fmt: skip
     training = Run(
         Training(

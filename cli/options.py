@@ -36,6 +36,13 @@ NoWindow = Literal["truncate", "error"]
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _NUMBERS = tuple[int, ...]  # written as N,N,…
 
+# Earlier names of options, which are accepted and not listed.
+RENAMED = {
+    "mask-share": "mask-probability",
+    "validation-share": "validation-fraction",
+    "accumulate": "gradient-accumulation",
+    "clip": "max-grad-norm",
+}
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[
@@ -188,19 +195,22 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
 
 def options_of(*groups: Any, only: Collection[str] = (), without: Collection[str] = ()) -> list[inspect.Parameter]:
     """The options that groups declare, as parameters: all, only some, or without some."""
+    found = [option for group in groups for option in _declared(group)]
+    return [option for option in found if (option.name in only if only else option.name not in without)]
+
+
+@functools.cache  # many commands have the same groups
+def _declared(group: Any) -> list[inspect.Parameter]:
+    hints = typing.get_type_hints(group, include_extras=True)
     found = []
-    for group in groups:
-        hints = typing.get_type_hints(group, include_extras=True)
-        for field in dataclasses.fields(group):
-            kind, *declared = typing.get_args(hints[field.name]) or (None,)
-            told = next((one for one in declared if isinstance(one, Option)), None)
-            chosen = field.name in only if only else field.name not in without
-            if chosen and (told or any(isinstance(one, typer.models.ParameterInfo) for one in declared)):
-                annotation = hints[field.name]
-                if told and told.panel is None:
-                    annotation = Annotated[kind, dataclasses.replace(told, panel=getattr(group, "panel", None))]
-                default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-                found.append(inspect.Parameter(field.name, _KEYWORD, default=default, annotation=annotation))
+    for field in dataclasses.fields(group):
+        if typing.get_origin(hints[field.name]) is not Annotated:  # of the library alone
+            continue
+        kind, told = typing.get_args(hints[field.name])
+        if isinstance(told, Option) and told.panel is None:
+            told = dataclasses.replace(told, panel=getattr(group, "panel", None))
+        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        found.append(inspect.Parameter(field.name, _KEYWORD, default=default, annotation=Annotated[kind, told]))
     return found
 
 

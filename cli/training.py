@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from mlxbert.cli.options import OutputOptions
+from mlxbert.cli.options import RENAMED, OutputOptions
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option, choices_of, kinds_of
 from mlxbert.readers.formats import Format
@@ -32,9 +32,9 @@ class TrainingData:
         list[str] | None,
         Option("Validation data, which choose the best model; by default a part of the training data.", "FILE"),
     ] = None
-    validation_share: Annotated[float | None, Option("How much of the training data to validate on.", usual="0.1")] = (
-        None
-    )
+    validation_fraction: Annotated[
+        float | None, Option("How much of the training data to validate on.", usual="0.1")
+    ] = None
     dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, stop.")] = False
     format: FormatOption = None
 
@@ -169,7 +169,8 @@ def parse_sweep(given: Sequence[str]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for entry in given:
         name, equals, values = entry.partition("=")
-        key = name.strip().removeprefix("--").replace("-", "_")
+        key = name.strip().removeprefix("--").replace("_", "-")
+        key = RENAMED.get(key, key).replace("-", "_")
         if not equals or not key:
             raise ArgumentError(f"--sweep {entry!r:.60} is not NAME=A,B,…", hint="for example --sweep lr=1e-5,2e-5")
         if key not in VARIED:

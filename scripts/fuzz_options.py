@@ -37,7 +37,7 @@ MEMORY = 2 * 10**9  # bytes that a case may use
 ROOM = 3 * 2**30  # bytes of address space beyond what a process starts with
 MOST_PRINTED = 100_000  # characters on stderr
 LARGE, LARGE_TEXT = 10_000_000, 120_000  # characters of the longest name, and of a text
-_LASTING = {"steps", "epochs", "accumulate", "rounds", "seeds", "sweep"}  # how much work is asked for
+_LASTING = {"steps", "epochs", "gradient_accumulation", "rounds", "seeds", "sweep"}  # how much work is asked for
 _PLAIN = {"help", "version", "install_completion", "show_completion"}
 
 NUMBERS = (

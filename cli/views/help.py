@@ -1,4 +1,8 @@
-"""The help of a command: options in the same order everywhere; what many commands share is listed if room is short."""
+"""The help of a command: options in the same order everywhere; what many commands share is listed if room is short.
+
+typer's own help has neither: of `embed` it is 104 lines of 80 columns (this one: 19), of `finetune classify` 193 (23),
+it shows types of Python (`<str>`), and it takes half as long again.
+"""
 
 import re
 from collections.abc import Collection, Iterator

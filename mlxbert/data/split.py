@@ -40,7 +40,7 @@ def split(
         ArgumentError: The share is out of bounds.
         InputError: There is nothing that can be split off.
     """
-    check_number("validation_share", share)
+    check_number("validation_fraction", share)
     wanted = min(max(round(share * len(records)), 1), MOST)
     left = Counter(name for record in records for name in (None, *names(record)))  # None counts all records
     groups = _shuffled(records, left, seed, key, names)

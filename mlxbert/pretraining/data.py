@@ -62,9 +62,8 @@ def make_masking(tokenizer: Tokenizer, settings: Settings, *, all_masked: bool =
         raise ArgumentError("the vocabulary has no mask token, which pre-training needs")
     known = tokenizer.known_ids()
     words = np.setdiff1d(np.arange(tokenizer.vocab_size) if known is None else known, make_frame(tokenizer).special)
-    return Masking(
-        mask, words.astype(np.int32), share=settings.mask_share, whole_words=settings.whole_words, all_masked=all_masked
-    )
+    share, whole_words = settings.mask_probability, settings.whole_words
+    return Masking(mask, words.astype(np.int32), share=share, whole_words=whole_words, all_masked=all_masked)
 
 
 class Maker:
@@ -107,7 +106,7 @@ class Maker:
         for length in self.lengths:
             chunks = self._chunks(corpus, length, options.seed, folder)
             if not settings.valid:
-                held = held or held_out(chunks, settings.validation_share, MOST_HELD_OUT, options.seed)
+                held = held or held_out(chunks, settings.validation_fraction, MOST_HELD_OUT, options.seed)
                 chunks = Chunks.written(apart_from(chunks, held), folder)
             if not len(chunks):
                 raise InputError(
@@ -115,7 +114,9 @@ class Maker:
                 )
             size = max(options.batch_size * self.lengths[0].tokens // length.tokens, 1)  # as many tokens in each phase
             phases.append(Phase(chunks, length.tokens, length.share, size, chunks))
-        order = Phases(phases, steps=steps, epochs=epochs, accumulate=options.accumulate, seed=options.seed)
+        order = Phases(
+            phases, steps=steps, epochs=epochs, gradient_accumulation=options.gradient_accumulation, seed=options.seed
+        )
         evaluated = corpus
         if held is None:
             evaluated = self._read(settings.valid, folder / "valid", None)
@@ -129,7 +130,7 @@ class Maker:
     def evaluated(self, corpus: Corpus, chunks: Chunks, others: Chunks) -> Examples:
         """Examples whose masks are always the same, whatever the seed of a run."""
         phase = Phase(chunks, self.lengths[0].tokens, 1.0, 1, others)
-        order = Phases([phase], steps=1, epochs=1, accumulate=1, seed=0)
+        order = Phases([phase], steps=1, epochs=1, gradient_accumulation=1, seed=0)
         return self._examples(corpus, order, 0)
 
     def all_of(self, files: Sequence[Path], folder: Path, most: int | None, on_read: OnRead | None) -> Examples:

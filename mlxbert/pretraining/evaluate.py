@@ -67,7 +67,8 @@ def evaluate_words(
         length: Tokens of an example.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with the bytes of the files that are read, and of how many.
-        **options: `field`, `documents`, `across_documents`, `whole_words` and `mask_share`, see `mlxbert.pretrain`.
+        **options: `field`, `documents`, `across_documents`, `whole_words` and `mask_probability`, see
+            `mlxbert.pretrain`.
 
     Raises:
         ArgumentError: An argument is invalid.
@@ -90,7 +91,7 @@ def evaluate_words(
             task = HEADS[head].task
             model.require(task) if task else _refuse(model, head)
     given = {name: value for name, value in options.items() if value is not None}
-    known = ("field", "documents", "across_documents", "whole_words", "mask_share")
+    known = ("field", "documents", "across_documents", "whole_words", "mask_probability")
     if unknown := [name for name in given if name not in known]:
         raise ArgumentError(f"{unknown[0]} is given, expected some of {', '.join(known)}")
     settings = Settings(corpus=files_of(data, "data"), length=str(length), **given)

@@ -71,26 +71,26 @@ class Phases:
         phases: The phases.
         steps: Updates in all; `None` for `epochs` passes.
         epochs: Passes over the corpus.
-        accumulate: Batches per update.
+        gradient_accumulation: Batches per update.
         seed: The seed of the run.
     """
 
     def __init__(
-        self, phases: Sequence[Phase], *, steps: int | None, epochs: float, accumulate: int, seed: int
+        self, phases: Sequence[Phase], *, steps: int | None, epochs: float, gradient_accumulation: int, seed: int
     ) -> None:
-        self.phases, self._accumulate, self._seed = phases, accumulate, seed
+        self.phases, self._accumulation, self._seed = phases, gradient_accumulation, seed
         if steps is None:
-            steps = max(round(epochs * sum(phase.share * phase.batches for phase in phases) / accumulate), 1)
+            steps = max(round(epochs * sum(phase.share * phase.batches for phase in phases) / gradient_accumulation), 1)
         self.steps = steps
         self._ends = [round(steps * sum(phase.share for phase in phases[: n + 1])) for n in range(len(phases))]
         self._ends[-1] = steps
-        self.epoch_steps = min(max(round(phases[0].batches / accumulate), 1), max(steps // 10, 1))
+        self.epoch_steps = min(max(round(phases[0].batches / gradient_accumulation), 1), max(steps // 10, 1))
 
     def batches(self, step: int) -> list[list[int]]:
         """See `Order`."""
         phase, first = self._phase(step)
         per_pass = self.phases[phase].batches
-        places = ((step - first) * self._accumulate + number for number in range(self._accumulate))
+        places = ((step - first) * self._accumulation + number for number in range(self._accumulation))
         return [
             [self._number(Place(phase, place // per_pass, chunk)) for chunk in self._batch(phase, place)]
             for place in places
@@ -123,7 +123,7 @@ class Phases:
         done = 0.0
         for number, phase in enumerate(self.phases):
             first = self._ends[number - 1] if number else 0
-            done += max(min(step, self._ends[number]) - first, 0) * self._accumulate / phase.batches
+            done += max(min(step, self._ends[number]) - first, 0) * self._accumulation / phase.batches
         return round(done, 4)
 
     def tokens(self, numbers: Sequence[int]) -> int:

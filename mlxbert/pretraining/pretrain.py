@@ -94,7 +94,7 @@ def pretrain(
         on_progress: Called with the bytes of a download.
         on_read: Called with the bytes of the corpus that are read, and of how many.
         **options: Those of `mlxbert.pretraining.settings.Settings`: `field`, `documents`, `across_documents`, `length`,
-            `whole_words`, `masks`, `mask_share`, `validation_share`, `generator`; and those of
+            `whole_words`, `masks`, `mask_probability`, `validation_fraction`, `generator`; and those of
             `mlxbert.training.options.TrainingOptions`. With `lora`, heads that the model has are not trained, fresh
             ones are, and the folder is an adapter in PEFT's format; not with `electra`.
 
@@ -112,8 +112,8 @@ def pretrain(
         **{name: known[name] for name in _SETTINGS & known.keys()},
     )  # fmt: skip
     pairs = pairs_of([*weights], settings.across_documents)
-    if valid is not None and "validation_share" in known:
-        raise ArgumentError("valid and validation_share are given, expected one: with valid, nothing is held out")
+    if valid is not None and "validation_fraction" in known:
+        raise ArgumentError("valid and validation_fraction are given, expected one: with valid, nothing is held out")
     epochs = _passes(steps, epochs)
     loop = TrainingOptions(**{name: known[name] for name in _LOOP & known.keys()})
     if ELECTRA in weights:

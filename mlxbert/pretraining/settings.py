@@ -26,7 +26,7 @@ class Settings:
     Attributes:
         corpus: The files.
         valid: The files of another corpus to evaluate on; empty to hold out a part.
-        validation_share: The share of examples that are held out.
+        validation_fraction: The share of examples that are held out.
         shards: The folder of the token ids; `None` for one beside the unfinished run.
     """
 
@@ -43,8 +43,8 @@ class Settings:
     masks: Annotated[int | None, Option("Repeat the masks of the first N passes.", usual="new ones in every pass")] = (
         None
     )
-    mask_share: Annotated[float, Option("Share of the tokens that are hidden.")] = 0.15
-    validation_share: float = 0.01
+    mask_probability: Annotated[float, Option("Share of the tokens that are hidden.")] = 0.15
+    validation_fraction: float = 0.01
     generator: Annotated[
         float, Option("Width of a new generator of ELECTRA, beside the discriminator.", usual="0.25", panel="Model")
     ] = 0.25
@@ -54,7 +54,7 @@ class Settings:
         if not self.corpus:
             raise ArgumentError("corpus is empty, expected files")
         check_fields(self)
-        check_number("pretrain.validation_share", self.validation_share)
+        check_number("pretrain.validation_fraction", self.validation_fraction)
 
     @cached_property
     def hashes(self) -> Mapping[Path, tuple[str, Stamp]]:

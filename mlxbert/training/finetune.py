@@ -52,7 +52,7 @@ def finetune(
     dtype: str = "auto",
     device: str = "auto",
     format: str | None = None,
-    validation_share: float | None = None,
+    validation_fraction: float | None = None,
     seeds: int = 1,
     sweep: Mapping[str, Any] | None = None,
     overwrite: bool = False,
@@ -74,7 +74,7 @@ def finetune(
         train: Training data: a file, several files, a folder of texts per label, or an iterable of records such as
             `{"text": …, "label": …}`.
         output: The folder to write.
-        valid: Validation data, which choose the best checkpoint; `None` splits off `validation_share` of `train`.
+        valid: Validation data, which choose the best checkpoint; `None` splits off `validation_fraction` of `train`.
         model: The model to start from: hub name, folder or `builtin`.
         adapter: An adapter of the model that is merged into its weights first, see `mlxbert.load`.
         teacher: A finished model for the same task and labels, from which is learned, too: its scores are computed once
@@ -86,7 +86,7 @@ def finetune(
             float32. `auto` is bfloat16 on CUDA and float32 elsewhere.
         device: See `mlxbert.load`.
         format: The format of the files, where their endings do not say it.
-        validation_share: The share of the examples that become validation data; `None` for 0.1, or as much as 20
+        validation_fraction: The share of the examples that become validation data; `None` for 0.1, or as much as 20
             examples need, up to a fifth.
         seeds: How many runs with different seeds, `seed` being the first; the best one is kept.
         sweep: Values of options to try, each with every seed: `{"lr": [1e-5, 2e-5]}`.
@@ -137,7 +137,7 @@ def finetune(
         devices.use(device)
         rows = read_rows(train, format=format)
         plan = make_plan(
-            objective, base, rows, None if valid is None else read_rows(valid, format=format), validation_share,
+            objective, base, rows, None if valid is None else read_rows(valid, format=format), validation_fraction,
             given.seed,
         )  # fmt: skip
         distillation = None
@@ -168,7 +168,7 @@ def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
 
 def _with_defaults(options: TrainingOptions, given: Mapping[str, Any], plan: Plan) -> TrainingOptions:
     """The options with epochs and learning rate that suit data and model, where they are not given."""
-    updates = -(-len(plan.train.examples) // (options.batch_size * options.accumulate))
+    updates = -(-len(plan.train.examples) // (options.batch_size * options.gradient_accumulation))
     usual = {
         # Few examples need more epochs: below some hundred updates even the head is not trained.
         "epochs": min(max(TrainingOptions.epochs, -(-_FEW_UPDATES // updates)), _MOST_EPOCHS),

@@ -253,7 +253,7 @@ class Run:
             lr: The learning rate.
         """
         options = self._t.options
-        factor = min(1.0, options.clip / (length + 1e-6)) if options.clip else 1.0
+        factor = min(1.0, options.max_grad_norm / (length + 1e-6)) if options.max_grad_norm else 1.0
         rates = {name: lr * self._factors[name] for name in state.parameters}
         optimizer, parameters = state.optimizer.update(
             state.parameters, gradients, factor / divisor, rates, self._decays

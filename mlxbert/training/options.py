@@ -30,11 +30,11 @@ class TrainingOptions:
         float, Option("Highest learning rate.", usual="1e-4 to 2e-5 by the size of the model, more for new weights")
     ] = 5e-5
     batch_size: Annotated[int, Option("Examples per batch.")] = 32
-    accumulate: Annotated[int, Option("Batches per update of the weights.")] = 1
+    gradient_accumulation: Annotated[int, Option("Batches per update of the weights.")] = 1
     schedule: Annotated[Schedule, Option("How the learning rate falls after the warm-up.")] = "linear"
     warmup: Annotated[float, Option("Share of the updates in which the learning rate rises.")] = 0.1
     weight_decay: Annotated[float, Option("Weight decay of matrices.")] = 0.01
-    clip: Annotated[float, Option("Maximum norm of the gradient; 0 for no limit.")] = 1.0
+    max_grad_norm: Annotated[float, Option("Maximum norm of the gradient; 0 for no limit.")] = 1.0
     dropout: Annotated[float | None, Option("Dropout rate everywhere.", usual="the model's")] = None
     layer_decay: Annotated[float, Option("Learning rate of each layer, relative to the layer above.")] = 1.0
     freeze: Annotated[int, Option("Keep the embeddings and the first N layers as they are.")] = 0

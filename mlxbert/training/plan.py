@@ -46,7 +46,7 @@ def make_plan(
     base: BaseModel,
     train: Rows,
     valid: Rows | None,
-    validation_share: float | None,
+    validation_fraction: float | None,
     seed: int,
 ) -> Plan:
     """Reads, splits and tokenizes the data.
@@ -61,7 +61,7 @@ def make_plan(
     if isinstance(objective, TaskObjective):
         objective.check([record for record, _ in placed])
     if valid is None:
-        share = usual_share(len(placed)) if validation_share is None else validation_share
+        share = usual_share(len(placed)) if validation_fraction is None else validation_fraction
         held_in, held_out = split(placed, share, seed, key=_key, names=_names)
     else:
         held_in = placed

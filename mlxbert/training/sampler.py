@@ -65,7 +65,7 @@ class Epochs:
 
     def __init__(self, examples: Sequence[Sized], options: TrainingOptions) -> None:
         self._lengths, self._options = [len(example) for example in examples], options
-        self.epoch_steps = math.ceil(math.ceil(len(examples) / options.batch_size) / options.accumulate)
+        self.epoch_steps = math.ceil(math.ceil(len(examples) / options.batch_size) / options.gradient_accumulation)
         self.steps = self.epoch_steps * options.epochs
         self._last: tuple[int, list[list[int]]] = (-1, [])
 
@@ -75,8 +75,8 @@ class Epochs:
         if self._last[0] != epoch:
             size, seed = self._options.batch_size, self._options.seed
             self._last = (epoch, batches(len(self._lengths), size, seed, epoch))
-        first = place * self._options.accumulate
-        return self._last[1][first : first + self._options.accumulate]
+        first = place * self._options.gradient_accumulation
+        return self._last[1][first : first + self._options.gradient_accumulation]
 
     def epochs(self, step: int) -> float:
         """See `Order`."""

@@ -85,9 +85,10 @@ def test_options_reach_the_library_as_they_are_called_there(library: Library) ->
     assert plainly == {
         **{"task": "classify", "train": ["train.csv"], "valid": None, "output": Path("model"), "model": "some/model"},
         **{"revision": None, "offline": False, "dtype": "auto", "device": "auto", "text_column": None},
-        **{"pair_column": None, "label_column": None, "format": None, "validation_share": None, "max_length": None},
-        **{"epochs": None, "lr": None, "batch_size": 32, "accumulate": 1, "schedule": "linear", "warmup": 0.1},
-        **{"weight_decay": 0.01, "clip": 1.0, "dropout": None, "label_smoothing": 0.0, "class_weights": "none"},
+        **{"pair_column": None, "label_column": None, "format": None, "validation_fraction": None, "max_length": None},
+        **{"epochs": None, "lr": None, "batch_size": 32, "gradient_accumulation": 1, "schedule": "linear"},
+        **{"warmup": 0.1, "weight_decay": 0.01, "max_grad_norm": 1.0, "dropout": None},
+        **{"label_smoothing": 0.0, "class_weights": "none"},
         **{"few_shot": False, "teacher": None, "teacher_weight": 0.5, "temperature": 2.0},
         **{"layer_decay": 1.0, "freeze": 0, "checkpointing": False, "patience": None, "metric": None, "seed": 0},
         **{"adapter": None, "lora": None, "lora_alpha": None, "lora_dropout": 0.0, "lora_layers": "query,value"},

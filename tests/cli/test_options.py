@@ -11,10 +11,13 @@ import pytest
 import typer
 
 from mlxbert.cli.app import make_app
+from mlxbert.cli.options import RENAMED
+from mlxbert.cli.training import parse_sweep
 from mlxbert.cli.views import help as view
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.training.objectives import OBJECTIVES
 from mlxbert.training.task_options import TASKS, defaults_of
+from tests.helpers.program import call
 
 DOCS = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
 ROW = re.compile(r"\| ((?:`--[^|]+`,? ?(?:\([^|]*\) )?)+)\|([^|]*)\|(.*)")
@@ -77,3 +80,16 @@ def test_the_default_of_batch_tokens_is_that_of_a_cpu_and_a_gpu(monkeypatch: pyt
         monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda gpu=gpu: gpu)
         found.append(default_batch_tokens())
     assert {default(one) for one in KNOWN["--batch-tokens"]} == {f"{found[0]}, on a GPU {found[1]}"}
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_earlier_names_of_options_are_accepted_and_not_listed(old: str) -> None:
+    helps = {command: call("help", *command.split()).out for command in ("finetune classify", "pretrain")}
+    command = next(command for command, text in helps.items() if f"--{RENAMED[old]} " in text)
+    assert f"--{old} " not in helps[command]
+    for words in ([f"--{old}=x"], [f"--{old}", "x"]):  # what is not a number
+        call(*command.split(), *words).fails(2, f"--{RENAMED[old]}")
+
+
+def test_a_sweep_takes_earlier_names_of_options() -> None:
+    assert parse_sweep(["clip=1,2", "accumulate=4"]) == {"max_grad_norm": [1.0, 2.0], "gradient_accumulation": [4]}

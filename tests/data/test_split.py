@@ -98,7 +98,7 @@ def test_too_few_examples_are_refused(labels: list[Label]) -> None:
 
 @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan")])
 def test_a_share_is_between_0_and_1(share: float) -> None:
-    with pytest.raises(ArgumentError, match="validation_share"):
+    with pytest.raises(ArgumentError, match="validation_fraction"):
         split(labelled([1.0, 2.0]), share, 0)
 
 

@@ -67,6 +67,6 @@ def examples(
     """Examples of one phase, and their order."""
     chunks = in_memory(given)
     order = Phases(
-        [Phase(chunks, 64, 1.0, batch_size, chunks)], steps=steps, epochs=1, accumulate=1, seed=seed
+        [Phase(chunks, 64, 1.0, batch_size, chunks)], steps=steps, epochs=1, gradient_accumulation=1, seed=seed
     )  # fmt: skip
     return Examples(found, order, FRAME, masking(**options), pairs=pairs, copies=copies, seed=seed), order

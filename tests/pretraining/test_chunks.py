@@ -181,7 +181,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
 
 def test_every_chunk_comes_once_in_a_pass_in_another_order() -> None:
     chunks = in_memory(full_sentences(random_corpus(50), ROOM))
-    order = Phases([Phase(chunks, ROOM, 1.0, 4, chunks)], steps=None, epochs=2, accumulate=1, seed=3)
+    order = Phases([Phase(chunks, ROOM, 1.0, 4, chunks)], steps=None, epochs=2, gradient_accumulation=1, seed=3)
     per_pass = order.phases[0].batches
     assert order.steps == 2 * per_pass and order.epochs(order.steps) == 2
     passes = [
@@ -198,7 +198,7 @@ def test_phases_share_the_updates_and_the_tokens() -> None:
     found = random_corpus(100)
     short, long = (in_memory(full_sentences(found, room)) for room in (30, 120))
     phases = [Phase(short, 32, 0.9, 16, short), Phase(long, 128, 0.1, 4, long)]
-    order = Phases(phases, steps=50, epochs=1, accumulate=2, seed=0)
+    order = Phases(phases, steps=50, epochs=1, gradient_accumulation=2, seed=0)
     assert [order.place(order.batches(step)[0][0]).phase for step in range(50)] == [0] * 45 + [1] * 5
     assert len(order.batches(0)) == 2
     numbers = [number for step in range(50) for batch in order.batches(step) for number in batch]

@@ -57,7 +57,7 @@ class Case:
     @property
     def loop(self) -> TrainingOptions:
         """Twenty updates of all weights, unless something else is asked for."""
-        usual = {"epochs": 4, "batch_size": 8, "lr": 1e-3, "weight_decay": 0.1, "clip": 1.0, "seed": 5}
+        usual = {"epochs": 4, "batch_size": 8, "lr": 1e-3, "weight_decay": 0.1, "max_grad_norm": 1.0, "seed": 5}
         return TrainingOptions(**usual | self.options)
 
 
@@ -106,8 +106,8 @@ class Pair:
             loss = self._loss([number for batch in self.run.order.batches(step) for number in batch], dtype)
             optimizer.zero_grad()
             loss.backward()
-            if options.clip:
-                torch.nn.utils.clip_grad_norm_(trained, options.clip)
+            if options.max_grad_norm:
+                torch.nn.utils.clip_grad_norm_(trained, options.max_grad_norm)
             optimizer.step()
             schedule.step()
             losses.append(loss.item())

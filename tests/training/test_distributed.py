@@ -46,7 +46,7 @@ def finetune(
         "finetune",
         task,
         *words,
-        *("--validation-share", "0.1", "--dropout", "0", "--batch-size", "16", "--lr", "1e-3"),
+        *("--validation-fraction", "0.1", "--dropout", "0", "--batch-size", "16", "--lr", "1e-3"),
         *more,
     ]
 
@@ -133,7 +133,7 @@ def test_two_processes_train_as_one_does_and_one_talks(data: Path, tmp_path: Pat
 def test_two_processes_learn_the_same_of_a_teacher(data: Path, tmp_path: Path, task: str) -> None:
     given: dict[str, Any] = {"train": data_file(data, task, 160).name, "task": task}
     assert alone(finetune(data, tmp_path / "teacher", **given)).status == 0
-    taught = ("--teacher", str(tmp_path / "teacher"), "--accumulate", "2")
+    taught = ("--teacher", str(tmp_path / "teacher"), "--gradient-accumulation", "2")
     first, second = both(finetune(data, tmp_path / "two", *taught, **given), tmp_path)
     assert (first.status, first.err, second.status, second.err) == (0, "", 0, "")
     single = alone(finetune(data, tmp_path / "one", *taught, **given))

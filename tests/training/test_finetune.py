@@ -122,7 +122,7 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
     with pytest.raises(ArgumentError, match=r"lr is 0\.002, was 0\.001"):
         list(mlxbert.finetune("classify", lr=2e-3, **options))
     with pytest.raises(ArgumentError, match="validation_examples"):  # it would validate on what it was trained on
-        list(mlxbert.finetune("classify", lr=1e-3, validation_share=0.4, **options))
+        list(mlxbert.finetune("classify", lr=1e-3, validation_fraction=0.4, **options))
     train.write_text(train.read_text() + "the cat,animal\n")
     with pytest.raises(ArgumentError, match=r"(has|have) changed"):
         list(mlxbert.finetune("classify", lr=1e-3, **options))
@@ -366,7 +366,7 @@ def test_a_label_unknown_at_validation_is_refused(base: Path, train: Path, tmp_p
     "options",
     [
         {"label_smoothing": 1.0}, {"class_weights": "heavy"}, {"metric": "spearman"}, {"max_length": 2}, {"seeds": 0},
-        {"validation_share": 0}, {"validation_share": 1.5}, {"text_column": "nothing"}, {"sweep": {"lr": [0]}},
+        {"validation_fraction": 0}, {"validation_fraction": 1.5}, {"text_column": "nothing"}, {"sweep": {"lr": [0]}},
         {"max_length": 9999}, {"sweep": {"freeze": [1, 7]}}, {"label_smoothing": "a lot"}, {"freeze": 7},
         {"unknown": 1}, {"dtype": "float64"}, {"epochs": "3"}, {"model": "no/such folder"},
     ],

@@ -99,7 +99,7 @@ def test_an_interrupted_evaluation_is_repeated(tmp_path: Path) -> None:
 
 def test_accumulated_batches_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     one = make_run(rate=0, batch_size=24, epochs=1, weight_decay=0.1)
-    three = make_run(rate=0, batch_size=8, accumulate=3, epochs=1, weight_decay=0.1)
+    three = make_run(rate=0, batch_size=8, gradient_accumulation=3, epochs=1, weight_decay=0.1)
     assert one.steps == three.steps == 3
     for run in (one, three):  # the same examples, whose order differs: batches are drawn with their size
         monkeypatch.setattr(run.order, "batches", functools.partial(_fixed, size=24 if run is one else 8))

@@ -65,8 +65,8 @@ def test_without_warmup_the_first_update_has_the_highest_rate() -> None:
     ("option", "value"),
     [
         ("epochs", 0), ("epochs", 1.5), ("epochs", True), ("lr", 0), ("lr", -1e-5), ("lr", float("nan")), ("lr", "1"),
-        ("batch_size", 0), ("accumulate", 0), ("schedule", "step"), ("warmup", 1.1), ("weight_decay", -0.1),
-        ("clip", -1), ("dropout", 1), ("layer_decay", 0), ("freeze", -1), ("patience", 0), ("save_every", 0),
+        ("batch_size", 0), ("gradient_accumulation", 0), ("schedule", "step"), ("warmup", 1.1), ("weight_decay", -0.1),
+        ("max_grad_norm", -1), ("dropout", 1), ("layer_decay", 0), ("freeze", -1), ("patience", 0), ("save_every", 0),
         ("eval_every", 0), ("seed", -1), ("seed", "0"),
     ],
 )  # fmt: skip

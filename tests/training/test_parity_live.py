@@ -53,7 +53,7 @@ def test_the_losses_are_those_of_torch(family: str, task: str, tmp_path: Path) -
 @pytest.mark.parametrize(("family", "task"), cells(["bert", "roberta", "modernbert", "deberta-v2"], TASKS))
 @pytest.mark.sampled
 def test_batches_of_different_size_are_accumulated_to_one(family: str, task: str, tmp_path: Path) -> None:
-    case = Case(family, *TASKS[task], {"accumulate": 2, "epochs": 10}, count=27)
+    case = Case(family, *TASKS[task], {"gradient_accumulation": 2, "epochs": 10}, count=27)
     pair = Pair(case, tmp_path)
     sizes = {tuple(map(len, pair.run.order.batches(step))) for step in range(pair.run.steps)}
     assert pair.run.steps == 20 and {(8, 3), (8, 8)} <= sizes
@@ -79,7 +79,7 @@ def test_layers_learn_as_in_groups_of_torch(
 
 
 @pytest.mark.parametrize(
-    "options", [{"clip": 0.05}, {"clip": 0.0}, {"warmup": 0.0}, {"warmup": 0.5, "lr": 5e-5}], ids=str
+    "options", [{"max_grad_norm": 0.05}, {"max_grad_norm": 0.0}, {"warmup": 0.0}, {"warmup": 0.5, "lr": 5e-5}], ids=str
 )
 def test_clipping_and_schedule_are_those_of_transformers(options: dict[str, Any], tmp_path: Path) -> None:
     assert_same_training(Pair(Case("bert", options=options), tmp_path))

@@ -236,7 +236,10 @@ def test_labels_are_matched_by_name(base: Path, teacher: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "changes",
-    [{"accumulate": 2, "batch_size": 8}, pytest.param({"class_weights": "balanced"}, marks=pytest.mark.slow)],
+    [
+        {"gradient_accumulation": 2, "batch_size": 8},
+        pytest.param({"class_weights": "balanced"}, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_an_interrupted_run_ends_in_the_same_bits(

@@ -155,5 +155,5 @@ def _estimate(estimate: "Estimate") -> "Text":
     used = f"{number if there.endswith(f' {unit}') else used} of {there}"
     if fits:
         return Text.assemble(("  fits: ", "bold green"), f"{used}, {time}")
-    help = "a smaller --batch-size with --accumulate, --checkpointing or --max-length takes less"
+    help = "a smaller --batch-size with --gradient-accumulation, --checkpointing or --max-length takes less"
     return Text.assemble(("  does not fit: ", "bold red"), f"{used}; {help}")
