@@ -102,7 +102,7 @@ def run(arguments: list[str] | None = None) -> int:
         status = launched.silenced(lambda: _run(arguments)) if launched.rank() else _run(arguments)
     except (KeyboardInterrupt, typer.Abort):
         return signals.status(130)
-    return signals.status(status) if status else 0  # after a signal, a terminal that is gone is no error of its own
+    return signals.status(status) if status else 0  # after a signal, a terminal that is gone is not an error of its own
 
 
 def _run(arguments: list[str] | None) -> int:

@@ -257,7 +257,7 @@ def _checked(option: inspect.Parameter, value: Any) -> Any:
     """The value of an option; several numbers as a list.
 
     Raises:
-        ArgumentError: It is no number.
+        ArgumentError: It is not a number.
     """
     if isinstance(value, float) and math.isnan(value):  # within any range, as typer compares
         raise ArgumentError(f"{option.name} is nan, expected a number")

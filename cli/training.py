@@ -117,7 +117,7 @@ class PretrainingOptions:
     eval_every: Annotated[
         int | None, Option("Steps between evaluations.", usual="ten times, or once a pass", panel="Saving")
     ] = None
-    temperature: Annotated[float, Option("Softens the scores of hidden words in soft.")] = 2.0
+    temperature: Annotated[float, Option("Softens the scores of masked tokens in soft.")] = 2.0
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class TextData:
 
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Text.", "FILE")]
-    examples: Annotated[int | None, Option("So many examples, drawn by chance.")] = 1000
+    examples: Annotated[int | None, Option("That many examples, drawn at random.")] = 1000
     length: Annotated[int, Option("Tokens of an example.")] = 128
     objective: Annotated[str, Option("mlm, or with pairs mlm,nsp or mlm,sop.", "TERMS", panel="")] = "mlm"
 
@@ -163,7 +163,7 @@ def parse_sweep(given: Sequence[str]) -> dict[str, list[Any]]:
     """The values to try, by option: `lr=1e-5,2e-5` is `{"lr": [1e-5, 2e-5]}`.
 
     Raises:
-        ArgumentError: It is not NAME=A,B, names no option of training, or a value is none of that option.
+        ArgumentError: It is not NAME=A,B, names no option of training, or a value is not one of that option.
     """
     hints = typing.get_type_hints(TrainingOptions)
     found: dict[str, list[Any]] = {}

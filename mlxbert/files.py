@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, MlxbertError
 
-_DIGEST = "digest"  # of a record, beside its values
+_DIGEST = "digest"  # of a record, next to its values
 _BLOCK = 2**20  # bytes
 
 
@@ -184,7 +184,7 @@ def read_record(path: Path, owner: object = None) -> dict[str, Any]:
         values = dict(json.loads(path.read_bytes()))
         digest = values.pop(_DIGEST)
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise DamagedError(f"{path.name} is no record of mlxbert") from None
+        raise DamagedError(f"{path.name} is not a record of mlxbert") from None
     if digest != _digest(path, values, owner):
         raise DamagedError(f"{path.name} has changed since it was written, or belongs to another run")
     return values

@@ -16,7 +16,7 @@ _SHAPED = (
     "\U0001e800-\U0001e95f\U0001f000-\U0001faff"
 )
 INVISIBLE = re.compile(f"[{_ALWAYS}]|(?<![{_SHAPED}])[\u200c\u200d](?![{_SHAPED}])")
-"""Matches an invisible character; U+200C and U+200D only where no character that they shape is beside them."""
+"""Matches an invisible character; U+200C and U+200D only where no character that they shape is next to them."""
 
 _SELECTORS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 

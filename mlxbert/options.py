@@ -1,4 +1,4 @@
-"""Options: each is declared once, beside the field of a dataclass, and the command line makes its options of them."""
+"""Options: each is declared once, next to the field of a dataclass, and the command line makes its options of them."""
 
 from dataclasses import dataclass
 from types import NoneType

@@ -167,3 +167,25 @@ def test_the_project_speaks_of_itself_alone() -> None:
 
 def test_every_head_has_a_file_of_its_own() -> None:
     assert {*HEADS} == {path.stem for path in (ROOT / "mlxbert/nn/heads").glob("*.py")} - {"__init__", "head"}
+
+
+# Words that a native reader stumbles over, and those for which the field has others.
+_ODD = re.compile(
+    r"(?<![Tt]here )\b(?:is|are) no (?!longer|more\b|fewer|less\b|better|lower|higher|worse|greater|larger|smaller"
+    r"|other|such|need|room|doubt|way\b|further|sum over|one\b|`|\{)[a-zA-Z]|(?<![Tt]here )\bis none\b"
+    r"|\bso many\b(?! that)|\bgoes on\b|\bby chance\b|\bto be had\b|How is trained|\bhidden words?\b|masked-word"
+    r"|head for replaced|\bbeside\b"
+)
+
+
+@pytest.mark.slow
+def test_words_are_those_of_the_field() -> None:
+    listed = subprocess.run(["git", "ls-files", "*.py", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False)
+    found = []
+    for name in listed.stdout.split():
+        path = ROOT / name
+        if not path.is_file() or path == Path(__file__):
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+            found += [f"{name}:{number} {match[0]}" for match in _ODD.finditer(line)]
+    assert not found, "\n".join(found)

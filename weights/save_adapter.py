@@ -19,7 +19,7 @@ from mlxbert.weights.targets import Target
 _WORDS = "encoder.embeddings.word.weight"
 
 
-def beside(architecture: Architecture, network: Network, heads: Iterable[str] | None = None) -> tuple[str, ...]:
+def saved_whole(architecture: Architecture, network: Network, heads: Iterable[str] | None = None) -> tuple[str, ...]:
     """How the names of the parameters begin that are trained and saved next to adapters: heads, and a fresh pooler.
 
     Args:
@@ -55,7 +55,7 @@ def write_adapter(
     Raises:
         CheckpointError: A file cannot be written.
     """
-    saved = _saved(architecture, network, beside(architecture, network, heads))
+    saved = _saved(architecture, network, saved_whole(architecture, network, heads))
     own = {name: array for name, array in saved.items() if is_own(name)}
     inside = {stem.split(".")[0] for entry in architecture.family.table(["pooler"]) for stem in entry.theirs}
     prefix = architecture.family.prefixes[0] if network.heads else ""

@@ -78,7 +78,7 @@ def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, given: d
     split, folder = given.pop("split"), _folder(given["data"])
     if folder is None:
         if split != SearchOptions.split:
-            raise ArgumentError("split is given, but --data is no folder of queries, documents and judgements")
+            raise ArgumentError("split is given, but --data is not a folder of queries, documents and judgements")
         return _evaluate(task, model, out, given)
     if len(given["data"]) > 1 or _changed(given, task):
         raise ArgumentError(f"--data {folder} is a folder, which goes with no other data, columns or --max-length")
@@ -190,12 +190,12 @@ def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
         found = evaluate_words(loaded, **given, batch_tokens=model.batch_tokens, on_progress=update)
     rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in found.metrics.items()]
     rows += [("hidden tokens", f"{found.hidden:,}"), ("examples", f"{found.examples:,}")]
-    session.show_object(found.to_dict(), lambda: console.facts("hidden words", rows), out)
+    session.show_object(found.to_dict(), lambda: console.facts("masked tokens", rows), out)
 
 
 evaluate_mlm = with_options(
     _mlm,
-    """Measure how well a model predicts hidden words of plain text: accuracy and pseudo-perplexity.
+    """Measure how well a model predicts masked tokens of plain text: accuracy and pseudo-perplexity.
 
     The same words are hidden every time, so that models with the same vocabulary can be compared.
 

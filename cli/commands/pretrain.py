@@ -93,7 +93,7 @@ def _sinks(out: EventOptions, given: dict[str, Any], opened: ExitStack) -> list[
 def _follow(
     train: Callable[..., Iterator[Event]], given: dict[str, Any], model: str, sinks: list[Sink], opened: ExitStack
 ) -> None:
-    """Trains, and shows how it goes on."""
+    """Trains, and shows how it continues."""
     reading = opened.enter_context(progress.transfer("reading the corpus"))
     update = opened.enter_context(progress.download(model))
     given = {name: value for name, value in given.items() if value is not None}  # defaults are those of the library

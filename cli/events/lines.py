@@ -65,14 +65,14 @@ class JsonLines:
 
 
 class EventLog:
-    """Appends all events to a file, each at once: a run that is resumed goes on in the log of its beginning.
+    """Appends all events to a file, each at once: a run that is resumed continues in the log of its beginning.
 
     Args:
         path: The file; one that exists has to be a log.
         inputs: What is trained on, which may be files.
 
     Raises:
-        ArgumentError: The file is an input, is no log, or cannot be written.
+        ArgumentError: The file is an input, is not a log, or cannot be written.
     """
 
     def __init__(self, path: Path, inputs: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ class Batches:
         self.begin(0)
 
     def begin(self, part: int) -> None:
-        """Begins with the batches after so many parts, with those that an interrupted run has kept."""
+        """Begins with the batches after that many parts, with those that an interrupted run has kept."""
         self._part, self._files, self._size = part, 0, 0
         self._new: list[tuple[str, Sequence[Any]]] = []
         self._written = time.monotonic()

@@ -78,7 +78,7 @@ class Parquet(OutputFormat):
 
 
 def _as_text(value: Any) -> str | None:
-    """A kept value; what is no string as JSON."""
+    """A kept value; what is not a string as JSON."""
     return value if value is None else utf8(value if isinstance(value, str) else json.dumps(value)).decode()
 
 

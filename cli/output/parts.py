@@ -14,7 +14,7 @@ PART = 512
 
 
 class Parts:
-    """The finished parts in a folder; an iterable of their paths. Beside each is a record of its counts and its hash.
+    """The finished parts in a folder; an iterable of their paths. Next to each is a record of its counts and its hash.
 
     Args:
         folder: The folder.

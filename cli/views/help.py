@@ -127,9 +127,9 @@ def _lines(
     for panel, rows in panels.items():
         if panel in explained:
             found += [Text(panel, "bold")] if panel else []
-            beside = _NAMES if width >= _WIDE else 6
-            beside = max(len(row.name) for row in rows) + 4 if panel == "Commands" else beside
-            found += [line for row in rows for line in _explained(row, width, beside)]
+            indent = _NAMES if width >= _WIDE else 6
+            indent = max(len(row.name) for row in rows) + 4 if panel == "Commands" else indent
+            found += [line for row in rows for line in _explained(row, width, indent)]
     for panel, rows in panels.items():
         if panel not in explained:
             found += _listed(panel, rows, width)
@@ -148,18 +148,18 @@ def usage(command: Any) -> str:
     return " ".join(str(one.metavar) if one.required else f"[{one.metavar}]" for one in arguments)
 
 
-def _explained(row: _Row, width: int, beside: int) -> Iterator["Text"]:
+def _explained(row: _Row, width: int, indent: int) -> Iterator["Text"]:
     """The name of a row and what it does, next to it or, on a narrow terminal, below it."""
     from rich.text import Text
 
     left = Text.assemble("  ", (row.name, "bold cyan"), (f" {row.metavar}" if row.metavar else "", "yellow"))
     text = f"{row.text.rstrip('.')} ({row.more})." if row.more else row.text
-    lines = console.wrapped(text, width - beside)
-    if left.cell_len + 2 <= beside and lines:
-        left.append(" " * (beside - left.cell_len) + lines.pop(0))
+    lines = console.wrapped(text, width - indent)
+    if left.cell_len + 2 <= indent and lines:
+        left.append(" " * (indent - left.cell_len) + lines.pop(0))
     yield left
     for line in lines:
-        yield Text(" " * beside + line)
+        yield Text(" " * indent + line)
 
 
 def _listed(panel: str, rows: list[_Row], width: int) -> Iterator["Text"]:

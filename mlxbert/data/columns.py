@@ -249,7 +249,7 @@ def _by_type(columns: Sequence[str], rows: Rows) -> str:
 
 
 def _length(column: str, rows: Sequence[Row]) -> float | None:
-    """The mean length of the strings of a column; `None` if some are no strings, or all look like numbers."""
+    """The mean length of the strings of a column; `None` if some are not strings, or all look like numbers."""
     values = [value for row in rows if (value := row.values.get(column)) is not None]
     if not values or not all(isinstance(value, str) for value in values):
         return None

@@ -9,7 +9,7 @@ from typing import TypeVar
 from mlxbert.bounds import check_number
 from mlxbert.errors import InputError
 
-# With so many the 95 % interval of an accuracy of 0.9 is ± 0.8 points: more examples make evaluations longer, but
+# With that many the 95 % interval of an accuracy of 0.9 is ± 0.8 points: more examples make evaluations longer, but
 # hardly tell better which checkpoint is the best, and are missing in training.
 MOST = 5000
 

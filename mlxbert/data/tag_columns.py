@@ -33,7 +33,7 @@ def find_tag_columns(rows: Rows, *, text_column: str | None = None, label_column
             hint="columns of a .conll file are separated by tabs or by spaces",
         )
     if text_column is None and "text" in rest and any(is_spans(row.values.get(label)) for row in rows[:_SAMPLE]):
-        rest = ["text"]  # beside spans, a list of tokens does not matter
+        rest = ["text"]  # next to spans, a list of tokens does not matter
     text = text_column or _usual(rest, _WORDS, "text", rows)
     return Columns(text, None, label, tuple(role for role, column in given.items() if column is None))
 

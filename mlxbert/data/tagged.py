@@ -70,7 +70,7 @@ def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
         columns: What is read from which column.
 
     Raises:
-        InputError: Words or tags are missing, empty, or of unequal number; or a span is none of the text. The message
+        InputError: Words or tags are missing, empty, or of unequal number; or a span is not in the text. The message
             begins with the place of the first such row, and counts the others.
     """
     found: list[Tagged] = []

@@ -121,7 +121,7 @@ def _not_finite(arrays: Mapping[str, "Array"]) -> str:
 
     name, array = next((name, array) for name, array in arrays.items() if not np.isfinite(array).all())
     what = "hidden states" if name == _HIDDEN else f"logits of {name}"
-    return f"the model computed {what} that are no numbers ({'NaN' if np.isnan(array).any() else 'infinite'})"
+    return f"the model computed {what} that are not numbers ({'NaN' if np.isnan(array).any() else 'infinite'})"
 
 
 def _of_vectors(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> VectorDifferences | None:

@@ -181,7 +181,7 @@ def _find_moved(a: _Tensors, b: _Tensors, names: list[str]) -> dict[str, str]:
     coarser = min(stored, key=coarseness)
     by_content = {_fingerprint(b[name], coarser): name for name in names}
     found = {name: by_content.get(_fingerprint(a[name], coarser)) for name in names}
-    # Tensors of one repeated number, for example biases of zeros, are equal by chance.
+    # Tensors of one repeated number, for example biases of zeros, are equal by coincidence.
     return {name: other for name, other in found.items() if other is not None and not _is_constant(a[name].array)}
 
 

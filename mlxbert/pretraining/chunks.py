@@ -69,7 +69,7 @@ class Chunks:
         return Chunks(np.array([self[number] for number in sorted(numbers)], np.int64).reshape(-1, 3))
 
     def drawn(self, count: int, seed: int) -> "Chunks":
-        """So many of them in memory, drawn by chance; all if there are no more."""
+        """That many of them in memory, drawn at random; all if there are no more."""
         return self.take(islice(Shuffled(len(self), f"drawn {seed}"), count))
 
     def of(self, document: int) -> range:
@@ -172,7 +172,7 @@ def apart_from(chunks: Chunks, others: Chunks) -> Iterator[Chunk]:
     starts = sorted(chunk.start for chunk in others)
     stops = [*accumulate((chunk.stop for chunk in sorted(others)), max)]
     for chunk in chunks:
-        before = bisect.bisect_left(starts, chunk.stop)  # so many others begin before the chunk ends
+        before = bisect.bisect_left(starts, chunk.stop)  # that many others begin before the chunk ends
         if not before or stops[before - 1] <= chunk.start:
             yield chunk
 

@@ -1,4 +1,4 @@
-"""`mlxbert.evaluate_words`: how well a model predicts the hidden words of a text."""
+"""`mlxbert.evaluate_words`: how well a model predicts the masked tokens of a text."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ def evaluate_words(
         model: A model with a masked-LM head.
         data: Files of text, as for `mlxbert.pretrain`.
         objective: `mlm`, or with pairs of texts `mlm,nsp` or `mlm,sop`.
-        examples: So many examples, drawn by chance; `None` for all.
+        examples: That many examples, drawn at random; `None` for all.
         length: Tokens of an example.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with the bytes of the files that are read, and of how many.

@@ -1,4 +1,4 @@
-"""Training examples: chunks of a corpus with special tokens and hidden words, a function of seed, pass and chunk.
+"""Training examples: chunks of a corpus with special tokens and masked tokens, a function of seed, pass and chunk.
 
 Shapes: N tokens of an example, M hidden ones.
 """
@@ -109,7 +109,7 @@ class Examples(Sequence[Example]):
         masking: How tokens are hidden.
         pairs: Whether two texts are in each: `next` takes the second one from another document in half of them, `order`
             swaps both in half of them.
-        copies: So many passes differ, then they repeat; `None` if all differ.
+        copies: That many passes differ, then they repeat; `None` if all differ.
         seed: The seed.
 
     Attributes:

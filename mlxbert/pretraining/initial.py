@@ -185,7 +185,7 @@ def _read(path: Path) -> dict[str, Any]:
             f"config is {str(path)!r:.60}, expected {', '.join(SIZES)}, or a file as a config.json"
         ) from None
     except ValueError as problem:
-        raise ArgumentError(f"{path}: is no JSON ({problem})") from None
+        raise ArgumentError(f"{path}: is not JSON ({problem})") from None
     if not isinstance(found, dict):
         raise ArgumentError(f"{path}: is {type(found).__name__}, expected the object of a config.json")
     return found

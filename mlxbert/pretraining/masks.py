@@ -38,7 +38,7 @@ class Masking:
         Args:
             ids: (N,).
             continues: Whether each continues the word of the token before it, (N,).
-            usable: Whether each may be hidden: it is no special token, (N,).
+            usable: Whether each may be hidden: it is not a special token, (N,).
             rng: Decides which.
 
         Returns:
@@ -56,7 +56,7 @@ class Masking:
         return places, hidden
 
     def _count(self, tokens: int, rng: np.random.Generator) -> int:
-        """How many tokens: rounded by chance, so that the share is right on average in short texts, too."""
+        """How many tokens: rounded at random, so that the share is right on average in short texts, too."""
         return int(self.share * tokens + rng.random())
 
     def _tokens(self, usable: Flags, rng: np.random.Generator) -> Ids:

@@ -142,7 +142,7 @@ class Pretraining(LoopObjective[Any]):
             batch_size: Examples per batch.
 
         Returns:
-            `loss`, the loss of each term, `accuracy` and `pseudo_perplexity` of hidden words, and the accuracies of
+            `loss`, the loss of each term, `accuracy` and `pseudo_perplexity` of masked tokens, and the accuracies of
             the other heads.
         """
         sums = {f"{kind} {term.name}": 0.0 for term in self.weighted for kind in ("loss", "right", "total")}
@@ -200,7 +200,7 @@ def read_terms(text: str) -> dict[str, float]:
     """The names of terms and their weights.
 
     Raises:
-        ArgumentError: A term is unknown or comes twice, or a weight is no number above 0.
+        ArgumentError: A term is unknown or comes twice, or a weight is not a number above 0.
     """
     found: dict[str, float] = {}
     for part in text.split(","):
@@ -238,7 +238,7 @@ def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) 
         temperature: Of `soft`.
 
     Raises:
-        ArgumentError: The temperature is no number above 0, or no term has one.
+        ArgumentError: The temperature is not a number above 0, or no term has one.
     """
     check_number("temperature", temperature)
     if temperature != _TEMPERATURE and SoftTargets.name not in weights:

@@ -78,7 +78,7 @@ def pretrain(
         layers: Only these layers of the model, from 0, with its embeddings and heads: a smaller student.
         teacher: The model that `soft`, `hidden` and `vectors` learn from: hub name, folder or `builtin`; by default the
             model itself, as it is before training.
-        temperature: Divides the scores of hidden words in `soft`, of both models.
+        temperature: Divides the scores of masked tokens in `soft`, of both models.
         config: Begins a new model instead: `tiny`, `mini`, `small`, `medium`, `base`, or a file as a `config.json`.
         vocabulary: The vocabulary of a new model: a folder, see `mlxbert.vocabulary`, or the name of a model.
         valid: Files to evaluate on; `None` holds out a part of the corpus.
@@ -191,7 +191,7 @@ def _check_electra(options: TrainingOptions) -> None:
 
 
 def _check_lora(base: InitialModel) -> None:
-    """Refuses adapters where their base is no model on disk.
+    """Refuses adapters where their base is not a model on disk.
 
     Raises:
         ArgumentError: It is a new model, or one of some layers; or it has an adapter.

@@ -54,7 +54,7 @@ class ElectraInputs(TermInputs):
 
     @cached_property
     def real(self) -> mx.array:
-        """Which tokens are no padding, bool (B, L)."""
+        """Which tokens are not padding, bool (B, L)."""
         mask = self.batch.attention_mask
         return mx.ones(self.ids.shape, dtype=mx.bool_) if mask is None else mask
 

@@ -27,7 +27,7 @@ class Settings:
         corpus: The files.
         valid: The files of another corpus to evaluate on; empty to hold out a part.
         validation_fraction: The share of examples that are held out.
-        shards: The folder of the token ids; `None` for one beside the unfinished run.
+        shards: The folder of the token ids; `None` for one next to the unfinished run.
     """
 
     panel: ClassVar[str] = "Data"
@@ -46,7 +46,7 @@ class Settings:
     mask_probability: Annotated[float, Option("Share of the tokens that are hidden.")] = 0.15
     validation_fraction: float = 0.01
     generator: Annotated[
-        float, Option("Width of a new generator of ELECTRA, beside the discriminator.", usual="0.25", panel="Model")
+        float, Option("Width of a new generator of ELECTRA, next to the discriminator.", usual="0.25", panel="Model")
     ] = 0.25
     shards: Path | None = None
 

@@ -1,4 +1,4 @@
-"""A random order of so many numbers that needs no memory for them."""
+"""A random order of that many numbers that needs no memory for them."""
 
 import random
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ _SPACE = "\u0120"  # a space, as a byte of byte-level vocabularies
 _BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ROBERTA = ("<s>", "<pad>", "</s>", "<unk>")
 _MASK = "<mask>"
-_FAIRSEQ = 2  # tokens that XLM-RoBERTa has beside those of SentencePiece: <pad>, <mask>
+_FAIRSEQ = 2  # tokens that XLM-RoBERTa has next to those of SentencePiece: <pad>, <mask>
 
 Texts = Callable[[], Iterable[str]]  # each call begins at the first text
 

@@ -194,7 +194,7 @@ class SentenceOrder(PairTerm):
 
 
 class SoftTargets(Term):
-    """The divergence of the student's distribution over hidden words from the teacher's (arXiv:1503.02531).
+    """The divergence of the student's distribution over masked tokens from the teacher's (arXiv:1503.02531).
 
     Both are softened by a temperature, whose square is a factor, so that gradients keep their size.
     """

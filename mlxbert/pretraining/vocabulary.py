@@ -42,7 +42,7 @@ class _Kind:
         tokenizer: Its class in transformers.
         model_type: The family that uses it.
         tokens: The special tokens by role.
-        config: What the configuration has beside the sizes.
+        config: What the configuration has next to the sizes.
     """
 
     train: Callable[..., subwords.Subwords]

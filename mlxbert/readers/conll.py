@@ -66,7 +66,7 @@ def read_conllu(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
     `text` is the sentence where a comment says it. Ranges of words (1-2) and empty nodes (1.1) are left out.
 
     Raises:
-        InputError: A line does not have ten columns, or its id is none.
+        InputError: A line does not have ten columns, or its id is not a number.
     """
     start, text = "", ""
     words: list[list[str]] = []

@@ -15,7 +15,7 @@ _LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
 class LabelFolder:
     """The texts of a folder and their labels, which are the names of the folders in it.
 
-    Files beside those folders, and hidden files, are left out.
+    Files next to those folders, and hidden files, are left out.
 
     Args:
         path: The folder.

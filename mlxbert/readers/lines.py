@@ -12,7 +12,7 @@ _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 16  # bytes of a line that are dropped at a time
 _COMPRESSED = (".gz", ".xz")
 _TO_UTF8 = "convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8"
-# How files begin that are no UTF-8 text as a whole, and what to do about them.
+# How files begin that are not UTF-8 text as a whole, and what to do about them.
 _OTHERS = {
     b"\xff\xfe": ("UTF-16", _TO_UTF8),
     b"\xfe\xff": ("UTF-16", _TO_UTF8),

@@ -92,7 +92,7 @@ def read_rows(source: Source, *, format: Format | str | None = None, on_progress
             otherwise `None`.
 
     Raises:
-        ArgumentError: The source is none of these, or the format is unknown.
+        ArgumentError: The source is not one of these, or the format is unknown.
         InputError: It cannot be read, has no records, or a record is damaged; then the message begins with its place.
         HubError: The data set cannot be had.
         MlxbertError: A package that is needed is not installed.
@@ -145,7 +145,7 @@ def _sources(source: Any) -> list[Any]:
 
 
 def _bytes(source: Any) -> int:
-    """The size of a file; 0 for what is none."""
+    """The size of a file; 0 for what is not a file."""
     return os.path.getsize(source) if isinstance(source, str | Path) and os.path.isfile(source) else 0
 
 

@@ -1,4 +1,4 @@
-"""Which layers get adapters, and which parameters are trained beside them."""
+"""Which layers get adapters, and which parameters are trained next to them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from mlxbert.weights.build import parameters
 from mlxbert.weights.checkpoint import network_shapes
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.save_adapter import beside, write_adapter
+from mlxbert.weights.save_adapter import saved_whole, write_adapter
 from mlxbert.weights.source import BUILTIN, local_folder
 from mlxbert.weights.targets import Target, targets
 
@@ -59,7 +59,7 @@ def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] |
     Args:
         model: The model.
         options: Which layers, and how.
-        heads: The heads that are trained beside them; `None` for all.
+        heads: The heads that are trained next to them; `None` for all.
 
     Raises:
         ArgumentError: A name is of no layer.
@@ -69,7 +69,7 @@ def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] |
         return None
     chosen = choose(model.architecture, options)
     names = adapt(model.network, (target.ours for target in chosen), settings, options.seed)
-    kept = beside(model.architecture, model.network, heads)
+    kept = saved_whole(model.architecture, model.network, heads)
     names |= {name for name in parameters(model.network) if name.startswith(kept)}
     return Adapters(chosen, settings, frozenset(names), heads)
 

@@ -23,7 +23,7 @@ class Assessment:
         model: The model, with the labels that it is saved with.
         metrics: Its metrics on the validation data.
         evaluation: All about it on the validation data, for a built-in task.
-        summary: The same beside baselines.
+        summary: The same next to baselines.
     """
 
     model: Model

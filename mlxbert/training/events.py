@@ -163,7 +163,7 @@ class Finished(Event):
         seconds: Time of training and evaluation, earlier processes included.
         runs: The score of every run, with the options in which it differs: `{"seed": 0, "score": 0.93}`.
         evaluation: All metrics of the model on the validation data.
-        summary: How good it is beside simple baselines.
+        summary: How good it is next to simple baselines.
         check: The largest difference of a logit from what transformers computes; `None` where it was not compared.
     """
 

@@ -50,7 +50,7 @@ class TrainingOptions:
         ),
     ] = None
     seed: Annotated[int, Option("Random seed of new weights, the order of the data, and dropout.")] = 0
-    lora: Annotated[int | None, _Lora("Train adapters of rank R, and the head alone beside them.", "R", "off")] = None
+    lora: Annotated[int | None, _Lora("Train adapters of rank R, and the head alone next to them.", "R", "off")] = None
     lora_alpha: Annotated[float | None, _Lora("Scale of adapters, divided by the rank.", usual="2R")] = None
     lora_dropout: Annotated[float, _Lora("Dropout rate of the inputs of adapters.")] = 0.0
     lora_layers: Annotated[str, _Lora("Layers with adapters: A,B,… or all-linear.", "NAMES")] = DEFAULT_LAYERS

@@ -36,7 +36,7 @@ from mlxbert.training.workspace import Workspace, clean_up
 from mlxbert.version import __version__
 
 _LOG = logging.getLogger("mlxbert")
-_LORA_RATE = 10  # adapters begin at 0 and are small: they need larger steps than the weights beside them
+_LORA_RATE = 10  # adapters begin at 0 and are small: they need larger steps than the weights next to them
 
 
 @dataclass(frozen=True, kw_only=True)

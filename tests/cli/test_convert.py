@@ -212,9 +212,9 @@ def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     assert snapshot(b) == before
     (b / "runs").mkdir()
     for mine in (b / "mine.md", b / "runs" / "log"):
-        mine.write_text("beside it")
+        mine.write_text("next to it")
         call("convert", str(a), str(b), "--overwrite").fails(2, mine.name, "mlxbert did not write", "move it away")
-        assert mine.read_text() == "beside it"
+        assert mine.read_text() == "next to it"
         mine.unlink()
     for manifest in ("", "{}", "[]", '{"written": 1}', "[" * 100_000):
         (b / MANIFEST).write_text(manifest)

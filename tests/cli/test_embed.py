@@ -29,7 +29,7 @@ def vectors(outcome: Outcome) -> np.ndarray[Any, Any]:
 
 
 def digits(number: str) -> int:
-    """How many digits a number is written with that are no zeros around others."""
+    """How many digits a number is written with that are not zeros around others."""
     return len(number.split("e")[0].lstrip("-0.").replace(".", "").rstrip("0"))
 
 

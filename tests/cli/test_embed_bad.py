@@ -34,7 +34,7 @@ def test_bad_records_keep_their_place(mixed: str, embed: Callable[..., Outcome])
     assert [line.get("text") for line in outcome.lines] == ["the cat", None, "", None, "a dog"]
     assert outcome.lines[1] == {"index": 1, "error": NO_TEXT}
     assert outcome.lines[3] == {"index": 3, "error": TOO_LONG}
-    assert embed("--input", mixed).err.count("2 of 5") == 0  # a text that is cut is no failure
+    assert embed("--input", mixed).err.count("2 of 5") == 0  # a text that is cut is not a failure
 
 
 @pytest.mark.parametrize("ending", formats.VECTORS)

@@ -69,9 +69,9 @@ def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path: Path) -> Non
 def test_a_damaged_count_beside_a_part_makes_it_be_made_again(counts: str, tmp_path: Path) -> None:
     finish(tmp_path / "whole.jsonl", FILE, PART + 3)
     killed(tmp_path / "x.jsonl", FILE)
-    beside = tmp_path / "x.jsonl.partial" / "part-000000.json"
-    assert json.loads(beside.read_text())["results"] == PART
-    beside.write_bytes(counts.encode("utf-8", "surrogateescape"))
+    nearby = tmp_path / "x.jsonl.partial" / "part-000000.json"
+    assert json.loads(nearby.read_text())["results"] == PART
+    nearby.write_bytes(counts.encode("utf-8", "surrogateescape"))
     assert finish(tmp_path / "x.jsonl", FILE, PART + 3)[0] == 0
     assert (tmp_path / "x.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 

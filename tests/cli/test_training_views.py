@@ -36,7 +36,7 @@ def picture(state: State, width: int, height: int = 24) -> list[str]:
 
 
 def after(steps: int, *, before: Iterable[Event] = ()) -> State:
-    """The state of a run after so many steps."""
+    """The state of a run after that many steps."""
     state = State()
     for event in (*before, *events.whole_run()):
         if getattr(event, "step", 0) <= steps:

@@ -208,7 +208,7 @@ def test_a_number_that_is_none(a: Path, b: Path, value: float) -> None:
             "output",
             "BA".index(side),
         )
-        said = f"outputs: only for {side}, the model computed hidden states that are no numbers (NaN)"
+        said = f"outputs: only for {side}, the model computed hidden states that are not numbers (NaN)"
         assert found.differences[1].text == said and found.outputs.to_dict().keys() == {"tolerance"}
     same = mlxbert.verify(b, b)
     assert same.agree and len(same.notes) == 1
@@ -252,7 +252,7 @@ def test_logits_that_are_none(a: Path) -> None:
     change(a, cls__seq_relationship__bias=lambda array: array * math.nan)
     found = mlxbert.verify(a, a)
     assert found.agree and not found.outputs.heads
-    said = "outputs are not compared: A and B: the model computed logits of next_sentence that are no numbers (NaN)"
+    said = "outputs are not compared: A and B: the model computed logits of next_sentence that are not numbers (NaN)"
     assert found.notes == (said,)
 
 

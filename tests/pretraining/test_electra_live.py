@@ -1,4 +1,4 @@
-"""ELECTRA beside transformers: the first step of both networks, and the folders that a run writes."""
+"""ELECTRA next to transformers: the first step of both networks, and the folders that a run writes."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The first step beside transformers in double precision: the loss and every gradient."""
+"""The first step next to transformers in double precision: the loss and every gradient."""
 
 import json
 import random

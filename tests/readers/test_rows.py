@@ -254,7 +254,7 @@ def test_progress_counts_bytes_of_all_files(tmp_path: Path) -> None:
 
 
 class FakeDataset:
-    """What `datasets` gives: records, and the names of classes beside them."""
+    """What `datasets` gives: records, and the names of classes next to them."""
 
     features = {  # noqa: RUF012
         "text": SimpleNamespace(dtype="string"),

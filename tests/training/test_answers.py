@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers beside a second reading of SQuAD's rules; the threshold beside all thresholds."""
+"""Exact match and F1 of answers next to a second reading of SQuAD's rules; the threshold next to all thresholds."""
 
 import random
 import re

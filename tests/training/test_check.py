@@ -1,4 +1,4 @@
-"""`finetune(check=True)`: the finished folder beside transformers, for which another module stands."""
+"""`finetune(check=True)`: the finished folder next to transformers, for which another module stands."""
 
 import importlib.machinery
 import importlib.util

@@ -124,7 +124,7 @@ NEEDS_DISK = pytest.mark.skipif(
 
 
 def check_full_disk(command: list[str], tmp_path: Path, size: int, free: int) -> None:
-    """Runs a command with so many bytes left of a disk of that size, and again with room."""
+    """Runs a command with that many bytes left of a disk of that size, and again with room."""
     expected = finished(command, tmp_path / "whole")
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -1,4 +1,4 @@
-"""The first step of training adapters beside PEFT: the loss, and the gradients of A, B, magnitudes and heads."""
+"""The first step of training adapters next to PEFT: the loss, and the gradients of A, B, magnitudes and heads."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Metrics beside those of scikit-learn and scipy."""
+"""Metrics next to those of scikit-learn and scipy."""
 
 import warnings
 from typing import Any

@@ -1,4 +1,4 @@
-"""Twenty steps of training beside torch's AdamW with the schedule and the parameter groups of transformers.
+"""Twenty steps of training next to torch's AdamW with the schedule and the parameter groups of transformers.
 
 The largest relative difference of a loss that was measured is 2.6e-6, of a parameter 2e-5; torch in single precision is
 1.9e-6 away from torch in double precision.

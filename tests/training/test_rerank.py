@@ -1,4 +1,4 @@
-"""Cross-encoders from data to a folder: scores beside their definitions, training, resuming, evaluation."""
+"""Cross-encoders from data to a folder: scores next to their definitions, training, resuming, evaluation."""
 
 import itertools
 import json

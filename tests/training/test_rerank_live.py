@@ -1,4 +1,4 @@
-"""Training of cross-encoders beside sentence-transformers: losses, gradients, scores of a finished folder, metrics."""
+"""Training of cross-encoders next to sentence-transformers: losses, gradients, scores of a finished folder, metrics."""
 
 import random
 import warnings

@@ -1,4 +1,4 @@
-"""nDCG, MAP, MRR and recall beside sentence-transformers' InformationRetrievalEvaluator, for relevance of 0 and 1."""
+"""nDCG, MAP, MRR and recall next to sentence-transformers' InformationRetrievalEvaluator, for relevance of 0 and 1."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""nDCG, MAP, MRR and recall beside formulas written from their definitions, on random rankings and on known ones."""
+"""nDCG, MAP, MRR and recall next to formulas written from their definitions, on random rankings and on known ones."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""The first step of training on tags beside torch: the loss and every gradient, of every family, without dropout."""
+"""The first step of training on tags next to torch: the loss and every gradient, of every family, without dropout."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The first step of training vectors beside the losses of sentence-transformers, and in parts beside the whole."""
+"""The first step of training vectors next to the losses of sentence-transformers, and in parts next to the whole."""
 
 import functools
 import json
@@ -117,7 +117,7 @@ def part_of(objective: Embed, examples: Sequence[Texts], number: int) -> tuple[T
 
 
 def ours(folder: Path, records: list[dict[str, Any]], options: dict[str, Any], parts: int) -> tuple[float, Arrays]:
-    """Our loss and gradients, in so many parts."""
+    """Our loss and gradients, in that many parts."""
     objective = Embed(**options)
     source = BaseModel(name="start", files=ModelFolder(folder), device="cpu")
     plan = make_plan(objective, source, read_rows(records), read_rows(records), None, 0)

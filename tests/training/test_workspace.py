@@ -1,4 +1,4 @@
-"""The folder of unfinished work: which command may go on in it, and what is left of one that was killed at its end."""
+"""The folder of unfinished work: which command may continue in it, and what is left of one killed at its end."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ def test_the_same_content_is_the_same_data_whatever_its_path(tmp_path: Path) -> 
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
-    """A folder that is complete, beside the work that made it, as if its process was killed in between."""
+    """A folder that is complete, next to the work that made it, as if its process was killed in between."""
     state = begun(tmp_path / "out")
     state.with_name("result.json").write_text("{}")
     (tmp_path / "out").mkdir()

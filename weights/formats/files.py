@@ -130,8 +130,8 @@ def open_weights(
 
 def has_weights(folder: Path) -> bool:
     """Whether a folder holds weights of a model, besides an adapter and `OWN_LAYERS`, by the names of its files."""
-    beside = (ADAPTER_WEIGHTS, *(own.file for own in OWN_LAYERS))
-    return any(holds_weights(path.name) and path.name not in beside for path in folder.iterdir())
+    own_files = (ADAPTER_WEIGHTS, *(own.file for own in OWN_LAYERS))
+    return any(holds_weights(path.name) and path.name not in own_files for path in folder.iterdir())
 
 
 def with_own(

@@ -169,12 +169,12 @@ def _weights(
     cached = [(format, files) for format, files in found if format.reusable and is_here(files[0])]
     format, files = (cached or found)[0]
     shards = _shards(name, files[0], listed, read) if format.sharded else []
-    beside = [file for file in inside if re.fullmatch(r"[^/]+\.safetensors", file)]
-    if {prefix + file for file in beside} <= {*files, *shards}:
+    own_files = [file for file in inside if re.fullmatch(r"[^/]+\.safetensors", file)]
+    if {prefix + file for file in own_files} <= {*files, *shards}:
         return files + shards  # most folders: not worth importing MLX
     from mlxbert.nn.heads import OWN_LAYERS
 
-    return files + shards + [prefix + own.file for own in OWN_LAYERS if own.file in beside]
+    return files + shards + [prefix + own.file for own in OWN_LAYERS if own.file in own_files]
 
 
 def _configs(prefix: str, listed: Collection[str]) -> list[str]:

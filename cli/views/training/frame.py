@@ -32,9 +32,9 @@ def frame(state: "State", width: int, height: int) -> "RenderableType":
     if width < _NARROWEST:
         return Group(*head, *_scores(state), *foot)
     room = height - len(head) - len(foot) - 3  # its heading, the axis, the epochs
-    beside = width >= _SIDE_BY_SIDE
-    evaluations = [*_evaluations(state, _BESIDE if beside else width, _TALLEST if beside else _SHOWN)]
-    if not beside and evaluations:
+    side_by_side = width >= _SIDE_BY_SIDE
+    evaluations = [*_evaluations(state, _BESIDE if side_by_side else width, _TALLEST if side_by_side else _SHOWN)]
+    if not side_by_side and evaluations:
         evaluations = [_blank(), *evaluations]
         if room - len(evaluations) < _FLATTEST:  # a low terminal: the newest evaluation says most
             evaluations = evaluations[-1:]
@@ -42,9 +42,9 @@ def frame(state: "State", width: int, height: int) -> "RenderableType":
     lines = min(max(room, _FLATTEST), _TALLEST)
     marks = {started.first_step: "▷"} if started.first_step else {}
     marks |= {event.step: "◆" for event in state.evaluations} | ({state.best.step: "★"} if state.best else {})
-    columns = width - _BESIDE - 4 if beside else width
+    columns = width - _BESIDE - 4 if side_by_side else width
     drawn = [_title("loss"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=round(started.epochs, 2))]
-    if not beside:
+    if not side_by_side:
         return Group(*head, *drawn, *evaluations, *foot)
     table = Table.grid(padding=(0, 4, 0, 0))
     table.add_column(width=columns)

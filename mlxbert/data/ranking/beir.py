@@ -63,7 +63,7 @@ def read_grade(value: Any, place: str) -> float:
     """How well a document answers a query, as a number.
 
     Raises:
-        InputError: It is no finite number.
+        InputError: It is not a finite number.
     """
     try:
         grade = float(value)

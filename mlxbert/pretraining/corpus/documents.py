@@ -84,7 +84,7 @@ def check_files(files: Sequence[str | Path], field: str, documents: str) -> tupl
 
     Raises:
         ArgumentError: There are none, an ending is not known, or another argument is invalid.
-        InputError: One is missing, or is no file.
+        InputError: One is missing, or is not a file.
     """
     if isinstance(files, str | Path) or not files:
         raise ArgumentError(f"files is {files!r:.60}, expected a list of files")

@@ -48,7 +48,7 @@ def describe(
         task: `classify`, `multilabel` or `regress`.
         columns: Where texts and labels were read.
         split_off: The share of the training data that became validation data; `None` where there is a file.
-        max_length: Inputs are truncated to so many tokens.
+        max_length: Inputs are truncated to that many tokens.
         unused: Columns that are not read.
     """
     parts = [train] if valid is None else [train, valid]

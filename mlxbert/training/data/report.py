@@ -43,7 +43,7 @@ class DataReport:
         split_off: The share of the training data that became validation data; `None` where there is a file.
         leaked: Validation examples whose text is in the training data, too.
         only_in: Labels that occur in one part only: `{"train": ["x"], "valid": []}`.
-        max_length: Inputs are truncated to so many tokens.
+        max_length: Inputs are truncated to that many tokens.
         warnings: What a careful person would look at first, in sentences.
         unused: Columns that are not read.
         facts: What else is said of the data, by name: `{"tags": "iob1, written as iob2"}`.

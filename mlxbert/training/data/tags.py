@@ -37,7 +37,7 @@ class TagReader:
         """The records in one scheme, with names of what they have.
 
         Raises:
-            InputError: A tag is none of the scheme; the message begins with its place.
+            InputError: A tag is not in the scheme; the message begins with its place.
             ArgumentError: Plain tags cannot be written in the scheme that is asked for, or the other way round.
         """
         found = recognize([record.tags for record in records])

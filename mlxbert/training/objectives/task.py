@@ -51,7 +51,7 @@ class TaskObjective(Objective[AnyExample]):
 
     Args:
         metric: What chooses the best checkpoint; `None` for the task's own.
-        max_length: Inputs have at most so many tokens; `None` for what the model takes.
+        max_length: Inputs have at most that many tokens; `None` for what the model takes.
 
     Attributes:
         head: The head that is trained, a name in `mlxbert.nn.heads.HEADS`.

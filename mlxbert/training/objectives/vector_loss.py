@@ -152,7 +152,7 @@ class VectorLoss:
 
 
 def _excluded(examples: Sequence[Texts]) -> NDArray[np.bool_]:
-    """Which candidates are no negatives of an anchor, (B, B + M): its own text, its positive, and those of its equals.
+    """Which candidates are not negatives of an anchor, (B, B + M): its own text, its positive, and those of its equals.
 
     Its own positive is not excluded: it is the right answer.
     """

@@ -85,7 +85,7 @@ def _overlap(found: Sequence[str], right: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class Judged:
-    """Answers beside the right ones; arrays are (N,).
+    """Answers next to the right ones; arrays are (N,).
 
     Attributes:
         exact_match: Of each best span.
@@ -183,7 +183,7 @@ def answering(
         **about: What else the evaluation says.
 
     Raises:
-        ArgumentError: The metric is none of this task.
+        ArgumentError: The metric is not one of this task.
         InputError: There is no question.
     """
     check_metric("answer", metric)

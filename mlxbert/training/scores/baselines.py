@@ -1,4 +1,4 @@
-"""Simple methods on the same validation data, beside which a score means something.
+"""Simple methods on the same validation data, next to which a score means something.
 
 Shapes: N examples, C labels, D numbers of a vector.
 """
@@ -57,7 +57,7 @@ def baselines(
         seed: Determines which examples are embedded.
 
     Raises:
-        ArgumentError: The metric is none of this task.
+        ArgumentError: The metric is not one of this task.
         InputError: A record has an unknown label.
     """
     check_metric(task, metric)

@@ -189,7 +189,7 @@ def reranking(
         **about: What else the evaluation says.
 
     Raises:
-        ArgumentError: The metric is none of this task, or shapes do not fit.
+        ArgumentError: The metric is not one of this task, or shapes do not fit.
         InputError: There is no record, or the labels do not have the metric.
         MlxbertError: A score is not finite.
     """

@@ -68,7 +68,7 @@ def classification(
         **about: What else the evaluation says.
 
     Raises:
-        ArgumentError: The metric is none of this task, or shapes do not fit.
+        ArgumentError: The metric is not one of this task, or shapes do not fit.
         InputError: There is no record, or one has an unknown label.
         MlxbertError: A probability is not finite.
     """
@@ -117,7 +117,7 @@ def multilabel(
         **about: What else the evaluation says.
 
     Raises:
-        ArgumentError: The metric is none of this task, or shapes do not fit.
+        ArgumentError: The metric is not one of this task, or shapes do not fit.
         InputError: There is no record, or one has an unknown label.
         MlxbertError: A probability is not finite.
     """
@@ -165,7 +165,7 @@ def regression(
         **about: What else the evaluation says.
 
     Raises:
-        ArgumentError: The metric is none of this task, or shapes do not fit.
+        ArgumentError: The metric is not one of this task, or shapes do not fit.
         InputError: There is no record.
         MlxbertError: A predicted number is not finite.
     """
@@ -238,7 +238,7 @@ def check_predictions(
         shape: What their shape should be.
 
     Raises:
-        ArgumentError: The metric is none of this task, or the shape is another one.
+        ArgumentError: The metric is not one of this task, or the shape is another one.
         InputError: There is no record.
         MlxbertError: A prediction is not finite.
     """
@@ -255,10 +255,10 @@ def check_predictions(
 
 
 def check_metric(task: str, metric: str) -> None:
-    """Refuses what is no metric of a task.
+    """Refuses what is not a metric of a task.
 
     Raises:
-        ArgumentError: It is none.
+        ArgumentError: It is not one.
     """
     if metric not in METRICS[task]:
         raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(METRICS[task])}")

@@ -122,7 +122,7 @@ def evaluate_reranking(
 
 
 def _evaluation(task: str, scores: RetrievalScores, metric: str, more: Mapping[str, float], **about: Any) -> Evaluation:
-    """The evaluation of rankings; `more` are metrics beside theirs, `about` is what else it says."""
+    """The evaluation of rankings; `more` are metrics next to theirs, `about` is what else it says."""
     means = scores.means()
     return Evaluation(
         task=task,

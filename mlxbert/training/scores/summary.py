@@ -1,4 +1,4 @@
-"""How good a model is on labelled data, and beside simple baselines."""
+"""How good a model is on labelled data, and next to simple baselines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -150,7 +150,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """How good a trained model is beside honest baselines, all on the same validation data.
+    """How good a trained model is next to honest baselines, all on the same validation data.
 
     Attributes:
         metric: The main metric.

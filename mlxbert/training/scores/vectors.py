@@ -1,4 +1,4 @@
-"""How good vectors are: similarities beside those that people gave, and whether texts find what belongs to them.
+"""How good vectors are: similarities next to those that people gave, and whether texts find what belongs to them.
 
 Shapes: T texts, W size of a vector.
 """

@@ -336,9 +336,9 @@ def test_settings_that_are_missing_are_refused(b: Path) -> None:
     {"quant_method": "gptq", "bits": 4, "group_size": 128}, {"quant_method": "bitsandbytes", "load_in_4bit": True},
     {"bits": 4, "group_size": 64, "quant_method": "awq"}, {}, "awq",
 ], ids=str)  # fmt: skip
-@pytest.mark.parametrize("beside", [False, True])
-def test_weights_that_other_programs_quantized_are_refused(theirs: object, beside: bool, a: Path, b: Path) -> None:
-    folder = b if beside else a
+@pytest.mark.parametrize("nearby", [False, True])
+def test_weights_that_other_programs_quantized_are_refused(theirs: object, nearby: bool, a: Path, b: Path) -> None:
+    folder = b if nearby else a
     change_config(folder, quantization_config=theirs)
     with pytest.raises(ConfigError, match="quantization_config"):
         network(folder)
