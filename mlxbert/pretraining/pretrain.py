@@ -321,15 +321,15 @@ class PretrainRun(TrainingRun):
             "validation_examples": len(data.valid),
         }  # fmt: skip
 
-        def describe(folder: Path) -> tuple[Mapping[str, Any], Sequence[str]]:
+        def complete(folder: Path) -> Mapping[str, Any]:
             if electra:
                 write_generator(model, folder)
-            return record, self._card(data, result)
+            return {}
 
         kept = "vectors" in [term.name for term in self.objective.weighted] and self.base.files.modules
         return Result(
-            model=discriminator_of(model) if electra else model, describe=describe,
-            embedder=model.embedder if kept else None,
+            model=discriminator_of(model) if electra else model, record=record, card=self._card(data, result),
+            embedder=model.embedder if kept else None, complete=complete,
         )  # fmt: skip
 
     def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:

@@ -256,17 +256,15 @@ class FinetuneRun(TrainingRun):
         plan, objective = self.plan, self.plan.objective
         objective.fit(model.network, Group())
         found = assess(self.base, model, plan, results, self.target)
-        differs: float | None = None
 
-        def describe(folder: Path) -> tuple[Mapping[str, Any], Sequence[str]]:
-            nonlocal differs
-            if self.check:
-                differs = compare(folder, found.model.network, plan.valid.examples, next(iter(plan.heads)))
-            return self._record(found, results) | {"check": differs}, self._card(found)
+        def complete(folder: Path) -> Mapping[str, Any]:
+            compared = (found.model.network, plan.valid.examples, next(iter(plan.heads), ""))
+            return {"check": compare(folder, *compared) if self.check else None}
 
         return Result(
-            model=found.model, describe=describe, keys=objective.config_keys(), embedder=objective.embedder,
-            facts=lambda: {"evaluation": found.evaluation, "summary": found.summary, "check": differs},
+            model=found.model, record=self._record(found, results), card=self._card(found),
+            keys=objective.config_keys(), embedder=objective.embedder,
+            facts={"evaluation": found.evaluation, "summary": found.summary}, complete=complete,
         )  # fmt: skip
 
     def _record(self, found: Assessment, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -45,18 +45,21 @@ class Result:
 
     Attributes:
         model: The model.
-        describe: Takes the folder, which can be loaded by then; returns the record of the training and the lines of the
-            model card.
+        record: What `training.json` says besides the manifest.
+        card: The lines of the model card.
         keys: Keys of `config.json` besides those of the network; `None` removes one.
         embedder: How the model makes vectors, where it was trained for them.
-        facts: What `Finished` says besides the score, by name; asked after `describe`.
+        facts: What `Finished` says besides the score, by name.
+        complete: Completes the folder, which can be loaded by then; what it returns belongs to `record` and `facts`.
     """
 
     model: Model
-    describe: Callable[[Path], tuple[Mapping[str, Any], Sequence[str]]]
+    record: Mapping[str, Any]
+    card: Sequence[str]
     keys: Mapping[str, object] = field(default_factory=dict)
     embedder: Embedder | None = None
-    facts: Callable[[], Mapping[str, Any]] = dict
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    complete: Callable[[Path], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,14 +208,17 @@ class TrainingRun(ABC):
         install(model.network, workspace.weights(chosen))
         found = self.result(model, results)
 
+        more: Mapping[str, Any] = {}
+
         def describe(folder: Path) -> Mapping[str, str]:
-            record, lines = found.describe(folder)
-            lines = [*lines, *([] if adapters is None else adapter_note(self.base.name))]
+            nonlocal more
+            more = found.complete(folder)
+            lines = [*found.card, *([] if adapters is None else adapter_note(self.base.name))]
             if self.line is not None:
                 lines += ["The command that repeats it:", "", "```sh", self.line, "```", ""]
             library = "transformers" if adapters is None else "peft"
             card = trained(self.base.name, self.target.name, "\n".join(lines), library)
-            record = {**manifest, "python": sys.version.split()[0], **record}
+            record = {**manifest, "python": sys.version.split()[0], **found.record, **more}
             return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}
 
         with workspace.model() as folder:
@@ -229,7 +235,7 @@ class TrainingRun(ABC):
                 {**{name: result.get(name, self.options.seed) for name in names}, "score": result["score"]}
                 for result in results
             ),
-            **found.facts(),
+            **found.facts, **more,
         )  # fmt: skip
 
 
