@@ -16,8 +16,8 @@ from runs import run_missing, sampled, train_ours, use_cores
 def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
     use_cores(given, given.threads)
-    from mlxbert.data.rows import read_rows
     from mlxbert.model import load
+    from mlxbert.readers.rows import read_rows
     from mlxbert.training.objectives import make_objective
     from mlxbert.training.predict import predict
 

@@ -28,8 +28,8 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
     use_cores(given)
     import mlxbert
-    from mlxbert.data.rows import read_rows
     from mlxbert.model import load
+    from mlxbert.readers.rows import read_rows
     from mlxbert.training.objectives import make_objective
     from mlxbert.training.plan import prepared
 

@@ -4,20 +4,22 @@ import csv
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, Generic, TypeVar, overload
 
 from mlxbert.cli.options import InputOptions, PairInputOptions, RecordOptions
-from mlxbert.cli.places import Places
 from mlxbert.cli.views import console
-from mlxbert.data.lines import read_text
-from mlxbert.data.live import LONGEST, Live, as_it_comes, first_line
-from mlxbert.data.records import Format, Records, find_format, open_source, read_records
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.inputs import InputFile
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.formats import FORMATS, Format, find_format
+from mlxbert.readers.inputs import InputFile, open_source
+from mlxbert.readers.lines import read_text
+from mlxbert.readers.live import LONGEST, Live, as_it_comes, first_line
+from mlxbert.readers.records import Document, Records, read_records
 from mlxbert.results import Failure
 
 STDIN = "-"
@@ -28,15 +30,44 @@ T_co = TypeVar("T_co", covariant=True)
 _SOMETIMES = ("index", "error", "unknown_tokens")  # fields of results that the first ones may not have
 _BOM = b"\xef\xbb\xbf"
 # The options that say what is read, and the formats that they go with.
-_TABLES = (Format.csv, Format.tsv, Format.parquet)
+_TABLES = tuple(format for format, reader in FORMATS.items() if reader.value == "column")
+_NAMED = (Format.jsonl, *_TABLES)
 _NAMING = {
-    "field": (Format.jsonl,),
-    "column": _TABLES,
-    "text_column": (Format.jsonl, *_TABLES),
-    "pair_column": (Format.jsonl, *_TABLES),
-    "no_header": (Format.csv, Format.tsv),
-    "keep": (Format.jsonl, *_TABLES),
+    **{"field": (Format.jsonl,), "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
+    **{"no_header": (Format.csv, Format.tsv), "keep": _NAMED},
 }
+
+
+class Places:
+    """What is to be known of a record until its result is there: where it ends in the input, and what is kept of it.
+
+    Records are read ahead of the model: a bar must not count those that have no result.
+
+    Args:
+        read: Bytes of the input read so far.
+
+    Attributes:
+        kept: What results get of the last record that `after` counted.
+    """
+
+    def __init__(self, read: Callable[[], int] = lambda: 0) -> None:
+        self._read = read
+        self._waiting: deque[tuple[int, Mapping[str, Any]]] = deque()  # the records after the first `_passed` ones
+        self._passed = self._end = 0
+        self.kept: Mapping[str, Any] = MappingProxyType({})
+
+    def following(self, documents: Iterator[Document]) -> Iterator[Any]:
+        """The texts, pairs and errors of documents."""
+        for one in documents:
+            self._waiting.append((self._read(), one.fields))
+            yield one.problem or (one.text if one.pair is None else (one.text, one.pair))
+
+    def after(self, count: int) -> int:
+        """Bytes of the first `count` records; `count` never falls."""
+        while self._passed < count and self._waiting:
+            self._end, self.kept = self._waiting.popleft()
+            self._passed += 1
+        return self._end
 
 
 @dataclass(frozen=True)
@@ -178,9 +209,12 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str 
     single = isinstance(names, str)
     if single and len(arguments) >= _SENTENCE and not any(" " in argument for argument in arguments):
         console.say("hint", f"these are {len(arguments)} texts of one word each; for a single text, put it in quotes")
-    places, given = Places(), arguments if single else [tuple(arguments)]
-    records: Live[Any] = Live(places.following((one, {}) for one in given))
-    on_error = "raise" if not single or len(arguments) == 1 else "return"
+    given = [Document(one, {}, ARGUMENTS) for one in arguments]
+    if not single:
+        given = [Document(arguments[0], {}, ARGUMENTS, arguments[1])]
+    places = Places()
+    on_error = "raise" if len(given) == 1 else "return"
+    records: Live[Any] = Live(places.following(iter(given)))
     return Source(ARGUMENTS, (), (ARGUMENTS,), records, None, places, on_error, options.strict)
 
 
@@ -210,15 +244,18 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
             expected = ", ".join(f".{one.value}" for one in _NAMING[name])
             met = ", ".join(dict.fromkeys(format.value for format in formats))
             raise ArgumentError(f"{_option(name)} works only with {expected}, the input is {met}")
-    opened: list[Records[Any]] = []
-    streams: list[Live[Any]] = []
+    opened: list[Records] = []
+    read_as: list[str] = []
     for source, format in zip(sources, formats, strict=True):
-        fitting = {key: given[key] for key in given if format in _NAMING[key] and key != "keep"}
-        found, stream = _open(source, format, fitting, names, keep if format in _NAMING["keep"] else ())
+        text, pair, choose = _names({key: given[key] for key in given if format in _NAMING[key]}, names, format)
+        found = read_records(
+            source, text, pair, format=format, name=None if isinstance(source, str) else "stdin",
+            header="no_header" not in given or format not in _NAMING["no_header"], keep=keep, choose=choose,
+        )  # fmt: skip
         opened.append(found)
-        streams.append(stream)
+        read_as += [format, text] if pair is None else [format, text, pair]
     begun: list[tuple[int, str]] = []
-    records = _joined([one.name for one in opened], streams, begun) if len(streams) > 1 else streams[0]
+    documents = iter(opened[0]) if len(opened) == 1 else _joined(opened, begun)
     places = Places(lambda: sum(one.done for one in opened))
     files = tuple(one.file for one in opened if one.file is not None)
     sizes = [one.size for one in opened if one.size is not None]
@@ -226,11 +263,11 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
         name=", ".join(one.name for one in opened),
         files=files if len(files) == len(opened) else (),
         read_as=(
-            *(word for one in opened for word in (one.format.value, *one.names)),
+            *read_as,
             *(f"keep {name}" for name in keep or ()),  # in words: a name may be that of a second column of texts
             *(["no header"] if "no_header" in given else []),
         ),
-        records=Live(places.following(records), records.ready),
+        records=Live(places.following(documents), documents.ready),
         size=sum(sizes) if len(sizes) == len(opened) else None,
         places=places,
         on_error="return",
@@ -245,51 +282,27 @@ def _stdin() -> BinaryIO:
     return as_it_comes(sys.stdin.buffer)
 
 
-def _open(
-    source: str | BinaryIO,
-    format: Format,
-    given: dict[str, Any],
-    names: str | Pair,
-    keep: Sequence[str] | None,
-) -> tuple[Records[Any], Live[Any]]:
-    """A file, with the options that go with its format; its records, whose errors name options, with what is kept."""
-    header = not given.pop("no_header", False)
-    chosen, choose = _names(given, names, format)
-    try:
-        name = None if isinstance(source, str) else "stdin"
-        found: Records[Any] = read_records(source, chosen, format=format, name=name, header=header, keep=keep)
-    except MlxbertError as problem:
-        raise _in_options(problem, choose) from None
-    records = iter(found)
+def _joined(opened: Sequence[Records], begun: list[tuple[int, str]]) -> Live[Document]:
+    """The documents of several files; notes in `begun` where each file begins."""
 
-    def translated() -> Iterator[Any]:
-        for record in _translated(records, choose):
-            yield record, found.kept.popleft() if found.kept else {}
-
-    return found, Live(translated(), records.ready)
-
-
-def _joined(names: Sequence[str], streams: Sequence[Live[Any]], begun: list[tuple[int, str]]) -> Live[Any]:
-    """The records of several files; notes in `begun` where each file begins."""
-
-    def records() -> Iterator[Any]:
+    def documents() -> Iterator[Document]:
         number = 0
-        for name, stream in zip(names, streams, strict=True):
-            begun.append((number, name))
-            for record in stream:
-                yield record
+        for one in opened:
+            begun.append((number, one.name))
+            for document in one:
+                yield document
                 number += 1
 
-    return Live(records(), lambda: streams[len(begun) - 1].ready())
+    return Live(documents(), lambda: iter(opened[max(len(begun) - 1, 0)]).ready())
 
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _names(given: dict[str, str], names: str | Pair, format: Format) -> tuple[str | Pair, str]:
-    """What records consist of if options say it, and the options that choose it."""
-    of_text = [name for name in given if name != "pair_column"]
+def _names(given: Mapping[str, str], names: str | Pair, format: Format) -> tuple[str, str | None, str]:
+    """The fields or columns of the text and the second text, and the options that choose them."""
+    of_text = [name for name in ("field", "column", "text_column") if name in given]
     if len(of_text) > 1:
         raise ArgumentError(f"there are both {' and '.join(map(_option, of_text))}", hint="give one of them")
     both = "--text-column and --pair-column"
@@ -300,27 +313,8 @@ def _names(given: dict[str, str], names: str | Pair, format: Format) -> tuple[st
         )
     default, pair = names if isinstance(names, tuple) else (names, None)
     text, pair = given[of_text[0]] if of_text else default, given.get("pair_column", pair)
-    if pair is not None:
-        return (text, pair), both
-    if "text_column" in given:
-        return text, "--text-column"
-    return text, "--field" if format is Format.jsonl else "--column"
-
-
-def _translated(records: Iterator[Any], choose: str) -> Iterator[Any]:
-    """Records whose errors name options instead of arguments."""
-    try:
-        for record in records:
-            yield _in_options(record, choose) if isinstance(record, InputError) else record
-    except MlxbertError as problem:
-        raise _in_options(problem, choose) from None
-
-
-def _in_options(problem: MlxbertError, choose: str) -> MlxbertError:
-    """The error with a hint that names the options which choose a field or a column."""
-    if problem.hint is not None:
-        problem.hint = problem.hint.replace("names=", choose)
-    return problem
+    choose = _option(of_text[0]) if of_text == ["text_column"] else f"--{FORMATS[format].value}"
+    return text, pair, choose if pair is None else both
 
 
 def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pair) -> Format:

@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from mlxbert.cli.options import RENAMED, OutputOptions
-from mlxbert.data.records import Format
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option, choices_of, kinds_of
+from mlxbert.readers.formats import Format
 from mlxbert.training.options import VARIED, TrainingOptions
 from mlxbert.training.scores.summary import METRICS
 

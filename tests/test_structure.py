@@ -20,12 +20,13 @@ FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.we
 ROOMS = (
     (
         *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.bounds", "mlxbert.options", "mlxbert.invisible"),
-        *("mlxbert.results", "mlxbert.files", "mlxbert.inputs", "mlxbert.partial", "mlxbert.progress"),
+        *("mlxbert.results", "mlxbert.files", "mlxbert.partial", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),
     ("mlxbert.weights",),
     ("mlxbert.text",),
+    ("mlxbert.readers",),
     ("mlxbert.data",),
     ("mlxbert.model",),
     ("mlxbert.tasks",),

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Protocol
 
-from mlxbert.data.lines import uncompressed_name
-from mlxbert.data.rows import Row, Rows
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.lines import uncompressed_name
+from mlxbert.readers.rows import Row, Rows
 
 # Usual names in small letters, spaces and hyphens as underscores. A name of an earlier group wins over the later ones;
 # several of one group are ambiguous.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.data.columns import Columns
-from mlxbert.data.parse import json_type
-from mlxbert.data.rows import Row
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.reading import json_type
+from mlxbert.readers.rows import Row
 
 KINDS = ("class", "classes", "number")
 _SEPARATORS = (",", ";", "|")

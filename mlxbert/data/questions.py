@@ -7,9 +7,9 @@ from typing import Any
 
 from mlxbert.data.columns import Columns, check_named
 from mlxbert.data.labelled import first_problem, get_text, get_value, plain
-from mlxbert.data.parse import json_type
-from mlxbert.data.rows import Row, Rows
 from mlxbert.errors import InputError
+from mlxbert.readers.reading import json_type
+from mlxbert.readers.rows import Row, Rows
 
 ANSWER, NO_ANSWER = "answer", "no answer"
 # Usual names, the first that the data have is taken.

@@ -8,8 +8,8 @@ from typing import Literal
 from mlxbert.data.columns import PAIR_NAMES, QUERY_NAMES, check_header, check_named, plain_name, usual_pair
 from mlxbert.data.labelled import first_problem, get_text, get_value, plain, to_number
 from mlxbert.data.ranking.groups import NEGATIVES, POSITIVES, texts_of
-from mlxbert.data.rows import Row, Rows
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.rows import Row, Rows
 
 Kind = Literal["texts", "pairs", "scored"]
 # Usual names, the earlier ones win.

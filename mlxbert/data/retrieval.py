@@ -9,9 +9,9 @@ from typing import Any
 from mlxbert.data.ranking.beir import CORPUS, Judgement, judged_by_query, read_beir
 from mlxbert.data.ranking.groups import read_group
 from mlxbert.data.ranking.smart import is_smart, read_smart
-from mlxbert.data.rows import Rows, read_rows
 from mlxbert.errors import InputError
 from mlxbert.files import to_path
+from mlxbert.readers.rows import Rows, read_rows
 
 _LAYOUTS = (
     "a folder of BEIR (corpus.jsonl, queries.jsonl, qrels/test.tsv) or of SMART (as Cranfield is), or records of "

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxbert.data.columns import Columns, check_named
-from mlxbert.data.rows import Rows
 from mlxbert.errors import InputError
+from mlxbert.readers.rows import Rows
 
 # Usual names; the earlier ones win.
 _WORDS = ("form", "words", "tokens", "text", "sentence")

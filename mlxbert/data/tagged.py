@@ -9,11 +9,11 @@ from typing import Any
 
 from mlxbert.data.columns import Columns
 from mlxbert.data.labelled import first_problem
-from mlxbert.data.parse import json_type
-from mlxbert.data.rows import Row
 from mlxbert.data.tag_columns import is_spans
 from mlxbert.errors import InputError
 from mlxbert.labels.schemes import encode
+from mlxbert.readers.reading import json_type
+from mlxbert.readers.rows import Row
 from mlxbert.text.words import Span, split_words
 
 Offsets = tuple[Span, ...]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.files import acquire_lock, sha256
+from mlxbert.files import acquire_lock, sha256, to_path
 from mlxbert.partial import SYSTEM_FILES
 
 # What convert, save and vocabulary leave in their folders.
@@ -31,7 +31,7 @@ def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
     if not isinstance(target, str | Path):
         raise ArgumentError(f"folder is {target!r:.60}, expected the path of a folder to write")
     try:
-        target = Path(target).expanduser()
+        target = to_path(target, "folder")
         exists = target.is_symlink() or target.exists()
         if exists and not target.is_dir():
             kind = "a file" if target.exists() else "a broken link"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from mlxbert.bounds import check_number
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
-from mlxbert.inputs import Stamp, hashed
 from mlxbert.options import Option, check_fields
+from mlxbert.readers.inputs import Stamp, hashed
 
 if TYPE_CHECKING:
     from mlxbert.pretraining.examples import Pairs

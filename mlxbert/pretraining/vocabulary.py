@@ -12,9 +12,9 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import sha256
 from mlxbert.folders import destination
 from mlxbert.folders.destination import MARKER, VOCABULARY
-from mlxbert.inputs import stamp_of
 from mlxbert.pretraining import subwords
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
+from mlxbert.readers.inputs import stamp_of
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.tokenizers.files import WHOLE, read_tokenizer

@@ -7,9 +7,9 @@ from typing import Any
 
 from mlxbert.bounds import check_number, check_whole
 from mlxbert.data.related import Related, find_related_columns, read_related
-from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
+from mlxbert.readers.rows import read_rows
 from mlxbert.results import Result
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked

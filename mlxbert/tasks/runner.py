@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlxbert.config import EncoderConfig
-from mlxbert.data.live import Live
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.nn.encoder import Batch
+from mlxbert.readers.live import Live
 from mlxbert.results import Failure
 from mlxbert.text.batch import WINDOW, Usage, default_batch_tokens, make_batch, padded_length, plan
 from mlxbert.text.encoding import Encoding

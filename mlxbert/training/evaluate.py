@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.distributed import join
 from mlxbert.model import Model
+from mlxbert.readers.rows import read_rows
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.plan import prepared

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine import device as devices
@@ -13,6 +12,7 @@ from mlxbert.machine.distributed import Group, join
 from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.readers.rows import read_rows
 from mlxbert.training.adapters import Adapters, adapt_model, check_adapters, refuse_with_adapters
 from mlxbert.training.assess import Assessment, assess
 from mlxbert.training.base import BaseModel

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.config import EncoderConfig
-from mlxbert.data.rows import Rows
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import Group
@@ -23,6 +22,7 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
+from mlxbert.readers.rows import Rows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer

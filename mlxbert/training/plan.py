@@ -7,10 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlxbert.data.rows import Rows
 from mlxbert.data.split import split
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
+from mlxbert.readers.rows import Rows
 from mlxbert.training.base import BaseModel
 from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
-from mlxbert.files import acquire_lock, check_hash, read_record, write_record, writing
+from mlxbert.files import acquire_lock, check_hash, read_record, to_path, write_record, writing
 from mlxbert.partial import LOCK, MANIFEST, PartialFolder, comparable
 from mlxbert.training.checkpoint import Store, load_arrays, reading, save_arrays
 from mlxbert.training.optimizer import Arrays
@@ -115,7 +115,7 @@ def clean_up(output: str | Path) -> None:
         output: The folder that holds the model; what cannot be one is left to the check of the target.
     """
     try:
-        target = Path(output).expanduser().resolve()
+        target = to_path(output, "output").resolve()
         folder = target.with_name(target.name + ".partial")
         manifest = read_record(folder / MANIFEST)
         result = json.loads((target / "training.json").read_bytes())

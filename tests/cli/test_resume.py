@@ -13,9 +13,9 @@ from unittest import mock
 
 import pytest
 
+from mlxbert.cli.inputs import Places
 from mlxbert.cli.output.file import FileOutput
 from mlxbert.cli.output.parts import PART
-from mlxbert.cli.places import Places
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_folder

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mlxbert.data.columns import Columns, find_columns
-from mlxbert.data.rows import Rows, read_rows
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.rows import Rows, read_rows
 
 LONG = "a sentence that is longer than the name of any label"
 

@@ -9,8 +9,8 @@ import pytest
 
 from mlxbert.data.columns import Columns, find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
-from mlxbert.data.rows import Row, read_rows
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.rows import Row, read_rows
 
 COLUMNS = Columns("text", None, "label")
 

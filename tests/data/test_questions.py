@@ -10,9 +10,10 @@ import pytest
 
 from mlxbert.data.columns import Columns
 from mlxbert.data.questions import Question, find_question_columns, read_questions
-from mlxbert.data.records import Format, read_records
-from mlxbert.data.rows import Rows, read_rows
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.formats import Format
+from mlxbert.readers.records import read_records
+from mlxbert.readers.rows import Rows, read_rows
 
 CONTEXT = "The cat sat. A cat went to Paris 😀 in 1973."
 COLUMNS = Columns("question", "context", "answers")
@@ -201,5 +202,5 @@ def test_only_training_reads_json(tmp_path: Path) -> None:
         read_records(path)
     lines = tmp_path / "b.json"
     lines.write_text('{"text": "a"}\n', encoding="utf-8")
-    assert list(read_records(lines, format="jsonl")) == ["a"]
+    assert [one.text for one in read_records(lines, format="jsonl")] == ["a"]
     assert Rows is type(read_rows(lines, format=Format.jsonl))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mlxbert.data.ranking.relevance import Judged, find_relevance_columns, read_judged
-from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.rows import read_rows
 
 GROUP = {"query": "a", "positives": ["x", "y"], "negatives": "z"}
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from mlxbert.data.columns import Columns
-from mlxbert.data.rows import Row, Rows
 from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.schemes import decode
+from mlxbert.readers.rows import Row, Rows
 from tests.text.test_tokenizer import QUICK
 
 

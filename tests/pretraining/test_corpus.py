@@ -18,13 +18,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from mlxbert.data.live import LONGEST
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import load_tokenizer_of, new_model
 from mlxbert.pretraining.corpus import documents as reading, writer
 from mlxbert.pretraining.corpus.documents import DocumentReader, Place, check_files, split_sentences
 from mlxbert.pretraining.corpus.store import Corpus, read_corpus
 from mlxbert.pretraining.vocabulary import vocabulary
+from mlxbert.readers.live import LONGEST
 from mlxbert.text.tokenizer import Tokenizer
 from tests.helpers.vocabularies import put, trained
 

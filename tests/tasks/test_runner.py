@@ -6,9 +6,9 @@ from itertools import chain
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.data.live import Live
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.nn.encoder import Batch
+from mlxbert.readers.live import Live
 from mlxbert.tasks.runner import run, run_batches, windows
 from mlxbert.text.batch import Usage, default_batch_tokens, plan
 from mlxbert.text.encoding import Encoding

@@ -11,9 +11,9 @@ import pytest
 
 import mlxbert
 from mlxbert.data.questions import Question
-from mlxbert.data.rows import read_rows
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
+from mlxbert.readers.rows import read_rows
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.base import BaseModel
 from mlxbert.training.events import Finished, Started

@@ -13,9 +13,9 @@ import pytest
 
 import mlxbert
 from mlxbert.data.related import find_related_columns, read_related
-from mlxbert.data.rows import read_rows
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, vector_losses as losses
+from mlxbert.readers.rows import read_rows
 from mlxbert.tasks.ranking import nearest
 from mlxbert.training.gradients import Differentiator, Whole
 from mlxbert.training.objective import TrainBatch

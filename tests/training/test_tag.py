@@ -11,13 +11,13 @@ import pytest
 
 import mlxbert
 from mlxbert.data.columns import Columns
-from mlxbert.data.rows import read_rows
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import decode
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
+from mlxbert.readers.rows import read_rows
 from mlxbert.training.data.tags import most_frequent
 from mlxbert.training.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objectives.tag import HEAD, Tag, TagExample

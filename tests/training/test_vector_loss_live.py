@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.data.rows import read_rows
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
+from mlxbert.readers.rows import read_rows
 from mlxbert.training.base import BaseModel
 from mlxbert.training.gradients import Differentiator, Whole, dropout_key
 from mlxbert.training.loop import scalar

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.data.labelled import check_text, get_value
-from mlxbert.data.rows import Row, read_rows
 from mlxbert.errors import InputError
+from mlxbert.readers.rows import Row, read_rows
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 Judgement = tuple[str, str, float]  # the query, the document, how well it answers

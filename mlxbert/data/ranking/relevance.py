@@ -7,8 +7,8 @@ from typing import Any
 from mlxbert.data.columns import PAIR_NAMES, QUERY_NAMES, check_header, check_named, find_label, usual_pair
 from mlxbert.data.labelled import Labelled, first_problem, get_text, get_value, plain, to_number
 from mlxbert.data.ranking.groups import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
-from mlxbert.data.rows import Row, Rows
 from mlxbert.errors import InputError
+from mlxbert.readers.rows import Row, Rows
 
 
 class Judged(Labelled):

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlxbert.data.lines import Lines
 from mlxbert.data.ranking.beir import Judgement, read_grade
-from mlxbert.data.records import open_source
 from mlxbert.errors import InputError
+from mlxbert.readers.inputs import open_source
+from mlxbert.readers.lines import Lines
 
 _FIELD = re.compile(r"\.([A-Z])(?:\s+(.*))?")
 _CODES = {"1": 4.0, "2": 3.0, "3": 2.0, "4": 1.0, "-1": 5.0}  # to grades

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlxbert.data.lines import Lines
-from mlxbert.data.parse import json_type, read_objects
-from mlxbert.data.records import Format, find_format, open_source
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import to_path
-from mlxbert.inputs import Stamp, stamp_of
+from mlxbert.readers.formats import Format, find_format
+from mlxbert.readers.inputs import Stamp, open_source, stamp_of
+from mlxbert.readers.reading import placed
+from mlxbert.readers.records import Document, Records, read_records
 
 BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
@@ -48,7 +48,7 @@ class Place:
 
     Attributes:
         file: The number of the file.
-        line: How many of its lines were read.
+        records: How many of its lines or records were read.
         usable: How many of these have text.
         skipped: How many lines and records of all files cannot be used.
         empty: How many files are empty.
@@ -56,7 +56,7 @@ class Place:
     """
 
     file: int = 0
-    line: int = 0
+    records: int = 0
     usable: int = 0
     skipped: int = 0
     empty: int = 0
@@ -130,7 +130,7 @@ class DocumentReader:
     ) -> None:
         self._files, self._field, self._documents = files, field, documents
         self._stamps = [stamp_of(path) for path in files] if stamps is None else stamps
-        self._lines: Lines | None = None
+        self._records: Records | None = None
         self._problem: InputError | None = None  # the first one of a file
         self.place = place or Place()
 
@@ -143,94 +143,63 @@ class DocumentReader:
     def done(self) -> int:
         """Bytes read so far."""
         before = sum(stamp.size for stamp in self._stamps[: self.place.file])
-        return before + (self._lines.done if self._lines is not None else 0)
+        return before + (self._records.done if self._records is not None else 0)
 
     def __iter__(self) -> Iterator[Part]:
         first = self.place.file
         for path, stamp in zip(self._files[first:], self._stamps[first:], strict=True):
+            inside = self.place.records > 0  # perhaps of a document whose first parts were read before
             with open_source(path, stamp=stamp) as file:
-                inside = self.place.line > 0  # perhaps of a document whose first parts were read before
-                yield from _parts(self._events(path, Lines(str(path), file, lenient=True, most=_MAX_LINE)), inside)
+                self._records = read_records(file, self._field, name=str(path), choose="field=", most=_MAX_LINE)
+                yield from _parts(self._events(self._records), inside)
 
-    def _events(self, path: Path, lines: Lines) -> Iterator[_Event]:
-        self._lines, self._problem = lines, None
-        if find_format(str(path), texts=True) is Format.jsonl:
-            yield from self._records(lines)
-        elif self._documents == "line":
-            yield from self._documents_per_line(lines)
-        else:
-            yield from self._sentences_per_line(lines)
+    def _events(self, records: Records) -> Iterator[_Event]:
+        self._problem = None
+        per_line = self._documents == "blank" and records.format is Format.txt
+        for text in self._texts(records):
+            if text is None:  # the document continues with the next line
+                continue
+            for line in text.split("\n"):
+                yield from split_sentences(line)
+            if per_line:
+                yield _LineEnd if text else _DocumentEnd
+            elif text:
+                yield _DocumentEnd
         place = self.place
-        if not place.usable and place.line:
+        if not place.usable and place.records:
             problem = self._problem or InputError("no line has text")
-            raise InputError(f"{path}: nothing in it can be used: {problem.message}", hint=problem.hint)
-        if not place.line:
-            place = place.with_problem(f"{path}: empty", empty=1)
-        self._lines = None
-        self.place = replace(place, file=place.file + 1, line=0, usable=0)
+            raise InputError(f"{records.name}: nothing in it can be used: {problem.message}", hint=problem.hint)
+        if not place.records:
+            place = place.with_problem(f"{records.name}: empty", empty=1)
+        self._records = None
+        self.place = replace(place, file=place.file + 1, records=0, usable=0)
         yield _DocumentEnd
 
-    def _texts(self, lines: Lines) -> Iterator[str | None]:
-        """The lines after those that were passed over: blank ones as `""`, those that cannot be used as `None`."""
-        before = self.place.line
-        for number, line in enumerate(lines, 1):
-            problem = lines.problem()
+    def _texts(self, records: Records) -> Iterator[str | None]:
+        """The texts after those that were passed over: blank ones as `""`, those that cannot be used as `None`."""
+        before = self.place.records
+        for number, document in enumerate(records, 1):
             if number <= before:
                 continue
+            problem = document.problem or _problem(document)
             if problem is not None:
-                self._skip(lines.name, number, problem)
-            usable = problem is None and bool(line.strip())
-            self.place = replace(self.place, line=number, usable=self.place.usable + usable)
-            yield line if usable else "" if problem is None else None
+                self._problem = self._problem or placed(problem, document.place)
+                said = placed(problem, document.place, records.name).message
+                self.place = self.place.with_problem(said, skipped=1)
+            usable = problem is None and bool(document.text.strip())
+            self.place = replace(self.place, records=number, usable=self.place.usable + usable)
+            yield document.text if usable else "" if problem is None else None
 
-    def _sentences_per_line(self, lines: Lines) -> Iterator[_Event]:
-        for line in self._texts(lines):
-            if line is not None:  # otherwise the document goes on with the next line
-                yield from split_sentences(line)
-                yield _LineEnd if line else _DocumentEnd
 
-    def _documents_per_line(self, lines: Lines) -> Iterator[_Event]:
-        for line in self._texts(lines):
-            if line:
-                yield from split_sentences(line)
-                yield _DocumentEnd
-
-    def _records(self, lines: Lines) -> Iterator[_Event]:
-        before = self.place.line
-        for number, record in read_objects(lines):
-            if number <= before:
-                continue
-            text = self._text_of(record)
-            usable = isinstance(text, str) and bool(text.strip())
-            self.place = replace(self.place, line=number, usable=self.place.usable + usable)
-            if isinstance(text, InputError):
-                self._skip(lines.name, number, text)
-            elif usable:
-                for line in text.split("\n"):
-                    yield from split_sentences(line)
-                yield _DocumentEnd
-
-    def _text_of(self, record: dict[str, object] | InputError) -> str | InputError:
-        if isinstance(record, InputError):
-            return record
-        if self._field not in record:
-            names = ", ".join(record) or "nothing"
-            return InputError(f"no field {self._field!r}, the record has: {names}", hint="name it with field=")
-        text = record[self._field]
-        if not isinstance(text, str):
-            return InputError(f"field {self._field!r} is {json_type(text)}, expected a string")
-        if "\0" in text:
-            return InputError("a zero byte in the text")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return InputError("half of a surrogate pair, which is not a character")
-        return text
-
-    def _skip(self, name: str, number: int, problem: InputError) -> None:
-        reason = re.sub(r"^line \d+: ", "", problem.message)
-        self._problem = self._problem or InputError(f"line {number}: {reason}", hint=problem.hint)
-        self.place = self.place.with_problem(f"{name}, line {number}: {reason}", skipped=1)
+def _problem(document: Document) -> InputError | None:
+    """Why the text of a JSON string cannot be used."""
+    if "\0" in document.text:
+        return InputError("a zero byte in the text")
+    try:
+        document.text.encode()
+    except UnicodeEncodeError:
+        return InputError("half of a surrogate pair, which is not a character")
+    return None
 
 
 def split_sentences(text: str) -> Iterator[str]:

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.data.records import find_format
 from mlxbert.errors import CheckpointError, InputError
 from mlxbert.files import acquire_lock, writing
-from mlxbert.inputs import Stamp, hashed
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.pretraining.corpus.numbers import Numbers, Stored, in_blocks
 from mlxbert.pretraining.corpus.tokens import ids_dtype
 from mlxbert.pretraining.corpus.writer import State, Writer, load_state
+from mlxbert.readers.formats import find_format
+from mlxbert.readers.inputs import Stamp, hashed
 from mlxbert.text.tokenizer import Tokenizer
 
 VERSION = 1  # of the format

@@ -13,7 +13,6 @@ import numpy as np
 from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Columns
 from mlxbert.data.questions import Question, find_question_columns, read_questions
-from mlxbert.data.rows import Rows
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -21,6 +20,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropy
+from mlxbert.readers.rows import Rows
 from mlxbert.tasks.answer import (
     HEAD,
     MAX_WORDS,

@@ -11,7 +11,6 @@ import numpy as np
 
 from mlxbert.bounds import check_whole
 from mlxbert.data.related import Related, RelatedColumns, find_related_columns, read_related
-from mlxbert.data.rows import Rows
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -20,6 +19,7 @@ from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
+from mlxbert.readers.rows import Rows
 from mlxbert.tasks.embed import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objective import Comparison, Part, Predictions

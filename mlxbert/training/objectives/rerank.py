@@ -11,7 +11,6 @@ import numpy as np
 
 from mlxbert.bounds import check_number
 from mlxbert.data.ranking.relevance import Judged, RelevanceColumns, find_relevance_columns, read_judged
-from mlxbert.data.rows import Rows
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -19,6 +18,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
+from mlxbert.readers.rows import Rows
 from mlxbert.tasks.rerank import check_one_score
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Columns
-from mlxbert.data.rows import Rows
 from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, CheckpointError
@@ -25,6 +24,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropy
+from mlxbert.readers.rows import Rows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels

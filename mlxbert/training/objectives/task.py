@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Protocol
 
 from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Found
-from mlxbert.data.rows import Rows
 from mlxbert.data.trained import trained_columns
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model
+from mlxbert.readers.rows import Rows
 from mlxbert.training.objective import AnyExample, Objective, Part, Predictions
 from mlxbert.training.scores.summary import METRICS, Evaluation
 

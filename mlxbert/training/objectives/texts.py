@@ -13,7 +13,6 @@ import numpy as np
 
 from mlxbert.data.columns import Columns, find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
-from mlxbert.data.rows import Rows
 from mlxbert.data.trained import missing_pair, trained_columns
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.labels.labels import MULTI_LABEL, REGRESSION, Labels
@@ -21,6 +20,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
+from mlxbert.readers.rows import Rows
 from mlxbert.training.data.checks import check_examples, check_label_column, check_labels, find_unknown
 from mlxbert.training.objective import Example, Part, Predictions
 from mlxbert.training.objectives.task import TaskObjective

@@ -13,9 +13,9 @@ from unittest import mock
 
 import pytest
 
-from mlxbert.data.rows import Row, Rows, read_rows
 from mlxbert.errors import ArgumentError, HubError, InputError, MlxbertError
-from tests.data.test_records import write, write_table
+from mlxbert.readers.rows import Row, Rows, read_rows
+from tests.readers.test_records import write, write_table
 
 
 def values(rows: Rows) -> list[dict[str, Any]]:

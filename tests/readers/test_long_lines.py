@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from mlxbert.data.lines import Lines
-from mlxbert.data.live import LONGEST, as_it_comes, first_line
-from mlxbert.data.records import read_records
-from mlxbert.data.rows import read_rows
 from mlxbert.errors import InputError
+from mlxbert.readers.lines import Lines
+from mlxbert.readers.live import LONGEST, as_it_comes, first_line
+from mlxbert.readers.records import read_records
+from mlxbert.readers.rows import read_rows
+from tests.readers.test_records import contents
 
 LONG = b"x" * LONGEST  # with anything around it, too long a line
 FILES = {
@@ -50,7 +51,7 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize("name", FILES)
 def test_a_record_that_is_too_long_fails_and_the_rest_is_read(name: str) -> None:
     ending = name.rpartition(".")[2]
-    found = [*read_records(io.BytesIO(FILES[name]), format=ending, name=name)]
+    found = contents(read_records(io.BytesIO(FILES[name]), format=ending, name=name))
     assert found[0] == "the" and found[2:] == ["cat"]
     assert isinstance(found[1], InputError)
     line = {"txt": 2, "jsonl": 2, "csv": 3, "tsv": 3}[ending]
@@ -61,7 +62,7 @@ def test_a_record_that_is_too_long_fails_and_the_rest_is_read(name: str) -> None
 def test_so_does_one_that_is_long_when_it_is_unpacked(ending: str) -> None:
     content = FILES["in.txt"]
     packed = gzip.compress(content, 1) if ending == "gz" else lzma.compress(content, preset=0)
-    found = [*read_records(io.BytesIO(packed), name=f"in.txt.{ending}")]
+    found = contents(read_records(io.BytesIO(packed), name=f"in.txt.{ending}"))
     assert [found[0], found[2]] == ["the", "cat"] and isinstance(found[1], InputError)
 
 
@@ -70,7 +71,7 @@ def test_the_memory_for_a_line_is_bounded() -> None:
     tracemalloc.start()
     try:
         file: Any = Endless(5 * LONGEST)
-        found = [*read_records(io.BufferedReader(file), format="txt", name="in.txt")]
+        found = contents(read_records(io.BufferedReader(file), format="txt", name="in.txt"))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -83,7 +84,7 @@ def test_the_memory_for_a_row_is_bounded_where_a_quote_is_missing() -> None:
     lines = io.BytesIO(b'text\n"the\n' + (b"y" * 999 + b"\n") * (3 * LONGEST // 1000))
     tracemalloc.start()
     try:
-        found = [*read_records(lines, format="csv", name="in.csv")]
+        found = contents(read_records(lines, format="csv", name="in.csv"))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -93,7 +94,7 @@ def test_the_memory_for_a_row_is_bounded_where_a_quote_is_missing() -> None:
 
 def test_a_line_that_is_as_long_as_may_be_is_read() -> None:
     for end in (b"\n", b""):
-        assert [*read_records(io.BytesIO(LONG + end), format="txt", name="in.txt")] == [LONG.decode()]
+        assert contents(read_records(io.BytesIO(LONG + end), format="txt", name="in.txt")) == [LONG.decode()]
 
 
 def test_a_long_line_of_a_pipe_fails_when_it_has_arrived() -> None:
@@ -110,7 +111,7 @@ def test_a_long_line_of_a_pipe_fails_when_it_has_arrived() -> None:
         assert len(first_line(arriving)) <= LONGEST + (1 << 16)
         records = iter(read_records(arriving, format="jsonl", name="stdin"))
         assert records.ready()
-        found = [*records]
+        found = contents(records)
     writer.join()
     assert isinstance(found[0], InputError) and found[1:] == ["cat"]
 
@@ -144,9 +145,9 @@ def test_a_file_of_questions_may_be_one_line() -> None:
 def test_where_there_are_no_newlines_lines_end_with_carriage_returns(
     name: str, content: bytes, expected: list[str]
 ) -> None:
-    assert [*read_records(io.BytesIO(content), name=name)] == expected
-    assert [*read_records(io.BytesIO(gzip.compress(content)), name=f"{name}.gz")] == expected
-    assert [*read_records(io.BytesIO(lzma.compress(content)), name=f"{name}.xz")] == expected
+    assert contents(read_records(io.BytesIO(content), name=name)) == expected
+    assert contents(read_records(io.BytesIO(gzip.compress(content)), name=f"{name}.gz")) == expected
+    assert contents(read_records(io.BytesIO(lzma.compress(content)), name=f"{name}.xz")) == expected
 
 
 def test_problems_of_such_lines_have_their_number_and_offset() -> None:

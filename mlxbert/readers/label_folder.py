@@ -5,9 +5,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlxbert.data.lines import Lines
-from mlxbert.data.records import open_source
 from mlxbert.errors import InputError
+from mlxbert.readers.inputs import open_source
+from mlxbert.readers.lines import Lines
 
 _LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
 

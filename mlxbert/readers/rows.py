@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import Any, BinaryIO
 
-from mlxbert.data.conll import read_conll, read_conllu
-from mlxbert.data.hub import HUB, class_names, name_classes, open_hub
-from mlxbert.data.label_folder import LabelFolder
-from mlxbert.data.lines import Lines
-from mlxbert.data.parquet import ParquetRows
-from mlxbert.data.parse import read_objects, read_table, separator_hint
-from mlxbert.data.records import Format, check_format, find_format, open_source, size_of
-from mlxbert.data.squad import read_squad
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.inputs import InputFile
+from mlxbert.readers.formats import Format, check_format, find_format, read_items
+from mlxbert.readers.hub import HUB, class_names, name_classes, open_hub
+from mlxbert.readers.inputs import open_source, to_read_again
+from mlxbert.readers.label_folder import LabelFolder
+from mlxbert.readers.reading import Item, placed
 
 STDIN = "-"
 Source = str | Path | BinaryIO | Iterable[str | Path] | Iterable[Mapping[str, Any]]
@@ -61,13 +57,7 @@ class Rows(Sequence[Row]):
     resumable: bool
     _rows: Sequence[Row] = field(repr=False)
 
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
-
-    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, index: Any) -> Any:
         return self._rows[index]
 
     def __len__(self) -> int:
@@ -162,83 +152,37 @@ def _bytes(source: Any) -> int:
 def _open(source: Any, format: Format | str | None, stack: ExitStack) -> _Opened:
     if isinstance(source, str) and source.startswith(HUB):
         return _open_records(source, f"{source}, row", open_hub(source))
+    name = str(source)
     if isinstance(source, str) and source == STDIN:
         if sys.stdin is None:
             raise InputError("stdin is closed")
-        return _open_file(sys.stdin.buffer, "stdin", Format.jsonl if format is None else check_format(format), stack)
-    if hasattr(source, "read"):
+        source, name = sys.stdin.buffer, "stdin"
+    elif hasattr(source, "read"):
         name = str(getattr(source, "name", "input"))
-        return _open_file(source, name, Format.jsonl if format is None else check_format(format), stack)
-    if not isinstance(source, str | Path):
+    elif not isinstance(source, str | Path):
         return _open_records("records", "record", source)
-    name = str(source)
-    if not os.path.isdir(source):
-        return _open_file(source, name, find_format(name) if format is None else check_format(format), stack)
-    folder = LabelFolder(Path(source), name)
-    rows = (Row({"text": text, "label": label}, place) for text, label, place in folder)
-    return _Opened(name, rows, folder.sha256, lambda: folder.done)
-
-
-def _open_file(source: str | Path | BinaryIO, name: str, format: Format, stack: ExitStack) -> _Opened:
+    elif os.path.isdir(source):
+        folder = LabelFolder(Path(source), name)
+        texts = (Row({"text": text, "label": label}, place) for text, label, place in folder)
+        return _Opened(name, texts, folder.sha256, lambda: folder.done)
+    usual = Format.jsonl if hasattr(source, "read") else None
+    chosen = check_format(format) if format is not None else usual or find_format(name)
     file = open_source(source, name)
     if file is not source:
         stack.enter_context(file)
-    reader: ParquetRows | Lines
-    if format is Format.parquet:
-        reader = ParquetRows(name, file, None, size_of(file))
-        rows = _from_parquet(reader)
-    elif format is Format.squad:
-        reader = Lines(name, file, most=None)  # a whole file in one line
-        rows = (Row(values, place) for place, values in read_squad(reader))
-    else:
-        reader = Lines(name, file)
-        rows = _from_lines(reader, format)
-    again = file if isinstance(file, InputFile) and file.reopens else None
-    return _Opened(name, rows, lambda: None if again is None else again.sha256(), lambda: reader.done)
+    items, opened = read_items(name, file, chosen, None)
+    again = to_read_again(file)
+    rows = _strict(name, items, blank=chosen is not Format.txt)
+    return _Opened(name, rows, lambda: None if again is None else again.sha256(), lambda: opened.done)
 
 
-def _from_lines(lines: Lines, format: Format) -> Iterator[Row]:
-    if format in (Format.conll, Format.conllu):
-        sentences = read_conll(lines) if format is Format.conll else read_conllu(lines)
-        return (Row(values, f"{lines.name}, line {number}") for number, values in sentences)
-    if format is Format.txt:
-        return (Row({"text": line}, f"{lines.name}, line {n}") for n, line in enumerate(lines, 1) if line.strip())
-    return _from_objects(lines) if format is Format.jsonl else _from_table(lines, format)
-
-
-def _from_objects(lines: Lines) -> Iterator[Row]:
-    for number, record in read_objects(lines):
-        place = f"{lines.name}, line {number}"
-        if isinstance(record, InputError):
-            hint = "each line is one JSON object; a list of objects becomes lines with: jq -c '.[]'"
-            raise InputError(f"{place}: {record.message}", hint=hint)
-        yield Row(record, place)
-
-
-def _from_table(lines: Lines, format: Format) -> Iterator[Row]:
-    header, rows = read_table(lines, format)
-    named = [name for name in header if name]  # the index that pandas writes has no name, nor has a trailing comma
-    twice = next((name for name in named if named.count(name) > 1), None)
-    if twice is not None or len(named) < 1:
-        found = "no column has a name" if twice is None else f"column {twice!r} is there twice"
-        raise InputError(f"{lines.name}, line 1: {found} in the header: {', '.join(header)}")
-    if (hint := separator_hint(header)) is not None:
-        raise InputError(f"{lines.name}, line 1: there is only one column, {header[0]!r}", hint=hint)
-    for number, row in rows:
-        place = f"{lines.name}, line {number}"
-        if isinstance(row, InputError):
-            raise InputError(f"{place}: {row.message}")
-        values = dict(zip(header, row, strict=True))
-        values.pop("", None)
-        yield Row(values, place)
-
-
-def _from_parquet(reader: ParquetRows) -> Iterator[Row]:
-    for number, row in enumerate(reader, 1):
-        place = f"{reader.name}, row {number}"
-        if isinstance(row, InputError):
-            raise InputError(f"{place}: {row.message}")
-        yield Row(dict(zip(reader.columns, row, strict=True)), place)
+def _strict(name: str, items: Iterator[Item], *, blank: bool) -> Iterator[Row]:
+    """The records of a file, perhaps without blank texts, until one cannot be used."""
+    for place, values in items:
+        if isinstance(values, InputError):
+            raise placed(values, place, name)
+        if blank or values["text"].strip():
+            yield Row(values, f"{name}, {place}")
 
 
 def _open_records(name: str, called: str, items: Iterable[Any]) -> _Opened:

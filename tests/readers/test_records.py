@@ -6,14 +6,16 @@ import io
 import os
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from mlxbert.data.records import Format, Records, read_records
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.readers.formats import Format
+from mlxbert.readers.records import Document, Records, read_records
 
 CONTENTS = {
     "in.txt": b"\xef\xbb\xbfthe\r\n\r\ncat\n",
@@ -34,8 +36,13 @@ def write_table(path: Path, columns: dict[str, Any], **options: Any) -> Path:
     return path
 
 
-def failures(records: Records[Any]) -> list[str]:
-    return [record.message for record in records if isinstance(record, InputError)]
+def contents(records: Iterable[Document]) -> list[Any]:
+    """The text, the pair or the problem of each document."""
+    return [one.problem or (one.text if one.pair is None else (one.text, one.pair)) for one in records]
+
+
+def failures(records: Records) -> list[str]:
+    return [one.problem.message for one in records if one.problem is not None]
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".GZ"])
@@ -44,27 +51,27 @@ def test_texts_are_read_from_every_format_plain_or_compressed(tmp_path: Path, na
     path = tmp_path / (name + ending)
     path.write_bytes(gzip.compress(CONTENTS[name], mtime=0) if ending else CONTENTS[name])
     records = read_records(path)
-    assert (records.format, records.names) == (Format(name[3:]), ("text",))
+    assert records.format == Format(name[3:])
     assert records.file is not None and records.file.name == path
     assert records.done == 0
-    assert list(records) == ["the", "", "cat"]
+    assert contents(records) == ["the", "", "cat"]
     assert records.done == records.size == path.stat().st_size
-    assert list(records) == []
+    assert contents(records) == []
 
 
-def test_several_names_give_tuples_in_their_order(tmp_path: Path) -> None:
+def test_two_names_give_pairs_in_their_order(tmp_path: Path) -> None:
     for name, content in (("a.jsonl", b'{"a": "the", "b": "cat"}\n'), ("a.csv.gz", b"b,c,a\ncat,x,the\n")):
         path = write(tmp_path / name, content)
-        assert list(read_records(path, ("a", "b"))) == [("the", "cat")]
-        assert list(read_records(path, ["b"])) == [("cat",)]
-    assert list(read_records(write(tmp_path / "a.txt", b"the\n"), ["x"])) == [("the",)]
+        assert contents(read_records(path, "a", "b")) == [("the", "cat")]
+        assert contents(read_records(path, "b")) == ["cat"]
+    assert contents(read_records(write(tmp_path / "a.txt", b"the\n"), "x")) == ["the"]
 
 
 def test_an_open_file_is_read_as_the_format_says_and_stays_open() -> None:
     file = io.BytesIO(b"text\nthe\n")
     records = read_records(file, format="csv", name="memory")
     assert (records.name, records.file, records.size) == ("memory", None, None)
-    assert list(records) == ["the"]
+    assert contents(records) == ["the"]
     assert not file.closed
 
 
@@ -72,7 +79,7 @@ def test_a_path_is_closed_at_the_end(tmp_path: Path) -> None:
     path = write(tmp_path / "in.txt", b"the\ncat\n")
     records = read_records(path)
     assert records.file is not None and not records.file.closed
-    assert list(records) == ["the", "cat"]
+    assert contents(records) == ["the", "cat"]
     assert records.file.closed
 
 
@@ -82,8 +89,7 @@ def test_a_path_is_closed_at_the_end(tmp_path: Path) -> None:
         ("in.data", {}, "'.data'"),
         ("in.parquet.gz", {}, "'.gz'"),
         ("in", {}, "''"),
-        ("in.txt", {"names": ("a", "b")}, "a and b"),
-        ("in.txt", {"names": ()}, "names is empty"),
+        ("in.txt", {"text": "a", "pair": "b"}, "a and b"),
         ("in.txt", {"format": "xml"}, "'xml'"),
     ],
 )
@@ -106,15 +112,16 @@ def test_hints_name_arguments(tmp_path: Path) -> None:
         read_records(write(tmp_path / "in.data", b""))
     assert caught.value.hint and "format='jsonl'" in caught.value.hint
     (record,) = read_records(write(tmp_path / "in.jsonl", b'{"body": "the"}\n'))
-    assert isinstance(record, InputError)
-    assert record.hint and "names=" in record.hint and "'text'" in record.message and "body" in record.message
+    problem = record.problem
+    assert problem and problem.hint and "text=" in problem.hint
+    assert "'text'" in problem.message and "body" in problem.message
 
 
 def test_compressed_bytes_are_counted_while_a_file_is_read(tmp_path: Path) -> None:
     lines = [os.urandom(1000).hex() for _ in range(1000)]
     records = read_records(write(tmp_path / "in.txt.gz", "".join(f"{line}\n" for line in lines).encode()))
     assert records.size is not None and records.size > 10**6
-    seen = [(record, records.done) for record in records]
+    seen = [(record.text, records.done) for record in records]
     assert [record for record, _ in seen] == lines
     counts = [done for _, done in seen]
     assert counts == sorted(counts) and len(set(counts)) > 5
@@ -130,7 +137,7 @@ def test_a_compressed_file_may_have_several_members_and_be_a_pipe(tmp_path: Path
     writer.start()
     records = read_records(pipe)
     assert (records.file, records.size) == (None, None)
-    assert list(records) == ["the", "cat"]
+    assert contents(records) == ["the", "cat"]
     assert records.done == len(content)
     writer.join()
 
@@ -160,14 +167,14 @@ def test_columns_of_a_parquet_are_streamed_by_rows(tmp_path: Path) -> None:
     assert (records.format, records.done, records.size) == (Format.parquet, 0, path.stat().st_size)
     found = []
     for record in records:
-        found.append(record)
+        found.append(record.text)
         if len(found) == 1500:
             assert abs(records.done - path.stat().st_size / 2) < 10
     assert found == texts
     assert records.done == path.stat().st_size
-    assert list(read_records(path, ("b.c", "text")))[1] == ("1", texts[1])
+    assert contents(read_records(path, "b.c", "text"))[1] == ("1", texts[1])
     with path.open("rb") as file:
-        assert len(list(read_records(file, format="parquet"))) == 3000
+        assert len(contents(read_records(file, format="parquet"))) == 3000
 
 
 def test_every_type_of_string_of_a_parquet_is_read(tmp_path: Path) -> None:
@@ -175,7 +182,7 @@ def test_every_type_of_string_of_a_parquet_is_read(tmp_path: Path) -> None:
     texts = ["the", "", "ž🦆", "the"]
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         path = write_table(tmp_path / "in.parquet", {"text": pa.array(texts).cast(kind)})
-        assert list(read_records(path)) == texts
+        assert contents(read_records(path)) == texts
 
 
 def test_values_of_a_parquet_that_are_not_texts_fail_in_their_place(tmp_path: Path) -> None:
@@ -183,7 +190,7 @@ def test_values_of_a_parquet_that_are_not_texts_fail_in_their_place(tmp_path: Pa
     raw = pa.array([b"the", b"c\xe9t", b"dog"])
     invalid = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
     path = write_table(tmp_path / "in.parquet", {"text": ["the", None, "cat"], "b": invalid})
-    assert list(read_records(path))[::2] == ["the", "cat"]
+    assert contents(read_records(path))[::2] == ["the", "cat"]
     assert failures(read_records(path)) == ["column 'text' is null, expected a string"]
     assert failures(read_records(path, "b")) == ["column 'b': byte 0xe9 is not UTF-8"]
 
@@ -199,7 +206,7 @@ def test_a_column_that_is_missing_or_no_text_is_refused_at_once(tmp_path: Path) 
     path = write_table(tmp_path / "in.parquet", {"body": ["the"], "n": [1]})
     with pytest.raises(InputError, match=r"column.*'text'") as caught:
         read_records(path)
-    assert caught.value.hint and "names=" in caught.value.hint
+    assert caught.value.hint and "text=" in caught.value.hint
     with pytest.raises(InputError, match=r"column.*'n'.*int64"):
         read_records(path, "n")
 
@@ -245,8 +252,10 @@ def test_without_pyarrow_a_parquet_is_refused_with_a_hint(tmp_path: Path) -> Non
     ],
 )
 def test_a_damaged_line_is_a_bad_record_in_its_place(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
-    first, bad, last = read_records(write(tmp_path / name, content))
+    records = [*read_records(write(tmp_path / name, content))]
+    first, bad, last = contents(records)
     assert (first, last) == ("the", "dog")
+    assert records[1].place == problem.partition(":")[0] and not records[1].text
     assert isinstance(bad, InputError) and bad.message.startswith(problem) and bad.hint and "iconv" in bad.hint
 
 
@@ -268,20 +277,20 @@ def test_a_file_of_which_no_line_could_be_used_is_refused(tmp_path: Path, conten
 
 def test_a_folder_in_place_of_a_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(MlxbertError, match="is a folder"):
-        list(read_records(str(tmp_path)))
+        contents(read_records(str(tmp_path)))
 
 
 def test_columns_of_a_table_without_a_header_are_numbered(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv", b"\n1,the\n\n2,cat\nx\n")
-    found = list(read_records(path, "2", header=False))
+    found = contents(read_records(path, "2", header=False))
     assert found[:2] == ["the", "cat"] and isinstance(found[2], InputError)
-    assert list(read_records(path, ("2", "1"), header=False))[:2] == [("the", "1"), ("cat", "2")]
+    assert contents(read_records(path, "2", "1", header=False))[:2] == [("the", "1"), ("cat", "2")]
     damaged = write(tmp_path / "bad.tsv", b"c\xe9t\nthe\n")
-    first, second = read_records(damaged, "1", header=False)
+    first, second = contents(read_records(damaged, "1", header=False))
     assert isinstance(first, InputError) and second == "the"
     with pytest.raises(InputError, match=r"column '3'.*1, 2") as caught:
         list(read_records(path, "3", header=False))
-    assert caught.value.hint and "names=" in caught.value.hint
+    assert caught.value.hint and "text=" in caught.value.hint
     with pytest.raises(ArgumentError, match="jsonl"):
         read_records(write(tmp_path / "in.jsonl", b"{}"), header=False)
 
@@ -294,11 +303,11 @@ def test_other_columns_are_kept_for_each_record(tmp_path: Path) -> None:
         (csv, ["n", "id"], [{"n": "x", "id": "1"}, {}, {"n": "y", "id": "3"}]),
         (jsonl, None, [{"id": "[1, nan]"}, {}, {}]),
         (jsonl, ["n"], [{"n": None}, {"n": 2}, {"n": None}]),
-        (csv, (), []),
+        (csv, (), [{}, {}, {}]),
     ):
-        records = read_records(path, keep=keep)
-        assert [isinstance(record, InputError) for record in records] == [False, True, False]
-        assert [*records.kept] == wanted
+        records = [*read_records(path, keep=keep)]
+        assert [record.problem is None for record in records] == [True, False, True]
+        assert [record.fields for record in records] == wanted
     with pytest.raises(InputError, match="no column 'm'") as caught:
         list(read_records(csv, keep=["m"]))
     assert caught.value.hint is None
@@ -308,13 +317,13 @@ def test_columns_of_any_type_are_kept_of_a_parquet(tmp_path: Path) -> None:
     columns = {"id": [1, 2], "text": ["the", "cat"], "day": [datetime.date(2026, 1, 2), None]}
     path = write_table(tmp_path / "in.parquet", columns)
     for keep, wanted in ((None, [{"id": 1}, {"id": 2}]), (["day"], [{"day": "2026-01-02"}, {"day": None}])):
-        records = read_records(path, keep=keep)
-        assert list(records) == ["the", "cat"]
-        assert [*records.kept] == wanted
+        records = [*read_records(path, keep=keep)]
+        assert contents(records) == ["the", "cat"]
+        assert [record.fields for record in records] == wanted
 
 
 def test_damaged_json_has_a_column_and_no_other_line(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "the"}\n{"text" "cat"}\n' + '{"n": ' + "1" * 5000 + "}\n")
-    _, damaged, long = read_records(tmp_path / "in.jsonl")
+    _, damaged, long = contents(read_records(tmp_path / "in.jsonl"))
     assert str(damaged) == "not valid JSON (Expecting ':' delimiter, column 9)"
     assert isinstance(long, InputError) and "not valid JSON (Exceeds the limit" in long.message

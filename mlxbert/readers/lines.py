@@ -5,8 +5,8 @@ import io
 from collections.abc import Iterator
 from typing import IO, BinaryIO, cast
 
-from mlxbert.data.live import LONGEST, Pipe
 from mlxbert.errors import InputError
+from mlxbert.readers.live import LONGEST, Pipe
 
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 16  # bytes of a line that are dropped at a time

@@ -1,4 +1,4 @@
-"""Input files: one that changes while it is read is an error.
+"""Input files, opened: one that changes while it is read is an error.
 
 Size and time of the last change are compared at opening, after each read, and so at the end: nothing that was read from
 a changed file is used.
@@ -10,9 +10,10 @@ import io
 import os
 import stat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from mlxbert.errors import ChangedError, InputError
+from mlxbert.readers.live import as_it_comes
 
 _BLOCK = 2**14  # bytes that are hashed at a time
 
@@ -103,6 +104,37 @@ class InputFile(io.BufferedReader):
             start += len(block)
         self._checked.check()
         return digest.hexdigest()
+
+
+def open_source(source: str | Path | BinaryIO, name: str | None = None, stamp: Stamp | None = None) -> BinaryIO:
+    """An input, opened: an `InputFile` where it is a regular file, otherwise what is read as it comes.
+
+    Args:
+        source: Its path, or a file opened in binary mode, which the caller closes.
+        name: What errors call it; by default its path.
+        stamp: What it was when it was hashed or read before.
+
+    Raises:
+        InputError: It cannot be opened, or has changed.
+    """
+    if not isinstance(source, str | Path):
+        plain = type(source) is io.BufferedReader and type(source.raw) is io.FileIO  # not what unpacks a file
+        if not plain or not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            return source
+        file = InputFile(source.fileno(), name or str(getattr(source, "name", "input")))
+        file.seek(source.tell())
+        return file
+    try:
+        if stat.S_ISREG(os.stat(source).st_mode):
+            return InputFile(source, name or str(source), stamp)
+        return as_it_comes(open(source, "rb"), closes=True)
+    except (OSError, ValueError) as problem:
+        raise InputError(f"{source}: cannot be read ({getattr(problem, 'strerror', problem)})") from None
+
+
+def to_read_again(file: BinaryIO) -> InputFile | None:
+    """The file, if another process would read the same: not a pipe."""
+    return file if isinstance(file, InputFile) and file.reopens else None
 
 
 def hashed(path: Path) -> tuple[str, Stamp]:

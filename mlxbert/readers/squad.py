@@ -4,22 +4,19 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mlxbert.data.lines import Lines
-from mlxbert.data.parse import json_type
 from mlxbert.errors import InputError
+from mlxbert.readers.lines import Lines
+from mlxbert.readers.reading import Item, Wanted, json_type
 
 _LAYOUT = 'a file of SQuAD is {"data": [{"paragraphs": [{"context": …, "qas": [{"question": …, "answers": […]}]}]}]}'
 
 
-def read_squad(lines: Lines) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_squad(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
     """The questions of a file, each with its context.
 
-    Args:
-        lines: The file.
-
     Yields:
-        Where the question stands, `dev.json, data[0].paragraphs[2].qas[1]`, and its values: `question`, `context`,
-        `answers`, and `id`, `title` and `is_impossible` where the file has them.
+        Where the question stands, `data[0].paragraphs[2].qas[1]`, and its values: `question`, `context`, `answers`,
+        and `id`, `title` and `is_impossible` where the file has them.
 
     Raises:
         InputError: The file is not JSON, or has another layout.
@@ -39,7 +36,7 @@ def read_squad(lines: Lines) -> Iterator[tuple[str, dict[str, Any]]]:
             for index, asked in enumerate(_list(paragraph, "qas", where)):
                 if not isinstance(asked, dict):
                     raise InputError(f"{where}.qas[{index}] is {json_type(asked)}, expected an object", hint=_LAYOUT)
-                yield f"{where}.qas[{index}]", _values(article, paragraph, asked)
+                yield f"{of_paragraph}.qas[{index}]", _values(article, paragraph, asked)
 
 
 def _values(article: dict[str, Any], paragraph: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:

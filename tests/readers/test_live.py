@@ -9,10 +9,10 @@ from typing import BinaryIO
 
 import pytest
 
-from mlxbert.data import live
-from mlxbert.data.live import Pipe, as_it_comes, first_line
-from mlxbert.data.records import read_records
 from mlxbert.errors import InputError
+from mlxbert.readers import live
+from mlxbert.readers.live import Pipe, as_it_comes, first_line
+from mlxbert.readers.records import read_records
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def test_lines_are_there_as_soon_as_they_are_whole(pipe: tuple[int, BinaryIO]) -
     assert not iter(records).ready()
     os.write(writing, b"the\ncat\ndo")
     found = iter(records)
-    assert found.ready() and next(found) == "the"
-    assert found.ready() and next(found) == "cat"
+    assert found.ready() and next(found).text == "the"
+    assert found.ready() and next(found).text == "cat"
     assert not found.ready()
     os.write(writing, b"g")
     os.close(writing)
-    assert found.ready() and next(found) == "dog"
+    assert found.ready() and next(found).text == "dog"
     assert found.ready() and list(found) == []
     assert not file.closed
 
@@ -78,4 +78,4 @@ def test_a_file_is_always_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(live, "Pipe", None)
     (tmp_path / "in.txt").write_bytes(b"the\n")
     found = iter(read_records(tmp_path / "in.txt"))
-    assert found.ready() and list(found) == ["the"] and found.ready()
+    assert found.ready() and [one.text for one in found] == ["the"] and found.ready()

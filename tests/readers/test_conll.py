@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.data.records import read_records
-from mlxbert.data.rows import read_rows
 from mlxbert.data.tag_columns import find_tag_columns
 from mlxbert.errors import ArgumentError, InputError
-from tests.data.test_records import write
+from mlxbert.readers.records import read_records
+from mlxbert.readers.rows import read_rows
+from tests.readers.test_records import write
 
 CONLL = b"""-DOCSTART- -X- O O
 

@@ -15,13 +15,13 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.output.file import FileOutput
-from mlxbert.data.records import open_source, read_records
-from mlxbert.data.rows import read_rows
 from mlxbert.errors import ChangedError
-from mlxbert.inputs import InputFile, hashed
 from mlxbert.pretraining.corpus import store
 from mlxbert.pretraining.corpus.documents import DocumentReader
 from mlxbert.pretraining.settings import Settings
+from mlxbert.readers.inputs import InputFile, hashed, open_source
+from mlxbert.readers.records import read_records
+from mlxbert.readers.rows import read_rows
 from tests.helpers.program import call
 
 COUNT = 1200  # rows; `on_progress` is called after 1000
@@ -75,7 +75,7 @@ def write(folder: Path, name: str) -> Path:
 def test_records_of_a_file_that_changes(name: str, change: Change, tmp_path: Path) -> None:
     path = write(tmp_path, name)
     records = iter(read_records(path))
-    assert next(records) == WORDS[0]
+    assert next(records).text == WORDS[0]
     change(path)
     with pytest.raises(ChangedError, match=name):
         list(records)
@@ -96,7 +96,7 @@ def test_records_end_with_the_last_that_was_read_before_the_change(tmp_path: Pat
     found: list[Any] = []
     with pytest.raises(ChangedError):
         for record in read_records(path):
-            found.append(record)
+            found.append(record.text)
             if len(found) == 10:
                 path.write_bytes(b"other\n" * 5000)
     assert found == WORDS[: len(found)] and 10 <= len(found) < COUNT
@@ -108,7 +108,7 @@ def test_open_files_count_and_what_unpacks_them_does_not(change: Change, tmp_pat
     with path.open("rb") as file:
         assert file.readline().decode().strip() == WORDS[0]
         records = iter(read_records(file))
-        assert next(records) == WORDS[1]
+        assert next(records).text == WORDS[1]
         change(path)
         with pytest.raises(ChangedError):
             list(records)
@@ -122,12 +122,12 @@ def test_a_file_that_is_replaced_is_read_as_it_was(tmp_path: Path) -> None:
     records = read_records(path)
     append(Path(shutil.copy(path, tmp_path / "new")))
     os.replace(tmp_path / "new", path)
-    assert list(records) == WORDS
+    assert [record.text for record in records] == WORDS
     assert records.file is not None and records.file.name == path
 
 
 def test_what_cannot_be_looked_at_again_is_read_as_it_comes(tmp_path: Path) -> None:
-    assert list(read_records(io.BytesIO(LINES), format="txt")) == WORDS
+    assert [record.text for record in read_records(io.BytesIO(LINES), format="txt")] == WORDS
     with open_source("/dev/null") as file:
         assert not isinstance(file, InputFile) and file.read() == b""
 

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mlxbert.data.lines import Lines
 from mlxbert.errors import InputError
+from mlxbert.readers.lines import Lines
+from mlxbert.readers.reading import Item, Wanted, counted_columns
 
 # https://universaldependencies.org/format.html
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -15,15 +16,15 @@ _WORD = re.compile(r"\d+")
 _TEXT = "# text = "
 
 
-def read_conll(lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The columns of each sentence, by their numbers from 1, and the line in which the sentence begins.
+def read_conll(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+    """The columns of each sentence, by their numbers from 1.
 
     Columns are separated by tabs where a line has one, else by spaces. Lines of -DOCSTART- end a sentence.
 
     Raises:
         InputError: A line has another number of columns than the first one, or an empty value.
     """
-    start, first = 0, 0
+    start, first = "", 0
     top: list[str] = []  # the values of the first line
     words: list[list[str]] = []
     for number, line in enumerate(lines, 1):
@@ -31,13 +32,13 @@ def read_conll(lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
         if values and values[0] != _DOCUMENT:
             top, first = top or values, first or number
             _check(values, top, first, f"{lines.name}, line {number}", spaced="\t" not in line)
-            start = start if words else number
+            start = start if words else f"line {number}"
             words.append(values)
         elif words:
-            yield start, _columns(words, [str(column) for column in range(1, len(top) + 1)])
+            yield start, _columns(words)
             words = []
     if words:
-        yield start, _columns(words, [str(column) for column in range(1, len(top) + 1)])
+        yield start, _columns(words)
 
 
 def _values(line: str) -> list[str]:
@@ -54,24 +55,20 @@ def _check(values: Sequence[str], top: Sequence[str], first: int, place: str, *,
         hint = "separate the columns by tabs if words contain spaces" if spaced and len(values) > columns else None
         if "#" in (values[0], top[0]):  # a hashtag is a word
             hint = "only CoNLL-U has comments: leave out lines that begin with #"
-        raise InputError(f"{place}: {_count(len(values))}, line {first} has {columns}", hint=hint)
+        raise InputError(f"{place}: {counted_columns(len(values))}, line {first} has {columns}", hint=hint)
     if "" in values:
         raise InputError(f"{place}: column {values.index('') + 1} is empty, expected a value in each of {columns}")
 
 
-def _count(columns: int) -> str:
-    return "1 column" if columns == 1 else f"{columns} columns"
-
-
-def read_conllu(lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The columns of each sentence by their names in CoNLL-U, and the line in which the sentence begins.
+def read_conllu(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+    """The columns of each sentence by their names in CoNLL-U.
 
     `text` is the sentence where a comment says it. Ranges of words (1-2) and empty nodes (1.1) are left out.
 
     Raises:
         InputError: A line does not have ten columns, or its id is none.
     """
-    start, text = 0, ""
+    start, text = "", ""
     words: list[list[str]] = []
     for number, line in enumerate(lines, 1):
         if line.startswith("#"):
@@ -80,21 +77,23 @@ def read_conllu(lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
             values = line.split("\t")
             if len(values) != len(CONLLU):
                 raise InputError(
-                    f"{lines.name}, line {number}: {_count(len(values))}, expected {len(CONLLU)} separated by tabs",
+                    f"{lines.name}, line {number}: {counted_columns(len(values))}, expected {len(CONLLU)} separated "
+                    "by tabs",
                     hint="format='conll' reads files with other columns",
                 )
             if _WORD.fullmatch(values[0]):
-                start = start if words else number
+                start = start if words else f"line {number}"
                 words.append(values)
             elif not re.fullmatch(r"\d+[-.]\d+", values[0]):
                 raise InputError(f"{lines.name}, line {number}: id is {values[0]!r:.60}, expected a number")
         else:
             if words:
-                yield start, _columns(words, CONLLU) | ({"text": text} if text else {})
+                yield start, _columns(words, CONLLU, text)
             words, text = [], ""
     if words:
-        yield start, _columns(words, CONLLU) | ({"text": text} if text else {})
+        yield start, _columns(words, CONLLU, text)
 
 
-def _columns(words: Sequence[Sequence[str]], names: Sequence[str]) -> dict[str, Any]:
-    return dict(zip(names, map(list, zip(*words, strict=True)), strict=True))
+def _columns(words: Sequence[Sequence[str]], names: Sequence[str] = (), text: str = "") -> dict[str, Any]:
+    names = names or [str(column) for column in range(1, len(words[0]) + 1)]
+    return dict(zip(names, map(list, zip(*words, strict=True)), strict=True)) | ({"text": text} if text else {})

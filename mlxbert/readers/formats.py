@@ -1,0 +1,132 @@
+"""The formats of files: what their names end with, and what reads them."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mlxbert.errors import ArgumentError
+from mlxbert.readers.conll import read_conll, read_conllu
+from mlxbert.readers.jsonl import read_jsonl
+from mlxbert.readers.lines import Lines, is_compressed, uncompressed_name
+from mlxbert.readers.live import LONGEST
+from mlxbert.readers.parquet import read_parquet
+from mlxbert.readers.reading import Binary, Item, Wanted
+from mlxbert.readers.squad import read_squad
+from mlxbert.readers.table import read_csv, read_tsv
+from mlxbert.readers.txt import read_txt
+
+
+class Format(StrEnum):
+    """How a file stores records."""
+
+    txt = "txt"
+    jsonl = "jsonl"
+    csv = "csv"
+    tsv = "tsv"
+    parquet = "parquet"
+    conll = "conll"
+    conllu = "conllu"
+    squad = "squad"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A format.
+
+    Attributes:
+        read: Its records, from a `Lines` or a `Binary`; all values of each where nothing else is wanted.
+        endings: What names of files end with.
+        value: What a value of a record is called: `field` or `column`; nothing where a record is a text alone.
+        refused: What records are that are not texts, and a hint.
+        binary: Whether it is not read by lines; then it cannot be compressed as a whole, either.
+        most: Bytes of a line; `None` for any number.
+    """
+
+    read: Callable[[Any, Wanted | None], Iterator[Item]]
+    endings: tuple[str, ...]
+    value: str = ""
+    refused: tuple[str, str] | None = None
+    binary: bool = False
+    most: int | None = LONGEST
+
+
+_SENTENCES = ("sentences of words", "use .txt, .jsonl or a table")
+_QUESTIONS = (
+    "questions, for training and evaluation",
+    "if each line is a JSON object, name the format: format='jsonl'",
+)
+FORMATS = {
+    Format.txt: Reader(read_txt, (".txt",)),
+    Format.jsonl: Reader(read_jsonl, (".jsonl",), "field"),
+    Format.csv: Reader(read_csv, (".csv",), "column"),
+    Format.tsv: Reader(read_tsv, (".tsv",), "column"),
+    Format.parquet: Reader(read_parquet, (".parquet",), "column", binary=True),
+    Format.conll: Reader(read_conll, (".conll", ".iob", ".bio"), refused=_SENTENCES),
+    Format.conllu: Reader(read_conllu, (".conllu",), refused=_SENTENCES),
+    Format.squad: Reader(read_squad, (".json",), refused=_QUESTIONS, most=None),
+}
+# What to do about files that other programs write.
+_SAVED_AS = {ending: "save it as plain text, .txt" for ending in (".doc", ".docx", ".odt", ".rtf", ".pdf", ".html")}
+_SAVED_AS |= {ending: "save the sheet as .csv" for ending in (".xls", ".xlsx", ".ods")}
+_SAVED_AS |= {".npy": "these are vectors, not texts", ".safetensors": "these are tensors, not texts"}
+
+
+def find_format(name: str, *, texts: bool = False) -> Format:
+    """The format that the ending of a file names; a `.gz` or `.xz` after it does not count.
+
+    Args:
+        name: The name of the file.
+        texts: Whether errors name only formats of texts, not those of training data.
+
+    Raises:
+        ArgumentError: It names none.
+    """
+    ending = Path(uncompressed_name(name)).suffix
+    found = next((format for format, reader in FORMATS.items() if ending in reader.endings), None)
+    if found is not None and not (FORMATS[found].binary and is_compressed(name)):
+        return found
+    if os.path.isdir(name):  # a text may be too long for a path
+        raise ArgumentError(f"{name}: is a folder, expected a file")
+    known = [one for reader in FORMATS.values() if not (texts and reader.refused) for one in reader.endings]
+    raise ArgumentError(
+        f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(known)}, or a text format with .gz or "
+        ".xz",
+        hint=_SAVED_AS.get(ending, "otherwise name the format, for example format='jsonl'"),
+    )
+
+
+def check_format(format: Format | str) -> Format:
+    """The format of this name.
+
+    Raises:
+        ArgumentError: There is none.
+    """
+    try:
+        return Format(format)
+    except ValueError:
+        raise ArgumentError(f"format is {format!r}, expected one of {', '.join(Format)}") from None
+
+
+def read_items(
+    name: str, file: BinaryIO, format: Format, wanted: Wanted | None
+) -> tuple[Iterator[Item], Lines | Binary]:
+    """The records of an open file, and what is read, which says how far.
+
+    Args:
+        name: What errors call the file.
+        file: From `open_source`.
+        format: How it stores records.
+        wanted: What is read of each; a record that cannot be used is an error in its place. `None` reads all values,
+            and raises the error.
+
+    Raises:
+        InputError: The file cannot be read; iterating raises it, too.
+        MlxbertError: A package that is needed is not installed.
+    """
+    reader = FORMATS[format]
+    most = reader.most if wanted is None else wanted.most
+    source = Binary(name, file) if reader.binary else Lines(name, file, lenient=wanted is not None, most=most)
+    return reader.read(source, wanted), source

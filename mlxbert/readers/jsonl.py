@@ -1,0 +1,30 @@
+"""JSON lines: an object in each line."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mlxbert.errors import InputError
+from mlxbert.readers.lines import Lines
+from mlxbert.readers.reading import Item, Wanted, json_type
+
+_HINT = "each line is one JSON object; a list of objects becomes lines with: jq -c '.[]'"
+
+
+def read_jsonl(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+    """The object of each line that is not blank, with all its fields."""
+    for number, line in enumerate(lines, 1):
+        if (problem := lines.problem()) is not None or line.strip():
+            yield f"line {number}", problem or _object(line)
+
+
+def _object(line: str) -> Mapping[str, Any] | InputError:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as problem:  # its own words call every line the first one
+        return InputError(f"not valid JSON ({problem.msg}, column {problem.colno})", hint=_HINT)
+    except (ValueError, RecursionError) as problem:  # a number of thousands of digits, lists in lists
+        return InputError(f"not valid JSON ({problem})", hint=_HINT)
+    if not isinstance(record, dict):
+        return InputError(f"expected a JSON object, found {json_type(record)}", hint=_HINT)
+    return record

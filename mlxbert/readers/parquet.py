@@ -1,0 +1,101 @@
+"""Columns of .parquet files, read with pyarrow."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from mlxbert.errors import InputError, MlxbertError
+from mlxbert.readers.lines import too_long
+from mlxbert.readers.live import LONGEST
+from mlxbert.readers.reading import Binary, Item, Wanted, size_of
+
+_ROWS = 256  # in memory at a time
+
+
+def read_parquet(source: Binary, wanted: Wanted | None) -> Iterator[Item]:
+    """The wanted columns of each row, or all, as Python values; the file is checked at once.
+
+    Raises:
+        MlxbertError: pyarrow is not installed.
+        InputError: The file is a pipe or damaged, or a column is missing or of another type.
+    """
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MlxbertError(
+            f"{source.name}: a .parquet file is read with pyarrow, which is not installed",
+            hint='pip install "mlxbert[parquet]"',
+        ) from None
+    if not source.file.seekable():
+        raise InputError(
+            f"{source.name}: is a pipe, and a .parquet file cannot be read from one", hint="give the file itself"
+        )
+    with _arrow_errors(source.name):
+        # Buffered in advance, the columns of the whole file would be in memory.
+        file = pq.ParquetFile(source.file, pre_buffer=False)
+        schema = file.schema_arrow
+        wanted = Wanted((), schema.names) if wanted is None else wanted
+        columns = wanted.columns(source.name, schema.names)
+        for name in wanted.texts:
+            if not _is_text(schema.field(name).type):
+                raise InputError(
+                    f"{source.name}: column {name!r} has the type {schema.field(name).type}, expected strings",
+                    hint=wanted.hint("column"),
+                )
+    return _items(source, file, columns)
+
+
+def _items(source: Binary, file: Any, columns: Sequence[str]) -> Iterator[Item]:
+    size, rows, number = size_of(source.file) or 0, max(file.metadata.num_rows, 1), 0
+    with _arrow_errors(source.name):
+        for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
+            values = [_values(batch.column(batch.schema.get_field_index(name))) for name in columns]
+            for row in zip(*values, strict=True):
+                number += 1
+                source.done = size * number // rows
+                found = dict(zip(columns, row, strict=True))
+                yield f"row {number}", next(filter(None, map(_problem, found.items())), None) or found
+
+
+def _problem(item: tuple[str, Any]) -> InputError | None:
+    """Why a value of a column cannot be used."""
+    column, value = item
+    if isinstance(value, UnicodeDecodeError):
+        return InputError(f"column {column!r}: byte 0x{value.object[value.start]:02x} is not UTF-8")
+    if isinstance(value, Exception):
+        return InputError(f"column {column!r}: {value}")
+    return too_long(f"column {column!r}") if isinstance(value, str) and len(value) > LONGEST else None
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _values(column: Any) -> list[Any]:
+    """The values; errors in place of strings that are not UTF-8, and of times that Python cannot hold."""
+    try:
+        return column.to_pylist()
+    except (ValueError, OverflowError):
+        return [_value(item) for item in column]
+
+
+def _value(item: Any) -> Any:
+    try:
+        return item.as_py()
+    except (ValueError, OverflowError) as problem:
+        return problem
+
+
+@contextmanager
+def _arrow_errors(name: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException) as problem:
+        said = str(problem).partition("\n")[0]
+        raise InputError(f"{name}: cannot be read as .parquet ({said})") from None

@@ -1,0 +1,154 @@
+"""Documents of files: a text each, or two, streamed whatever the size of the file.
+
+`.txt`, `.jsonl`, `.csv` and `.tsv` files are UTF-8, and may be compressed (`.txt.gz`, `.txt.xz` …); `.parquet` files
+need pyarrow. A record that cannot be used has an error in its place, also where a line is not UTF-8 or holds a zero
+byte. Blank lines of .jsonl files and empty rows of .csv and .tsv files are not records.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.formats import FORMATS, Format, check_format, find_format, read_items
+from mlxbert.readers.inputs import InputFile, open_source, to_read_again
+from mlxbert.readers.lines import Lines
+from mlxbert.readers.live import LONGEST, Live
+from mlxbert.readers.reading import Binary, Item, Wanted, json_type, size_of
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text of a file.
+
+    Attributes:
+        text: The text.
+        fields: Other values of its record that were asked for.
+        place: Where it stands in the file: `line 17`, `row 3`.
+        pair: The second text, where two are read.
+        problem: Why it cannot be used; then there is nothing else.
+    """
+
+    text: str
+    fields: Mapping[str, Any]
+    place: str
+    pair: str | None = None
+    problem: InputError | None = None
+
+
+@dataclass(frozen=True)
+class Records:
+    """An open file; iterating over it reads it, once, and closes it at the end.
+
+    Attributes:
+        name: What errors call it.
+        file: The file, if it can be read again: not a pipe.
+        format: How it stores records.
+        size: Bytes of the file; `None` if that is not known.
+    """
+
+    name: str
+    file: InputFile | None
+    format: Format
+    size: int | None
+    _documents: Live[Document] = field(repr=False)
+    _source: Lines | Binary = field(repr=False)
+
+    def __iter__(self) -> Live[Document]:
+        return self._documents
+
+    @property
+    def done(self) -> int:
+        """Bytes of the file read so far."""
+        return self._source.done
+
+
+def read_records(
+    source: str | Path | BinaryIO,
+    text: str = "text",
+    pair: str | None = None,
+    *,
+    format: Format | str | None = None,
+    name: str | None = None,
+    header: bool = True,
+    keep: Sequence[str] | None = (),
+    choose: str = "text= and pair=",
+    most: int = LONGEST,
+) -> Records:
+    """Opens a file of records.
+
+    Args:
+        source: Its path, or a file opened in binary mode, which the caller closes.
+        text: The field of .jsonl objects or the column of a table that is the text. A .txt has a text in each line.
+        pair: That of the second text.
+        format: How the file stores records; by default its ending says so.
+        name: What errors call the file; by default its path.
+        header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
+        keep: Other fields or columns, for `Document.fields`; `None` keeps `id` where there is one.
+        choose: What hints call `text` and `pair`.
+        most: Bytes of a line; a longer one is a record that cannot be used.
+
+    Raises:
+        ArgumentError: The format is not known, or does not hold such texts.
+        InputError: The file cannot be opened. Iterating raises it, too: a missing column, damaged compression.
+        MlxbertError: A .parquet file, and pyarrow is not installed.
+    """
+    called = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
+    found = find_format(called, texts=True) if format is None else check_format(format)
+    reader = FORMATS[found]
+    if reader.refused:
+        said, hint = reader.refused
+        raise ArgumentError(f"{called}: a {reader.endings[0]} file has {said}, expected texts", hint=hint)
+    if not reader.value and pair is not None:
+        raise ArgumentError(
+            f"{called}: a .{found} file has one text per line, expected {text} and {pair}",
+            hint="use .jsonl, .csv, .tsv or .parquet",
+        )
+    if not header and found not in (Format.csv, Format.tsv):
+        raise ArgumentError(f"{called}: a table without a header is .csv or .tsv, the input is {found}")
+    texts = (text,) if pair is None else (text, pair)
+    wanted = Wanted(texts, keep if reader.value else (), header, choose, most)
+    file = open_source(source, called)
+    size = size_of(file)
+    try:
+        items, opened = read_items(called, file, found, wanted)
+    except BaseException:
+        if file is not source:
+            file.close()
+        raise
+    documents = _documents(items, wanted, reader.value, None if file is source else file)
+    return Records(called, to_read_again(file), found, size, Live(documents, opened.ready), opened)
+
+
+def _documents(items: Iterator[Item], wanted: Wanted, what: str, closed: BinaryIO | None) -> Iterator[Document]:
+    with closed or nullcontext():
+        for place, values in items:
+            yield _document(place, values, wanted, what)
+
+
+def _document(place: str, values: Mapping[str, Any] | InputError, wanted: Wanted, what: str) -> Document:
+    if isinstance(values, InputError):
+        return Document("", {}, place, problem=values)
+    fields = {name: _as_json(values.get(name)) for name in wanted.kept([*values])}
+    for name in wanted.texts:
+        if name not in values:
+            said = f"no {what} {name!r}, the record has: {', '.join(values) or 'nothing'}"
+            return Document("", fields, place, problem=InputError(said, hint=wanted.hint(what)))
+        if not isinstance(values[name], str):
+            said = f"{what} {name!r} is {json_type(values[name])}, expected a string"
+            return Document("", fields, place, problem=InputError(said))
+    text, *pair = (values[name] for name in wanted.texts)
+    return Document(text, fields, place, pair[0] if pair else None)
+
+
+def _as_json(value: Any) -> Any:
+    """The value, or a string of what JSON cannot hold: times, infinity."""
+    if value is not None and not isinstance(value, str | int):
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            return str(value)
+    return value

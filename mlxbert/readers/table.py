@@ -1,0 +1,143 @@
+"""Tables as text: .csv and .tsv."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from mlxbert.errors import InputError
+from mlxbert.readers.lines import Lines, too_long
+from mlxbert.readers.live import LONGEST
+from mlxbert.readers.reading import Item, Wanted, counted_columns, placed, separator_hint
+
+_Rows = Iterator[tuple[int, list[str] | InputError]]
+
+
+def read_csv(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+    """The rows of a .csv (RFC 4180), in which quotes enclose fields."""
+    return _read(lines, wanted, "csv", {"strict": True})
+
+
+def read_tsv(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+    """The rows of a .tsv (IANA text/tab-separated-values), in which quotes are data."""
+    return _read(lines, wanted, "tsv", {"delimiter": "\t", "quoting": csv.QUOTE_NONE})
+
+
+def _read(lines: Lines, wanted: Wanted | None, format: str, dialect: dict[str, Any]) -> Iterator[Item]:
+    """The wanted columns of each row, or all that have a name; empty rows are left out.
+
+    Raises:
+        InputError: There is no header, or no row that says how many columns there are; a column is not there.
+    """
+    csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
+    text = _RowLines(lines)
+    reader = csv.reader(text, **dialect)
+    named = wanted is None or wanted.header
+    header, rows = _begin(reader, text, format, named)
+    columns = _all(lines.name, header) if wanted is None else wanted.columns(lines.name, header)
+    places = [(name, header.index(name)) for name in columns]
+    for number, row in rows:
+        place = f"line {number}"
+        if isinstance(row, InputError):
+            yield place, placed(row, place)
+        else:
+            yield place, {name: row[index] for name, index in places}
+
+
+def _all(source: str, header: Sequence[str]) -> list[str]:
+    """The columns that have a name: the index that pandas writes has none, nor has a trailing comma."""
+    named = [name for name in header if name]
+    twice = next((name for name in named if named.count(name) > 1), None)
+    if twice is not None or not named:
+        found = "no column has a name" if twice is None else f"column {twice!r} is there twice"
+        raise InputError(f"{source}, line 1: {found} in the header: {', '.join(header)}")
+    if (hint := separator_hint(header)) is not None:
+        raise InputError(f"{source}, line 1: there is only one column, {header[0]!r}", hint=hint)
+    return named
+
+
+class _RowLines:
+    """The lines of a table with their newlines, which quoted fields may contain.
+
+    Of a row that is too long only the quotation marks are kept that say where it ends.
+
+    Attributes:
+        lines: The lines.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        self.lines = lines
+        self.begin(1)
+
+    def begin(self, number: int) -> None:
+        """Says that the next line, of this number, is the first one of a row."""
+        self._first, self._size = number, 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self.lines:
+            self._size += len(line) + 1
+            if self._size > LONGEST:
+                self.lines.refuse(too_long(f"line {self._first}", hint="is a quote missing in this line?"))
+                yield '"' * (line.count('"') % 2)
+            else:
+                yield line + "\n"
+
+
+def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list[str], _Rows]:
+    """The names of the columns, and the rows below them; every row has as many values."""
+    name, called = text.lines.name, "header" if named else "first row"
+    try:
+        first, damage = _first_row(reader, text, named)
+    except csv.Error as problem:
+        hint = "commas separate the columns of a .csv, and a quote inside quotes is written twice"
+        raise InputError(
+            f"{name}: the {called} is not valid {format} ({problem})", hint=hint if format == "csv" else None
+        ) from None
+    if first is None:
+        raise InputError(f"{name}: empty, expected a {called}")
+    if damage is not None and (named or not first):
+        raise InputError(f"{name}, {damage.message}", hint=damage.hint)
+    rest = _rows(reader, text, len(first), format, called)
+    if named:
+        return first, rest
+    return [str(number) for number in range(1, len(first) + 1)], chain([(1, damage or first)], rest)
+
+
+def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[list[str] | None, InputError | None]:
+    """The first row, of data the first that is not empty; and what is wrong with it."""
+    for row in reader:
+        text.begin(reader.line_num + 1)
+        damage = text.lines.problem()
+        if row or named or damage is not None:
+            return row, damage
+    return None, None
+
+
+def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -> _Rows:
+    """The rows that follow, each with the line in which it begins."""
+    while True:
+        start = reader.line_num + 1
+        text.begin(start)
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as problem:
+            yield start, text.lines.problem() or _broken(start, reader.line_num, format, str(problem))
+            continue
+        if (damage := text.lines.problem()) is not None:
+            yield start, damage
+        elif row and len(row) != columns:
+            yield start, InputError(f"{counted_columns(len(row))}, the {first} has {columns}")
+        elif row:
+            yield start, row
+
+
+def _broken(first: int, last: int, format: str, problem: str) -> InputError:
+    """The error of a row that is invalid, and that may have swallowed others."""
+    if last == first:
+        return InputError(f"not a row of {format} ({problem})")
+    return InputError(
+        f"not a row of {format} ({problem}); it reaches to line {last}, and all of these lines are skipped",
+        hint=f"is a quote missing in line {first}? write a quote inside quotes twice",
+    )

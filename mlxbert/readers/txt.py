@@ -1,0 +1,13 @@
+"""Plain text: a text in each line."""
+
+from collections.abc import Iterator
+
+from mlxbert.readers.lines import Lines
+from mlxbert.readers.reading import Item, Wanted
+
+
+def read_txt(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+    """Each line, also a blank one, as the only text that is wanted, or as `text`."""
+    name = "text" if wanted is None else wanted.texts[0]
+    for number, line in enumerate(lines, 1):
+        yield f"line {number}", lines.problem() or {name: line}
