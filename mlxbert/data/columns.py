@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Protocol
+from typing import Literal, Protocol
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.lines import uncompressed_name
@@ -35,6 +35,24 @@ _LABEL = (
     "class category target sentiment intent score rating y classes categories tags emotion emotions topic stars "
     "polarity gold_label is_duplicate class_index class_label similarity similarity_score relatedness_score",
 )
+# Where the first usual name that the data have is taken: by task and role, in the order in which they are looked for.
+ROLES = {
+    "answer": {
+        "text": "question query text",
+        "pair": "context paragraph passage document pair",
+        "label": "answers answer label",
+    },
+    "tag": {
+        "label": "tags ner_tags upos spans entities labels pos_tags pos chunk_tags ner label",
+        "text": "form words tokens text sentence",
+    },
+    "embed": {
+        "text": "anchor query question text sentence sentence1 premise title",
+        "positive": "positive positives",
+        "negative": "negative negatives",
+        "label": "score similarity similarity_score label relatedness_score is_duplicate",
+    },
+}
 _NUMBERING = {"id", "idx", "index", "guid", "uid", "uuid", "row", "pair_id", "unnamed:_0", "__index_level_0__"}
 _SAMPLE = 1000  # rows that are looked at
 _PHRASE = 60  # characters from which on a name with spaces looks like a text
@@ -50,16 +68,25 @@ class Columns:
         pair: The second text, `None` for single texts.
         label: The label, `None` where labels are not read.
         guessed: Which of these were guessed: `("text", "label")`.
+        negatives: Those of texts that do not belong to the text.
     """
 
     text: str
     pair: str | None
     label: str | None
     guessed: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> Literal["texts", "pairs", "scored"]:
+        """What related texts with these columns are; a label says how similar text and pair are."""
+        return "scored" if self.label is not None else "texts" if self.pair is None else "pairs"
 
     def to_dict(self) -> dict[str, str]:
         """The columns by what they hold."""
         found = {"text": self.text, "pair": self.pair, "label": self.label}
+        for number, column in enumerate(self.negatives, 1):
+            found["negative" if len(self.negatives) == 1 else f"negative {number}"] = column
         return {role: column for role, column in found.items() if column is not None}
 
 
@@ -104,6 +131,76 @@ def find_columns(
         raise
     check_header(rows, [column for role, column in found.to_dict().items() if role in found.guessed])
     return found
+
+
+def find_usual_columns(rows: Rows, task: str, **named: str | None) -> Columns:
+    """Finds the columns of question, context and answers (`answer`), or of words and tags (`tag`), by usual names.
+
+    Of numbered columns (.conll) the first has the words and the last the tags.
+
+    Args:
+        rows: The data.
+        task: `answer` or `tag`.
+        **named: The columns that are named: `text_column` and so on.
+
+    Raises:
+        ArgumentError: A column is not there, or is named for two purposes.
+        InputError: A column is not named, and none has a usual name.
+    """
+    given = {role: named.get(f"{role}_column") for role in ROLES[task]}
+    check_named(given, rows.columns)
+    if task == "tag" and len(rows.columns) == 1:
+        raise InputError(
+            f"{', '.join(rows.files)}: there is one column, {rows.columns[0]}; expected words and their tags",
+            hint="columns of a .conll file are separated by tabs or by spaces",
+        )
+    found = {role: column for role, column in given.items() if column is not None}
+    for role, usual in ROLES[task].items():
+        if role not in found:
+            rest = [column for column in rows.columns if column not in found.values()]
+            found[role] = (_tagged(role, rest, rows, found) if task == "tag" else None) or _first(
+                rest, usual, role, rows
+            )
+    guessed = tuple(role for role in ("text", "pair", "label") if role in given and given[role] is None)
+    return Columns(found["text"], found.get("pair"), found["label"], guessed)
+
+
+def _tagged(role: str, columns: Sequence[str], rows: Rows, found: Mapping[str, str]) -> str | None:
+    """The column of words or tags where numbers, or spans, say which it is."""
+    if columns and all(column.isdecimal() for column in columns):
+        return columns[0 if role == "text" else -1]
+    if role == "text" and "text" in columns and any(is_spans(row.values.get(found["label"])) for row in rows[:100]):
+        return "text"  # next to spans, a list of tokens does not matter
+    return None
+
+
+def _first(columns: Sequence[str], usual: str, role: str, rows: Rows) -> str:
+    """The column with the first usual name that there is."""
+    found = first_usual(columns, usual)
+    if found is None:
+        raise InputError(
+            f"{', '.join(rows.files)}: no column is called {' or '.join(usual.split()[:4])}; the data have: "
+            f"{', '.join(rows.columns)}",
+            hint="format='conll' reads a word and its tag in each line"
+            if usual in ROLES["tag"].values() and all(name.endswith(".txt") for name in rows.files)
+            else f"choose the column with {role}_column=",
+        )
+    return found
+
+
+def first_usual(columns: Iterable[str], usual: str) -> str | None:
+    """The column with the first of some usual names."""
+    names = _by_name(columns)
+    return next((names[name] for name in usual.split() if name in names), None)
+
+
+def is_spans(value: object) -> bool:
+    """Whether a value is a list of spans: mappings, or [start, end, label]."""
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(one, Mapping | list | tuple) for one in value)
+    )
 
 
 def _find(
@@ -194,7 +291,7 @@ def plain_name(column: str) -> str:
     return column.strip().lower().replace(" ", "_").replace("-", "_")
 
 
-def _by_name(columns: Sequence[str]) -> dict[str, str]:
+def _by_name(columns: Iterable[str]) -> dict[str, str]:
     return {plain_name(column): column for column in columns}
 
 

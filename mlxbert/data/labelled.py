@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mlxbert.data.columns import Columns
 from mlxbert.errors import ArgumentError, InputError
@@ -15,6 +15,7 @@ from mlxbert.readers.rows import Row
 KINDS = ("class", "classes", "number")
 _SEPARATORS = (",", ";", "|")
 _WHOLE = re.compile(r"(-?\d+)(\.0*)?")
+T = TypeVar("T")
 Label = str | tuple[str, ...] | float | None
 
 
@@ -69,28 +70,36 @@ def read_labelled(rows: Iterable[Row], columns: Columns, kind: str) -> list[Labe
         raise ArgumentError(f"kind is {kind!r}, expected one of {', '.join(KINDS)}")
     rows = rows if isinstance(rows, Sequence) else list(rows)
     read = _reader(rows, columns.label, kind) if columns.label is not None else None
-    found: list[Labelled] = []
+
+    def example(row: Row) -> Labelled:
+        text = get_text(row.values, columns.text)
+        pair = None if columns.pair is None else get_text(row.values, columns.pair)
+        label = None if read is None or columns.label is None else read(get_value(row.values, columns.label))
+        return Labelled(text, pair, label, row.place)
+
+    return read_each(rows, example)
+
+
+def read_each(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
+    """What is read of each row.
+
+    Raises:
+        InputError: Rows cannot be used: that of the first one, with its place, which counts the others.
+    """
+    found: list[T] = []
     problems: list[InputError] = []
     for row in rows:
         try:
-            text = get_text(row.values, columns.text)
-            pair = None if columns.pair is None else get_text(row.values, columns.pair)
-            label = None if read is None or columns.label is None else read(get_value(row.values, columns.label))
-            found.append(Labelled(text, pair, label, row.place))
+            found.append(read(row))
         except InputError as problem:
             problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
-    if problems:
-        raise first_problem(problems)
-    return found
-
-
-def first_problem(problems: Sequence[InputError]) -> InputError:
-    """The first of several errors, which counts the others."""
+    if not problems:
+        return found
     first, others = problems[0], len(problems) - 1
     if not others:
-        return first
+        raise first
     counted = "1 other record is" if others == 1 else f"{others} other records are"
-    return InputError(f"{first.message}; {counted} refused, too", hint=first.hint)
+    raise InputError(f"{first.message}; {counted} refused, too", hint=first.hint)
 
 
 def get_value(values: Mapping[str, Any], column: str) -> Any:
@@ -123,11 +132,12 @@ def check_text(text: object, column: str) -> str:
         raise InputError(f"{column!r} is {json_type(text)}, expected a text")
     if not text or text.isspace():
         raise InputError(f"{column!r} is empty, expected a text")
-    _check_letters(text, column)
+    check_letters(text, column)
     return text
 
 
-def _check_letters(text: str, column: str) -> None:
+def check_letters(text: str, column: str) -> None:
+    """Refuses half of a surrogate pair."""
     if not text.isascii():
         try:
             text.encode()
@@ -170,7 +180,7 @@ def _name(value: Any, column: str) -> str:
         found = value.strip()
         if not found:
             raise InputError(f"{column!r} is empty, expected a label")
-        _check_letters(found, column)
+        check_letters(found, column)
         return found
     if isinstance(value, bool):
         return str(value).lower()

@@ -5,19 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.data.columns import Columns, check_named
-from mlxbert.data.labelled import first_problem, get_text, get_value, plain
+from mlxbert.data.columns import Columns
+from mlxbert.data.labelled import get_text, get_value, plain, read_each
 from mlxbert.errors import InputError
 from mlxbert.readers.reading import json_type
-from mlxbert.readers.rows import Row, Rows
+from mlxbert.readers.rows import Row
 
 ANSWER, NO_ANSWER = "answer", "no answer"
-# Usual names, the first that the data have is taken.
-_USUAL = {
-    "text": ("question", "query", "text"),
-    "pair": ("context", "paragraph", "passage", "document", "pair"),
-    "label": ("answers", "answer", "label"),
-}
 _LOG = logging.getLogger("mlxbert")
 
 
@@ -62,32 +56,6 @@ class Question:
         return self.answers
 
 
-def find_question_columns(
-    rows: Rows, *, text_column: str | None = None, pair_column: str | None = None, label_column: str | None = None
-) -> Columns:
-    """Finds the columns of question (`text`), context (`pair`) and answers (`label`) that are not named.
-
-    Raises:
-        ArgumentError: A column is not there, or is named for two purposes.
-        InputError: A column is not named, and none has a usual name.
-    """
-    given = {"text": text_column, "pair": pair_column, "label": label_column}
-    check_named(given, rows.columns)
-    found = dict[str, str]()
-    for role, column in given.items():
-        usual = (name for name in _USUAL[role] if name in rows.columns and name not in given.values())
-        chosen = column if column is not None else next(usual, None)
-        if chosen is None:
-            raise InputError(
-                f"{', '.join(rows.files)}: there is no column {_USUAL[role][0]!r}, the data have: "
-                f"{', '.join(rows.columns)}",
-                hint=f"choose the column with {role}_column=",
-            )
-        found[role] = chosen
-    guessed = tuple(role for role, column in given.items() if column is None)
-    return Columns(found["text"], found["pair"], found["label"], guessed)
-
-
 def read_questions(rows: Sequence[Row], columns: Columns) -> list[Question]:
     """The questions of rows.
 
@@ -101,23 +69,12 @@ def read_questions(rows: Sequence[Row], columns: Columns) -> list[Question]:
         InputError: A question or a context is missing or empty, or no answer of a question is in its context; the
             message begins with the place of the first such row, and counts the others.
     """
-    found: list[Question] = []
-    problems: list[InputError] = []
-    moved: list[str] = []
-    for row in rows:
-        try:
-            question, shifted = _question(row, columns)
-        except InputError as problem:
-            problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
-            continue
-        found.append(question)
-        moved += [row.place] if shifted else []
-    if problems:
-        raise first_problem(problems)
+    found = read_each(rows, lambda row: _question(row, columns))
+    moved = [question.place for question, shifted in found if shifted]
     if moved:
         said = "1 answer does" if len(moved) == 1 else f"{len(moved):,} answers do"
         _LOG.warning("%s not stand at answer_start, the first in %s: the nearest occurrence is used", said, moved[0])
-    return found
+    return [question for question, _ in found]
 
 
 def _question(row: Row, columns: Columns) -> tuple[Question, bool]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.ranking.beir import CORPUS, Judgement, judged_by_query, read_beir
-from mlxbert.data.ranking.groups import read_group
-from mlxbert.data.ranking.smart import is_smart, read_smart
+from mlxbert.data.beir import CORPUS, Judgement, judged_by_query, read_beir
+from mlxbert.data.groups import read_group
+from mlxbert.data.smart import is_smart, read_smart
 from mlxbert.errors import InputError
 from mlxbert.files import to_path
 from mlxbert.readers.rows import Rows, read_rows
@@ -46,7 +46,7 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", f
     Args:
         source: A folder of BEIR: `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`, `text`),
             `qrels/test.tsv` (`query-id`, `corpus-id`, `score`, with a header). Or a folder of SMART, see
-            `mlxbert.data.ranking.smart`. Or whatever `read_rows` takes, such as .jsonl, with records
+            `mlxbert.data.smart`. Or whatever `read_rows` takes, such as .jsonl, with records
             `{"query": …, "positives": […], "negatives": […]}`: the texts of all records are the documents.
         split: Which of the judgements of BEIR are read.
         format: The format of files of records, where their endings do not say it.

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from mlxbert.data.columns import Columns
-from mlxbert.data.labelled import first_problem
-from mlxbert.data.tag_columns import is_spans
+from mlxbert.data.columns import Columns, is_spans
+from mlxbert.data.labelled import check_letters, read_each
 from mlxbert.errors import InputError
 from mlxbert.labels.schemes import encode
 from mlxbert.readers.reading import json_type
@@ -73,23 +72,12 @@ def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
         InputError: Words or tags are missing, empty, or of unequal number; or a span is not in the text. The message
             begins with the place of the first such row, and counts the others.
     """
-    found: list[Tagged] = []
-    problems: list[InputError] = []
-    cut: list[str] = []
-    for row in rows:
-        try:
-            sentence, cuts = _sentence(row, columns)
-        except InputError as problem:
-            problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
-            continue
-        found.append(sentence)
-        cut += [row.place] * cuts
-    if problems:
-        raise first_problem(problems)
+    found = read_each(rows, lambda row: _sentence(row, columns))
+    cut = [sentence.place for sentence, cuts in found for _ in range(cuts)]
     if cut:
         said = "1 span begins or ends" if len(cut) == 1 else f"{len(cut):,} spans begin or end"
         _LOG.warning("%s within a word, the first in %s: offsets should count code points", said, cut[0])
-    return found
+    return [sentence for sentence, _ in found]
 
 
 def _sentence(row: Row, columns: Columns) -> tuple[Tagged, int]:
@@ -131,15 +119,8 @@ def _strings(value: Any, column: str) -> tuple[str, ...]:
         if not isinstance(one, str | int) or isinstance(one, bool) or not str(one):
             said = "empty" if one == "" else json_type(one)
             raise InputError(f"{column!r}, word {number}: {said}, expected a string")
-        _check_letters(str(one), column)
+        check_letters(str(one), column)
     return tuple(map(str, value))
-
-
-def _check_letters(text: str, column: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{column!r} contains half of a surrogate pair, which is not a character") from None
 
 
 def _places(words: Sequence[str], text: str) -> Offsets | None:
@@ -166,7 +147,7 @@ def _joined(words: Sequence[str]) -> Offsets:
 def _of_spans(text: str, given: Sequence[Any], place: str) -> tuple[Tagged, int]:
     if not text.strip():
         raise InputError("the text is empty")
-    _check_letters(text, "text")
+    check_letters(text, "text")
     spans = sorted(_span(span, number, text) for number, span in enumerate(given, 1))
     for (_, end, _, first), (start, _, _, second) in pairwise(spans):
         if start < end:

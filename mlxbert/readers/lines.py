@@ -1,9 +1,8 @@
 """Lines of UTF-8 text files, plain or compressed."""
 
-import errno
 import io
 from collections.abc import Iterator
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 from mlxbert.errors import InputError
 from mlxbert.readers.live import LONGEST, Pipe
@@ -58,8 +57,9 @@ class Lines:
         pipe = file if isinstance(file, Pipe) and self._counted is None else None
         self.ready = pipe.ready if pipe is not None else lambda: True  # as of `Live`
         self._raw = file
+        self._damage: tuple[type[Exception], ...] = (OSError,)
         if self._counted is not None:
-            self._raw = cast(BinaryIO, io.BufferedReader(_Unpacked(self._counted, name)))
+            self._raw, self._damage = _unpacked(self._counted, name)
 
     @property
     def done(self) -> int:
@@ -97,8 +97,11 @@ class Lines:
                 if self._most is not None and len(raw) > self._most and not raw.endswith(b"\n"):
                     raw = self._shortened(raw, self._most)
                 yield self._decode(raw.removesuffix(b"\n").removesuffix(b"\r"), start)
-        except OSError as problem:
-            raise InputError(f"{self.name}: cannot be read ({problem.strerror or problem})") from None
+        except self._damage as problem:
+            kind = "xz" if self.name.lower().endswith(".xz") else "gzip"
+            said = problem if self._counted is None else f"damaged {kind} data: {problem}"
+            said = getattr(problem, "strerror", None) or said  # of the system
+            raise InputError(f"{self.name}: cannot be read ({said})") from None
 
     def _shortened(self, raw: bytes, most: int) -> bytes:
         """What is kept of a line that is too long, of which this is the beginning; the rest is read and dropped."""
@@ -178,32 +181,15 @@ class _Counted(io.RawIOBase):
         return data
 
 
-class _Unpacked(io.RawIOBase):
-    """What gzip or xz has compressed."""
+def _unpacked(file: _Counted, name: str) -> tuple[BinaryIO, tuple[type[Exception], ...]]:
+    """What gzip or xz has compressed, and the errors of reading it."""
+    import gzip
+    import lzma
+    import zlib
 
-    def __init__(self, file: _Counted, name: str) -> None:
-        import gzip
-        import lzma
-        import zlib
-
-        self._xz, packed = name.lower().endswith(".xz"), cast(IO[bytes], file)
-        opened = lzma.LZMAFile(packed) if self._xz else gzip.GzipFile(fileobj=packed)  # noqa: SIM115
-        self._file = cast(BinaryIO, opened)
-        self._damage = EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def readinto(self, target: bytearray) -> int:  # type: ignore[override]
-        """Unpacks as much as there is room for; 0 at the end."""
-        try:
-            data = self._file.read(len(target))
-        except self._damage as problem:
-            kind = "xz" if self._xz else "gzip"
-            raise OSError(errno.EIO, f"damaged {kind} data: {problem}") from None
-        target[: len(data)] = data
-        return len(data)
+    packed = cast(IO[bytes], file)
+    opened: Any = lzma.LZMAFile(packed) if name.lower().endswith(".xz") else gzip.GzipFile(fileobj=packed)  # noqa: SIM115
+    return cast(BinaryIO, io.BufferedReader(opened)), (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 class _CarriageReturns(io.RawIOBase):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.data.columns import Columns
-from mlxbert.data.questions import Question, find_question_columns, read_questions
+from mlxbert.data.columns import Columns, find_usual_columns
+from mlxbert.data.questions import Question, read_questions
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.formats import Format
 from mlxbert.readers.records import read_records
@@ -25,7 +25,7 @@ def asked(answers: Any, context: str = CONTEXT, **more: Any) -> dict[str, Any]:
 
 def read(*records: dict[str, Any]) -> list[Question]:
     rows = read_rows(records)
-    return read_questions(rows, find_question_columns(rows))
+    return read_questions(rows, find_usual_columns(rows, "answer"))
 
 
 def refused(*records: dict[str, Any]) -> InputError:
@@ -66,7 +66,7 @@ def test_a_file_of_squad_becomes_questions(tmp_path: Path) -> None:
         "context": CONTEXT,
         "answers": one["answers"],
     }
-    found = read_questions(rows, find_question_columns(rows))
+    found = read_questions(rows, find_usual_columns(rows, "answer"))
     assert found == [
         Question("Who sat?", CONTEXT, ("cat", "The cat"), 4, 7, f"{path}, data[0].paragraphs[1].qas[0]"),
         Question("Who ran?", CONTEXT, (), None, None, f"{path}, data[0].paragraphs[1].qas[1]"),
@@ -106,10 +106,10 @@ def test_tables_and_other_names_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("query,passage,answer,answer_start\nwho,the cat,cat,4\nwhen,the cat,,\n", encoding="utf-8")
     rows = read_rows(path)
-    columns = find_question_columns(rows)
+    columns = find_usual_columns(rows, "answer")
     assert columns == Columns("query", "passage", "answer", ("text", "pair", "label"))
     assert [(one.answers, one.start) for one in read_questions(rows, columns)] == [(("cat",), 4), ((), None)]
-    named = find_question_columns(rows, text_column="passage", pair_column="query")
+    named = find_usual_columns(rows, "answer", text_column="passage", pair_column="query")
     assert named == Columns("passage", "query", "answer", ("label",))
 
 
@@ -158,14 +158,14 @@ def test_records_that_cannot_be_used_are_refused_with_their_place(record: dict[s
 
 def test_columns_that_are_not_there_are_named() -> None:
     rows = read_rows([{"q": "a", "context": "b", "answers": []}])
-    with pytest.raises(InputError, match=r"no column 'question'.* q, context, answers") as caught:
-        find_question_columns(rows)
+    with pytest.raises(InputError, match=r"no column.*question.* q, context, answers") as caught:
+        find_usual_columns(rows, "answer")
     assert caught.value.hint == "choose the column with text_column="
-    assert find_question_columns(rows, text_column="q").text == "q"
+    assert find_usual_columns(rows, "answer", text_column="q").text == "q"
     with pytest.raises(ArgumentError, match="no column 'x'"):
-        find_question_columns(rows, text_column="x")
+        find_usual_columns(rows, "answer", text_column="x")
     with pytest.raises(ArgumentError, match="two purposes"):
-        find_question_columns(rows, text_column="context", pair_column="context")
+        find_usual_columns(rows, "answer", text_column="context", pair_column="context")
 
 
 @pytest.mark.parametrize(

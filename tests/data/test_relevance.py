@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.data.ranking.relevance import Judged, find_relevance_columns, read_judged
+from mlxbert.data.relevance import Judged, find_relevance_columns, read_judged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.rows import read_rows
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from mlxbert.data.columns import Columns
-from mlxbert.data.tag_columns import find_tag_columns
+from mlxbert.data.columns import Columns, find_usual_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.schemes import decode
@@ -23,7 +22,7 @@ def rows_of(*records: dict[str, Any]) -> Rows:
 
 def read(*records: dict[str, Any]) -> list[Tagged]:
     rows = rows_of(*records)
-    return read_tagged(rows, find_tag_columns(rows))
+    return read_tagged(rows, find_usual_columns(rows, "tag"))
 
 
 def entities(record: Tagged) -> list[tuple[str, str]]:
@@ -44,19 +43,19 @@ def entities(record: Tagged) -> list[tuple[str, str]]:
 )
 def test_columns_are_known_by_their_names(columns: str, text: str, label: str) -> None:
     rows = rows_of({name: ["a"] for name in columns.split()})
-    assert find_tag_columns(rows) == Columns(text, None, label, ("text", "label"))
+    assert find_usual_columns(rows, "tag") == Columns(text, None, label, ("text", "label"))
 
 
 def test_named_columns_win() -> None:
     rows = rows_of({str(number): ["a"] for number in range(1, 5)})
-    assert find_tag_columns(rows, label_column="2") == Columns("1", None, "2", ("text",))
-    assert find_tag_columns(rows, text_column="4", label_column="3") == Columns("4", None, "3", ())
+    assert find_usual_columns(rows, "tag", label_column="2") == Columns("1", None, "2", ("text",))
+    assert find_usual_columns(rows, "tag", text_column="4", label_column="3") == Columns("4", None, "3", ())
     with pytest.raises(ArgumentError, match="'5'"):
-        find_tag_columns(rows, label_column="5")
+        find_usual_columns(rows, "tag", label_column="5")
     with pytest.raises(ArgumentError, match="two purposes"):
-        find_tag_columns(rows, text_column="1", label_column="1")
+        find_usual_columns(rows, "tag", text_column="1", label_column="1")
     with pytest.raises(InputError, match="words, other"):
-        find_tag_columns(rows_of({"words": ["a"], "other": ["O"]}))
+        find_usual_columns(rows_of({"words": ["a"], "other": ["O"]}), "tag")
 
 
 def test_lists_of_words_are_joined() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.data.tag_columns import find_tag_columns
+from mlxbert.data.columns import find_usual_columns
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.records import read_records
 from mlxbert.readers.rows import read_rows
@@ -85,7 +85,7 @@ def test_a_hint_says_that_conll_has_no_comments(tmp_path: Path, data: bytes) -> 
 
 def test_a_single_column_cannot_hold_words_and_tags(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"in\.conll: there is one column") as failure:
-        find_tag_columns(read_rows(write(tmp_path / "in.conll", b"Paris\nis\n")))
+        find_usual_columns(read_rows(write(tmp_path / "in.conll", b"Paris\nis\n")), "tag")
     assert "separated" in (failure.value.hint or "")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.data.ranking.relevance import Judged
+from mlxbert.data.relevance import Judged
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.text.batch import make_batch
 from mlxbert.training.events import Evaluated, Finished, Saved, Started

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.data.ranking.relevance import Judged
+from mlxbert.data.relevance import Judged
 from mlxbert.machine.device import mx, nn
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.rerank import Rerank

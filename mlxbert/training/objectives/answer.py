@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from mlxbert.bounds import check_whole
-from mlxbert.data.columns import Columns
-from mlxbert.data.questions import Question, find_question_columns, read_questions
+from mlxbert.data.columns import Columns, find_usual_columns
+from mlxbert.data.questions import Question, read_questions
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -98,7 +98,7 @@ class AnswerObjective(TaskObjective[Window]):
     def read(self, rows: Rows) -> list[Question]:
         """Questions; files read later have the columns of the first."""
         if self.columns is None:
-            self.columns = find_question_columns(rows, **self._asked)
+            self.columns = find_usual_columns(rows, "answer", **self._asked)
         return read_questions(rows, self.columns)
 
     def check(self, records: Sequence[Question]) -> None:

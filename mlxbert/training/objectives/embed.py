@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mlxbert.bounds import check_whole
-from mlxbert.data.related import Related, RelatedColumns, find_related_columns, read_related
+from mlxbert.data.columns import Columns
+from mlxbert.data.related import Related, find_related_columns, read_related
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -55,7 +56,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
 
     name, head, command = "embed", "", "embed"
     lr_factor = 0.4  # nothing is new
-    columns: RelatedColumns | None = None
+    columns: Columns | None = None
     embedder: Embedder
     unjudged = False
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from mlxbert.bounds import check_number
-from mlxbert.data.ranking.relevance import Judged, RelevanceColumns, find_relevance_columns, read_judged
+from mlxbert.data.relevance import Judged, RelevanceColumns, find_relevance_columns, read_judged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.bounds import check_whole
-from mlxbert.data.columns import Columns
-from mlxbert.data.tag_columns import find_tag_columns
+from mlxbert.data.columns import Columns, find_usual_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
@@ -118,7 +117,7 @@ class Tag(TaskObjective[TagExample]):
         """Sentences with tags of one scheme, that of the first files."""
         columns = self.columns
         if columns is None or not {columns.text, columns.label} <= {*rows.columns}:  # files of another format
-            columns = find_tag_columns(rows, **self._asked)
+            columns = find_usual_columns(rows, "tag", **self._asked)
         self.columns = self.columns or columns
         records = self._reader.read(read_tagged(rows, columns))
         self._choose_metric()

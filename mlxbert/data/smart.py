@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlxbert.data.ranking.beir import Judgement, read_grade
+from mlxbert.data.beir import Judgement, read_grade
 from mlxbert.errors import InputError
 from mlxbert.readers.inputs import open_source
 from mlxbert.readers.lines import Lines

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.data.columns import PAIR_NAMES, QUERY_NAMES, check_header, check_named, find_label, usual_pair
-from mlxbert.data.labelled import Labelled, first_problem, get_text, get_value, plain, to_number
-from mlxbert.data.ranking.groups import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
+from mlxbert.data.groups import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
+from mlxbert.data.labelled import Labelled, get_text, get_value, plain, read_each, to_number
 from mlxbert.errors import InputError
 from mlxbert.readers.rows import Row, Rows
 
@@ -109,16 +109,8 @@ def read_judged(rows: Sequence[Row], columns: RelevanceColumns, max_score: float
         InputError: A text or a label is missing, empty, or cannot be used; the message begins with the place of the
             first such row, and counts the others.
     """
-    found: list[Judged] = []
-    problems: list[InputError] = []
-    for row in rows:
-        try:
-            found += _group(row, columns) if columns.groups else [_single(row, columns, max_score)]
-        except InputError as problem:
-            problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
-    if problems:
-        raise first_problem(problems)
-    return found
+    found = read_each(rows, lambda row: _group(row, columns) if columns.groups else [_single(row, columns, max_score)])
+    return [record for of_row in found for record in of_row]
 
 
 def _group(row: Row, columns: RelevanceColumns) -> list[Judged]:
