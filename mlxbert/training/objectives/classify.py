@@ -17,6 +17,8 @@ from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.options import ClassWeights
 from mlxbert.training.scores import metrics, scoring
+from mlxbert.training.scores.linear import SOFTMAX
+from mlxbert.training.scores.metrics import Floats
 from mlxbert.training.scores.summary import Evaluation
 
 CLASS_WEIGHTS: tuple[str, ...] = get_args(ClassWeights)
@@ -34,6 +36,7 @@ class Classify(TextObjective):
     name = "classify"
     kind = "class"
     problem_type = "single_label_classification"
+    common, link = "largest class", SOFTMAX
 
     def __init__(self, *, label_smoothing: float = 0.0, class_weights: str = "none", **asked: Any) -> None:
         super().__init__(**asked)
@@ -80,6 +83,14 @@ class Classify(TextObjective):
         """See `mlxbert.training.scores.metrics`; `loss` is the mean cross-entropy."""
         targets = np.array([example.target for example in examples])
         return metrics.classify_metrics(targets, np.asarray(predictions))
+
+    def expected(self, records: Sequence[Labelled]) -> Floats:
+        """1 for the class of each record, (N, C)."""
+        return np.eye(len(self.labels))[scoring.label_numbers(records, self.labels.names)]
+
+    def score(self, expected: Floats, predicted: Floats) -> float:
+        """See `TextObjective.score`."""
+        return metrics.classify_metrics(expected.argmax(1), predicted)[self.metric]
 
     def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""

@@ -13,6 +13,8 @@ from mlxbert.nn.losses import mean_squared_error
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
+from mlxbert.training.scores.linear import IDENTITY
+from mlxbert.training.scores.metrics import Floats
 from mlxbert.training.scores.summary import Evaluation
 
 
@@ -23,6 +25,7 @@ class Regress(TextObjective):
     kind = "number"
     problem_type = "regression"
     numeric = True
+    common, link = "mean", IDENTITY
 
     def labels_of(self, records: Sequence[Labelled]) -> Labels:
         """One output, called by the column that is predicted."""
@@ -47,6 +50,14 @@ class Regress(TextObjective):
         """See `mlxbert.training.scores.metrics`."""
         targets = np.array([example.target for example in examples], np.float64)
         return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
+
+    def expected(self, records: Sequence[Labelled]) -> Floats:
+        """The numbers, (N,)."""
+        return scoring.numbers(records)
+
+    def score(self, expected: Floats, predicted: Floats) -> float:
+        """See `TextObjective.score`."""
+        return metrics.regress_metrics(expected, predicted)[self.metric]
 
     def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
