@@ -1,18 +1,20 @@
 """One class per text or pair."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
 
 from mlxbert.bounds import check_number
 from mlxbert.data.labelled import Labelled
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
+from mlxbert.training.data import checks
+from mlxbert.training.data.report import SplitReport
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.options import ClassWeights
@@ -45,6 +47,25 @@ class Classify(TextObjective):
             raise ArgumentError(f"class_weights is {class_weights!r:.60}, expected one of {', '.join(CLASS_WEIGHTS)}")
         self.label_smoothing, self.class_weights = label_smoothing, class_weights
         self._counts: Counter[str] = Counter()
+
+    def check(self, records: Sequence[Labelled]) -> None:
+        """Refuses names of classes that seem to be texts, and a single class."""
+        if self.columns is not None:
+            checks.check_label_column(records, self.columns.label or "")
+        labels = {name for record in records for name in record.names}
+        if len(labels) < 2:
+            said = f"every example has the label {min(labels, default='')!r}, expected two labels or more"
+            raise InputError(f"{checks.first_place(records)}: {said}")
+
+    def warnings(self, train: SplitReport, records: Sequence[Labelled]) -> Iterator[str]:
+        """See `TaskObjective.warnings`."""
+        yield from super().warnings(train, records)
+        yield from checks.other_than_classes(train.labels)
+
+    def balance(self, train: SplitReport) -> Iterator[str]:
+        """See `TaskObjective.balance`."""
+        dominant = [*checks.dominant_label(train)]
+        yield from dominant or checks.imbalance(train, "class_weights='balanced' may help.")
 
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""

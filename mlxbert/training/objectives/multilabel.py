@@ -1,6 +1,6 @@
 """Any number of labels per text or pair."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.data.labelled import Labelled
+from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy
+from mlxbert.training.data import checks
+from mlxbert.training.data.report import SplitReport
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
@@ -27,6 +30,17 @@ class Multilabel(TextObjective):
     kind = "classes"
     problem_type = "multi_label_classification"
     common, link = "most frequent labels", SIGMOID
+
+    def check(self, records: Sequence[Labelled]) -> None:
+        """Refuses examples without any label."""
+        if not any(record.names for record in records):
+            raise InputError(f"{checks.first_place(records)}: no example has a label")
+
+    def warnings(self, train: SplitReport, records: Sequence[Labelled]) -> Iterator[str]:
+        """See `TaskObjective.warnings`."""
+        yield from super().warnings(train, records)
+        if all(len(record.names) == 1 for record in records):
+            yield "Every training example has exactly one label: if that is always so, train 'classify' instead."
 
     def target(self, record: Labelled) -> list[float]:
         """1 for every label that the record has."""

@@ -1,15 +1,18 @@
 """A number per text or pair."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from mlxbert.data.labelled import Labelled
+from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import mean_squared_error
+from mlxbert.training.data import checks
+from mlxbert.training.data.report import SplitReport
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
@@ -31,6 +34,16 @@ class Regress(TextObjective):
         """One output, called by the column that is predicted."""
         column = self.columns.label if self.columns is not None else None
         return Labels((column or "value",), self.problem_type)
+
+    def check(self, records: Sequence[Labelled]) -> None:
+        """Refuses numbers that are all the same."""
+        if len({record.label for record in records}) < 2:
+            said = f"every example has the number {records[0].label}, expected different ones"
+            raise InputError(f"{checks.first_place(records)}: {said}")
+
+    def warnings(self, train: SplitReport, records: Sequence[Labelled]) -> Iterator[str]:
+        """See `TaskObjective.warnings`."""
+        return checks.other_than_numbers(records)
 
     def target(self, record: Labelled) -> float:
         """The number."""

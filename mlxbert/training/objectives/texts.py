@@ -21,7 +21,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.training.data.checks import check_examples, check_label_column, check_labels, find_unknown
+from mlxbert.training.data.checks import check_labels, find_unknown
 from mlxbert.training.objective import Example, Part, Predictions
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores.baselines import baselines
@@ -75,12 +75,6 @@ class TextObjective(TaskObjective[Example]):
         if self.columns is None:
             self.columns = find_columns(rows, labels=True, **self._asked)
         return read_labelled(rows, self.columns, self.kind)
-
-    def check(self, records: Sequence[Labelled]) -> None:
-        """See `TaskObjective.check`."""
-        if self.kind == "class" and self.columns is not None:
-            check_label_column(records, self.columns.label or "")
-        check_examples(records, self.name)
 
     def check_valid(self, train: Sequence[Labelled], valid: Sequence[Labelled]) -> None:
         """See `TaskObjective.check_valid`."""
