@@ -11,7 +11,7 @@ from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
 from mlxbert.progress import Progress, progress
 from mlxbert.results import Embedding, Failure
-from mlxbert.tasks.arguments import check_inputs, check_model, spelled_out
+from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import Job, Task, one_or_many
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
@@ -173,7 +173,6 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         return mean.astype(np.float32)
 
 
-@spelled_out(EmbedOptions, defaults=DEFAULTS)
 def embed(
     model: Model,
     texts: str | Iterable[str],
@@ -183,7 +182,13 @@ def embed(
     on_error: str = "raise",
     usage: Usage | None = None,
     on_progress: Progress | None = None,
-    **options: Unpack[EmbedOptions],
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
 ) -> "NDArray[np.float32]":
     """Computes the vectors of texts.
 
@@ -204,7 +209,16 @@ def embed(
         usage: Counts tokens, padding and truncated texts.
         on_progress: Called after each text with the number of texts done and of all texts; without it, a notebook shows
             a bar.
-        **options: See `EmbedOptions`.
+        pooling: `cls`, `mean`, `max`, `mean_sqrt_len`, `weighted_mean`, `last_token` or `attention`; or several joined
+            by `+`.
+        normalize: True scales vectors to length 1, after `dimensions`; False omits the model's own normalization.
+        dimensions: Keep only the first values (Matryoshka). They are not normalized again unless `normalize` is True,
+            as in sentence-transformers.
+        prompt: Put before each text.
+        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
+        overflow: A text too long for the model: `truncate` drops its end, `window` takes the mean of the vectors of
+            windows that cover the text, weighted by their tokens, `error` refuses it.
+        batch_tokens: Tokens per batch, padding included.
 
     Returns:
         (D,) for one text, (N, D) for N, where D is the size of a vector; D / 8 with `binary`.
@@ -217,7 +231,10 @@ def embed(
     check_on_error(on_error)
     check_model(model, texts)
     many = [texts] if isinstance(texts, str) else list(check_texts(texts))
-    task = EmbedTask(model, kind=kind, output_dtype=output_dtype, usage=usage, **options)
+    task = EmbedTask(
+        model, kind=kind, output_dtype=output_dtype, usage=usage, pooling=pooling, normalize=normalize,
+        dimensions=dimensions, prompt=prompt, prompt_name=prompt_name, overflow=overflow, batch_tokens=batch_tokens,
+    )  # fmt: skip
     with progress(on_progress, "texts") as update:
         vectors = stacked(task, many, "raise" if one else on_error, update)
     return cast("Vector", vectors[0] if one else vectors)
