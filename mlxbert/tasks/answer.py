@@ -3,16 +3,17 @@
 Shapes: B batch, L length.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, overload
 
 from mlxbert.bounds import check_number, check_whole
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.results import Answer, Span
-from mlxbert.tasks.task import Job, Task, task_function
+from mlxbert.results import Answer, Failure, Span
+from mlxbert.tasks.task import Job, Task, one_or_many
 from mlxbert.text.batch import Usage
 from mlxbert.text.blocks import pair_blocks
 from mlxbert.text.encoding import Encoding
@@ -151,9 +152,31 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         return Answer(question, answer, start, end, score, found.no_answer, spans, context, job.truncated)
 
 
-@task_function("questions")
+# fmt: off
+@overload
+def answer(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
+    model: Model, questions: Item, *, context: str | None = None, top_k: int = 1, max_words: int = MAX_WORDS,
+    max_length: int | None = None, stride: int | None = None, no_answer_threshold: float | None = None,
+    overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None, on_error: str = "raise"
+) -> Answer: ...
+@overload
+def answer(
+    model: Model, questions: Iterable[Item | InputError], *, context: str | None = None, top_k: int = 1,
+    max_words: int = MAX_WORDS, max_length: int | None = None, stride: int | None = None,
+    no_answer_threshold: float | None = None, overflow: str = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Answer]: ...
+@overload
+def answer(
+    model: Model, questions: Iterable[Item | InputError], *, context: str | None = None, top_k: int = 1,
+    max_words: int = MAX_WORDS, max_length: int | None = None, stride: int | None = None,
+    no_answer_threshold: float | None = None, overflow: str = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: str
+) -> Iterator[Answer | Failure]: ...
+# fmt: on
 def answer(
     model: Model,
+    questions: Item | Iterable[Item | InputError],
     *,
     context: str | None = None,
     top_k: int = 1,
@@ -164,7 +187,8 @@ def answer(
     overflow: str = "window",
     batch_tokens: int | None = None,
     usage: Usage | None = None,
-) -> AnswerTask:
+    on_error: str = "raise",
+) -> Answer | Iterator[Answer | Failure]:
     """Answers questions with a part of a text, or says that the text has no answer.
 
     Example:
@@ -197,10 +221,14 @@ def answer(
         InputError: A question or context is empty, or the question is longer than half a window.
         ArgumentError: An argument has an invalid value.
     """
-    return AnswerTask(
-        model, context, top_k=top_k, max_words=max_words, max_length=max_length, stride=stride,
-        no_answer_threshold=no_answer_threshold, overflow=overflow, batch_tokens=batch_tokens, usage=usage,
-    )  # fmt: skip
+
+    def task() -> AnswerTask:
+        return AnswerTask(
+            model, context, top_k=top_k, max_words=max_words, max_length=max_length, stride=stride,
+            no_answer_threshold=no_answer_threshold, overflow=overflow, batch_tokens=batch_tokens, usage=usage,
+        )  # fmt: skip
+
+    return one_or_many(task, model, questions, "questions", on_error)
 
 
 def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:

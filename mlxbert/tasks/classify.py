@@ -7,8 +7,8 @@ Shapes: B batch, C outputs.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, cast, overload
 
 from mlxbert.data.trained import missing_pair, trained_columns
 from mlxbert.errors import ArgumentError, InputError
@@ -17,9 +17,9 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
-from mlxbert.results import Classification, Regression
+from mlxbert.results import Classification, Failure, Regression
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, ranked
-from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, task_function
+from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, one_or_many
 from mlxbert.tasks.zero_shot import ZeroShotTask
 from mlxbert.text.batch import Usage
 
@@ -91,9 +91,29 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         return Classification(text, ranked(self.labels.names, found, self.top_k, thresholds), pair, job.truncated)
 
 
-@task_function("texts")
+# fmt: off
+@overload
+def classify(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
+    model: Model, texts: Item, *, labels: Iterable[str] | None = None, hypothesis: str | None = None,
+    multi: bool = False, top_k: int | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: str = "raise"
+) -> Classification | Regression: ...
+@overload
+def classify(
+    model: Model, texts: Iterable[Item | InputError], *, labels: Iterable[str] | None = None,
+    hypothesis: str | None = None, multi: bool = False, top_k: int | None = None, overflow: str = "truncate",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Classification | Regression]: ...
+@overload
+def classify(
+    model: Model, texts: Iterable[Item | InputError], *, labels: Iterable[str] | None = None,
+    hypothesis: str | None = None, multi: bool = False, top_k: int | None = None, overflow: str = "truncate",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: str
+) -> Iterator[Classification | Regression | Failure]: ...
+# fmt: on
 def classify(
     model: Model,
+    texts: Item | Iterable[Item | InputError],
     *,
     labels: Iterable[str] | None = None,
     hypothesis: str | None = None,
@@ -102,7 +122,8 @@ def classify(
     overflow: str = "truncate",
     batch_tokens: int | None = None,
     usage: Usage | None = None,
-) -> Task[Item, Any, Any, Classification | Regression]:
+    on_error: str = "raise",
+) -> Classification | Regression | Iterator[Classification | Regression | Failure]:
     """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels through an NLI model.
 
     Example:
@@ -133,12 +154,16 @@ def classify(
         ArgumentError: An argument has an invalid value.
         CheckpointError: With `labels`: the model has no label for entailment or contradiction.
     """
-    if labels is not None:
-        return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, batch_tokens, usage)
-    for name, given in (("hypothesis", hypothesis), ("multi", multi or None)):
-        if given is not None:
-            raise ArgumentError(f"{name} is given, which works only with labels")
-    return ClassifyTask(model, top_k, overflow, batch_tokens, usage)
+
+    def task() -> Task[Item, Any, Any, Classification | Regression]:
+        if labels is not None:
+            return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, batch_tokens, usage)
+        for name, given in (("hypothesis", hypothesis), ("multi", multi or None)):
+            if given is not None:
+                raise ArgumentError(f"{name} is given, which works only with labels")
+        return ClassifyTask(model, top_k, overflow, batch_tokens, usage)
+
+    return one_or_many(task, model, texts, "texts", on_error)
 
 
 def _split(item: Item) -> tuple[str, str | None]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.distributed import Group, Turns
@@ -11,9 +11,9 @@ from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
 from mlxbert.progress import Progress, progress
 from mlxbert.results import Embedding, Failure
-from mlxbert.tasks.arguments import check_inputs, check_model, spelled_out
+from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error
-from mlxbert.tasks.task import Job, Task, task_function
+from mlxbert.tasks.task import Job, Task, one_or_many
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
 from mlxbert.text.batch import Usage
 from mlxbert.text.encoding import Encoding
@@ -173,7 +173,6 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         return mean.astype(np.float32)
 
 
-@spelled_out(EmbedOptions, defaults=DEFAULTS)
 def embed(
     model: Model,
     texts: str | Iterable[str],
@@ -183,7 +182,13 @@ def embed(
     on_error: str = "raise",
     usage: Usage | None = None,
     on_progress: Progress | None = None,
-    **options: Unpack[EmbedOptions],
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
 ) -> "NDArray[np.float32]":
     """Computes the vectors of texts.
 
@@ -204,7 +209,16 @@ def embed(
         usage: Counts tokens, padding and truncated texts.
         on_progress: Called after each text with the number of texts done and of all texts; without it, a notebook shows
             a bar.
-        **options: See `EmbedOptions`.
+        pooling: `cls`, `mean`, `max`, `mean_sqrt_len`, `weighted_mean`, `last_token` or `attention`; or several joined
+            by `+`.
+        normalize: True scales vectors to length 1, after `dimensions`; False omits the model's own normalization.
+        dimensions: Keep only the first values (Matryoshka). They are not normalized again unless `normalize` is True,
+            as in sentence-transformers.
+        prompt: Put before each text.
+        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
+        overflow: A text too long for the model: `truncate` drops its end, `window` takes the mean of the vectors of
+            windows that cover the text, weighted by their tokens, `error` refuses it.
+        batch_tokens: Tokens per batch, padding included.
 
     Returns:
         (D,) for one text, (N, D) for N, where D is the size of a vector; D / 8 with `binary`.
@@ -217,7 +231,10 @@ def embed(
     check_on_error(on_error)
     check_model(model, texts)
     many = [texts] if isinstance(texts, str) else list(check_texts(texts))
-    task = EmbedTask(model, kind=kind, output_dtype=output_dtype, usage=usage, **options)
+    task = EmbedTask(
+        model, kind=kind, output_dtype=output_dtype, usage=usage, pooling=pooling, normalize=normalize,
+        dimensions=dimensions, prompt=prompt, prompt_name=prompt_name, overflow=overflow, batch_tokens=batch_tokens,
+    )  # fmt: skip
     with progress(on_progress, "texts") as update:
         vectors = stacked(task, many, "raise" if one else on_error, update)
     return cast("Vector", vectors[0] if one else vectors)
@@ -239,17 +256,46 @@ def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: P
     return cast("Vector", vectors)
 
 
-@spelled_out(EmbedOptions, defaults=DEFAULTS)
-@task_function("texts")
+# fmt: off
+@overload
+def embed_stream(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
+    model: Model, texts: str, *, kind: str | None = None, output_dtype: str = "float32", usage: Usage | None = None,
+    group: Group | None = None, pooling: str | None = None, normalize: bool | None = None,
+    dimensions: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
+    overflow: str = "truncate", batch_tokens: int | None = None, on_error: str = "raise"
+) -> Embedding: ...
+@overload
+def embed_stream(
+    model: Model, texts: Iterable[str | InputError], *, kind: str | None = None, output_dtype: str = "float32",
+    usage: Usage | None = None, group: Group | None = None, pooling: str | None = None, normalize: bool | None = None,
+    dimensions: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
+    overflow: str = "truncate", batch_tokens: int | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Embedding]: ...
+@overload
+def embed_stream(
+    model: Model, texts: Iterable[str | InputError], *, kind: str | None = None, output_dtype: str = "float32",
+    usage: Usage | None = None, group: Group | None = None, pooling: str | None = None, normalize: bool | None = None,
+    dimensions: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
+    overflow: str = "truncate", batch_tokens: int | None = None, on_error: str
+) -> Iterator[Embedding | Failure]: ...
+# fmt: on
 def embed_stream(
     model: Model,
+    texts: str | Iterable[str | InputError],
     *,
     kind: str | None = None,
     output_dtype: str = "float32",
     usage: Usage | None = None,
     group: Group | None = None,
-    **options: Unpack[EmbedOptions],
-) -> EmbedTask:
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
+    on_error: str = "raise",
+) -> Embedding | Iterator[Embedding | Failure]:
     """Computes the vectors of any number of texts, in their order and in constant memory.
 
     Example:
@@ -266,7 +312,16 @@ def embed_stream(
         group: The processes that share the work, see `mlxbert.machine.distributed`; each gets all vectors of the
             same texts.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
-        **options: See `EmbedOptions`.
+        pooling: `cls`, `mean`, `max`, `mean_sqrt_len`, `weighted_mean`, `last_token` or `attention`; or several joined
+            by `+`.
+        normalize: True scales vectors to length 1, after `dimensions`; False omits the model's own normalization.
+        dimensions: Keep only the first values (Matryoshka). They are not normalized again unless `normalize` is True,
+            as in sentence-transformers.
+        prompt: Put before each text.
+        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
+        overflow: A text too long for the model: `truncate` drops its end, `window` takes the mean of the vectors of
+            windows that cover the text, weighted by their tokens, `error` refuses it.
+        batch_tokens: Tokens per batch, padding included.
 
     Returns:
         An iterator of `Embedding`.
@@ -275,7 +330,15 @@ def embed_stream(
         ArgumentError: An argument has an invalid value.
         InputError: A text cannot be used.
     """
-    return EmbedTask(model, kind=kind, output_dtype=output_dtype, usage=usage, group=group, **options)
+
+    def task() -> EmbedTask:
+        return EmbedTask(
+            model, kind=kind, output_dtype=output_dtype, usage=usage, group=group, pooling=pooling,
+            normalize=normalize, dimensions=dimensions, prompt=prompt, prompt_name=prompt_name, overflow=overflow,
+            batch_tokens=batch_tokens,
+        )  # fmt: skip
+
+    return one_or_many(task, model, texts, "texts", on_error)
 
 
 def check_texts(texts: object, name: str = "texts") -> Iterable[str]:

@@ -2,17 +2,17 @@
 
 import bisect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast, overload
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
-from mlxbert.results import Fill, FillMask, Mask
-from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, task_function
+from mlxbert.results import Failure, Fill, FillMask, Mask
+from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, one_or_many
 from mlxbert.text.batch import Usage
 from mlxbert.text.tokenizer import Tokenizer
 
@@ -148,9 +148,28 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return Mask(mask.position, mask.start, mask.end, tuple(fills))
 
 
-@task_function("texts")
+# fmt: off
+@overload
+def fill_mask(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
+    model: Model, texts: str, *, top_k: int | None = None, targets: Sequence[str] | None = None, text: bool = True,
+    overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None, on_error: str = "raise"
+) -> FillMask: ...
+@overload
+def fill_mask(
+    model: Model, texts: Iterable[str | InputError], *, top_k: int | None = None, targets: Sequence[str] | None = None,
+    text: bool = True, overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise"
+) -> Iterator[FillMask]: ...
+@overload
+def fill_mask(
+    model: Model, texts: Iterable[str | InputError], *, top_k: int | None = None, targets: Sequence[str] | None = None,
+    text: bool = True, overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: str
+) -> Iterator[FillMask | Failure]: ...
+# fmt: on
 def fill_mask(
     model: Model,
+    texts: str | Iterable[str | InputError],
     *,
     top_k: int | None = None,
     targets: Sequence[str] | None = None,
@@ -158,7 +177,8 @@ def fill_mask(
     overflow: str = "window",
     batch_tokens: int | None = None,
     usage: Usage | None = None,
-) -> FillMaskTask:
+    on_error: str = "raise",
+) -> FillMask | Iterator[FillMask | Failure]:
     """Predicts words for the masked places of texts.
 
     Example:
@@ -185,7 +205,11 @@ def fill_mask(
         InputError: A text without a mask, or too long with `overflow="error"`.
         ArgumentError: `top_k`, `targets` or another argument has an invalid value.
     """
-    return FillMaskTask(model, top_k, targets, text, overflow, batch_tokens, usage)
+
+    def task() -> FillMaskTask:
+        return FillMaskTask(model, top_k, targets, text, overflow, batch_tokens, usage)
+
+    return one_or_many(task, model, texts, "texts", on_error)
 
 
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:

@@ -1,14 +1,14 @@
 """Next-sentence prediction: does one text follow the other?"""
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, cast, overload
 
 from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
-from mlxbert.results import NextSentence
-from mlxbert.tasks.task import Job, Task, check_finite, task_function
+from mlxbert.results import Failure, NextSentence
+from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
 from mlxbert.text.batch import Usage
 
 Pair = tuple[str, str]
@@ -43,10 +43,32 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
         return NextSentence(*job.item, outputs[0] > 0.5, outputs[0], job.truncated)
 
 
-@task_function("pairs")
+# fmt: off
+@overload
 def next_sentence(
-    model: Model, *, overflow: str = "truncate", batch_tokens: int | None = None, usage: Usage | None = None
-) -> NextSentenceTask:
+    model: Model, pairs: Pair, *, overflow: str = "truncate", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: str = "raise"
+) -> NextSentence: ...
+@overload
+def next_sentence(
+    model: Model, pairs: Iterable[Pair | InputError], *, overflow: str = "truncate", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[NextSentence]: ...
+@overload
+def next_sentence(
+    model: Model, pairs: Iterable[Pair | InputError], *, overflow: str = "truncate", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: str
+) -> Iterator[NextSentence | Failure]: ...
+# fmt: on
+def next_sentence(
+    model: Model,
+    pairs: Pair | Iterable[Pair | InputError],
+    *,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
+    usage: Usage | None = None,
+    on_error: str = "raise",
+) -> NextSentence | Iterator[NextSentence | Failure]:
     """Predicts for pairs of texts whether the second follows the first.
 
     Example:
@@ -67,4 +89,4 @@ def next_sentence(
         InputError: Not a pair of texts, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return NextSentenceTask(model, overflow, batch_tokens, usage)
+    return one_or_many(lambda: NextSentenceTask(model, overflow, batch_tokens, usage), model, pairs, "pairs", on_error)

@@ -1,13 +1,14 @@
 """Replaced-token detection: which tokens of a text replace the original ones?"""
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, cast, overload
 
+from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.results import Replaced, ReplacedToken
-from mlxbert.tasks.task import Job, Task, check_finite, task_function
+from mlxbert.results import Failure, Replaced, ReplacedToken
+from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
 from mlxbert.text.batch import Usage
 from mlxbert.text.windows import best_windows
 
@@ -42,10 +43,32 @@ class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
         return Replaced(job.item, tuple(tokens), job.truncated)
 
 
-@task_function("texts")
+# fmt: off
+@overload
+def replaced(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
+    model: Model, texts: str, *, overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: str = "raise"
+) -> Replaced: ...
+@overload
 def replaced(
-    model: Model, *, overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None
-) -> ReplacedTask:
+    model: Model, texts: Iterable[str | InputError], *, overflow: str = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Replaced]: ...
+@overload
+def replaced(
+    model: Model, texts: Iterable[str | InputError], *, overflow: str = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: str
+) -> Iterator[Replaced | Failure]: ...
+# fmt: on
+def replaced(
+    model: Model,
+    texts: str | Iterable[str | InputError],
+    *,
+    overflow: str = "window",
+    batch_tokens: int | None = None,
+    usage: Usage | None = None,
+    on_error: str = "raise",
+) -> Replaced | Iterator[Replaced | Failure]:
     """Scores every token of a text by how likely it is to be a replacement.
 
     Example:
@@ -69,4 +92,4 @@ def replaced(
         InputError: Not a text, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return ReplacedTask(model, overflow, batch_tokens, usage)
+    return one_or_many(lambda: ReplacedTask(model, overflow, batch_tokens, usage), model, texts, "texts", on_error)

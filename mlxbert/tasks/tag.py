@@ -3,10 +3,10 @@
 Shapes: B batch, L length, T tokens of a text, C tags.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
@@ -14,10 +14,10 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.nn.heads.token_classifier import TokenClassifier
-from mlxbert.results import Entity, Tagged
+from mlxbert.results import Entity, Failure, Tagged
 from mlxbert.tasks import entities
 from mlxbert.tasks.entities import Token
-from mlxbert.tasks.task import Job, Task, check_finite, task_function
+from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
 from mlxbert.text.batch import Usage, default_batch_tokens
 from mlxbert.text.blocks import text_windows
 from mlxbert.text.encoding import Encoding
@@ -144,15 +144,33 @@ class TagTask(Task[Item, TagJob, "Scores", Tagged]):
         return entities.of_words(text, entities.tag_words(words, names, "first"), names)
 
 
-@task_function("texts")
+# fmt: off
+@overload
+def tag(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
+    model: Model, texts: Item, *, aggregation: str | None = None, overflow: str = "window",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: str = "raise"
+) -> Tagged: ...
+@overload
+def tag(
+    model: Model, texts: Iterable[Item | InputError], *, aggregation: str | None = None, overflow: str = "window",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Tagged]: ...
+@overload
+def tag(
+    model: Model, texts: Iterable[Item | InputError], *, aggregation: str | None = None, overflow: str = "window",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: str
+) -> Iterator[Tagged | Failure]: ...
+# fmt: on
 def tag(
     model: Model,
+    texts: Item | Iterable[Item | InputError],
     *,
     aggregation: str | None = None,
     overflow: str = "window",
     batch_tokens: int | None = None,
     usage: Usage | None = None,
-) -> TagTask:
+    on_error: str = "raise",
+) -> Tagged | Iterator[Tagged | Failure]:
     """Finds entities in texts, or tags their words, with a token classifier.
 
     Example:
@@ -183,7 +201,9 @@ def tag(
         InputError: Neither a text nor words, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return TagTask(model, aggregation, overflow, batch_tokens, usage)
+    return one_or_many(
+        lambda: TagTask(model, aggregation, overflow, batch_tokens, usage), model, texts, "texts", on_error
+    )
 
 
 def _joined(item: Item) -> str:

@@ -1,13 +1,11 @@
 """The base of all tasks, and of their public functions: `Task` is what a new task subclasses."""
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from inspect import Parameter, signature
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar
 
 from mlxbert.bounds import check_whole
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
@@ -25,7 +23,6 @@ Item = TypeVar("Item")
 Output = TypeVar("Output")
 Result = TypeVar("Result")
 AnyJob = TypeVar("AnyJob", bound="Job[Any]")
-P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -140,59 +137,24 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         return run(items, self.prepare, self.results, on_error, self.window)
 
 
-class TaskFunction(Protocol[Item, P, Result]):
-    """The type of a public function that `task_function` makes."""
-
-    task: Callable[Concatenate[Model, P], Task[Item, Any, Any, Result]]
-
-    @overload
-    def __call__(self, model: Model, item: Item, *args: P.args, **options: P.kwargs) -> Result: ...
-    @overload
-    def __call__(
-        self, model: Model, items: Iterable[Item | InputError], *args: P.args, **options: P.kwargs
-    ) -> Iterator[Result]: ...
-    @overload  # a ParamSpec takes no further keywords: here the other options go unchecked
-    def __call__(
-        self, model: Model, items: Iterable[Item | InputError], *, on_error: str, **options: Any
-    ) -> Iterator[Result | Failure]: ...
-
-
-def task_function(
-    inputs: str,
-) -> Callable[[Callable[Concatenate[Model, P], Task[Item, Any, Any, Result]]], TaskFunction[Item, P, Result]]:
-    """Makes the public function of a task from a function that takes the model and options and returns the task.
-
-    The public function takes one item and returns its result, or takes an iterable of items and returns an iterator of
-    results. It has two more parameters, which the docstring has to describe: the inputs, and `on_error` (see `run`; a
-    single item always raises). `function.task(model, …)` returns the task alone, to call `prepare` and `compute` on.
+def one_or_many(
+    make: Callable[[], Task[Item, Any, Any, Result]], model: Model, items: Any, name: str, on_error: str
+) -> Any:
+    """What the public function of a task returns: the result of one item, or an iterator of those of several.
 
     Args:
-        inputs: The name of the parameter that takes the inputs.
+        make: Makes the task, once model and `on_error` are checked.
+        model: The model that the function was given.
+        items: One item, which raises whatever `on_error` says, or an iterable of them.
+        name: What the function calls its items.
+        on_error: See `run`.
     """
-
-    def decorate(make: Callable[Concatenate[Model, P], Task[Item, Any, Any, Result]]) -> Any:
-        made = signature(make)
-        model, *options = made.parameters.values()
-        given = Parameter(inputs, Parameter.POSITIONAL_OR_KEYWORD)
-        on_error = Parameter("on_error", Parameter.KEYWORD_ONLY, default="raise", annotation=str)
-        parameters = sorted([model, given, *options, on_error], key=lambda parameter: parameter.kind)
-        shown = made.replace(parameters=parameters, return_annotation=made.empty)
-
-        @functools.wraps(make, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
-        def function(*args: Any, **kwargs: Any) -> Any:
-            bound = shown.bind(*args, **kwargs)
-            items, on_error = bound.arguments.pop(inputs), bound.arguments.pop("on_error", "raise")
-            check_on_error(on_error)
-            check_model(bound.arguments.get(model.name), items)
-            task = make(*bound.args, **bound.kwargs)
-            if task.is_item(items):
-                return task.compute([task.prepare(items)])[0]
-            return task.run(check_inputs(items, inputs, "one or an iterable of them"), on_error)
-
-        function.__signature__, function.task = shown, make  # type: ignore[attr-defined]
-        return function
-
-    return decorate
+    check_on_error(on_error)
+    check_model(model, items)
+    task = make()
+    if task.is_item(items):
+        return task.compute([task.prepare(items)])[0]
+    return task.run(check_inputs(items, name, "one or an iterable of them"), on_error)
 
 
 @contextmanager

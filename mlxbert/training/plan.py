@@ -140,7 +140,7 @@ def _report(objective: Objective[Any], parts: Sequence[Part], train: Rows, valid
     ]
     found = describe.describe(
         *described,
-        task=objective.name,
+        warn=objective.warnings,
         columns=objective.columns,
         unused=tuple(column for column in train.columns if column not in objective.columns.to_dict().values()),
         split_off=None if valid is not None else len(parts[1].records) / sum(len(part.records) for part in parts),

@@ -13,8 +13,9 @@ import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.tasks.embed import EmbedOptions
+from mlxbert.tasks.fill_mask import FillMaskTask
 from mlxbert.tasks.next_sentence import Pair
-from mlxbert.tasks.task import Job, Task, evaluation_mode, task_function
+from mlxbert.tasks.task import Job, Task, evaluation_mode, one_or_many
 from mlxbert.text.batch import WINDOW, Usage
 from tests.helpers.tiny import CONFIG, random_network, save, tiny_config
 
@@ -47,10 +48,16 @@ class Widths(Task[Pair, Job[Pair], tuple[int, int], list[int]]):
         return [length for _, length in outputs]
 
 
-@task_function("pairs")
-def widths(model: mlxbert.Model, *, batch_tokens: int | None = None, usage: Usage | None = None) -> Widths:
+def widths(
+    model: mlxbert.Model,
+    pairs: Any,
+    *,
+    batch_tokens: int | None = None,
+    usage: Usage | None = None,
+    on_error: str = "raise",
+) -> Any:
     """Measures windows."""
-    return Widths(model, "window", batch_tokens, usage)
+    return one_or_many(lambda: Widths(model, "window", batch_tokens, usage), model, pairs, "pairs", "raise")
 
 
 @pytest.mark.parametrize("batch_tokens", [None, 1, 70])
@@ -66,7 +73,7 @@ def test_a_job_has_one_output_for_each_of_its_windows(tiny: mlxbert.Model, batch
 
 def test_results_of_windows_of_items_keep_their_order(tiny: mlxbert.Model) -> None:
     pairs = [("a", "dog " * (number % 50)) for number in range(2 * WINDOW + 3)]
-    task = widths.task(tiny)
+    task = Widths(tiny, "window", None)
     assert list(task.run(pairs)) == [task.compute([task.prepare(pair)])[0] for pair in pairs]
 
 
@@ -151,7 +158,7 @@ FUNCTIONS: dict[str, tuple[Any, list[str]]] = {
     "replaced": (mlxbert.replaced, ["model", "texts", "overflow", "batch_tokens", "usage", "on_error"]),
     "embed_stream": (
         mlxbert.embed_stream,
-        ["model", "texts", "kind", "output_dtype", "usage", "group", "on_error", *EmbedOptions.__annotations__],
+        ["model", "texts", "kind", "output_dtype", "usage", "group", *EmbedOptions.__annotations__, "on_error"],
     ),
 }
 
@@ -167,9 +174,11 @@ def test_signature_and_docstring_show_every_parameter(name: str) -> None:
 
 
 def test_inputs_may_be_given_by_name(tiny: mlxbert.Model) -> None:
+    assert mlxbert.fill_mask(model=tiny, texts=TEXT, top_k=1).masks == mlxbert.fill_mask(tiny, TEXT, top_k=1).masks
+    assert next(mlxbert.fill_mask(tiny, texts=[TEXT])).text == TEXT
+    found = next(mlxbert.fill_mask(tiny, texts=[TEXT], on_error="return", top_k=1))
+    assert isinstance(found, mlxbert.FillMask) and len(found.masks[0].fills) == 1
     named: Any = mlxbert.fill_mask
-    assert named(model=tiny, texts=TEXT, top_k=1) == mlxbert.fill_mask(tiny, TEXT, top_k=1)
-    assert next(named(tiny, texts=[TEXT], on_error="return")).text == TEXT
     for arguments in ({"text": TEXT}, {}, {"texts": TEXT, "top": 3}):
         with pytest.raises(TypeError):
             named(tiny, **arguments)
@@ -190,7 +199,7 @@ def test_what_is_wrong_is_said_at_the_call(tiny: mlxbert.Model) -> None:
 
 
 def test_a_task_prepares_on_any_thread_and_computes_on_the_models(tiny: mlxbert.Model) -> None:
-    task = mlxbert.fill_mask.task(tiny, top_k=2)
+    task = FillMaskTask(tiny, 2, None, True, "window", None)
     with ThreadPoolExecutor(1) as thread:
         job = thread.submit(task.prepare, TEXT).result()
         assert isinstance(thread.submit(task.compute, [job]).exception(), mlxbert.ThreadError)

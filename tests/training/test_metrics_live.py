@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlxbert.training.scores import metrics
-from mlxbert.training.scores.baselines import fit_linear
+from mlxbert.training.scores.linear import IDENTITY, SIGMOID, SOFTMAX, fit_linear
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 _MISSING = "needs scikit-learn and scipy: pip install -r requirements-parity.txt"
@@ -123,13 +123,13 @@ def test_the_logistic_regression_is_that_of_scikit_learn(labels: int) -> None:
     scaled /= np.sqrt((scaled**2).sum(1).mean())
 
     wanted = linear.LogisticRegression(C=1, max_iter=5000, tol=1e-9).fit(scaled, numbers).predict_proba(scaled)
-    found = fit_linear(vectors, np.eye(labels)[numbers], "classify")(vectors)
+    found = fit_linear(vectors, np.eye(labels)[numbers], SOFTMAX)(vectors)
     assert np.abs(found - wanted).max() < 5e-3
 
     several = logits > 0
     each = [linear.LogisticRegression(C=1, max_iter=5000, tol=1e-9).fit(scaled, column) for column in several.T]
     wanted = np.stack([one.predict_proba(scaled)[:, 1] for one in each], 1)
-    assert np.abs(fit_linear(vectors, several.astype(float), "multilabel")(vectors) - wanted).max() < 5e-3
+    assert np.abs(fit_linear(vectors, several.astype(float), SIGMOID)(vectors) - wanted).max() < 5e-3
 
     wanted = linear.Ridge(alpha=1).fit(scaled, logits[:, 0]).predict(scaled)
-    assert fit_linear(vectors, logits[:, 0], "regress")(vectors) == pytest.approx(wanted, abs=1e-6)
+    assert fit_linear(vectors, logits[:, 0], IDENTITY)(vectors) == pytest.approx(wanted, abs=1e-6)

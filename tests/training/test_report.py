@@ -8,9 +8,10 @@ import pytest
 from mlxbert.data.columns import Columns
 from mlxbert.data.labelled import Label, Labelled
 from mlxbert.errors import InputError
-from mlxbert.training.data.checks import check_examples, check_label_column, check_labels, find_unknown
+from mlxbert.training.data.checks import check_label_column, check_labels, find_unknown
 from mlxbert.training.data.describe import Part, describe
 from mlxbert.training.data.report import DataReport
+from mlxbert.training.objectives import make_objective
 
 COLUMNS = Columns("sentence", None, "label", ("text",))
 
@@ -21,6 +22,12 @@ def examples(labels: Sequence[Label], texts: Sequence[str] | None = None) -> lis
         Labelled(text, None, label, f"a.csv, line {n}")
         for n, (text, label) in enumerate(zip(texts, labels, strict=True), 2)
     ]
+
+
+def check_examples(records: list[Labelled], task: str) -> None:
+    """The check of a task."""
+    objective: Any = make_objective(task)
+    objective.check(records)
 
 
 def report(
@@ -41,7 +48,8 @@ def report(
     ]
     assert parts[0] is not None
     options = {"columns": COLUMNS, "split_off": None, "max_length": 128} | options
-    return describe(parts[0], parts[1], task=task, **options)
+    objective: Any = make_objective(task)
+    return describe(parts[0], parts[1], warn=objective.warnings, **options)
 
 
 def test_a_report_counts_everything() -> None:

@@ -33,24 +33,8 @@ class Named(Protocol):
     def names(self) -> tuple[str, ...]: ...  # noqa: D102
 
 
-def check_examples(records: Sequence[Labelled], task: str) -> None:
-    """Refuses training data from which nothing can be learned.
-
-    Raises:
-        InputError: There is only one class, no label at all, or only one number.
-    """
-    labels = {name for record in records for name in record.names}
-    if task == "classify" and len(labels) < 2:
-        raise InputError(
-            f"{_place(records)}: every example has the label {min(labels, default='')!r}, expected two labels or more"
-        )
-    if task == "multilabel" and not labels:
-        raise InputError(f"{_place(records)}: no example has a label")
-    if task == "regress" and len({record.label for record in records}) < 2:
-        raise InputError(f"{_place(records)}: every example has the number {records[0].label}, expected different ones")
-
-
-def _place(records: Sequence[Labelled]) -> str:
+def first_place(records: Sequence[Labelled]) -> str:
+    """Where errors about all records begin."""
     return f"{records[0].place} and below" if records else "the training data"
 
 
@@ -139,24 +123,14 @@ def _number(label: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def find_warnings(report: DataReport, task: str, records: Sequence[Labelled]) -> Iterator[str]:
+def find_warnings(report: DataReport, about_labels: Iterable[str]) -> Iterator[str]:
     """What a careful person would look at first, in sentences.
 
     Args:
         report: The report; its own warnings do not count.
-        task: `classify`, `multilabel` or `regress`.
-        records: The training data.
+        about_labels: What the task says of the labels.
     """
-    train = report.splits[0]
-    if train.labels:
-        yield from _about_balance(train, task)
-        yield from _about_names(train.labels, task)
-    if task == "multilabel" and all(len(record.names) == 1 for record in records):
-        yield "Every training example has exactly one label: if that is always so, train 'classify' instead."
-    values = {record.label for record in records if isinstance(record.label, float)}
-    if task == "regress" and len(values) <= _CLASSES and all(value.is_integer() for value in values):
-        shown = ", ".join(f"{value:.0f}" for value in sorted(values))
-        yield f"The numbers are only {shown}: if they stand for classes, train 'classify' instead."
+    yield from about_labels
     for split in report.splits:
         yield from _about_texts(split, report.max_length)
     if report.leaked:
@@ -169,41 +143,62 @@ def find_warnings(report: DataReport, task: str, records: Sequence[Labelled]) ->
             yield f"{_listed(labels)} {_is(len(labels))} in {name} only."
 
 
-def _about_balance(train: SplitReport, task: str) -> Iterator[str]:
+def few_examples(train: SplitReport) -> Iterator[str]:
+    """Labels that are rare."""
     few = {name: count for name, count in train.labels.items() if count <= FEW}
-    rarest, least = list(train.labels.items())[-1]
-    most_common, most = next(iter(train.labels.items()))
     if few:
         has = "has" if len(few) == 1 else "have"
         yield (
             f"{len(few)} of {_count(len(train.labels), 'label')} {has} {FEW} training examples or fewer "
             f"({_listed([*few][::-1])}): scores will differ much from run to run."
         )
-    if task == "classify" and most >= _DOMINANT * train.examples:
+
+
+def dominant_label(train: SplitReport) -> Iterator[str]:
+    """A label that nearly all examples have."""
+    most_common, most = next(iter(train.labels.items()))
+    if most >= _DOMINANT * train.examples:
         yield (
             f"{most / train.examples:.0%} of the training examples are {_quoted(most_common)}: who always says so is "
             "right as often; look at macro F1 rather than at accuracy."
         )
-    elif most >= _IMBALANCE * least:
-        yield (
-            f"{_quoted(most_common)} has {most // least} times as many training examples as {_quoted(rarest)}: "
-            + ("class_weights='balanced' may help." if task == "classify" else "look at the scores of each label.")
-        )
 
 
-def _about_names(labels: Mapping[str, int], task: str) -> Iterator[str]:
+def imbalance(train: SplitReport, advice: str) -> Iterator[str]:
+    """A label with many times as many examples as another; `advice` ends the sentence."""
+    most_common, most = next(iter(train.labels.items()))
+    rarest, least = list(train.labels.items())[-1]
+    if most >= _IMBALANCE * least:
+        times = f"{most // least} times as many training examples as {_quoted(rarest)}"
+        yield f"{_quoted(most_common)} has {times}: {advice}"
+
+
+def alike_names(labels: Iterable[str]) -> Iterator[str]:
+    """Labels that may be meant to be one."""
     first: dict[str, str] = {}
     alike = [(other, name) for name in labels if (other := first.setdefault(_alike(name), name)) != name]
     if alike:
         shown = "; ".join(map(_told_apart, alike[:_NAMED]))
         yield f"Labels that look or mean the same are different classes: {shown}{_more(len(alike) - _NAMED)}."
-    if task == "classify" and (parts := _parts(labels)):
+
+
+def other_than_classes(labels: Mapping[str, int]) -> Iterator[str]:
+    """Classes that seem to be lists of labels, or measurements."""
+    if parts := _parts(labels):
         yield (
             f"Most labels are lists, such as {_quoted(next(iter(parts)))}, made of the same names again and again: if "
             "each name is a label, train 'multilabel' instead."
         )
-    if task == "classify" and len(labels) > _NUMBERS and all(_number(name) is not None for name in labels):
+    if len(labels) > _NUMBERS and all(_number(name) is not None for name in labels):
         yield f"The {len(labels):,} labels are all numbers: if they measure something, train 'regress' instead."
+
+
+def other_than_numbers(records: Sequence[Labelled]) -> Iterator[str]:
+    """Numbers that seem to be classes."""
+    values = {record.label for record in records if isinstance(record.label, float)}
+    if len(values) <= _CLASSES and all(value.is_integer() for value in values):
+        shown = ", ".join(f"{value:.0f}" for value in sorted(values))
+        yield f"The numbers are only {shown}: if they stand for classes, train 'classify' instead."
 
 
 def _parts(labels: Mapping[str, int]) -> list[str]:

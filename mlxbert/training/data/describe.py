@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mlxbert.data.columns import Found
@@ -34,7 +34,7 @@ def describe(
     train: Part,
     valid: Part | None,
     *,
-    task: str,
+    warn: Callable[[SplitReport, Sequence[Labelled]], Iterable[str]],
     columns: Found,
     split_off: float | None,
     max_length: int,
@@ -45,7 +45,7 @@ def describe(
     Args:
         train: The training data.
         valid: The validation data.
-        task: `classify`, `multilabel` or `regress`.
+        warn: What the task says of the labels of the training data.
         columns: Where texts and labels were read.
         split_off: The share of the training data that became validation data; `None` where there is a file.
         max_length: Inputs are truncated to that many tokens.
@@ -73,7 +73,7 @@ def describe(
         warnings=(),
         unused=unused,
     )
-    return replace(report, warnings=tuple(find_warnings(report, task, train.records)))
+    return replace(report, warnings=tuple(find_warnings(report, warn(splits[0], train.records))))
 
 
 def _describe(part: Part) -> SplitReport:

@@ -1,22 +1,26 @@
 """One class per text or pair."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
 
 from mlxbert.bounds import check_number
 from mlxbert.data.labelled import Labelled
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
+from mlxbert.training.data import checks
+from mlxbert.training.data.report import SplitReport
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.options import ClassWeights
 from mlxbert.training.scores import metrics, scoring
+from mlxbert.training.scores.linear import SOFTMAX
+from mlxbert.training.scores.metrics import Floats
 from mlxbert.training.scores.summary import Evaluation
 
 CLASS_WEIGHTS: tuple[str, ...] = get_args(ClassWeights)
@@ -34,6 +38,7 @@ class Classify(TextObjective):
     name = "classify"
     kind = "class"
     problem_type = "single_label_classification"
+    common, link = "largest class", SOFTMAX
 
     def __init__(self, *, label_smoothing: float = 0.0, class_weights: str = "none", **asked: Any) -> None:
         super().__init__(**asked)
@@ -42,6 +47,25 @@ class Classify(TextObjective):
             raise ArgumentError(f"class_weights is {class_weights!r:.60}, expected one of {', '.join(CLASS_WEIGHTS)}")
         self.label_smoothing, self.class_weights = label_smoothing, class_weights
         self._counts: Counter[str] = Counter()
+
+    def check(self, records: Sequence[Labelled]) -> None:
+        """Refuses names of classes that seem to be texts, and a single class."""
+        if self.columns is not None:
+            checks.check_label_column(records, self.columns.label or "")
+        labels = {name for record in records for name in record.names}
+        if len(labels) < 2:
+            said = f"every example has the label {min(labels, default='')!r}, expected two labels or more"
+            raise InputError(f"{checks.first_place(records)}: {said}")
+
+    def warnings(self, train: SplitReport, records: Sequence[Labelled]) -> Iterator[str]:
+        """See `TaskObjective.warnings`."""
+        yield from super().warnings(train, records)
+        yield from checks.other_than_classes(train.labels)
+
+    def balance(self, train: SplitReport) -> Iterator[str]:
+        """See `TaskObjective.balance`."""
+        dominant = [*checks.dominant_label(train)]
+        yield from dominant or checks.imbalance(train, "class_weights='balanced' may help.")
 
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
@@ -80,6 +104,14 @@ class Classify(TextObjective):
         """See `mlxbert.training.scores.metrics`; `loss` is the mean cross-entropy."""
         targets = np.array([example.target for example in examples])
         return metrics.classify_metrics(targets, np.asarray(predictions))
+
+    def expected(self, records: Sequence[Labelled]) -> Floats:
+        """1 for the class of each record, (N, C)."""
+        return np.eye(len(self.labels))[scoring.label_numbers(records, self.labels.names)]
+
+    def score(self, expected: Floats, predicted: Floats) -> float:
+        """See `TextObjective.score`."""
+        return metrics.classify_metrics(expected.argmax(1), predicted)[self.metric]
 
     def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""

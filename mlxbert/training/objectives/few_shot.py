@@ -28,7 +28,7 @@ from mlxbert.training.objectives.classify import Classify
 from mlxbert.training.objectives.task import Origin
 from mlxbert.training.objectives.texts import HEAD
 from mlxbert.training.predict import compute
-from mlxbert.training.scores.baselines import fit_linear
+from mlxbert.training.scores.linear import fit_linear
 
 
 class FewShot(Comparison[Example], Classify):
@@ -101,7 +101,7 @@ class FewShot(Comparison[Example], Classify):
         examples = [self.prepare(record) for record in self._records]
         vectors = np.asarray(compute(network, self.inputs(examples), self._vectors, group=group))
         targets = np.eye(len(self.labels))[[example.target for example in examples]]
-        found = fit_linear(vectors, targets, "classify")
+        found = fit_linear(vectors, targets, self.link)
         head = {"weight": found.weights.T, "bias": found.bias}
         weights = [(f"heads.{HEAD}.linear.{name}", mx.array(array, mx.float32)) for name, array in head.items()]
         network.load_weights(weights, strict=False)

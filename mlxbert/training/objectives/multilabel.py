@@ -1,6 +1,6 @@
 """Any number of labels per text or pair."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,13 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.data.labelled import Labelled
+from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy
+from mlxbert.training.data import checks
+from mlxbert.training.data.report import SplitReport
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
+from mlxbert.training.scores.linear import SIGMOID
+from mlxbert.training.scores.metrics import Floats
 from mlxbert.training.scores.summary import Evaluation
 
 
@@ -24,6 +29,18 @@ class Multilabel(TextObjective):
     name = "multilabel"
     kind = "classes"
     problem_type = "multi_label_classification"
+    common, link = "most frequent labels", SIGMOID
+
+    def check(self, records: Sequence[Labelled]) -> None:
+        """Refuses examples without any label."""
+        if not any(record.names for record in records):
+            raise InputError(f"{checks.first_place(records)}: no example has a label")
+
+    def warnings(self, train: SplitReport, records: Sequence[Labelled]) -> Iterator[str]:
+        """See `TaskObjective.warnings`."""
+        yield from super().warnings(train, records)
+        if all(len(record.names) == 1 for record in records):
+            yield "Every training example has exactly one label: if that is always so, train 'classify' instead."
 
     def target(self, record: Labelled) -> list[float]:
         """1 for every label that the record has."""
@@ -48,6 +65,24 @@ class Multilabel(TextObjective):
         """The labels with the best thresholds for these predictions."""
         thresholds = metrics.tune_thresholds(np.asarray(predictions), _targets(part.examples))
         return replace(super().tuned(part, predictions), thresholds=tuple(thresholds))
+
+    def expected(self, records: Sequence[Labelled]) -> Floats:
+        """1 for every label that a record has, (N, C)."""
+        return scoring.label_matrix(records, self.labels.names).astype(np.float64)
+
+    def score(self, expected: Floats, predicted: Floats) -> float:
+        """See `TextObjective.score`; thresholds are those of `cross_thresholds`, as those of a trained model."""
+        has = expected.astype(np.bool_)
+        return metrics.multilabel_metrics(has, predicted, metrics.cross_thresholds(predicted, has))[self.metric]
+
+    def score_common(self, known: Floats, expected: Floats) -> float:
+        """Predicts as many labels as examples have on average, at least one."""
+        share = known.mean(0)
+        often = np.argsort(-share, kind="stable")[: max(round(float(known.sum(1).mean())), 1)]
+        thresholds = np.full(len(share), 2.0)
+        thresholds[often] = 0.0
+        predicted = np.broadcast_to(share, expected.shape)
+        return metrics.multilabel_metrics(expected.astype(np.bool_), predicted, thresholds)[self.metric]
 
     def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`; labels count from their thresholds on."""

@@ -1,18 +1,23 @@
 """A number per text or pair."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from mlxbert.data.labelled import Labelled
+from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import mean_squared_error
+from mlxbert.training.data import checks
+from mlxbert.training.data.report import SplitReport
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
+from mlxbert.training.scores.linear import IDENTITY
+from mlxbert.training.scores.metrics import Floats
 from mlxbert.training.scores.summary import Evaluation
 
 
@@ -23,11 +28,22 @@ class Regress(TextObjective):
     kind = "number"
     problem_type = "regression"
     numeric = True
+    common, link = "mean", IDENTITY
 
     def labels_of(self, records: Sequence[Labelled]) -> Labels:
         """One output, called by the column that is predicted."""
         column = self.columns.label if self.columns is not None else None
         return Labels((column or "value",), self.problem_type)
+
+    def check(self, records: Sequence[Labelled]) -> None:
+        """Refuses numbers that are all the same."""
+        if len({record.label for record in records}) < 2:
+            said = f"every example has the number {records[0].label}, expected different ones"
+            raise InputError(f"{checks.first_place(records)}: {said}")
+
+    def warnings(self, train: SplitReport, records: Sequence[Labelled]) -> Iterator[str]:
+        """See `TaskObjective.warnings`."""
+        return checks.other_than_numbers(records)
 
     def target(self, record: Labelled) -> float:
         """The number."""
@@ -47,6 +63,14 @@ class Regress(TextObjective):
         """See `mlxbert.training.scores.metrics`."""
         targets = np.array([example.target for example in examples], np.float64)
         return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
+
+    def expected(self, records: Sequence[Labelled]) -> Floats:
+        """The numbers, (N,)."""
+        return scoring.numbers(records)
+
+    def score(self, expected: Floats, predicted: Floats) -> float:
+        """See `TextObjective.score`."""
+        return metrics.regress_metrics(expected, predicted)[self.metric]
 
     def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""

@@ -1,7 +1,7 @@
 """What the built-in tasks share: everything that a report, an evaluation and a model card need to know of a task."""
 
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
@@ -12,6 +12,8 @@ from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model
 from mlxbert.readers.rows import Rows
+from mlxbert.training.data import checks
+from mlxbert.training.data.report import SplitReport
 from mlxbert.training.objective import AnyExample, Objective, Part, Predictions
 from mlxbert.training.scores.summary import METRICS, Evaluation
 
@@ -113,6 +115,17 @@ class TaskObjective(Objective[AnyExample]):
     def notes(self) -> tuple[str, ...]:
         """What looked wrong while reading, in sentences for the report's warnings."""
         return ()
+
+    def warnings(self, train: SplitReport, records: Sequence[Any]) -> Iterator[str]:
+        """What a careful person would look at first in the labels of the training records, in sentences."""
+        if train.labels:
+            yield from checks.few_examples(train)
+            yield from self.balance(train)
+            yield from checks.alike_names(train.labels)
+
+    def balance(self, train: SplitReport) -> Iterator[str]:
+        """The part of `warnings` that is about how often labels occur."""
+        return checks.imbalance(train, "look at the scores of each label.")
 
     @abstractmethod
     def read(self, rows: Rows) -> Sequence[Any]:

@@ -21,10 +21,12 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.readers.rows import Rows
-from mlxbert.training.data.checks import check_examples, check_label_column, check_labels, find_unknown
+from mlxbert.training.data.checks import check_labels, find_unknown
 from mlxbert.training.objective import Example, Part, Predictions
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores.baselines import baselines
+from mlxbert.training.scores.linear import Link
+from mlxbert.training.scores.metrics import Floats
 
 HEAD = "sequence_classifier"
 _LOG = logging.getLogger("mlxbert")
@@ -42,12 +44,16 @@ class TextObjective(TaskObjective[Example]):
     Attributes:
         kind: What a label is: `class`, `classes` or `number`.
         problem_type: As in `config.json`.
+        common: The name of predicting what is most common, a baseline.
+        link: That of a linear model, another one.
     """
 
     head, command = HEAD, "classify"
     kind: ClassVar[Literal["class", "classes", "number"]]
     columns: Columns | None = None
     problem_type: ClassVar[str]
+    common: ClassVar[str]
+    link: ClassVar[Link]
 
     def __init__(
         self,
@@ -69,12 +75,6 @@ class TextObjective(TaskObjective[Example]):
         if self.columns is None:
             self.columns = find_columns(rows, labels=True, **self._asked)
         return read_labelled(rows, self.columns, self.kind)
-
-    def check(self, records: Sequence[Labelled]) -> None:
-        """See `TaskObjective.check`."""
-        if self.kind == "class" and self.columns is not None:
-            check_label_column(records, self.columns.label or "")
-        check_examples(records, self.name)
 
     def check_valid(self, train: Sequence[Labelled], valid: Sequence[Labelled]) -> None:
         """See `TaskObjective.check_valid`."""
@@ -112,7 +112,19 @@ class TextObjective(TaskObjective[Example]):
 
     def baselines(self, model: Model, train: Sequence[Labelled], valid: Sequence[Labelled]) -> dict[str, float]:
         """See `mlxbert.training.scores.baselines`."""
-        return baselines(model, train, valid, self.name, self.labels.names, self.metric)
+        return baselines(self, model, train, valid)
+
+    @abstractmethod
+    def expected(self, records: Sequence[Labelled]) -> Floats:
+        """What a linear model should predict; see `fit_linear`."""
+
+    @abstractmethod
+    def score(self, expected: Floats, predicted: Floats) -> float:
+        """The main metric of the predictions of a linear model."""
+
+    def score_common(self, known: Floats, expected: Floats) -> float:
+        """The main metric of always predicting the mean of what is known."""
+        return self.score(expected, np.broadcast_to(known.mean(0), expected.shape))
 
     def adapt(self, model: Model, rows: Rows) -> None:
         """Takes the columns of the training data, where the data have them and no others are named."""
