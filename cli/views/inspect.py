@@ -55,7 +55,7 @@ def _short_rows(found: "Inspection") -> _Rows:
         yield "labels", _first(tuple(found.labels.values()) if isinstance(found.labels, Mapping) else found.labels)
     if found.unused:
         yield "not used", f"{console.counted(len(found.unused), 'tensor')}, for example {found.unused[0].name}"
-    yield "wrong", "; ".join(_problems(found)) or "nothing"
+    yield "problems", "; ".join(_problems(found)) or "none"
 
 
 def _first(names: Iterable[object]) -> str:

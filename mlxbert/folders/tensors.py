@@ -1,10 +1,9 @@
-"""Compares the tensors of two models: equal, equal once rounded alike, swapped, transposed, or different.
+"""Compares the tensors of two models: equal, equal once rounded alike, transposed, or different.
 
 Tensors are rounded alike when both are rounded to the coarser of their dtypes. A number in a quantized storage equals
 every number that quantizing turns into it.
 """
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -83,7 +82,6 @@ def _names(model: OpenedModel, part: str) -> Iterator[str]:
 
 
 def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
-    different: list[str] = []
     for name in dict.fromkeys((*a, *b)):
         if name not in a or name not in b:
             has = "A" if name in a else "B"
@@ -102,8 +100,7 @@ def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
             found.rounded += 1
             found.coarsest = min(found.coarsest, *_rounded_to(one, other), key=coarseness)
         else:
-            different.append(name)
-    found.differences += _explain(a, b, different)
+            found.differences.append(_explain(name, one, other))
 
 
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -154,47 +151,11 @@ def _rounding_error(tensor: Tensor) -> mx.array:
     return mx.abs(tensor.array) * _HALF_ULPS[tensor.stored] + _MIN_HALF_ULP
 
 
-def _explain(a: _Tensors, b: _Tensors, names: list[str]) -> Iterator[Difference]:
-    """A difference for each tensor; two swapped tensors share one."""
-    moved = _find_moved(a, b, names)
-    reported: set[str] = set()
-    for name in names:
-        if name in reported:
-            continue
-        other = moved.get(name)
-        if other is not None and moved.get(other) == name:
-            reported.add(other)
-            yield differ("tensor", name, name, other, f"{name} and {other} are swapped")
-        elif other is not None:
-            yield differ("tensor", name, name, other, f"{name} of A is {other} of B")
-        elif _is_transposed(a[name], b[name]):
-            yield differ("tensor", name, "as it is", "transposed", f"{name} of B is that of A transposed")
-        else:
-            yield _largest_difference(name, a[name], b[name])
-
-
-def _find_moved(a: _Tensors, b: _Tensors, names: list[str]) -> dict[str, str]:
-    """The tensor of B that each tensor of A equals under another name; both differ from their namesakes."""
-    if len(names) < 2:
-        return {}
-    stored = {_expanded(side[name]).stored for side in (a, b) for name in names}
-    coarser = min(stored, key=coarseness)
-    by_content = {_fingerprint(b[name], coarser): name for name in names}
-    found = {name: by_content.get(_fingerprint(a[name], coarser)) for name in names}
-    # Tensors of one repeated number, for example biases of zeros, are equal by chance.
-    return {name: other for name, other in found.items() if other is not None and not _is_constant(a[name].array)}
-
-
-def _is_constant(array: mx.array) -> bool:
-    return bool((array.min() == array.max()).item())
-
-
-def _fingerprint(tensor: Tensor, dtype: str) -> tuple[tuple[int, ...], bytes]:
-    import numpy as np
-
-    array = tensor.array.astype(FLOATS.get(dtype, mx.float32)) + 0  # -0 becomes 0
-    bits = array.view(mx.uint32 if array.dtype == mx.float32 else mx.uint16)
-    return array.shape, hashlib.blake2b(np.array(bits).data).digest()
+def _explain(name: str, a: Tensor, b: Tensor) -> Difference:
+    """How two tensors of one name and shape differ."""
+    if _is_transposed(a, b):
+        return differ("tensor", name, "as it is", "transposed", f"{name} of B is that of A transposed")
+    return _largest_difference(name, a, b)
 
 
 def _is_transposed(a: Tensor, b: Tensor) -> bool:

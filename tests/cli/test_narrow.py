@@ -270,7 +270,7 @@ def test_an_inspection_and_a_help_are_whole_at_any_width(
     shown = _shown([*inspect_view.short(found, "name"), *inspect_view.inspection(found, whole=True)])
     assert max(map(cell_len, shown.split("\n"))) <= width
     there = _squeezed(shown)
-    for text in ("is bert", "wrong", found.tensors[0].name, f"hidden_size {found.config.hidden_size}"):
+    for text in ("is bert", "problems", found.tensors[0].name, f"hidden_size {found.config.hidden_size}"):
         assert _squeezed(text) in there, text
     outcome, told = terminal("embed", "--help", COLUMNS=str(width))
     assert outcome.status == 0 and "--pooling" in told and "--model" in told

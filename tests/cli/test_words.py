@@ -127,13 +127,13 @@ def test_inspect_has_a_short_form_of_ten_lines(tmp_path: Path) -> None:
     outcome, shown = terminal("inspect", "builtin", COLUMNS="80")
     lines = plain(shown)[:-1]
     assert outcome.status == 0 and len(lines) <= 10 and max(map(len, lines)) <= 80
-    assert [line.split()[0] for line in lines[1:-1]] == ["is", "size", "can", "cannot", "input", "vectors", "wrong"]
-    assert lines[-2].split() == ["wrong", "nothing"]
+    assert [line.split()[0] for line in lines[1:-1]] == ["is", "size", "can", "cannot", "input", "vectors", "problems"]
+    assert lines[-2].split() == ["problems", "none"]
     assert len(plain(terminal("inspect", "builtin", "--all", COLUMNS="80")[1])) > 60
     model = tiny_model(tmp_path / "model")
     change_weights(model, lambda arrays: arrays.pop("cls.predictions.transform.dense.bias"))
-    wrong = " ".join(plain(terminal("inspect", str(model))[1])).partition("wrong")[2]
-    assert "masked-word head cannot be loaded" in wrong and "dense.bias" in wrong
+    problems = " ".join(plain(terminal("inspect", str(model))[1])).partition("problems")[2]
+    assert "masked-word head cannot be loaded" in problems and "dense.bias" in problems
 
 
 def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
