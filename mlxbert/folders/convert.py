@@ -13,8 +13,8 @@ from pathlib import Path
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
+from mlxbert.folders.compared_model import OpenedModel, open_model
 from mlxbert.folders.destination import MANIFEST, MARKER
-from mlxbert.folders.opened import OpenedModel, open_model
 from mlxbert.folders.results import Conversion, Table, Verification
 from mlxbert.folders.verify import verify
 from mlxbert.machine import device as devices

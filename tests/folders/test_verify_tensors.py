@@ -11,7 +11,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.folders import verify as module
-from mlxbert.folders.probes import PAIRS, TEXTS
+from mlxbert.folders.compared_texts import PAIRS, TEXTS
 from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import int8_rows

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from mlxbert.folders.facts import both, differ, same_layers
-from mlxbert.folders.opened import OpenedModel, Tensor, coarseness
+from mlxbert.folders.compare_facts import both, differ, same_layers
+from mlxbert.folders.compared_model import OpenedModel, Tensor, coarseness
 from mlxbert.folders.results import Difference, TensorCounts, to_json
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import is_tied
@@ -21,7 +21,6 @@ from mlxbert.weights.formats.headers import FLOATS, Lazy
 # The largest rounding error of a dtype, relative to the number: half a unit in the last place.
 _HALF_ULPS = {"F16": 2.0**-11, "BF16": 2.0**-8}
 _MIN_HALF_ULP = 2.0**-25
-_BLOCK = 2**20  # numbers
 _Tensors = Mapping[str, Tensor]
 
 
@@ -94,30 +93,19 @@ def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
             shapes = one.array.shape, other.array.shape
             message = f"{name}: " + both(*(" x ".join(map(str, shape)) or "one number" for shape in shapes))
             found.differences.append(differ("tensor", name, list(shapes[0]), list(shapes[1]), message))
-        elif all(mx.array_equal(x.array, y.array, equal_nan=True).item() for x, y in _blocks(one, other)):
+        elif mx.array_equal(one.array, other.array, equal_nan=True).item():
             found.equal += 1
-        elif all(alike(x, y).all().item() for x, y in _blocks(one, other)):
+        elif alike(one, other).all().item():
             found.rounded += 1
             found.coarsest = min(found.coarsest, *_rounded_to(one, other), key=coarseness)
         else:
             found.differences.append(_explain(name, one, other))
 
 
-def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """A few rows at a time of tensors of one shape, so that comparing them takes little memory."""
-    array = tensors[0].array
-    if array.ndim == 0:
-        yield tensors
-        return
-    step = max(1, _BLOCK // max(1, math.prod(array.shape[1:])))
-    for start in range(0, array.shape[0], step):
-        yield tuple(replace(tensor, array=tensor.array[start : start + step]) for tensor in tensors)
-
-
 def _rounded_to(a: Tensor, b: Tensor) -> tuple[str, str]:
     """The dtypes that two tensors were rounded to: float32 for a storage that only had to be expanded."""
     one, other = _expanded(a), _expanded(b)
-    if (a.storage or b.storage) and all(alike(x, y).all().item() for x, y in _blocks(one, other)):
+    if (a.storage or b.storage) and alike(one, other).all().item():
         return one.stored, other.stored
     return a.stored, b.stored
 
