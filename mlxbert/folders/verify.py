@@ -8,6 +8,7 @@ from mlxbert.bounds import check_number
 from mlxbert.folders import compare_facts, compare_outputs, compare_tensors
 from mlxbert.folders.compare_tensors import Comparison
 from mlxbert.folders.compared_model import OpenedModel, open_model
+from mlxbert.folders.inventory import storage_name
 from mlxbert.folders.results import Difference, OutputDifferences, Verification, to_json
 from mlxbert.machine import device as devices
 from mlxbert.weights.adapted import find_model
@@ -88,14 +89,6 @@ def _open(source: _Source, offline: bool, on_progress: Callable[[int, int], None
     return open_model(str(source), find_model(source, offline=offline, on_progress=on_progress))
 
 
-def _storage(model: OpenedModel) -> str:
-    checkpoint = model.checkpoint
-    used = [name for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored]
-    if checkpoint.storage is not None:
-        return checkpoint.storage.name
-    return ", ".join(sorted({checkpoint.tensors[name].dtype for name in used}))
-
-
 def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
     """The name of the storage whose matrices have this dtype."""
     storages = [model.checkpoint.storage for model in (a, b)]
@@ -104,9 +97,10 @@ def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
 
 def _notes(a: OpenedModel, b: OpenedModel, compared: Comparison) -> Iterator[str]:
     """Remarks that are not differences."""
-    if _storage(a) != _storage(b):
+    one, another = (storage_name(model.checkpoint) for model in (a, b))
+    if one != another:
         yield (
-            f"A is stored as {_storage(a)}, B as {_storage(b)}; of {compared.compared} tensors {compared.equal} are "
+            f"A is stored as {one}, B as {another}; of {compared.compared} tensors {compared.equal} are "
             f"equal, {compared.rounded} more once rounded to the same dtype"
         )
     yield from compare_facts.of_idle(a, b)
@@ -145,7 +139,8 @@ def _reason(a: OpenedModel, b: OpenedModel, compared: Comparison) -> str:
     """Why outputs may be apart if nothing else differs."""
     if not compared.rounded:
         return "and nothing else explains it"
-    return f"as tensors are equal only once rounded to the same dtype: {compare_facts.both(_storage(a), _storage(b))}"
+    stored = compare_facts.both(*(storage_name(model.checkpoint) for model in (a, b)))
+    return f"as tensors are equal only once rounded to the same dtype: {stored}"
 
 
 def _too_far(apart: float, allowed: float, why: str) -> Difference:
