@@ -137,10 +137,9 @@ def _shown(value: object) -> object:
 
 
 def _config_rows(config: "EncoderConfig") -> _Rows:
-    from mlxbert.folders.results import config_facts
+    from mlxbert.folders.results import all_config_facts
 
-    properties = [name for name, value in vars(type(config)).items() if isinstance(value, property)]
-    for key, value in (config_facts(config) | {name: getattr(config, name) for name in properties}).items():
+    for key, value in all_config_facts(config).items():
         if key == "layer_schedule":
             stored = len(set(value))
             yield "layers", f"{len(value)}" if stored == len(value) else f"{len(value)} steps through {stored} stored"

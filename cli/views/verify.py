@@ -58,7 +58,7 @@ def measured(found: "Verification", against: str = "") -> Iterator["RenderableTy
 
 def outputs(found: "OutputDifferences") -> Iterator[tuple[str, object]]:
     """How far outputs are apart, in words."""
-    from mlxbert.folders.probes import PAIRS, TEXTS
+    from mlxbert.folders.compared_texts import PAIRS, TEXTS
 
     yield "texts with the same tokens", f"{found.texts} of {len(TEXTS) + len(PAIRS)}"
     if found.last_hidden_state is not None:

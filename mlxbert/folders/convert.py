@@ -13,9 +13,9 @@ from pathlib import Path
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
+from mlxbert.folders.compared_model import OpenedModel, open_model
 from mlxbert.folders.destination import MANIFEST, MARKER
-from mlxbert.folders.opened import OpenedModel, open_model
-from mlxbert.folders.results import Conversion, Table, Verification
+from mlxbert.folders.results import Conversion, Table, Verification, table
 from mlxbert.folders.verify import verify
 from mlxbert.machine import device as devices
 from mlxbert.weights import save
@@ -194,5 +194,4 @@ def _check_result(plan: _Plan, result: Path) -> Verification:
 
 def _hashes(folder: Path, paths: list[Path]) -> Table[str]:
     """SHA-256 of files by their names in the folder; the marker is omitted."""
-    names = {path.relative_to(folder).as_posix(): path for path in paths if path.name != MARKER}
-    return Table(tuple((name, sha256(path)) for name, path in names.items()))
+    return table({path.relative_to(folder).as_posix(): sha256(path) for path in paths if path.name != MARKER})

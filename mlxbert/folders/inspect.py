@@ -160,11 +160,9 @@ def _weights(folder: ModelFolder, checkpoint: Checkpoint, modules: Iterable[Modu
     for module in modules:
         if module.parameters:
             headers |= open_weights(folder.path / module.folder, elsewhere=folder.headers).headers
-    used = [name for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored]
-    dtypes = sorted({checkpoint.tensors[name].dtype for name in used})
     return WeightFacts(
         format=checkpoint.weights.format,
-        storage=checkpoint.storage.name if checkpoint.storage else ", ".join(dtypes),
+        storage=inventory.storage_name(checkpoint),
         bytes=sum(header.size for header in headers.values()),
         files=table({path.relative_to(folder.path).as_posix(): header.size for path, header in headers.items()}),
         here=folder.headers.keys().isdisjoint(headers),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.folders.results import Record, Table, config_facts, to_json
+from mlxbert.folders.results import Record, Table, all_config_facts, to_json
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,4 @@ class Inspection(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """The inspection as plain dicts and lists; in `config` also the properties that follow from its fields."""
-        facts = to_json(config_facts(self.config))
-        properties = [name for name, value in vars(type(self.config)).items() if isinstance(value, property)]
-        facts |= {name: to_json(getattr(self.config, name)) for name in properties}
-        return super().to_dict() | {"config": facts}
+        return super().to_dict() | {"config": to_json(all_config_facts(self.config))}

@@ -13,6 +13,13 @@ _IGNORED = "a buffer, or part of a head that mlxbert does not run"
 _SHOWN = 3  # problems of a part
 
 
+def storage_name(checkpoint: Checkpoint) -> str:
+    """How the weights that are used are stored: quantized, or the names of their dtypes."""
+    used = [name for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored]
+    dtypes = sorted({checkpoint.tensors[name].dtype for name in used})
+    return checkpoint.storage.name if checkpoint.storage else ", ".join(dtypes)
+
+
 def parameters(checkpoint: Checkpoint) -> dict[str, int]:
     """The number of parameters of each piece of the network, by the shapes that the configuration implies."""
     counts: dict[str, int] = {}

@@ -84,6 +84,12 @@ def config_facts(config: EncoderConfig) -> dict[str, Any]:
     return facts | {"heads": {"labels": config.labels, **config.heads}}
 
 
+def all_config_facts(config: EncoderConfig) -> dict[str, Any]:
+    """The facts of a model by their names in results, and the properties that follow from them."""
+    properties = [name for name, value in vars(type(config)).items() if isinstance(value, property)]
+    return config_facts(config) | {name: getattr(config, name) for name in properties}
+
+
 @dataclass(frozen=True)
 class Difference(Record):
     """One difference between two models.

@@ -5,10 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.bounds import check_number
-from mlxbert.folders import facts, outputs, tensors
-from mlxbert.folders.opened import OpenedModel, open_model
+from mlxbert.folders import compare_facts, compare_outputs, compare_tensors
+from mlxbert.folders.compare_tensors import Comparison
+from mlxbert.folders.compared_model import OpenedModel, open_model
+from mlxbert.folders.inventory import storage_name
 from mlxbert.folders.results import Difference, OutputDifferences, Verification, to_json
-from mlxbert.folders.tensors import Comparison
 from mlxbert.machine import device as devices
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.source import check_source
@@ -35,7 +36,7 @@ def verify(
 
     Args:
         a: A name on the Hugging Face hub, the folder of a checkpoint, `builtin`, or what
-            `mlxbert.folders.opened.open_model` returned.
+            `mlxbert.folders.compared_model.open_model` returned.
         b: The other model.
         tolerance: How far outputs may be apart if nothing else differs. By default 1e-4, or 2e-2 and 0.2 if tensors are
             equal only once rounded to float16 or bfloat16. If tensors are equal as far as quantized weights can tell,
@@ -57,12 +58,12 @@ def verify(
         check_number("tolerance", tolerance)
     devices.use(device)
     one, other = (_open(source, offline, on_progress) for source in (a, b))
-    compared = tensors.compare(one, other)
+    compared = compare_tensors.compare(one, other)
     found = [
-        *facts.of_config(one, other),
-        *facts.of_parts(one, other),
-        *facts.of_tokenizers(one, other),
-        *facts.of_embedders(one, other),
+        *compare_facts.of_config(one, other),
+        *compare_facts.of_parts(one, other),
+        *compare_facts.of_tokenizers(one, other),
+        *compare_facts.of_embedders(one, other),
         *compared.differences,
     ]
     notes = list(_notes(one, other, compared))
@@ -72,7 +73,7 @@ def verify(
             f"tensors are equal as far as {_storage_name(one, other, compared.coarsest)} can tell; how far the outputs "
             "are apart is measured, not judged, unless a tolerance is given"
         )
-    computed, broken = outputs.compare(one, other)
+    computed, broken = compare_outputs.compare(one, other)
     if len(broken) == 1:
         found += [_no_numbers(letter, problem) for letter, problem in broken.items()]
     notes += _unmeasured(one, other, computed, broken)
@@ -88,14 +89,6 @@ def _open(source: _Source, offline: bool, on_progress: Callable[[int, int], None
     return open_model(str(source), find_model(source, offline=offline, on_progress=on_progress))
 
 
-def _storage(model: OpenedModel) -> str:
-    checkpoint = model.checkpoint
-    used = [name for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored]
-    if checkpoint.storage is not None:
-        return checkpoint.storage.name
-    return ", ".join(sorted({checkpoint.tensors[name].dtype for name in used}))
-
-
 def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
     """The name of the storage whose matrices have this dtype."""
     storages = [model.checkpoint.storage for model in (a, b)]
@@ -104,12 +97,13 @@ def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
 
 def _notes(a: OpenedModel, b: OpenedModel, compared: Comparison) -> Iterator[str]:
     """Remarks that are not differences."""
-    if _storage(a) != _storage(b):
+    one, another = (storage_name(model.checkpoint) for model in (a, b))
+    if one != another:
         yield (
-            f"A is stored as {_storage(a)}, B as {_storage(b)}; of {compared.compared} tensors {compared.equal} are "
+            f"A is stored as {one}, B as {another}; of {compared.compared} tensors {compared.equal} are "
             f"equal, {compared.rounded} more once rounded to the same dtype"
         )
-    yield from facts.of_idle(a, b)
+    yield from compare_facts.of_idle(a, b)
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:
             yield f"neither can run {part}: {problem}"
@@ -133,7 +127,7 @@ def _unmeasured(a: OpenedModel, b: OpenedModel, found: OutputDifferences, broken
         yield "hidden states are not compared: the models split every text into different tokens"
     elif not broken and found.last_hidden_state is None:
         sizes = (str(model.config.hidden_size) for model in (a, b))
-        yield f"hidden states are not compared: {facts.both(*sizes)} values"
+        yield f"hidden states are not compared: {compare_facts.both(*sizes)} values"
 
 
 def _no_numbers(letter: str, problem: str) -> Difference:
@@ -145,7 +139,8 @@ def _reason(a: OpenedModel, b: OpenedModel, compared: Comparison) -> str:
     """Why outputs may be apart if nothing else differs."""
     if not compared.rounded:
         return "and nothing else explains it"
-    return f"as tensors are equal only once rounded to the same dtype: {facts.both(_storage(a), _storage(b))}"
+    stored = compare_facts.both(*(storage_name(model.checkpoint) for model in (a, b)))
+    return f"as tensors are equal only once rounded to the same dtype: {stored}"
 
 
 def _too_far(apart: float, allowed: float, why: str) -> Difference:

@@ -290,7 +290,7 @@ VERIFY = {
     **{
         f"verify-{name}": f"verify {_PLAIN} {_CHANGED}-{name}"
         for name in (
-            *("nothing", "transposed", "swapped", "nudged", "nan", "half", "more", "less", "activation", "dropout"),
+            *("nothing", "transposed", "nudged", "nan", "half", "more", "less", "activation", "dropout"),
             *("family", "words", "case", "size", "wordless"),
         )
     },
@@ -329,7 +329,7 @@ AT_TERMINAL = {
     "shown-inspect": "inspect models/st-dense",
     "shown-inspect-tensors": "inspect models/tf1-bert-classifier --tensors",
     "shown-convert": "convert models/tf1-bert-squad OUT/copy --dtype float16",
-    "shown-verify": f"verify {_PLAIN} {_CHANGED}-swapped",
+    "shown-verify": f"verify {_PLAIN} {_CHANGED}-transposed",
     "shown-verify-words": f"verify {_PLAIN} {_CHANGED}-words",
     "shown-list": "models list",
     "shown-help": "embed --help",
@@ -399,7 +399,7 @@ tokenize-pairs shown-tokenize inspect inspect-st-dense inspect-tf1-electra-pretr
 inspect-broken-weights inspect-torch-1.4-python-2.7-stream inspect-deberta-v2 inspect-q8 shown-inspect
 convert-dense convert-bfloat16 convert-half convert-shards convert-q8 convert-q4 convert-large
 convert-torch-bert convert-npz-bert convert-onnx-bert convert-tf1-bert-classifier convert-albert
-convert-modernbert convert-gte verify-other-head verify-nothing verify-transposed verify-swapped verify-words
+convert-modernbert convert-gte verify-other-head verify-nothing verify-transposed verify-words
 verify-half verify-half-strict verify-dense verify-less verify-converted-half verify-converted-q8
 verify-q8-strict shown-verify models-list cached-list cached-embed
 """

@@ -13,7 +13,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, TokenizerError
 from mlxbert.folders import card, convert, verify
-from mlxbert.folders.opened import OpenedModel
+from mlxbert.folders.compared_model import OpenedModel
 from mlxbert.folders.results import Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.machine.device import mx
 from mlxbert.weights import save

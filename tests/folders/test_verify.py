@@ -12,8 +12,8 @@ import mlxbert
 from mlxbert import Verification
 from mlxbert.config import Absolute
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.folders import facts, verify as module
-from mlxbert.folders.probes import PAIRS, TEXTS
+from mlxbert.folders import compare_facts, verify as module
+from mlxbert.folders.compared_texts import PAIRS, TEXTS
 from mlxbert.folders.results import MaskDifferences, TensorCounts, VectorDifferences
 from mlxbert.machine.device import mx
 from mlxbert.results import Embedding
@@ -79,7 +79,7 @@ def test_it_is_true_if_the_models_agree(a: Path, b: Path) -> None:
     ("x" * 200, "x" * 119 + "…"), (tuple(range(99)), ", ".join(map(str, range(99)))[:119] + "…"),
 ], ids=str)  # fmt: skip
 def test_values_are_shown_as_people_write_them(value: object, said: str) -> None:
-    assert facts.shown(value) == said
+    assert compare_facts.shown(value) == said
 
 
 def test_a_copy_agrees(a: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.folders import verify as module
-from mlxbert.folders.probes import PAIRS, TEXTS
+from mlxbert.folders.compared_texts import PAIRS, TEXTS
 from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import int8_rows
@@ -146,36 +146,6 @@ def test_outputs_that_differ_though_everything_is_equal(a: Path, b: Path, monkey
     monkeypatch.setattr(module, "TOLERANCES", {"F32": -1.0})
     (difference,) = mlxbert.verify(a, b).differences
     assert difference.kind == "output" and " 0, " in difference.text and "-1" in difference.text
-
-
-def test_swapped_queries_and_keys(a: Path, b: Path) -> None:
-    tensors = tensors_in(b)
-    for suffix in ("weight", "bias"):
-        query, key = f"{LAYER}.query.{suffix}", f"{LAYER}.key.{suffix}"
-        tensors[query], tensors[key] = tensors[key], tensors[query]
-    write_tensors(b, tensors)
-    found = mlxbert.verify(a, b)
-    assert sorted(names(found)) == [f"{OURS}.query.bias", f"{OURS}.query.weight"]
-    assert {difference.b for difference in found.differences} == {f"{OURS}.key.bias", f"{OURS}.key.weight"}
-    assert all(difference.text.endswith(" are swapped") for difference in found.differences)
-    assert found.tensors.different == 4
-
-
-def test_tensors_that_went_round_in_a_circle(a: Path, b: Path) -> None:
-    tensors = tensors_in(b)
-    one, two, three = (f"{LAYER}.{name}.weight" for name in ("query", "key", "value"))
-    tensors[one], tensors[two], tensors[three] = tensors[two], tensors[three], tensors[one]
-    write_tensors(b, tensors)
-    said = {difference.text for difference in mlxbert.verify(a, b).differences}
-    assert f"{OURS}.query.weight of A is {OURS}.value.weight of B" in said and len(said) == 3
-
-
-def test_biases_of_one_number_are_not_taken_for_each_other(a: Path, b: Path) -> None:
-    change(a, **{f"{LAYER}.query.bias": lambda array: array * 0, f"{LAYER}.key.bias": lambda array: array * 0 + 1})
-    change(b, **{f"{LAYER}.query.bias": lambda array: array * 0 + 1, f"{LAYER}.key.bias": lambda array: array * 0})
-    found = mlxbert.verify(a, b)
-    assert all("numbers differ" in difference.text for difference in found.differences)
-    assert len(found.differences) == 2
 
 
 def test_a_transposed_matrix(a: Path, b: Path) -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from mlxbert.errors import InputError, MlxbertError
-from mlxbert.folders.facts import encoded, spelled
-from mlxbert.folders.opened import OpenedModel
-from mlxbert.folders.probes import MASKED, TEXTS
+from mlxbert.folders.compare_facts import encoded, spelled
+from mlxbert.folders.compared_model import OpenedModel
+from mlxbert.folders.compared_texts import MASKED, TEXTS
 from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
 from mlxbert.machine.device import mx
 from mlxbert.model import Model

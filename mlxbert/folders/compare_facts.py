@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 
-from mlxbert.folders.opened import OpenedModel
-from mlxbert.folders.probes import PAIRS, TEXTS
+from mlxbert.folders.compared_model import OpenedModel
+from mlxbert.folders.compared_texts import PAIRS, TEXTS
 from mlxbert.folders.results import Difference, config_facts, frozen
 from mlxbert.machine.device import nn
 from mlxbert.nn.embedder import Dense, Embedder

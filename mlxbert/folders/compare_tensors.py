@@ -1,17 +1,16 @@
-"""Compares the tensors of two models: equal, equal once rounded alike, swapped, transposed, or different.
+"""Compares the tensors of two models: equal, equal once rounded alike, transposed, or different.
 
 Tensors are rounded alike when both are rounded to the coarser of their dtypes. A number in a quantized storage equals
 every number that quantizing turns into it.
 """
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from mlxbert.folders.facts import both, differ, same_layers
-from mlxbert.folders.opened import OpenedModel, Tensor, coarseness
+from mlxbert.folders.compare_facts import both, differ, same_layers
+from mlxbert.folders.compared_model import OpenedModel, Tensor, coarseness
 from mlxbert.folders.results import Difference, TensorCounts, to_json
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import is_tied
@@ -22,7 +21,6 @@ from mlxbert.weights.formats.headers import FLOATS, Lazy
 # The largest rounding error of a dtype, relative to the number: half a unit in the last place.
 _HALF_ULPS = {"F16": 2.0**-11, "BF16": 2.0**-8}
 _MIN_HALF_ULP = 2.0**-25
-_BLOCK = 2**20  # numbers
 _Tensors = Mapping[str, Tensor]
 
 
@@ -83,7 +81,6 @@ def _names(model: OpenedModel, part: str) -> Iterator[str]:
 
 
 def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
-    different: list[str] = []
     for name in dict.fromkeys((*a, *b)):
         if name not in a or name not in b:
             has = "A" if name in a else "B"
@@ -96,31 +93,19 @@ def _compare(a: _Tensors, b: _Tensors, found: Comparison) -> None:
             shapes = one.array.shape, other.array.shape
             message = f"{name}: " + both(*(" x ".join(map(str, shape)) or "one number" for shape in shapes))
             found.differences.append(differ("tensor", name, list(shapes[0]), list(shapes[1]), message))
-        elif all(mx.array_equal(x.array, y.array, equal_nan=True).item() for x, y in _blocks(one, other)):
+        elif mx.array_equal(one.array, other.array, equal_nan=True).item():
             found.equal += 1
-        elif all(alike(x, y).all().item() for x, y in _blocks(one, other)):
+        elif alike(one, other).all().item():
             found.rounded += 1
             found.coarsest = min(found.coarsest, *_rounded_to(one, other), key=coarseness)
         else:
-            different.append(name)
-    found.differences += _explain(a, b, different)
-
-
-def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """A few rows at a time of tensors of one shape, so that comparing them takes little memory."""
-    array = tensors[0].array
-    if array.ndim == 0:
-        yield tensors
-        return
-    step = max(1, _BLOCK // max(1, math.prod(array.shape[1:])))
-    for start in range(0, array.shape[0], step):
-        yield tuple(replace(tensor, array=tensor.array[start : start + step]) for tensor in tensors)
+            found.differences.append(_explain(name, one, other))
 
 
 def _rounded_to(a: Tensor, b: Tensor) -> tuple[str, str]:
     """The dtypes that two tensors were rounded to: float32 for a storage that only had to be expanded."""
     one, other = _expanded(a), _expanded(b)
-    if (a.storage or b.storage) and all(alike(x, y).all().item() for x, y in _blocks(one, other)):
+    if (a.storage or b.storage) and alike(one, other).all().item():
         return one.stored, other.stored
     return a.stored, b.stored
 
@@ -154,47 +139,11 @@ def _rounding_error(tensor: Tensor) -> mx.array:
     return mx.abs(tensor.array) * _HALF_ULPS[tensor.stored] + _MIN_HALF_ULP
 
 
-def _explain(a: _Tensors, b: _Tensors, names: list[str]) -> Iterator[Difference]:
-    """A difference for each tensor; two swapped tensors share one."""
-    moved = _find_moved(a, b, names)
-    reported: set[str] = set()
-    for name in names:
-        if name in reported:
-            continue
-        other = moved.get(name)
-        if other is not None and moved.get(other) == name:
-            reported.add(other)
-            yield differ("tensor", name, name, other, f"{name} and {other} are swapped")
-        elif other is not None:
-            yield differ("tensor", name, name, other, f"{name} of A is {other} of B")
-        elif _is_transposed(a[name], b[name]):
-            yield differ("tensor", name, "as it is", "transposed", f"{name} of B is that of A transposed")
-        else:
-            yield _largest_difference(name, a[name], b[name])
-
-
-def _find_moved(a: _Tensors, b: _Tensors, names: list[str]) -> dict[str, str]:
-    """The tensor of B that each tensor of A equals under another name; both differ from their namesakes."""
-    if len(names) < 2:
-        return {}
-    stored = {_expanded(side[name]).stored for side in (a, b) for name in names}
-    coarser = min(stored, key=coarseness)
-    by_content = {_fingerprint(b[name], coarser): name for name in names}
-    found = {name: by_content.get(_fingerprint(a[name], coarser)) for name in names}
-    # Tensors of one repeated number, for example biases of zeros, are equal by coincidence.
-    return {name: other for name, other in found.items() if other is not None and not _is_constant(a[name].array)}
-
-
-def _is_constant(array: mx.array) -> bool:
-    return bool((array.min() == array.max()).item())
-
-
-def _fingerprint(tensor: Tensor, dtype: str) -> tuple[tuple[int, ...], bytes]:
-    import numpy as np
-
-    array = tensor.array.astype(FLOATS.get(dtype, mx.float32)) + 0  # -0 becomes 0
-    bits = array.view(mx.uint32 if array.dtype == mx.float32 else mx.uint16)
-    return array.shape, hashlib.blake2b(np.array(bits).data).digest()
+def _explain(name: str, a: Tensor, b: Tensor) -> Difference:
+    """How two tensors of one name and shape differ."""
+    if _is_transposed(a, b):
+        return differ("tensor", name, "as it is", "transposed", f"{name} of B is that of A transposed")
+    return _largest_difference(name, a, b)
 
 
 def _is_transposed(a: Tensor, b: Tensor) -> bool:
