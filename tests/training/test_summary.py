@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mlxbert.training.scores.scoring import classification, multilabel, regression
-from mlxbert.training.scores.summary import Evaluation, imbalance, weakest
+from mlxbert.training.scores.summary import Evaluation, weakest
 from tests.training.test_scoring import records
 
 NAMES = ("ABBR", "DESC", "NUM", "HUM")
@@ -61,12 +61,3 @@ def test_the_largest_distance_of_numbers() -> None:
     sentence = weakest(regression(records(1.0, 2.0, 5.0), np.array([1.0, 2.5, 2.0]), **about))
     assert sentence == "off by 3 at most: 5 is predicted as 2 (test.csv, line 4); by 1.17 on average"
     assert weakest(regression(records(1.0, 2.0), np.array([1.0, 2.0]), **about)) is None
-
-
-def test_accuracy_misleads_where_one_class_is_most() -> None:
-    sentence = imbalance({"ham": 81, "spam": 19})
-    assert sentence is not None
-    assert "81% of the examples are ham" in sentence
-    assert "macro_f1" in sentence
-    for balanced in ({"ham": 69, "spam": 31}, {"ham": 5}, {}):
-        assert imbalance(balanced) is None

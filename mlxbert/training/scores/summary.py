@@ -56,7 +56,6 @@ METRICS: Mapping[str, Mapping[str, bool]] = MappingProxyType(
     }
 )
 _NUMERIC = ("regress", "rerank")  # tasks that predict numbers
-_LARGE = 0.7  # a share of one class from which on accuracy misleads; CoLA, reported by Matthews for this, has 0.704
 _MARGIN = 0.05  # how far below the mean F1 a label stands out
 
 
@@ -213,23 +212,4 @@ def _farthest(evaluation: Evaluation) -> str | None:
     average = f"; by {evaluation.metrics['mae']:.3g} on average" if "mae" in evaluation.metrics else ""
     return (
         f"off by {worst.score:.3g} at most: {worst.expected} is predicted as {worst.predicted} ({worst.place}){average}"
-    )
-
-
-def imbalance(counts: Mapping[str, int]) -> str | None:
-    """Why accuracy misleads, in a sentence, where one class has most of the examples; else `None`.
-
-    Args:
-        counts: Examples by class.
-    """
-    examples = sum(counts.values())
-    if len(counts) < 2 or not examples:
-        return None
-    largest = max(counts, key=counts.__getitem__)
-    share = counts[largest] / examples
-    if share < _LARGE:
-        return None
-    return (
-        f"{share:.0%} of the examples are {largest}: always saying so has an accuracy of {share:.2f}; "
-        "macro_f1 counts every class alike"
     )
