@@ -5,6 +5,7 @@ often narrower, and checked where the model is known.
 """
 
 import math
+from collections.abc import Sized
 
 from mlxbert.errors import ArgumentError
 
@@ -87,6 +88,16 @@ def check_number(name: str, value: object) -> None:
     least, most = BOUNDS[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ArgumentError(f"{_named(name)} is {shown(value)}, expected a number from {least:,} to {most:,}")
+
+
+def check_listed(name: str, values: Sized) -> None:
+    """Refuses more numbers or names than anybody lists in one argument.
+
+    Raises:
+        ArgumentError: There are more than `MOST_LISTED`.
+    """
+    if len(values) > MOST_LISTED:
+        raise ArgumentError(f"{name} has {len(values):,} values, expected at most {MOST_LISTED:,}")
 
 
 def shown(value: object) -> str:

@@ -6,6 +6,7 @@ Shapes: B batch, L length, D hidden size, W size of a vector. Everything here ru
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mlxbert.bounds import check_listed
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.activations import activate, check_activation
@@ -178,4 +179,5 @@ def parse_poolings(text: str) -> tuple[str, ...]:
         raise ArgumentError(
             f"pooling is {text!r:.60}, expected one of {', '.join(POOLINGS)}, or several joined by '{_JOIN}'"
         )
+    check_listed("pooling", names)
     return names

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mlxbert.bounds import check_listed
 from mlxbert.errors import ArgumentError
 from mlxbert.pretraining.chunks import Chunks
 from mlxbert.pretraining.shuffled import Shuffled
@@ -141,8 +142,9 @@ def read_lengths(text: str | int, most: int) -> list[Length]:
     Raises:
         ArgumentError: It is something else, or the shares do not add up to 1.
     """
-    found = []
-    for part in str(text).split(","):
+    found, parts = [], str(text).split(",")
+    check_listed("length", parts)
+    for part in parts:
         tokens, colon, share = part.partition(":")
         try:
             found.append(Length(int(tokens), float(share) if colon else 1.0))

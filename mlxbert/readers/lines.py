@@ -139,12 +139,14 @@ def read_text(name: str, file: BinaryIO) -> str:
         file: To be read.
 
     Raises:
-        InputError: It cannot be read, or is not UTF-8.
+        InputError: It cannot be read, is not UTF-8, or is longer than a record may be.
     """
     try:
-        raw = file.read()
+        raw = file.read(LONGEST + 1)
     except OSError as problem:
         raise InputError(f"{name}: cannot be read ({problem.strerror or problem})") from None
+    if len(raw) > LONGEST:
+        raise too_long(name)
     return _decode(raw.removeprefix(_BOM), name, len(_BOM) * raw.startswith(_BOM))
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+from mlxbert.bounds import check_listed
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -147,6 +148,7 @@ def check_labels(given: Iterable[str]) -> tuple[str, ...]:
     names = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     if not names or not all(isinstance(name, str) for name in names):
         raise ArgumentError(f"labels are {given!r:.60}, expected a list of texts")
+    check_listed("labels", names)
     for name in names:
         if not name.strip() or names.count(name) > 1:
             raise ArgumentError(f"label {name!r:.60} is {'given twice' if name.strip() else 'empty'}")

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.bounds import check_number, check_whole
+from mlxbert.bounds import check_listed, check_number, check_whole
 from mlxbert.data.related import Related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
@@ -79,6 +79,7 @@ class VectorLoss:
             raise ArgumentError(f"loss is {self.name!r:.60}, expected one of {', '.join(LOSSES)}")
         for name in ("temperature", "margin", "max_score"):
             check_number(name, getattr(self, name))
+        check_listed("dimensions", self.dimensions or ())
         for size in self.dimensions or ():
             check_whole("dimensions", size)
 

@@ -1,0 +1,162 @@
+"""Every number that a user can give has a smallest and a largest value, in the library and on the command line."""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import mlxbert
+from mlxbert.bounds import BOUNDS, MOST_LISTED, MOST_RUNS, check_number, check_whole
+from mlxbert.cli.app import make_app
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.files import to_path
+from mlxbert.nn.embedder import parse_poolings
+from mlxbert.pretraining.phases import read_lengths
+from mlxbert.readers import lines
+from mlxbert.tasks.zero_shot import check_labels
+from mlxbert.training.objectives.vector_loss import VectorLoss
+from mlxbert.training.options import TrainingOptions, check_sweep
+from tests.helpers.program import call
+from tests.helpers.tiny import CONFIG
+from tests.pretraining.files import text_file
+
+HUGE = 10**5000  # which Python does not write in digits
+SETS = {"quantize", "group_size"}  # a few values, which are listed where they are used
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+PROGRAM: Any = typer.main.get_command(make_app())
+NUMBERS = [
+    (path, one)
+    for path, command in commands(PROGRAM)
+    for one in command.params
+    if "int" in one.type.name or "float" in one.type.name
+]
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_what_is_out_of_bounds_is_refused_and_the_ends_are_not(name: str) -> None:
+    least, most = BOUNDS[name]
+    assert -math.inf < least < most < math.inf
+    for value in (least, most):
+        check_number(name, value)
+    for value in (math.ceil(least), int(most)) if most >= 1 else ():
+        check_whole(name, value)
+    bad: list[Any] = [least - 1, most + 1, HUGE, -HUGE, math.nan, math.inf, -math.inf, True, "1", None]
+    for value in bad:
+        for check in (check_number, check_whole):
+            with pytest.raises(ArgumentError, match=rf"^{name.rpartition('.')[2]} is "):
+                check(name, value)
+    with pytest.raises(ArgumentError):
+        check_whole(name, float(most))
+
+
+def test_every_number_of_the_command_line_has_bounds() -> None:
+    assert len(NUMBERS) > 200
+    assert {one.name for _, one in NUMBERS if getattr(one.type, "max", None) is None} == SETS
+    assert {one.name for _, one in NUMBERS if getattr(one.type, "min", None) is None} == SETS
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e309", f"1{'0' * 24}", "9" * 5000])
+def test_no_command_takes_numbers_that_are_not_finite_or_huge(value: str) -> None:
+    for path, one in NUMBERS[::37]:
+        below, required = PROGRAM, list[str]()
+        for name in path:
+            below = below.commands[name]
+        for other in below.params:
+            if other.required and other.name != one.name:
+                required += [other.opts[0], "x"] if other.param_type_name == "option" else ["x"]
+        call(*path, *required, one.opts[-1], value).fails(2, one.opts[-1])
+
+
+@pytest.mark.parametrize("seeds", [1, 7])
+def test_runs_are_counted_before_they_are_listed(seeds: int) -> None:
+    values = [0.01] * 1000
+    with pytest.raises(ArgumentError, match="sweep"):
+        check_sweep({"lr": values, "warmup": values, "weight_decay": values}, seeds)
+    assert len(check_sweep({"lr": values[: MOST_RUNS // seeds]}, seeds)) == MOST_RUNS // seeds
+    with pytest.raises(ArgumentError, match="seeds"):
+        check_sweep(None, 10**9)
+
+
+def test_a_rank_above_the_width_of_a_layer_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    rows = [{"text": word, "label": word[:1]} for word in ("cat", "dog", "city", "dot") * 5]
+    how: dict[str, Any] = {"train": rows, "output": tmp_path / "out", "model": tiny_folder, "dry_run": True}
+    with pytest.raises(ArgumentError, match="lora is 25, expected at most 24"):
+        mlxbert.finetune("classify", **how, lora=25)
+    mlxbert.finetune("classify", **how, lora=24)
+    corpus = text_file(tmp_path / "text.txt")
+    with pytest.raises(ArgumentError, match="lora is 25"):
+        mlxbert.pretrain(corpus, output=tmp_path / "out", model=tiny_folder, length="16", lora=25)
+    with pytest.raises(ArgumentError, match="lora"):
+        TrainingOptions(lora=10**7)
+
+
+def test_the_library_has_the_bounds_of_the_command_line(tiny: mlxbert.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    corpus = [text_file(tmp_path / "text.txt")]
+    pairs = [{"anchor": "cat", "positive": "dog"}] * 2
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("size", lambda: mlxbert.vocabulary(corpus, tmp_path / "v", size=10**12)),
+        ("top_k", lambda: mlxbert.fill_mask(tiny, "[MASK]", top_k=HUGE)),
+        ("batch_tokens", lambda: mlxbert.embed(tiny, "cat", batch_tokens=10**12)),
+        ("negatives", lambda: mlxbert.mine(tiny, pairs, negatives=10**9)),
+        ("margin", lambda: mlxbert.mine(tiny, pairs, margin=math.nan)),
+        ("gradient_accumulation", lambda: TrainingOptions(gradient_accumulation=10**8)),
+        ("seed", lambda: mlxbert.new_model(CONFIG, tiny_folder, seed=2**64)),
+        ("temperature", lambda: VectorLoss(None, temperature=math.inf)),
+    ]
+    for name, give in calls:
+        with pytest.raises(ArgumentError, match=f"^{name} is"):
+            give()
+
+
+def test_lists_have_bounds() -> None:
+    more = MOST_LISTED + 1
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("dimensions", lambda: VectorLoss(None, dimensions=(8,) * more)),
+        ("labels", lambda: check_labels([str(number) for number in range(more)])),
+        ("pooling", lambda: parse_poolings("+".join(["mean"] * more))),
+        ("length", lambda: read_lengths(",".join([f"8:{1 / more}"] * more), 8)),
+    ]
+    for name, give in calls:
+        with pytest.raises(ArgumentError, match=f"{name} has 1,001 values"):
+            give()
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800", "a" * 300, "../" * 5000, "~nobody-of-that-name/x"])
+def test_paths_that_no_file_can_have_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="output is"):
+        to_path(name, "output")
+    for give in (
+        lambda: mlxbert.pretrain(name, output=tmp_path / "out"),
+        lambda: mlxbert.vocabulary([name], tmp_path / "out"),
+        lambda: mlxbert.evaluate_search(mlxbert.load(), data=name),
+    ):
+        with pytest.raises(MlxbertError):
+            give()
+
+
+def test_words_that_no_shell_gives_and_names_of_any_length_are_errors() -> None:
+    call("embed", "x", "--model", "a\0b").fails(2)
+    call("embed", "x", "--model", "x" * 1_000_000).fails(1)
+    assert len(call("embed", "x", "--model", "x" * 1_000_000).err) < 10_000
+    call("classify", "x", "--labels", "a\nb").fails(2, "--labels")
+
+
+def test_a_text_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LONGEST", 100)
+    path = tmp_path / "context.txt"
+    path.write_text("x" * 101, encoding="utf-8")
+    with path.open("rb") as file, pytest.raises(InputError, match="maximum"):
+        lines.read_text("context.txt", file)
+    path.write_text("x" * 100, encoding="utf-8")
+    with path.open("rb") as file:
+        assert len(lines.read_text("context.txt", file)) == 100
