@@ -14,6 +14,7 @@ _TINY = 1e-6  # of what has to be above 0
 _COUNT = (1, 10_000_000)  # of what memory or the data limit, too
 _STEPS = (1, 1_000_000_000)
 MOST_RUNS = 1000  # of a sweep, with all its seeds
+MOST_LISTED = 1000  # numbers or names in one option
 
 # By the names of arguments; `mine.margin` is the `margin` of `mine`, whose range differs from that of the others.
 BOUNDS: dict[str, tuple[float, float]] = {
