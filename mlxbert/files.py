@@ -131,12 +131,14 @@ def fsync_dir(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[HashedFile]:
+def atomic_write(path: Path, *, locked: bool = True) -> Iterator[HashedFile]:
     """A file that gets its name once it is complete and on disk; nothing remains of a failed write.
 
-    Until then it is called `NAME.unfinished`.
+    Args:
+        path: The file. Until it is complete it is called `NAME.unfinished`.
+        locked: Whether a lock keeps other processes from writing it; otherwise each has an unfinished file of its own.
     """
-    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished = path.with_name(f"{path.name}{'' if locked else f'.{os.getpid()}'}.unfinished")
     try:
         with HashedFile(unfinished) as file:
             yield file

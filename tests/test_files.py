@@ -2,6 +2,8 @@
 
 import hashlib
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,23 @@ from mlxbert.files import (
     sha256,
     write_record,
 )
+
+
+@pytest.mark.slow
+def test_processes_without_a_lock_do_not_write_into_each_others_files(tmp_path: Path) -> None:
+    """While one process writes, another writes the same file from beginning to end."""
+    code = (
+        "import sys; from pathlib import Path; from mlxbert.files import atomic_write\n"
+        "with atomic_write(Path(sys.argv[1]), locked=False) as file: file.write(b'other')"
+    )
+    path = tmp_path / "x"
+    with atomic_write(path, locked=False) as file:
+        file.write(b"whole ")
+        file.flush()
+        subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+        assert path.read_bytes() == b"other"
+        file.write(b"content")
+    assert path.read_bytes() == b"whole content" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_file_appears_whole_and_replaces_another(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def mine(
     given |= {"text_column": text_column, "pair_column": pair_column, "format": format}
     with progress.counted("texts") as update:
         found = find(loaded, pairs, **given, on_progress=update)
-    _write(found, output, pairs)
+    _write(found, output, pairs, overwrite)
     few = sum(len(one.negatives) < negatives for one in found)
     count = sum(len(one.negatives) for one in found)
     if few:
@@ -59,16 +59,18 @@ def mine(
     session.show_object(value, lambda: [Text(console.visible(told))], out)
 
 
-def _write(found: Sequence["Mined"], output: Path, pairs: Sequence[str]) -> None:
+def _write(found: Sequence["Mined"], output: Path, pairs: Sequence[str], overwrite: bool) -> None:
     """Writes queries with their texts; a file without any negative would be of no use.
 
     Raises:
         InputError: There is none.
+        ArgumentError: The file has come into being meanwhile.
     """
     if not any(one.negatives for one in found):
         raise InputError(
             f"{', '.join(pairs)}: no query has a negative among the texts of the others",
             hint="more pairs, or a smaller --margin: these texts belong to their query, or are nearly as similar",
         )
-    with atomic_write(output) as file:
+    with atomic_write(output.resolve(), locked=False) as file:
         file.writelines(json.dumps(one.to_dict(), ensure_ascii=False).encode() + b"\n" for one in found)
+        check_output(output, overwrite, sources=pairs)  # minutes have passed

@@ -46,7 +46,7 @@ class Plot:
     def close(self) -> None:
         """Writes the picture, if there is something to draw."""
         if self._events:
-            with atomic_write(self._path) as file:
+            with atomic_write(self._path, locked=False) as file:
                 self._figure().savefig(file, format=self._path.suffix[1:].lower(), dpi=_DOTS_PER_INCH)
 
     def _figure(self) -> Any:

@@ -114,11 +114,12 @@ def _load_openblas() -> Blas:
         copy = cache / f"openblas-{version}-{digest}.so"
         with contextlib.suppress(OSError):  # not made yet, or damaged
             # The linker maps a file as its header says: one that is too short would crash the process.
-            if copy.stat().st_size >= source.stat().st_size:
+            if copy.stat().st_size >= source.stat().st_size and _is_private(copy):
                 return _load(name, str(copy))
         with contextlib.suppress(OSError):
             _write_copy(source, copy)
-            return _load(name, str(copy))
+            if _is_private(copy):
+                return _load(name, str(copy))
     library, symbols = os.memfd_create("openblas"), os.memfd_create("symbols")
     try:
         _rename_symbols(source, f"/proc/self/fd/{library}", f"/proc/self/fd/{symbols}", library, symbols)
@@ -150,15 +151,22 @@ def _cache() -> Path | None:
     return None
 
 
+def _is_private(copy: Path) -> bool:
+    """Whether only this user can have written a file in a folder: what is loaded from it runs."""
+    states = [path.stat() for path in (copy, copy.parent)]
+    return all(state.st_uid == os.geteuid() and not state.st_mode & 0o022 for state in states)
+
+
 def _write_copy(source: Path, copy: Path) -> None:
     """Writes the copy under its name once it is complete, whatever other processes do there."""
     import tempfile
 
-    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=copy.parent, prefix="openblas-") as folder:
         unfinished = Path(folder, copy.name)
         with unfinished.open("wb") as file:
             _rename_symbols(source, str(unfinished), f"{folder}/symbols")
+            os.fchmod(file.fileno(), 0o600)
             os.fsync(file.fileno())
         os.replace(unfinished, copy)
 

@@ -73,6 +73,17 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_copy_that_others_can_write_is_not_run(tmp_path: Path, what: str) -> None:
+    name, path, *facts = chosen(tmp_path)
+    (Path(path) if what == "file" else Path(path).parent).chmod(0o777)
+    again = chosen(tmp_path)
+    assert again[0] == name and again[2:] == facts
+    assert again[1] == (path if what == "file" else str(blas._installed()[0]))  # written anew, or made in memory
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.slow
 def test_another_version_has_a_copy_of_its_own(tmp_path: Path) -> None:
     source, version, _ = blas._installed()
     site = tmp_path / "site"

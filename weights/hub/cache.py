@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -261,7 +260,7 @@ def _entry(known: Known) -> dict[str, object]:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileNotFoundError), atomic_write(path) as file:  # another process has just written the same
+    with atomic_write(path, locked=False) as file:
         file.write(text.encode())
 
 
