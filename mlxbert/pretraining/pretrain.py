@@ -120,7 +120,7 @@ def pretrain(
         _check_electra(loop)
     group = join()
     with group.together():
-        devices.use(device)
+        devices.use(device, fast_float32=loop.fast_float32)
         where: dict[str, Any] = {"revision": revision, "offline": offline, "on_progress": on_progress}
         base = find_initial(model, adapter, config, vocabulary, layers, heads_of(weights), device, **where)
         if loop.lora is not None:

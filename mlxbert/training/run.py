@@ -146,7 +146,8 @@ class TrainingRun(ABC):
         """What decides the bits of a result besides what is trained: versions, device, processes."""
         return {
             "mlxbert": __version__, "mlx": metadata.version("mlx"), "dtype": dtype_name(self.dtype),
-            "device": "gpu" if devices.on_gpu() else "cpu", "blas": BLAS.name, "streams": len(training_workers()),
+            "device": "gpu" if devices.on_gpu() else "cpu", "tf32": devices.on_gpu() and devices.tf32(),
+            "blas": BLAS.name, "streams": len(training_workers()),
             "processes": self.group.size,
         }  # fmt: skip
 
