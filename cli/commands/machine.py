@@ -7,9 +7,11 @@ import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import typer
+
 from mlxbert.cli import session
 from mlxbert.cli.options import ComputingOptions, Device, OutputOptions
-from mlxbert.cli.views import bench as bench_view, console, doctor as view
+from mlxbert.cli.views import bench as bench_view, console, doctor as view, progress
 from mlxbert.options import Option
 from mlxbert.version import __version__
 
@@ -21,17 +23,33 @@ _SLOW = 10.0  # GFLOP/s: a core with a fast BLAS has 30 and more, the reference 
 def doctor(
     out: OutputOptions,
     device: Annotated[Device, Option("The device to look at; auto takes the GPU if there is one.")] = "auto",
+    check: Annotated[
+        bool, Option("Also check what the device computes, kernel by kernel and family by family: about a minute.")
+    ] = False,
 ) -> None:
     """Show what mlxbert runs on: chip, device, dtype, BLAS and its measured speed, versions, and what to fix.
+
+    Exit status: 1 if --check finds a fault.
 
     Example: mlxbert doctor
     """
     report = _report(device)
+    if check:
+        report["check"] = _check(device)
     session.show_object(report, lambda: view.draw(report), out)
     for problem in report["problems"]:
         console.say("hint", problem)
     if not report["problems"]:
         console.say("note", f"all is well: {report['gflops']:,} GFLOP/s on the {report['device']}")
+    if check and report["check"]["faults"]:
+        raise typer.Exit(1)
+
+
+def _check(name: str) -> dict[str, Any]:
+    with progress.waiting("checking kernels, families, training and speed: about a minute"):
+        from mlxbert.bench.check import check
+
+        return check(name)
 
 
 Peer = Literal["torch"]  # what `bench` measures besides mlxbert

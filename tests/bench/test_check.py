@@ -1,0 +1,59 @@
+"""`doctor --check`: it finds a fault that is planted in a kernel and one in a family, and nothing else."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from mlxbert.bench import check as module
+from mlxbert.bench.check import check
+from mlxbert.config import EncoderConfig
+from mlxbert.machine.device import mx
+from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families.mpnet import MPNET
+from mlxbert.weights.families.registry import FAMILIES
+from tests.helpers.program import call, terminal
+
+
+@pytest.mark.slow
+def test_planted_faults_are_named_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(x: mx.array) -> mx.array:
+        return x * mx.sigmoid(1.72 * x)  # 1.702
+
+    def read(found: ConfigJson) -> EncoderConfig:
+        return dataclasses.replace(right(found), layer_norm_eps=0.012)  # 0.01
+
+    right = MPNET.facts
+    monkeypatch.setitem(ACTIVATIONS, "quick_gelu", wrong)
+    monkeypatch.setitem(FAMILIES, "mpnet", dataclasses.replace(MPNET, facts=read))
+    found = check("cpu")
+    kernels = {(fault["name"], fault["dtype"]) for fault in found["faults"] if fault["group"] == "activations"}
+    assert {("quick_gelu", "float32"), ("gradient of quick_gelu", "float32")} <= kernels
+    assert {name for name, _ in kernels} == {"quick_gelu", "gradient of quick_gelu"}
+    families = {fault["name"].split(",")[0] for fault in found["faults"] if fault["group"] == "families"}
+    assert families == {"mpnet"}
+    assert {fault["group"] for fault in found["faults"]} == {"activations", "families"}
+    assert all(fault["hint"] for fault in found["faults"])
+
+
+def test_a_fault_is_shown_with_its_workaround_and_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = {"checks": 3, "faults": 1, "worst": 12.5}
+    fault: dict[str, Any] = {
+        **{"group": "attention", "name": "attention, head size 32", "dtype": "float16", "error": 0.05},
+        **{"allowed": 0.004, "problem": None, "hint": "--dtype float32"},
+    }
+    speed = {"dtype": "float32", "gflops": 1.0, "copy_gb_per_s": 1.0, "first_pass_seconds": 1, "second_pass_seconds": 1}
+    found = {
+        **{"groups": dict.fromkeys(("attention", "families", "training", "built-in model"), group), "faults": [fault]},
+        **{"speed": speed, "memory": 10**9, "seconds": 20.0},
+    }
+    monkeypatch.setattr(module, "check", lambda device: found)
+    outcome = call("doctor", "--check")
+    assert outcome.status == 1 and outcome.lines[0]["check"] == found
+    outcome, shown = terminal("doctor", "--check")
+    assert (
+        outcome.status == 1 and "attention, head size 32" in shown and "--dtype float32" in shown and "5.0e-02" in shown
+    )
+    found["faults"] = []
+    assert call("doctor", "--check").status == 0
