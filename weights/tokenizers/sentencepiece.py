@@ -1,6 +1,7 @@
 """Reads SentencePiece models by parsing and checking the protobuf message in the file.
 
-The sentencepiece library is not used, because it aborts the process on some damaged models.
+The sentencepiece library is not used: for decomposed texts its ids are not those of transformers, and some versions
+abort the process on a piece that is too long.
 """
 
 import math
