@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.views.inspect import by_layer
-from mlxbert.folders.inspection import TensorFacts
 from mlxbert.folders.results import to_json
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.files import open_weights
@@ -106,17 +104,6 @@ def test_names_that_are_those_of_transformers_are_said_once(show: Terminal, mode
     assert found["skipped"] == {"count": 0, "example": None}
     shown = drawn(model, columns=200, show=show)
     assert "not used" not in shown and re.search(r"weights +safetensors, F32, ", shown)
-
-
-def test_layers_whose_names_in_the_file_have_nothing_in_common_are_one_row() -> None:
-    names = ("encoder.layer.0.x.weight", "encoder.layer.1.x.weight", "x.0.weight")
-    rows = [
-        TensorFacts(name, f"onnx::MatMul_{5 * number}", dtype="F32", shape=(2,), becomes=name)
-        for number, name in enumerate(names)
-    ]
-    merged, alone = by_layer(rows)
-    assert (merged.name, merged.stored_as) == ("encoder.layer.{0…1}.x.weight", "onnx::MatMul_0, …")
-    assert alone == rows[2]
 
 
 def test_an_encoder_alone_has_no_beginning_in_common(model: Path) -> None:

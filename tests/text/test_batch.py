@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from mlxbert.config import Absolute
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
-from mlxbert.text.batch import MOST_PADDING, Usage, bucket, default_batch_tokens, make_batch, plan
+from mlxbert.text.batch import MOST_PADDING, Usage, bucket, make_batch, plan
 from mlxbert.text.encoding import Encoding
 from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
@@ -89,10 +89,6 @@ def test_lengths_on_a_gpu_come_from_a_small_set(length: int, most: int) -> None:
     assert length <= found <= max(length, most)
     assert found in {length, most, *range(16, 129, 16), *range(192, 641, 64)}
     assert found < length + (16 if length <= 128 else 64)
-
-
-def test_the_default_budget_is_a_sensible_number() -> None:
-    assert 512 <= default_batch_tokens() <= 2**16
 
 
 IDS = st.lists(st.integers(0, 99), min_size=1, max_size=12)

@@ -13,7 +13,6 @@ from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.heads import masked_lm, sequence_classifier
 from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families.registry import family_of
-from mlxbert.weights.source import builtin_folder
 from tests.helpers.tiny import CONFIG, tiny_config
 
 
@@ -57,12 +56,6 @@ def test_what_is_left_out_has_the_defaults_of_the_family(tmp_path: Path) -> None
     assert (found.dropout.feed_forward, found.dropout.attention) == (0.1, 0.1)
     assert parse(without(tmp_path, "type_vocab_size")).type_vocab_size == 2
     assert parse(without(tmp_path, "pad_token_id")).pad_token_id == 0
-
-
-def test_the_built_in_configuration_is_read() -> None:
-    found = parse(builtin_folder())
-    assert (found.hidden_size, found.num_attention_heads, found.num_stored_layers) == (384, 12, 6)
-    assert found.vocab_size == 30522 and found.max_length == 512 and found.layer_norm_eps == 1e-12
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -158,13 +151,6 @@ def test_sizes_must_be_whole_numbers_above_zero(tmp_path: Path, key: str, value:
 def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} is missing, expected"):
         parse(without(tmp_path, key))
-
-
-@pytest.mark.parametrize("key", ["hidden_act", "position_embedding_type", "model_type", "vocab_size"])
-def test_a_refusal_names_the_file(tmp_path: Path, key: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse(write(tmp_path, **{key: "wrong"}))
-    assert str(tmp_path / "config.json") in str(caught.value)
 
 
 def test_an_unknown_family_or_activation_is_refused_with_the_known_ones(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ from mlxbert.config import EncoderConfig, Rotary, Rotation, Transform
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.nn.heads import HEADS, masked_lm
+from mlxbert.nn.heads import masked_lm
 from mlxbert.nn.positions import Context
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import FAMILIES, family_of
 from mlxbert.weights.tokenizers.classes import MODEL_TYPES
-from tests.helpers.families import FROZEN, walked
+from tests.helpers.families import FROZEN
 from tests.helpers.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors
 from tests.helpers.parity import load_network, outputs
 
@@ -61,14 +61,6 @@ def test_both_dialects_of_modernbert_say_the_same(every: int, tmp_path: Path) ->
     assert isinstance(positions, Rotary)
     near, far = Rotation(20.0, window=4), Rotation(300.0)
     assert positions.rotations == tuple(near if layer % every else far for layer in range(5))
-
-
-@pytest.mark.parametrize("family", FROZEN)
-def test_a_configuration_has_facts_of_the_heads_of_its_family(family: str, tmp_path: Path) -> None:
-    config = ConfigJson(tmp_path / "config.json", config_of(family, tmp_path))
-    found = family_of(config)[1]
-    assert {*found.facts(config).heads} <= {*HEADS}
-    assert {*found.read_config(config).heads} == {*found.parts} & {*HEADS}
 
 
 def test_what_modernbert_leaves_out_is_what_its_authors_chose(tmp_path: Path) -> None:
@@ -239,17 +231,6 @@ def test_a_classifier_of_texts_without_its_pooler_is_refused(tmp_path: Path) -> 
     checkpoint = open_checkpoint(write_tensors(folder, tensors))
     with pytest.raises(CheckpointError, match="sequence_classifier needs the pooler"):
         build_network(checkpoint, checkpoint.parts, mx.float32)
-
-
-@pytest.mark.parametrize("family", walked(FROZEN))
-def test_every_configuration_of_transformers_is_read(family: str, tmp_path: Path) -> None:
-    found, facts = parse(config_of(family, tmp_path)), FROZEN[family].facts
-    assert (found.vocab_size, found.hidden_size, found.num_attention_heads) == (43, 30, 3)
-    assert found.intermediate_size == 41 and found.pad_token_id == facts["pad_token_id"]
-    assert (
-        len(found.layer_schedule) == facts.get("num_hidden_layers", 3) and found.max_length == FROZEN[family].max_length
-    )
-    assert found.labels == Labels(("A", "B", "C", "D"))
 
 
 def test_every_family_has_a_tokenizer() -> None:

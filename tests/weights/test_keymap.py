@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.config import EncoderConfig
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights import keymap
@@ -19,7 +18,7 @@ from mlxbert.weights.keymap import Entry
 from tests.helpers.cells import quick
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import arrays, write_model
-from tests.helpers.tiny import random_network, tensors_of, tiny_config, to_theirs
+from tests.helpers.tiny import to_theirs
 
 QUICK = quick(50)
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)
@@ -104,10 +103,6 @@ def test_no_stem_stands_twice_on_either_side_of_a_table(name: str) -> None:
         assert not any("{" in stem for stem in counts)
 
 
-def three_layers() -> EncoderConfig:
-    return tiny_config(layer_schedule=(0, 1, 2))
-
-
 @pytest.mark.parametrize("name", FROZEN)
 def test_every_weight_of_a_whole_network_has_exactly_one_entry(name: str, tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write_model(name, "Model", tmp_path))
@@ -128,26 +123,3 @@ def test_what_was_loaded_is_saved_as_it_was(family: str, head: str, tmp_path: Pa
     stored = arrays(tmp_path / "model.safetensors")
     assert theirs.keys() == stored.keys()
     assert all(mx.array_equal(theirs[name], array).item() for name, array in stored.items())
-
-
-def test_names_and_shapes_are_those_of_published_files() -> None:
-    found = {name: tuple(array.shape) for name, array in tensors_of(random_network(three_layers())).items()}
-    layer = {
-        "attention.self.query": (24, 24),
-        "attention.self.key": (24, 24),
-        "attention.self.value": (24, 24),
-        "attention.output.dense": (24, 24),
-        "intermediate.dense": (40, 24),
-        "output.dense": (24, 40),
-        "attention.output.LayerNorm": (24,),
-        "output.LayerNorm": (24,),
-    }
-    stems = {f"bert.encoder.layer.{number}.{stem}": shape for number in range(3) for stem, shape in layer.items()}
-    stems |= {"bert.embeddings.LayerNorm": (24,), "bert.pooler.dense": (24, 24), "cls.seq_relationship": (2, 24)}
-    stems |= {"cls.predictions.transform.dense": (24, 24), "cls.predictions.transform.LayerNorm": (24,)}
-    rows = tiny_config().vocab_size
-    tables = {"word": (rows, 24), "position": (32, 24), "token_type": (2, 24)}
-    wanted: dict[str, Shape] = {f"bert.embeddings.{name}_embeddings.weight": shape for name, shape in tables.items()}
-    wanted |= {f"{stem}.weight": shape for stem, shape in stems.items()}
-    wanted |= {f"{stem}.bias": shape[:1] for stem, shape in stems.items()}
-    assert found == wanted | {"cls.predictions.bias": (rows,)}

@@ -1,6 +1,5 @@
 """NumPy archives: what MLX and NumPy write is read bit by bit; archives that no tool writes are refused in words."""
 
-import io
 import struct
 import zipfile
 from pathlib import Path
@@ -195,6 +194,13 @@ def test_a_member_that_unpacks_to_more_or_less_than_it_says_is_refused(tmp_path:
         assert "a" in refusal(tmp_path)
 
 
+def test_an_empty_or_truncated_file_is_refused(tmp_path: Path) -> None:
+    whole = (archive(tmp_path, {"a.npy": npy()}) / "weights.npz").read_bytes()
+    for size in range(0, len(whole), 7):
+        (tmp_path / "weights.npz").write_bytes(whole[:size])
+        assert "damaged" in refusal(tmp_path)
+
+
 def test_a_wrong_checksum_is_found(tmp_path: Path) -> None:
     long = npy(shape=(25000,), data=bytes(100_000))  # the end is not reached when headers are read
     whole = bytearray((archive(tmp_path, {"a.npy": long}) / "weights.npz").read_bytes())
@@ -202,25 +208,6 @@ def test_a_wrong_checksum_is_found(tmp_path: Path) -> None:
     (tmp_path / "weights.npz").write_bytes(whole)
     assert npz.read_headers(tmp_path) is not None
     assert "Bad CRC-32" in refusal(tmp_path)
-
-
-def test_damaged_files_end_in_an_error_of_ours(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, a=ODD, b=np.ones((4, 5), np.float16), c=np.zeros(3, bool))
-    whole, path = buffer.getvalue(), tmp_path / "weights.npz"
-    generator = np.random.default_rng(0)
-    path.write_bytes(b"")
-    assert "damaged" in refusal(tmp_path)
-    for number in range(600):
-        data = bytearray(whole)
-        for place in generator.integers(0, len(data), 1 + number % 3):
-            data[place] = generator.integers(0, 256)
-        path.unlink()  # a file that is overwritten is flushed to the disk, which takes long
-        path.write_bytes(data[: generator.integers(1, len(data))] if number % 4 == 0 else data)
-        try:
-            read(tmp_path)
-        except CheckpointError as problem:
-            assert problem.message.startswith(str(tmp_path))
 
 
 _MLX = (  # as https://github.com/ml-explore/mlx-examples/blob/main/bert/convert.py has them, in this order
