@@ -1,7 +1,6 @@
 """Texts and labels from rows: what is read as which class or number, and what is refused."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -131,9 +130,3 @@ def test_a_missing_field_is_refused_and_all_such_records_are_counted() -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ArgumentError, match="'classify'"):
         read_labelled([], COLUMNS, "classify")
-
-
-def test_long_texts_are_kept_whole() -> None:
-    text = "word " * 20_000
-    data = [Row({"text": text, "label": SimpleNamespace(tolist=lambda: "a")}, "line 1")]
-    assert read_labelled(data, COLUMNS, "class") == [Labelled(text, None, "a", "line 1")]

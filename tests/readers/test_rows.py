@@ -83,16 +83,6 @@ def test_a_string_of_a_parquet_that_is_not_utf8_is_named_with_its_row(tmp_path: 
         read_rows(path)
 
 
-def test_without_pyarrow_a_parquet_is_refused_with_a_hint(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.parquet", b"PAR1")
-    with (
-        mock.patch.dict(sys.modules, {"pyarrow": None, "pyarrow.parquet": None}),
-        pytest.raises(MlxbertError) as caught,
-    ):
-        read_rows(path)
-    assert caught.value.hint and "mlxbert[parquet]" in caught.value.hint
-
-
 def test_a_folder_has_texts_by_label(tmp_path: Path) -> None:
     for name, content in (
         ("b/2.txt", b"c\xc3\xa9\r\nd\r\n"),

@@ -22,19 +22,7 @@ from tests.helpers.tiny import tiny_config
 CLS, SEP, UNK, MASK = 101, 102, 100, 103
 ROWS = 30522
 WORDS = [
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "a",
-    "mat",
-    ",",
-    "unbelievably",
-    "embeddings",
-    "[MASK]",
-    "tokyo",
-    "!",
-    "2026",
+    *("the", "cat", "sat", "on", "a", "mat", ",", "unbelievably", "embeddings", "[MASK]", "tokyo", "!", "2026"),
     "encyclopaedia",
 ]
 QUICK = quick(100)

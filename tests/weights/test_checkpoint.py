@@ -196,11 +196,8 @@ def test_a_missing_tensor_is_refused_by_name(tmp_path: Path, name: str) -> None:
     "name",
     [
         "bert.encoder.layer.0.attention.self.distance_embedding.weight",
-        "bert.encoder.layer.2.output.dense.weight",
-        "bert.embeddings.word_embeddings.bias",
-        "cls.predictions.weight",
-        "bert.embeddings.LayerNorm.running_mean",
-        "module.bert.pooler.dense.weight",
+        *("bert.encoder.layer.2.output.dense.weight", "bert.embeddings.word_embeddings.bias"),
+        *("cls.predictions.weight", "bert.embeddings.LayerNorm.running_mean", "module.bert.pooler.dense.weight"),
     ],
 )
 def test_a_tensor_that_no_table_knows_is_refused_by_name(tmp_path: Path, name: str) -> None:

@@ -126,13 +126,8 @@ def test_values_that_are_not_computed_are_refused_by_name(tmp_path: Path, key: s
 
 
 NUMBERS = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "type_vocab_size"),
 )
 
 

@@ -195,13 +195,8 @@ def test_a_limit_without_room_for_a_text_is_refused(limit: int, tmp_path: Path) 
 
 
 FILES = (
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-    "1_Pooling/config.json",
-    "2_Dense/config.json",
-    "3_LayerNorm/config.json",
-    "4_Normalize/config.json",
+    *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json"),
+    *("2_Dense/config.json", "3_LayerNorm/config.json", "4_Normalize/config.json"),
 )
 
 

@@ -1,7 +1,6 @@
 """TensorFlow checkpoints: what is in them is read exactly, under today's names, and what is damaged is refused."""
 
 import os
-import random
 import shutil
 import struct
 import subprocess
@@ -75,12 +74,7 @@ def test_what_the_optimizer_needs_is_skipped(tmp_path: Path) -> None:
     names = [info.stored_as for info in said.tensors.values()]
     assert sorted(said.skipped) == sorted([*(f"{name}/adam_{slot}" for name in names for slot in "mv"), "global_step"])
     others = (
-        "beta1_power",
-        "bert/x/Adam",
-        "bert/x/Adam_1",
-        "bert/x/lamb_m",
-        "loss_scale",
-        "bad_steps",
+        *("beta1_power", "bert/x/Adam", "bert/x/Adam_1", "bert/x/lamb_m", "loss_scale", "bad_steps"),
         "bert/x/LAMB_1",
     )
     write_index(tmp_path / "other", {name: entry(offset=8 * at) for at, name in enumerate(others)}, b"\0" * 8 * 7)
@@ -173,26 +167,6 @@ def test_a_changed_bit_anywhere_in_the_index_is_found_or_changes_nothing(tmp_pat
         path.unlink()
         path.write_bytes(content)
     assert all(len(content) - 48 < at < len(content) - 8 for at in harmless)  # what fills the footer up
-
-
-@pytest.mark.parametrize("kind", [0, 1])
-def test_damage_that_checksums_do_not_show_raises_nothing_else(tmp_path: Path, kind: int) -> None:
-    pairs = [(b"", HEADER), (b"a", entry()), (b"bert/kernel", entry((1, 2), offset=8)), (b"c", entry((0,), b""))]
-    whole = block(pairs)
-    whole = varint(len(whole)) + bytes([60 << 2, len(whole) - 1]) + whole if kind else whole
-    path, refused, generator = write_table(tmp_path, table(whole, kind=kind), b"\0" * 16), 0, random.Random(5)
-    assert len(header(tmp_path).tensors) == 3
-    for _ in range(1500):
-        broken = bytearray(whole)
-        for _ in range(generator.choice((1, 2, 9))):
-            broken[generator.randrange(len(broken))] = generator.choice((0, 1, 127, 128, 255, generator.randrange(256)))
-        path.unlink()
-        path.write_bytes(table(bytes(broken), kind=kind))
-        try:
-            dict(load(tmp_path))
-        except CheckpointError:
-            refused += 1
-    assert refused > 1000
 
 
 def test_an_index_cut_anywhere_is_refused(tmp_path: Path) -> None:
