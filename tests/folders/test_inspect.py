@@ -161,11 +161,6 @@ def test_a_damaged_head_is_said_and_the_rest_can_be_used(model: Path, change: An
     assert call("next-sentence", "the", "cat", "--model", str(model)).status == 0
 
 
-def test_a_damaged_encoder_is_an_error(model: Path) -> None:
-    change_weights(model, lambda arrays: arrays.pop("bert.encoder.layer.1.output.dense.bias"))
-    call("inspect", str(model)).fails(1, str(model), "'encoder.layer.1.output.dense.bias' is missing")
-
-
 def test_what_cannot_be_run_is_refused_with_what_is_known(model: Path) -> None:
     change_config(model, model_type="gpt2")
     call("inspect", str(model)).fails(1, "config.json: model_type is 'gpt2'", "families it runs: bert")

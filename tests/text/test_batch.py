@@ -60,14 +60,6 @@ def padding(group: list[int], lengths: list[int]) -> int:
     return max(lengths[number] for number in group) * len(group) - sum(lengths[number] for number in group)
 
 
-@QUICK
-@given(LENGTHS, BUDGETS)
-def test_a_plan_depends_on_nothing_but_lengths_and_budget(lengths: list[int], budget: int) -> None:
-    assert list(plan(lengths, budget)) == list(plan(tuple(lengths), budget))
-    for group in plan([5] * len(lengths), budget):
-        assert group == sorted(group)
-
-
 @pytest.mark.parametrize("budget", [0, -1])
 def test_a_budget_below_one_token_is_refused(budget: int) -> None:
     with pytest.raises(ArgumentError, match=f"batch_tokens.*{budget}.*1"):

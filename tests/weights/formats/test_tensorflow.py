@@ -18,6 +18,7 @@ from mlxbert.weights.formats.headers import BYTES, Header
 from mlxbert.weights.formats.tensorflow import reader
 from mlxbert.weights.formats.tensorflow.names import translate
 from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum, read_bundle
+from tests.helpers.parity import assert_equal, load_network, outputs
 from tests.helpers.tf_files import (
     HEADER,
     NETWORKS,
@@ -26,9 +27,11 @@ from tests.helpers.tf_files import (
     copy_checkpoint,
     entry,
     frozen,
+    frozen_case,
     table,
     varint,
     write_index,
+    write_model,
     write_table,
 )
 from tests.helpers.vocabularies import field
@@ -368,3 +371,11 @@ def test_googles_configuration_stands_in_for_one(tmp_path: Path) -> None:
         google_config(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     assert google_config(tmp_path) is None
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_outputs_of_what_tensorflow_wrote_are_those_of_transformers(tmp_path: Path, network: str) -> None:
+    loaded = load_network(write_model(network, tmp_path))
+    reference = frozen(network, "outputs")
+    assert len(reference) >= 2
+    assert_equal(outputs(loaded, frozen_case(network)), reference)

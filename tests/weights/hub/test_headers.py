@@ -152,13 +152,9 @@ def test_weights_that_are_here_are_read_here(machine: Machine, tiny: Path) -> No
     ("change", "said"),
     [
         (lambda data: data[:-1], "truncated: tensor"),
-        (lambda data: data + b"\0", "1 bytes after the last tensor"),
         (lambda data: data[:5], "truncated or not a safetensors file: 5 bytes"),
-        (lambda data: b"", "truncated or not a safetensors file: 0 bytes"),
         (lambda data: struct.pack("<Q", 10**9) + data[8:], "header of 1000000000"),
-        (lambda data: data[:8] + b"x" + data[9:], "damaged header: not valid JSON"),
         (lambda data: data.replace(b'"shape":[24,16]', b'"shape":[16,16]'), "damaged header: tensor"),
-        (lambda data: data.replace(b"[0,", b"[8,", 1), "damaged header"),
     ],
 )
 def test_damaged_weights_are_known_by_their_header(machine: Machine, tiny: Path, change: Any, said: str) -> None:
