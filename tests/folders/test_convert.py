@@ -186,19 +186,16 @@ def test_terms_that_lie_elsewhere_are_nobodys_to_publish(a: Path, tmp_path: Path
 
 def test_a_card_tells_of_the_last_conversion_only(tmp_path: Path) -> None:
     a = tiny_model(tmp_path / "a", hidden_size=32)
-    front = "---\nlicense: mit\nlibrary_name: transformers\n---"
-    (a / "README.md").write_text(f"{front}\n\n# A model\n\nIts text.\n")
-    mlxbert.convert(a, tmp_path / "b", dtype="float16")
-    card = (tmp_path / "b" / "README.md").read_text()
-    assert card.startswith(f"{front}\n\n# A model\n\nIts text.\n\n## Conversion\n\nConverted from a by mlxbert")
-    mlxbert.convert(tmp_path / "b", tmp_path / "c", quantize=8, group_size=32)
-    card = (tmp_path / "c" / "README.md").read_text()
-    assert card.startswith("---\nlicense: mit\nlibrary_name: mlx\n---\n\n## Conversion\n\nConverted from b by")
-    assert card.count("## Conversion") == 1 and "cannot open them" in card and card.endswith("# A model\n\nIts text.\n")
-    mlxbert.convert(tmp_path / "c", tmp_path / "d", dtype="float32")
-    card = (tmp_path / "d" / "README.md").read_text()
-    assert card.startswith("---\nlicense: mit\n---\n\n# A model\n\nIts text.\n\n## Conversion\n\nConverted from c by")
-    assert "cannot open them" not in card and str(tmp_path) not in card
+    front, text = "---\nlicense: mit\nlibrary_name: transformers\n---", "\n\n# A model\n\nIts text.\n"
+    (a / "README.md").write_text(front + text)
+    ways: tuple[dict[str, Any], ...] = ({"dtype": "float16"}, {"quantize": 8, "group_size": 32}, {"dtype": "float32"})
+    fronts = (front, front.replace("transformers", "mlx"), "---\nlicense: mit\n---")
+    for source, target, way, said in zip("abc", "bcd", ways, fronts, strict=True):
+        mlxbert.convert(tmp_path / source, tmp_path / target, **way)
+        card = (tmp_path / target / "README.md").read_text()
+        assert card.startswith(f"{said}\n\n") and text in card and card.count("Converted from") == 1
+        assert f"Converted from {source} by mlxbert" in card and str(tmp_path) not in card
+        assert ("cannot open them" in card) == ("quantize" in way)
 
 
 @UNMEASURED

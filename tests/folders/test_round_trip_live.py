@@ -1,6 +1,5 @@
 """`mlxbert convert` and transformers: what it wrote opens with nothing missing and nothing unexpected, bit for bit."""
 
-import importlib
 import json
 import logging
 import warnings
@@ -143,17 +142,6 @@ def test_a_model_in_shards_is_the_model(family: str, head: str, tmp_path: Path) 
     once_more = mlxbert.convert(b, tmp_path / "c")  # shards are read, one file is written
     assert_agrees(once_more)
     assert_same_tensors(reload(model, tmp_path / "c"), model)
-
-
-@pytest.mark.parametrize(("family", "head"), SOME, ids=str)
-def test_what_torch_saved_becomes_the_model(family: str, head: str, tmp_path: Path) -> None:
-    model = make_model(FAMILIES[family], head)
-    a, b = save(model, tmp_path / "a"), tmp_path / "b"
-    path = a / "model.safetensors"
-    torch.save(importlib.import_module("safetensors.torch").load_file(path), a / "pytorch_model.bin")
-    path.unlink()
-    assert mlxbert.convert(a, b).changed == ("weights: PyTorch → safetensors",)
-    assert_same_tensors(reload(model, b), model)
 
 
 CHOICES = ("bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert", "deberta-v3")

@@ -12,7 +12,6 @@ from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.formats import npz
 from tests.helpers.tiny import random_network, save, tensors_of, tiny_config
 
@@ -244,11 +243,3 @@ def test_names_of_mlx_tools_are_those_of_the_same_tensors(tmp_path: Path) -> Non
     assert "pooler" in checkpoint.parts
     for name, array in tensors_of(loaded).items():
         assert mx.array_equal(array, tensors[name]).item(), name
-
-
-def test_ordinary_names_stay_as_they_are(tmp_path: Path) -> None:
-    tensors = tensors_of(random_network(tiny_config()))
-    checkpoint = open_checkpoint(save(tmp_path / "plain", tensors))
-    assert set(checkpoint.names) == {name.removeprefix("bert.") for name in tensors}
-    assert "pooler.weight" in {f"{entry.theirs[0]}.weight" for entry in FAMILIES["albert"].parts["pooler"]}
-    assert not any("pooler" in pattern for pattern in FAMILIES["albert"].old_spellings)

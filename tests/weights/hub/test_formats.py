@@ -126,17 +126,6 @@ def test_a_model_of_torch_is_fetched_and_used(machine: Machine, tiny: Path) -> N
     assert [revision["complete"] for revision in listed["models"][1]["revisions"]] == [True]
 
 
-def test_shards_of_torch_are_fetched_and_used(machine: Machine, tiny: Path, files: Files) -> None:
-    tensors = arrays(tiny / "model.safetensors")
-    parts = {shard: sorted(tensors)[number::2] for number, shard in enumerate(SHARDS)}
-    parts_of = {file: torch_files.saved({name: tensors[name] for name in names}) for file, names in parts.items()}
-    index = {"weight_map": {name: file for file, names in parts.items() for name in names}}
-    small = {file: files[file] for file in SMALL}
-    machine.repository.commit(small | parts_of | {INDEX: json.dumps(index).encode(), "optimizer.bin": b"never"})
-    assert machine.run(*FILL).status == 0
-    assert machine.hub.fetched() == {*SMALL, INDEX, *SHARDS}
-
-
 @pytest.mark.parametrize("listing", [True, False])
 def test_a_cache_of_torch_is_not_fetched_anew(machine: Machine, tiny: Path, files: Files, listing: bool) -> None:
     assert machine.run(*FILL).status == 0

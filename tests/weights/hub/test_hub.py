@@ -16,7 +16,7 @@ from mlxbert.weights.hub.files import leaves_folder, needed_files
 from mlxbert.weights.source import find_folder
 from mlxbert.weights.tokenizers.classes import CLASSES
 from tests.helpers.fake_hub import Files, files_of, serve
-from tests.helpers.hub_machine import FILL, NAME, Machine, write_shards
+from tests.helpers.hub_machine import FILL, NAME, Machine
 from tests.helpers.program import (
     ENDING,
     WITHOUT_PRIVILEGES,
@@ -254,16 +254,6 @@ def test_an_interrupted_file_goes_on_where_it_stopped(machine: Machine, files: F
     assert (machine.snapshot / file).read_bytes() == data
 
 
-def test_shards_are_fetched_with_their_index(machine: Machine, tiny: Path, tmp_path: Path) -> None:
-    write_shards(tiny, tmp_path / "sharded")
-    new = files_of(tmp_path / "sharded") | {"other.safetensors": b"never"}
-    machine.repository.commit(new)
-    assert machine.run(*FILL).status == 0
-    assert machine.hub.fetched() == set(new) - {"other.safetensors"}
-    machine.hub.forget()
-    assert (machine.run(*FILL).status, machine.hub.requests) == (0, [])
-
-
 def test_modules_are_fetched_with_their_folders(machine: Machine, files: Files) -> None:
     modules: list[dict[str, Any]] = [
         {"idx": 0, "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"},
@@ -368,12 +358,8 @@ def test_the_cache_is_where_huggingface_hub_looks() -> None:
         assert done.stdout == b"True True\n", variables
 
 
-@pytest.mark.parametrize("path", ["../a", "a/../b", "/a", "a\\..\\b", "C:a", "c:/a", "a\0", ".."])
-def test_paths_that_leave_a_folder_are_known(path: str) -> None:
-    assert leaves_folder(path)
-
-
-def test_paths_inside_a_folder_are_let_through() -> None:
+def test_paths_that_leave_a_folder_are_known() -> None:
+    assert all(map(leaves_folder, ["../a", "a/../b", "/a", "a\\..\\b", "C:a", "c:/a", "a\0", ".."]))
     assert not any(map(leaves_folder, ["a", "a/b", "..a", "a..b", ".gitattributes", "ab:c"]))
 
 
