@@ -60,14 +60,8 @@ def test_one_number_written_in_two_ways_is_refused(values: tuple[Any, ...]) -> N
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("", "is empty"),
-        (" \t\n", "is empty"),
-        (None, "is null"),
-        (float("nan"), "is nan"),
-        (float("inf"), "is inf"),
-        (["a"], "is a list"),
-        ({}, "is an object"),
-        ("\ud800", "surrogate"),
+        *(("", "is empty"), (" \t\n", "is empty"), (None, "is null"), (float("nan"), "is nan")),
+        *((float("inf"), "is inf"), (["a"], "is a list"), ({}, "is an object"), ("\ud800", "surrogate")),
     ],
 )
 def test_values_that_are_no_class_are_refused_with_their_place(value: Any, said: str) -> None:

@@ -18,8 +18,7 @@ from mlxbert.nn.positions import Context
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.registry import FAMILIES, family_of
-from mlxbert.weights.tokenizers.classes import MODEL_TYPES
+from mlxbert.weights.families.registry import family_of
 from tests.helpers.families import FROZEN
 from tests.helpers.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors
 from tests.helpers.parity import load_network, outputs
@@ -233,12 +232,6 @@ def test_a_classifier_of_texts_without_its_pooler_is_refused(tmp_path: Path) -> 
     checkpoint = open_checkpoint(write_tensors(folder, tensors))
     with pytest.raises(CheckpointError, match="sequence_classifier needs the pooler"):
         build_network(checkpoint, checkpoint.parts, mx.float32)
-
-
-def test_every_family_has_a_tokenizer() -> None:
-    # Of those of GTE and of ModernBERT the files tell.
-    assert FAMILIES.keys() - MODEL_TYPES.keys() == {"gte", "new", "modernbert"}
-    assert MODEL_TYPES.keys() <= FAMILIES.keys()
 
 
 def test_the_longest_input_of_nomic_is_the_least_that_its_file_tells(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from mlxbert.weights import keymap
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.family import Family
-from mlxbert.weights.families.registry import FAMILIES
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import arrays, write_model
 from tests.helpers.tiny import to_theirs
@@ -20,19 +19,6 @@ from tests.helpers.tiny import to_theirs
 
 def whole_table(family: Family) -> keymap.Table:
     return family.encoder + tuple(entry for part in family.parts.values() for entry in part)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_no_stem_stands_twice_on_either_side_of_a_table(name: str) -> None:
-    family = FAMILIES[name]
-    ours = keymap.expand(whole_table(family), 3)
-    sides = [[stem for entry in ours for stem in entry.ours]]
-    for part in family.parts.values():  # two heads may have one name in files: no file holds both
-        sides.append([stem for entry in keymap.expand(family.encoder + part, 3) for stem in entry.theirs])
-    for stems in sides:
-        counts = Counter(stems)
-        assert counts and set(counts.values()) == {1}
-        assert not any("{" in stem for stem in counts)
 
 
 @pytest.mark.parametrize("name", FROZEN)
