@@ -112,7 +112,7 @@ WRONG_HEADS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("heads", "said"), WRONG_HEADS, ids=str)
+@pytest.mark.parametrize(("heads", "said"), WRONG_HEADS)
 def test_heads_that_cannot_be_new(heads: Any, said: str, tmp_path: Path) -> None:
     source = golden("bert", "Model", tmp_path / "source")
     for make in (lambda: mlxbert.load(source, new_heads=heads), lambda: mlxbert.new_model(CONFIG, source, heads=heads)):
