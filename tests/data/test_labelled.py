@@ -1,7 +1,6 @@
 """Texts and labels from rows: what is read as which class or number, and what is refused."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -61,14 +60,8 @@ def test_one_number_written_in_two_ways_is_refused(values: tuple[Any, ...]) -> N
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("", "is empty"),
-        (" \t\n", "is empty"),
-        (None, "is null"),
-        (float("nan"), "is nan"),
-        (float("inf"), "is inf"),
-        (["a"], "is a list"),
-        ({}, "is an object"),
-        ("\ud800", "surrogate"),
+        *(("", "is empty"), (" \t\n", "is empty"), (None, "is null"), (float("nan"), "is nan")),
+        *((float("inf"), "is inf"), (["a"], "is a list"), ({}, "is an object"), ("\ud800", "surrogate")),
     ],
 )
 def test_values_that_are_no_class_are_refused_with_their_place(value: Any, said: str) -> None:
@@ -131,9 +124,3 @@ def test_a_missing_field_is_refused_and_all_such_records_are_counted() -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ArgumentError, match="'classify'"):
         read_labelled([], COLUMNS, "classify")
-
-
-def test_long_texts_are_kept_whole() -> None:
-    text = "word " * 20_000
-    data = [Row({"text": text, "label": SimpleNamespace(tolist=lambda: "a")}, "line 1")]
-    assert read_labelled(data, COLUMNS, "class") == [Labelled(text, None, "a", "line 1")]

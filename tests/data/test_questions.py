@@ -41,31 +41,12 @@ def squad(path: Path, *asked: Any, context: Any = CONTEXT) -> Path:
 
 
 def test_a_file_of_squad_becomes_questions(tmp_path: Path) -> None:
-    one = {
-        "id": "a",
-        "question": "Who sat?",
-        "answers": [
-            {"text": "cat", "answer_start": 4},
-            {"text": "The cat", "answer_start": 0},
-            {"text": "cat", "answer_start": 4},
-        ],
-    }
-    none = {
-        "id": "b",
-        "question": "Who ran?",
-        "answers": [],
-        "is_impossible": True,
-        "plausible_answers": [{"text": "cat", "answer_start": 4}],
-    }
+    cat, the_cat = {"text": "cat", "answer_start": 4}, {"text": "The cat", "answer_start": 0}
+    one = {"id": "a", "question": "Who sat?", "answers": [cat, the_cat, cat]}
+    none = {"id": "b", "question": "Who ran?", "answers": [], "is_impossible": True, "plausible_answers": [cat]}
     path = squad(tmp_path / "dev.json", one, none)
     rows = read_rows(path)
-    assert rows[0].values == {
-        "id": "a",
-        "title": "Cats",
-        "question": "Who sat?",
-        "context": CONTEXT,
-        "answers": one["answers"],
-    }
+    assert rows[0].values == one | {"title": "Cats", "context": CONTEXT}
     found = read_questions(rows, find_usual_columns(rows, "answer"))
     assert found == [
         Question("Who sat?", CONTEXT, ("cat", "The cat"), 4, 7, f"{path}, data[0].paragraphs[1].qas[0]"),
@@ -80,13 +61,8 @@ def test_a_file_of_squad_becomes_questions(tmp_path: Path) -> None:
     [
         {"text": ["Paris"], "answer_start": [27]},
         {"text": np.array(["Paris"]), "answer_start": np.array([27], np.int32)},
-        {"text": "Paris", "answer_start": 27},
-        [{"text": "Paris", "answer_start": 27}],
-        [{"text": "Paris"}],
-        ["Paris"],
-        "Paris",
-        {"text": ["Paris"]},
-        {"text": ["", "Paris"], "answer_start": [0, 27]},
+        *({"text": "Paris", "answer_start": 27}, [{"text": "Paris", "answer_start": 27}], [{"text": "Paris"}]),
+        *(["Paris"], "Paris", {"text": ["Paris"]}, {"text": ["", "Paris"], "answer_start": [0, 27]}),
     ],
 )
 def test_answers_are_read_in_every_usual_form(answers: Any) -> None:

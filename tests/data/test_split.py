@@ -44,20 +44,6 @@ def test_many_small_classes_make_up_the_share_together() -> None:
     assert len(valid) == 40 and max(Counter(record.label for record in valid).values()) <= 2
 
 
-def test_rare_labels_stay_in_training() -> None:
-    records = labelled(["a"] * 50 + [f"once {n}" for n in range(50)])
-    train, valid = split(records, 0.1, 0)
-    assert {record.label for record in valid} == {"a"} and len(valid) >= 5
-    assert len({record.label for record in train}) == 51
-
-
-def test_the_same_text_is_on_one_side() -> None:
-    records = labelled(["a", "b"] * 100, [n // 5 for n in range(200)])
-    train, valid = split(records, 0.2, 0)
-    assert not {*numbers(train)} & {*numbers(valid)}
-    assert abs(len(valid) - 40) <= 5
-
-
 def test_pairs_are_told_apart_by_both_texts() -> None:
     records = [Labelled("same", str(n), 1.0, "") for n in range(10)]
     assert len(split(records, 0.2, 0)[1]) == 2

@@ -116,15 +116,10 @@ def test_texts_none_of_which_has_a_span() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        {"words": ["a", "b"], "tags": ["O"]},
-        {"words": [], "tags": []},
-        {"words": ["a", ""], "tags": ["O", "O"]},
-        {"words": ["a", None], "tags": ["O", "O"]},
-        {"words": ["a"], "tags": [None]},
-        {"words": ["a"]},
-        {"words": ["a"], "tags": None},
-        {"words": ["\ud83d"], "tags": ["O"]},
-        {"words": 3, "tags": ["O"]},
+        *({"words": ["a", "b"], "tags": ["O"]}, {"words": [], "tags": []}),
+        *({"words": ["a", ""], "tags": ["O", "O"]}, {"words": ["a", None], "tags": ["O", "O"]}),
+        *({"words": ["a"], "tags": [None]}, {"words": ["a"]}, {"words": ["a"], "tags": None}),
+        *({"words": ["\ud83d"], "tags": ["O"]}, {"words": 3, "tags": ["O"]}),
     ],
 )
 def test_hostile_words_are_refused_with_their_place(record: dict[str, Any]) -> None:
@@ -136,17 +131,8 @@ def test_hostile_words_are_refused_with_their_place(record: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     "spans",
     [
-        [[0, 2, "X"], [1, 3, "X"]],
-        [[1, 1, "X"]],
-        [[1, 2, "X"]],
-        [[-1, 2, "X"]],
-        [[0, 9, "X"]],
-        [[3, 2, "X"]],
-        [[0, 1]],
-        [[0, 1, 7]],
-        [[0.0, 1, "X"]],
-        [[True, 1, "X"]],
-        [{"start": 0, "end": 1}],
+        *([[0, 2, "X"], [1, 3, "X"]], [[1, 1, "X"]], [[1, 2, "X"]], [[-1, 2, "X"]], [[0, 9, "X"]], [[3, 2, "X"]]),
+        *([[0, 1]], [[0, 1, 7]], [[0.0, 1, "X"]], [[True, 1, "X"]], [{"start": 0, "end": 1}]),
         [{"start": 0, "end": 1, "label": "X", "text": "b"}],
     ],
 )

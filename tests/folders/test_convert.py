@@ -46,16 +46,11 @@ def test_a_number_that_float16_does_not_hold_is_refused(value: float, a: Path, t
     assert mlxbert.convert(a, tmp_path / "b", dtype="bfloat16").difference.agree
 
 
-def test_the_largest_number_that_float16_holds_is_kept(a: Path, tmp_path: Path) -> None:
-    change_weights(a, lambda tensors: tensors.update({BIAS: mx.full(tensors[BIAS].shape, 65_519.0)}))
+@pytest.mark.parametrize(("value", "kept"), [(65_519.0, 65_504), (mx.inf, mx.inf)])
+def test_the_largest_numbers_that_float16_holds_are_kept(value: float, kept: float, a: Path, tmp_path: Path) -> None:
+    change_weights(a, lambda tensors: tensors.update({BIAS: mx.full(tensors[BIAS].shape, value)}))
     mlxbert.convert(a, tmp_path / "b", dtype="float16")
-    assert (arrays(tmp_path / "b" / "model.safetensors")[BIAS] == 65_504).all().item()
-
-
-def test_numbers_that_are_none_stay_so(a: Path, tmp_path: Path) -> None:
-    change_weights(a, lambda tensors: tensors.update({BIAS: tensors[BIAS] + mx.inf}))
-    mlxbert.convert(a, tmp_path / "b", dtype="float16")
-    assert (arrays(tmp_path / "b" / "model.safetensors")[BIAS] == mx.inf).all().item()
+    assert (arrays(tmp_path / "b" / "model.safetensors")[BIAS] == kept).all().item()
 
 
 def test_modules_are_converted_too(tmp_path: Path) -> None:
@@ -191,40 +186,27 @@ def test_terms_that_lie_elsewhere_are_nobodys_to_publish(a: Path, tmp_path: Path
 
 def test_a_card_tells_of_the_last_conversion_only(tmp_path: Path) -> None:
     a = tiny_model(tmp_path / "a", hidden_size=32)
-    front = "---\nlicense: mit\nlibrary_name: transformers\n---"
-    (a / "README.md").write_text(f"{front}\n\n# A model\n\nIts text.\n")
-    mlxbert.convert(a, tmp_path / "b", dtype="float16")
-    card = (tmp_path / "b" / "README.md").read_text()
-    assert card.startswith(f"{front}\n\n# A model\n\nIts text.\n\n## Conversion\n\nConverted from a by mlxbert")
-    mlxbert.convert(tmp_path / "b", tmp_path / "c", quantize=8, group_size=32)
-    card = (tmp_path / "c" / "README.md").read_text()
-    assert card.startswith("---\nlicense: mit\nlibrary_name: mlx\n---\n\n## Conversion\n\nConverted from b by")
-    assert card.count("## Conversion") == 1 and "cannot open them" in card and card.endswith("# A model\n\nIts text.\n")
-    mlxbert.convert(tmp_path / "c", tmp_path / "d", dtype="float32")
-    card = (tmp_path / "d" / "README.md").read_text()
-    assert card.startswith("---\nlicense: mit\n---\n\n# A model\n\nIts text.\n\n## Conversion\n\nConverted from c by")
-    assert "cannot open them" not in card and str(tmp_path) not in card
-
-
-@pytest.mark.parametrize("source", [None, 3, b"a", ["a"]])
-@UNMEASURED
-def test_a_source_that_is_none(source: object, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=f"source.*{type(source).__name__}"):
-        mlxbert.convert(source, tmp_path / "b")  # type: ignore[arg-type]
+    front, text = "---\nlicense: mit\nlibrary_name: transformers\n---", "\n\n# A model\n\nIts text.\n"
+    (a / "README.md").write_text(front + text)
+    ways: tuple[dict[str, Any], ...] = ({"dtype": "float16"}, {"quantize": 8, "group_size": 32}, {"dtype": "float32"})
+    fronts = (front, front.replace("transformers", "mlx"), "---\nlicense: mit\n---")
+    for source, target, way, said in zip("abc", "bcd", ways, fronts, strict=True):
+        mlxbert.convert(tmp_path / source, tmp_path / target, **way)
+        card = (tmp_path / target / "README.md").read_text()
+        assert card.startswith(f"{said}\n\n") and text in card and card.count("Converted from") == 1
+        assert f"Converted from {source} by mlxbert" in card and str(tmp_path) not in card
+        assert ("cannot open them" in card) == ("quantize" in way)
 
 
 @UNMEASURED
-def test_a_target_that_is_none(a: Path) -> None:
-    with pytest.raises(ArgumentError, match="folder is None, expected the path"):
-        mlxbert.convert(a, None)  # type: ignore[arg-type]
-
-
-@UNMEASURED
-def test_a_loaded_model_is_no_source(a: Path, tmp_path: Path) -> None:
-    model = mlxbert.load(a)
-    with pytest.raises(ArgumentError, match="source is of type Model"):
-        mlxbert.convert(model, tmp_path / "b")  # type: ignore[arg-type]
-    assert len(repr(model)) < 300 and str(a) in repr(model)
+def test_arguments_of_another_type_are_refused(a: Path, tmp_path: Path) -> None:
+    sources: tuple[Any, ...] = (None, 3, b"a", ["a"], mlxbert.load(a))
+    for source in sources:
+        with pytest.raises(ArgumentError, match=f"source.*{type(source).__name__}"):
+            mlxbert.convert(source, tmp_path / "b")
+    nowhere: Any = None
+    with pytest.raises(ArgumentError, match="folder is None"):
+        mlxbert.convert(a, nowhere)
 
 
 @MEASURED

@@ -1,6 +1,5 @@
 """`mlxbert convert` and transformers: what it wrote opens with nothing missing and nothing unexpected, bit for bit."""
 
-import importlib
 import json
 import logging
 import warnings
@@ -15,7 +14,7 @@ import mlxbert
 from mlxbert import Conversion
 from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
-from tests.helpers.families import CELLS, FAMILIES, Compared, make_model, walked
+from tests.helpers.families import CELLS, FAMILIES, Compared, make_model
 from tests.helpers.frozen import add_vocabulary, read_config, tensors_in, write_config, write_tensors
 from tests.helpers.parity import load_network, outputs, reference_outputs
 from tests.weights.test_families import nomic_of_its_authors
@@ -145,36 +144,6 @@ def test_a_model_in_shards_is_the_model(family: str, head: str, tmp_path: Path) 
     assert_same_tensors(reload(model, tmp_path / "c"), model)
 
 
-@pytest.mark.parametrize(("family", "head"), SOME, ids=str)
-def test_what_torch_saved_becomes_the_model(family: str, head: str, tmp_path: Path) -> None:
-    model = make_model(FAMILIES[family], head)
-    a, b = save(model, tmp_path / "a"), tmp_path / "b"
-    path = a / "model.safetensors"
-    torch.save(importlib.import_module("safetensors.torch").load_file(path), a / "pytorch_model.bin")
-    path.unlink()
-    assert mlxbert.convert(a, b).changed == ("weights: PyTorch → safetensors",)
-    assert_same_tensors(reload(model, b), model)
-
-
-MASKED_LM = [family for family, head in CELLS if head == "ForMaskedLM"]
-
-
-@pytest.mark.parametrize("family", walked(MASKED_LM))
-def test_a_decoder_that_is_equal_though_not_tied_goes_along(family: str, tmp_path: Path) -> None:
-    compared = FAMILIES[family]
-    loose = Compared(compared.classes, compared.changes | {"tie_word_embeddings": False}, compared.heads)
-    model = make_model(loose, "ForMaskedLM")
-    weight, bias, original = compared.kind.decoder
-    with torch.no_grad():
-        model.get_parameter(weight).copy_(model.get_input_embeddings().weight)
-        if bias is not None and bias in model.state_dict():
-            model.get_parameter(bias).copy_(model.get_parameter(original))
-    a, b = save(model, tmp_path / "a"), tmp_path / "b"
-    assert weight in tensors_in(a)
-    assert_agrees(mlxbert.convert(a, b))
-    assert_same_tensors(reload(model, b), model)
-
-
 CHOICES = ("bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert", "deberta-v3")
 
 
@@ -203,22 +172,6 @@ def test_the_head_of_deberta_has_the_name_that_its_configuration_tells(tmp_path:
         head = ours[f"lm_predictions.lm_head.{name}"]
         assert torch.equal(found[f"cls.predictions.transform.{name}"], head)
     assert torch.equal(found["cls.predictions.bias"], ours["lm_predictions.lm_head.bias"])
-
-
-def test_a_folder_of_2018_becomes_one_of_today(tmp_path: Path) -> None:
-    model = make_model(FAMILIES["bert"], "ForPreTraining")
-    a, b = save(model, tmp_path / "a"), tmp_path / "b"
-    spelling = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-    tensors = {}
-    for name, array in tensors_in(a).items():
-        old = next((name.replace(today, old) for today, old in spelling.items() if name.endswith(today)), name)
-        tensors[old] = array
-    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
-    tensors["bert.embeddings.position_ids"] = mx.arange(27)[None]
-    found = mlxbert.convert(write_tensors(a, tensors), b)
-    assert_agrees(found)
-    assert set(found.left_out) == {"cls.predictions.decoder.weight", "bert.embeddings.position_ids"}
-    assert_same_tensors(reload(model, b), model)
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -102,12 +102,6 @@ def test_terms_and_card_go_along_and_nothing_that_nobody_asked_for(tmp_path: Pat
     assert not names & {"optimizer.pt", "training_args.bin", "notes.md", ".git", "model.onnx"}
 
 
-def test_a_model_without_a_card_gets_one(tmp_path: Path) -> None:
-    mlxbert.convert(save(tmp_path / "a"), tmp_path / "b")
-    card = (tmp_path / "b" / "README.md").read_text(encoding="utf-8")
-    assert card.startswith("---\nlibrary_name: transformers\n---\n\n# b\n\n## Conversion\n"), card[:99]
-
-
 @pytest.mark.parametrize("damage", ["missing", "torn", "pickle"])
 def test_a_module_that_cannot_be_read_is_an_error_and_leaves_nothing(damage: str, tmp_path: Path) -> None:
     a = save_st(tmp_path / "a", *STACKS["Dense"])

@@ -23,17 +23,12 @@ from tests.weights.test_sentence_transformers_live import (  # noqa: E402
     TEXTS,
     D,
     bert,
-    save_bert,
     save_model,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 __all__ = ["bert"]
-OLD = ("all poolings", "Dense with residual", "Dense without bias", "Dense, LayerNorm, Normalize", "weightedmean")
-CELLS = [(stack, "version 6") for stack in STACKS] + [
-    (stack, dialect) for stack in OLD for dialect in DIALECTS if dialect != "version 6"
-]
 
 
 def vectors(folder: Path, **settings: Any) -> Any:
@@ -54,11 +49,6 @@ def check(a: Path, b: Path, **settings: Any) -> None:
     weights = {name for name in files[0] if name.endswith(".bin")}
     assert files[0] - weights <= files[1]
     assert not any(name.endswith(".bin") for name in files[1])
-
-
-@pytest.mark.parametrize(("stack", "dialect"), CELLS, ids=str)
-def test_every_module_goes_along(stack: str, dialect: str, bert: Path, tmp_path: Path) -> None:
-    check(save_model(tmp_path / "a", bert, STACKS[stack](), {}, dialect), tmp_path / "b")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -82,14 +72,6 @@ def test_settings_go_along(dialect: str, bert: Path, tmp_path: Path) -> None:
     check(a, tmp_path / "b", prompt_name="passage")
     check(a, tmp_path / "b", prompt="")
     assert vectors(tmp_path / "b").shape == (len(TEXTS), 20)
-
-
-@pytest.mark.parametrize("dialect", ["version 2", "version 0"])
-@pytest.mark.parametrize("lower", [False, True])
-def test_lower_casing_goes_along(lower: bool, dialect: str, tmp_path: Path) -> None:
-    cased = save_bert(tmp_path / "cased", lower=False)
-    a = save_model(tmp_path / "a", cased, [Pooling(D, "mean")], {"do_lower_case": lower}, dialect)
-    check(a, tmp_path / "b")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

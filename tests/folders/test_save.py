@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from mlxbert.weights.families.registry import FAMILIES
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_model
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st
-from tests.helpers.tiny import CONFIG
+from tests.helpers.tiny import CONFIG, VOCAB
 
 LABELS = Labels(("no", "maybe", "yes"), "single_label_classification")
 
@@ -98,20 +99,38 @@ def test_a_head_with_other_labels_replaces_the_old_one(tmp_path: Path) -> None:
     assert mx.array_equal(parameters(model)[pooler], parameters(old)[pooler]).item()
 
 
-def test_heads_that_cannot_be_new(tmp_path: Path) -> None:
+TYPE = Labels(("a", "b"), "classes")
+WRONG_NAMES: list[Any] = [(), ("a", "a"), "ab", ("a", 2), ("a", "\udc80"), 5, {"a", "b"}]
+WRONG_HEADS: list[tuple[Any, str]] = [
+    ({"sequence_classifier": None}, "labels"),
+    ({"question_answering": LABELS}, "labels"),
+    ({"tagger": LABELS}, "'tagger'"),
+    ({"sequence_classifier": LABELS, "token_classifier": LABELS}, "'sequence_classifier' and 'token_classifier'"),
+    ({"sequence_classifier": TYPE}, "problem_type is 'classes'"),
+    *(({"sequence_classifier": Labels(names)}, "labels") for names in WRONG_NAMES),
+    *((wrong, "head") for wrong in (0, ["sequence_classifier"], {"question_answering": 3})),
+]
+
+
+@pytest.mark.parametrize(("heads", "said"), WRONG_HEADS)
+def test_heads_that_cannot_be_new(heads: Any, said: str, tmp_path: Path) -> None:
     source = golden("bert", "Model", tmp_path / "source")
-    for heads, said in (
-        ({"sequence_classifier": None}, "labels"),
-        ({"question_answering": LABELS}, "labels"),
-        ({"tagger": LABELS}, "'tagger'"),
-        ({"sequence_classifier": LABELS, "token_classifier": LABELS}, "'sequence_classifier' and 'token_classifier'"),
-    ):
+    for make in (lambda: mlxbert.load(source, new_heads=heads), lambda: mlxbert.new_model(CONFIG, source, heads=heads)):
         with pytest.raises(ArgumentError, match=said):
-            mlxbert.load(source, new_heads=heads)
+            make()
+
+
+def test_new_heads_that_contradict_other_arguments_or_each_other(tmp_path: Path) -> None:
+    source = golden("roberta", "Model", tmp_path / "source")  # the tensors of its classifiers differ in name
+    heads = {"sequence_classifier": LABELS}
     with pytest.raises(ArgumentError, match="new_heads"):
-        mlxbert.load(source, task="embed", new_heads={"sequence_classifier": LABELS})
+        mlxbert.load(source, task="embed", new_heads=heads)
     with pytest.raises(ArgumentError, match="seed is -1"):
-        mlxbert.load(source, new_heads={"sequence_classifier": LABELS}, seed=-1)
+        mlxbert.load(source, new_heads=heads, seed=-1)
+    with pytest.raises(ArgumentError, match="labels"):
+        mlxbert.load(source, new_heads=heads | {"token_classifier": Labels(("O", "PER"))})
+    listed = Labels(["ä", "b"])  # type: ignore[arg-type]
+    assert mlxbert.load(source, new_heads={"sequence_classifier": listed}).labels == Labels(("ä", "b"))
 
 
 def test_heads_whose_tensors_have_the_same_names_are_not_saved(tmp_path: Path) -> None:
@@ -121,22 +140,6 @@ def test_heads_whose_tensors_have_the_same_names_are_not_saved(tmp_path: Path) -
     with pytest.raises(CheckpointError, match="'sequence_classifier' and 'token_classifier'"):
         mlxbert.save(model, tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
-
-
-@pytest.mark.parametrize("names", [(), ("a", "a"), "ab", ("a", 2), ("a", "\udc80"), 5, {"a", "b"}])
-def test_labels_that_a_configuration_cannot_hold(names: Any, tiny_folder: Path) -> None:
-    with pytest.raises(ArgumentError, match="labels"):
-        mlxbert.load(tiny_folder, new_heads={"sequence_classifier": Labels(names)})
-
-
-def test_a_problem_type_that_transformers_does_not_know(tiny_folder: Path) -> None:
-    with pytest.raises(ArgumentError, match="problem_type is 'classes'"):
-        mlxbert.load(tiny_folder, new_heads={"sequence_classifier": Labels(("a", "b"), "classes")})
-
-
-def test_labels_in_a_list(tiny_folder: Path) -> None:
-    labels = Labels(["ä", "b"])  # type: ignore[arg-type]
-    assert mlxbert.load(tiny_folder, new_heads={"sequence_classifier": labels}).labels == Labels(("ä", "b"))
 
 
 def test_a_head_of_another_size_is_not_saved(tmp_path: Path, tiny_folder: Path) -> None:
@@ -154,23 +157,20 @@ def test_the_card_of_other_heads_is_not_copied(tmp_path: Path, tiny_folder: Path
     assert not (mlxbert.save(other, tmp_path / "other") / "README.md").exists()
 
 
-def test_files_that_changed_since_the_model_was_loaded(tmp_path: Path, tiny_folder: Path) -> None:
-    for change in (Path.unlink, lambda path: path.write_text("\n".join(reversed(path.read_text().split())))):
-        source = Path(shutil.copytree(tiny_folder, tmp_path / "source"))
+def test_files_that_changed_since_the_model_was_loaded(tmp_path: Path) -> None:
+    changes: tuple[Callable[[Path], object], ...] = (
+        lambda folder: (folder / "vocab.txt").unlink(),
+        lambda folder: (folder / "vocab.txt").write_text("\n".join(reversed(VOCAB))),
+        lambda folder: (folder / "modules.json").unlink(),
+    )
+    for change in changes:
+        source = save_st(tmp_path / "source", pooling("cls"))
         model = mlxbert.load(source)
-        change(source / "vocab.txt")
+        change(source)
         with pytest.raises(CheckpointError, match="changed"):
             mlxbert.save(model, tmp_path / "saved")
         shutil.rmtree(source)
         assert [*tmp_path.iterdir()] == []
-
-
-def test_modules_that_changed_since_the_model_was_loaded(tmp_path: Path) -> None:
-    source = save_st(tmp_path / "source", pooling("cls"))
-    model = mlxbert.load(source)
-    (source / "modules.json").unlink()
-    with pytest.raises(CheckpointError, match="changed"):
-        mlxbert.save(model, tmp_path / "saved")
 
 
 def test_a_source_of_links_into_the_target_is_kept(tmp_path: Path, tiny_folder: Path) -> None:
@@ -219,21 +219,6 @@ def test_a_new_model_of_a_folder_with_modules(tmp_path: Path) -> None:
 def test_what_a_config_json_cannot_hold(value: object, tiny_folder: Path) -> None:
     with pytest.raises(ArgumentError, match=r"config\.json"):
         mlxbert.new_model(CONFIG | {"other": value}, tiny_folder)
-
-
-@pytest.mark.parametrize("heads", [0, ["sequence_classifier"], {"question_answering": 3}])
-def test_new_heads_of_another_type(heads: object, tiny_folder: Path) -> None:
-    with pytest.raises(ArgumentError, match="head"):
-        mlxbert.new_model(CONFIG, tiny_folder, heads=heads)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="head"):
-        mlxbert.load(tiny_folder, new_heads=heads)  # type: ignore[arg-type]
-
-
-def test_labels_of_two_heads_are_the_same(tmp_path: Path) -> None:
-    source = golden("roberta", "Model", tmp_path / "source")  # the tensors of its classifiers differ in name
-    heads = {"sequence_classifier": LABELS, "token_classifier": Labels(("O", "PER"))}
-    with pytest.raises(ArgumentError, match="labels"):
-        mlxbert.load(source, new_heads=heads)
 
 
 @pytest.mark.parametrize("heads", [{}, {"masked_lm": None, "next_sentence": None}, {"token_classifier": LABELS}])

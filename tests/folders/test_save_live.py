@@ -54,26 +54,6 @@ def assert_same_numbers(model: mlxbert.Model, found: Any, family: str) -> None:
         assert_equal(outputs(model.network, case), reference_outputs(found, case))
 
 
-@pytest.mark.parametrize(("family", "head"), CELLS, ids=str)
-def test_a_saved_model_is_the_model(family: str, head: str, tmp_path: Path) -> None:
-    model = make_model(FAMILIES[family], head)
-    source = live.save(model, tmp_path / "source")
-    saved = mlxbert.save(mlxbert.load(source, dtype="float32"), tmp_path / "saved")
-    live.assert_same_tensors(live.reload(model, saved), model)
-    assert (saved / "config.json").read_bytes() == (source / "config.json").read_bytes()
-
-
-@pytest.mark.parametrize("dtype", live.DTYPES)
-@pytest.mark.parametrize(("family", "head"), live.SOME, ids=str)
-def test_a_model_in_halves_is_the_model_rounded(family: str, head: str, dtype: str, tmp_path: Path) -> None:
-    model = make_model(FAMILIES[family], head)
-    source = live.save(model, tmp_path / "source")
-    asked = mlxbert.save(mlxbert.load(source, dtype="float32"), tmp_path / "asked", dtype=dtype)
-    loaded = mlxbert.save(mlxbert.load(source, dtype=dtype), tmp_path / "loaded")
-    for saved in (asked, loaded):
-        live.assert_same_tensors(live.reload(model, saved, "auto"), model, live.DTYPES[dtype])
-
-
 @pytest.mark.parametrize(("family", "head"), NEW, ids=str)
 def test_new_heads_open(family: str, head: str, tmp_path: Path) -> None:
     source = live.save(make_model(FAMILIES[family], "Model"), tmp_path / "source")

@@ -1,7 +1,7 @@
 """`mlxbert.verify` of facts, parts, tokenizers and ways to vectors: planted differences, each found and named."""
 
 import json
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,15 @@ import pytest
 
 import mlxbert
 from mlxbert import Verification
-from mlxbert.config import Absolute
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.folders import compare_facts, verify as module
+from mlxbert.folders import verify as module
 from mlxbert.folders.compared_texts import PAIRS, TEXTS
 from mlxbert.folders.results import MaskDifferences, TensorCounts, VectorDifferences
 from mlxbert.machine.device import mx
 from mlxbert.results import Embedding
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.weights.tokenizers.files import read_tokenizer
-from tests.helpers.frozen import change_config, tensors_in, write_model, write_tensors
+from tests.helpers.frozen import add_vocabulary, change_config, tensors_in, write_model, write_tensors
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.helpers.tiny import VOCAB, save
 from tests.helpers.vocabularies import byte_files, put
@@ -42,6 +41,11 @@ def vectors(found: Verification) -> VectorDifferences:
     """The differences of vectors."""
     assert found.outputs.vectors is not None
     return found.outputs.vectors
+
+
+def without(folder: Path, *left_out: str) -> dict[str, mx.array]:
+    """The tensors of a folder but for those whose names contain one of these."""
+    return {name: array for name, array in tensors_in(folder).items() if not any(part in name for part in left_out)}
 
 
 @pytest.fixture
@@ -67,42 +71,67 @@ def test_a_model_agrees_with_itself(a: Path) -> None:
     assert mlxbert.verify(a, a, tolerance=0).agree
 
 
-def test_it_is_true_if_the_models_agree(a: Path, b: Path) -> None:
-    assert mlxbert.verify(a, b)
-    change_config(b, layer_norm_eps=1e-5)
-    assert not mlxbert.verify(a, b)
+SWAPPED = ["cat" if word == "on" else "on" if word == "cat" else word for word in VOCAB]
+# How two folders differ, the names of the differences, and what is said of the first.
+PLANTED: dict[str, tuple[Callable[[Path, Path], object], list[str], str]] = {
+    "eps": (
+        lambda a, b: change_config(b, layer_norm_eps=1e-5),
+        ["layer_norm_eps"],
+        "layer_norm_eps: 0.01 in A; 1e-05 in B",
+    ),
+    "activation": (
+        lambda a, b: change_config(b, hidden_act="gelu_new"),
+        ["hidden_act", "heads.masked_lm.transform.activation"],
+        "hidden_act: gelu in A; gelu_new in B",
+    ),
+    "lower casing": (lambda a, b: save(b, settings={"do_lower_case": False}), ["lower_case", "cut"], ""),
+    "mask token": (
+        lambda a, b: save(b, settings={"mask_token": "paris"}),
+        ["special.mask"],
+        "special.mask: '[MASK]' in A; paris in B",
+    ),
+    "two tokens swapped": (lambda a, b: save(b, vocab=SWAPPED), ["vocabulary"], "'cat' in A"),
+    "a longer vocabulary": (lambda a, b: save(a, vocab=VOCAB[:-1]), ["vocabulary"], f"{len(VOCAB)} in B; "),
+    "longest input": (lambda a, b: save(b, settings={"model_max_length": 20}), ["max_length"], "20 in B"),
+    "longest input for vectors": (
+        lambda a, b: save_st(b, pooling("mean"), transformer={"max_seq_length": 16}),
+        ["max_length"],
+        "16 in B",
+    ),
+    "pooling": (lambda a, b: save_st(b, pooling("cls")), ["poolings"], "poolings: mean in A; cls in B"),
+    "no Normalize": (lambda a, b: save_st(a, pooling("mean"), NORMALIZE), ["layers"], "Normalize in A"),
+    "similarity": (
+        lambda a, b: save_st(b, pooling("mean"), settings={"similarity_fn_name": "dot"}),
+        ["similarity"],
+        "similarity: cosine in A; dot in B",
+    ),
+    "a tensor of a head": (
+        lambda a, b: write_tensors(b, without(b, "cls.predictions.bias")),
+        ["masked_lm"],
+        "B: tensor 'cls.predictions.bias' is missing",
+    ),
+}
 
 
-@pytest.mark.parametrize(("value", "said"), [
-    (None, "none"), (True, "yes"), (0.5, "0.5"), ("gelu_new", "gelu_new"), ("q: ", "'q: '"), (("mean",), "mean"),
-    ((0, 1), "0, 1"), ((), "none"), ({}, "none"), ({"query": "q: "}, "query 'q: '"), (Absolute(8), "Absolute"),
-    ("x" * 200, "x" * 119 + "…"), (tuple(range(99)), ", ".join(map(str, range(99)))[:119] + "…"),
-], ids=str)  # fmt: skip
-def test_values_are_shown_as_people_write_them(value: object, said: str) -> None:
-    assert compare_facts.shown(value) == said
-
-
-def test_a_copy_agrees(a: Path, tmp_path: Path) -> None:
-    shutil.copytree(a, tmp_path / "copy")
-    found = mlxbert.verify(a, tmp_path / "copy")
-    assert found.agree and not found.notes
-    assert found.tensors.equal == found.tensors.compared > 0
-
-
-def test_another_eps(a: Path, b: Path) -> None:
-    change_config(b, layer_norm_eps=1e-5)
+@pytest.mark.parametrize("difference", PLANTED)
+def test_a_planted_difference_is_found_and_named(difference: str, a: Path, b: Path) -> None:
+    plant, wanted, said = PLANTED[difference]
+    plant(a, b)
     found = mlxbert.verify(a, b)
-    assert names(found) == ["layer_norm_eps"]
-    assert found.differences[0].text == "layer_norm_eps: 0.01 in A; 1e-05 in B"
-    assert (found.differences[0].kind, found.differences[0].a) == ("config", 0.01)
-    assert hidden(found) > 1e-4
+    assert names(found) == wanted and not found and said in found.differences[0].text
 
 
-def test_another_activation(a: Path, b: Path) -> None:
-    change_config(b, hidden_act="gelu_new")
+def test_how_far_a_difference_takes_outputs_apart(a: Path, b: Path) -> None:
+    save_st(b, pooling("cls"))
     found = mlxbert.verify(a, b)
-    assert names(found) == ["hidden_act", "heads.masked_lm.transform.activation"]
-    assert found.differences[0].text == "hidden_act: gelu in A; gelu_new in B"
+    assert hidden(found) == 0.0 and vectors(found).largest_difference > 1e-4
+    change_config(b, layer_norm_eps=1e-5)
+    assert hidden(mlxbert.verify(a, b)) > 1e-4
+
+
+def test_texts_that_are_cut_differently_are_not_compared(a: Path, b: Path) -> None:
+    found = mlxbert.verify(a, save(b, settings={"do_lower_case": False}))
+    assert found.outputs.texts in range(1, len(TEXTS))
 
 
 def test_dropout_matters_in_training_only(a: Path, b: Path) -> None:
@@ -114,8 +143,7 @@ def test_dropout_matters_in_training_only(a: Path, b: Path) -> None:
 
 
 def test_a_missing_pooler(a: Path, b: Path) -> None:
-    kept = {name: array for name, array in tensors_in(b).items() if "pooler" not in name}
-    write_tensors(b, {name: array for name, array in kept.items() if "seq_relationship" not in name})
+    write_tensors(b, without(b, "pooler", "seq_relationship"))
     found = mlxbert.verify(a, b)
     assert sorted(names(found)) == ["next_sentence", "pooler"]
     assert {difference.text for difference in found.differences} == {
@@ -126,9 +154,7 @@ def test_a_missing_pooler(a: Path, b: Path) -> None:
 
 
 def test_renamed_labels(tmp_path: Path) -> None:
-    a, b = (write_model("bert", "ForSequenceClassification", tmp_path / name) for name in "ab")
-    for folder in (a, b):
-        (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
+    a, b = (add_vocabulary(write_model("bert", "ForSequenceClassification", tmp_path / name)) for name in "ab")
     change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
     found = mlxbert.verify(a, b)
     assert names(found) == ["heads.labels.names"]
@@ -145,22 +171,13 @@ def test_facts_of_heads_that_neither_model_has_are_noted(a: Path, b: Path) -> No
 
 
 def test_a_classifier_that_only_one_model_has(tmp_path: Path) -> None:
-    a, b = (write_model("bert", head, tmp_path / head) for head in ("Model", "ForSequenceClassification"))
-    for folder in (a, b):
-        (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
+    a, b = (
+        add_vocabulary(write_model("bert", head, tmp_path / head)) for head in ("Model", "ForSequenceClassification")
+    )
     change_config(b, id2label={"0": "A", "1": "B", "2": "other", "3": "D"})
     for found in (mlxbert.verify(a, b), mlxbert.verify(b, a)):
         assert names(found) == ["heads.labels.names", "sequence_classifier"]
         assert found.tensors.equal == found.tensors.compared == len(tensors_in(a))
-
-
-def test_lower_casing(a: Path, tmp_path: Path) -> None:
-    b = save(tmp_path / "b", settings={"do_lower_case": False})
-    found = mlxbert.verify(a, b)
-    assert names(found) == ["lower_case", "cut"]
-    assert (found.differences[0].a, found.differences[0].b) == (True, False)
-    assert found.differences[1].text.startswith("cut: 'The cat sat on the mat.' becomes '[CLS] the cat")
-    assert found.outputs.texts in range(1, len(TEXTS))
 
 
 def test_a_second_text_in_another_segment(a: Path, b: Path) -> None:
@@ -182,74 +199,12 @@ def test_offsets_of_the_same_tokens(tmp_path: Path) -> None:
     assert names(mlxbert.verify(a, b)) == ["offsets"]
 
 
-def test_another_mask_token(a: Path, tmp_path: Path) -> None:
-    found = mlxbert.verify(a, save(tmp_path / "b", settings={"mask_token": "paris"}))
-    assert [difference.text for difference in found.differences] == ["special.mask: '[MASK]' in A; paris in B"]
-
-
-def test_two_words_of_the_vocabulary_swapped(a: Path, tmp_path: Path) -> None:
-    vocab = list(VOCAB)
-    vocab[6], vocab[9] = vocab[9], vocab[6]
-    found = mlxbert.verify(a, save(tmp_path / "b", vocab=vocab))
-    assert names(found) == ["vocabulary"]
-    assert all(fact in found.differences[0].text for fact in ("id 6", "'cat' in A", "'on' in B"))
-
-
-def test_a_longer_vocabulary(a: Path, tmp_path: Path) -> None:
-    found = mlxbert.verify(save(tmp_path / "b", vocab=VOCAB[:-1]), a)
-    assert names(found) == ["vocabulary"]
-    assert f"{len(VOCAB) - 1} tokens in A, {len(VOCAB)} in B; " in found.differences[0].text
-
-
-def test_another_longest_input(a: Path, tmp_path: Path) -> None:
-    found = mlxbert.verify(a, save(tmp_path / "b", settings={"model_max_length": 20}))
-    assert names(found) == ["max_length"]
-    assert (found.differences[0].kind, found.differences[0].b) == ("tokenizer", 20)
-
-
 def test_another_first_position(tmp_path: Path) -> None:
-    a, b = (write_model("roberta", "Model", tmp_path / name) for name in "ab")
-    for folder in (a, b):
-        put(folder, byte_files())
+    a, b = (put(write_model("roberta", "Model", tmp_path / name), byte_files()) for name in "ab")
     change_config(b, pad_token_id=6)
     found = mlxbert.verify(a, b)
     assert names(found) == ["pad_token_id", "positions.first_position"]
     assert [difference.text for difference in found.differences][1] == "positions.first_position: 8 in A; 7 in B"
-
-
-def test_another_pooling(tmp_path: Path) -> None:
-    found = mlxbert.verify(save_st(tmp_path / "a", pooling("mean")), save_st(tmp_path / "b", pooling("cls")))
-    assert names(found) == ["poolings"]
-    assert found.differences[0].text == "poolings: mean in A; cls in B"
-    assert hidden(found) == 0.0 and vectors(found).largest_difference > 1e-4
-
-
-@pytest.mark.slow
-def test_another_similarity(tmp_path: Path) -> None:
-    unsaid, cosine, dot = (
-        save_st(tmp_path / str(name), pooling("mean"), settings={"similarity_fn_name": name} if name else {})
-        for name in (None, "cosine", "dot")
-    )
-    for one in (unsaid, cosine):
-        found = mlxbert.verify(one, dot)
-        assert names(found) == ["similarity"] and found.differences[0].kind == "embedding"
-        assert found.differences[0].text == "similarity: cosine in A; dot in B"
-    assert mlxbert.verify(unsaid, cosine).agree
-
-
-def test_a_missing_normalize_module(tmp_path: Path) -> None:
-    a, b = save_st(tmp_path / "a", pooling("mean"), NORMALIZE), save_st(tmp_path / "b", pooling("mean"))
-    found = mlxbert.verify(a, b)
-    assert names(found) == ["layers"]
-    assert "Normalize in A" in found.differences[0].text
-
-
-def test_another_limit_for_vectors(tmp_path: Path) -> None:
-    a = save_st(tmp_path / "a", pooling("mean"), transformer={"max_seq_length": 32})
-    b = save_st(tmp_path / "b", pooling("mean"), transformer={"max_seq_length": 16})
-    found = mlxbert.verify(a, b)
-    assert names(found) == ["max_length"]
-    assert (found.differences[0].kind, found.differences[0].a, found.differences[0].b) == ("embedding", 32, 16)
 
 
 def test_the_default_said_aloud_is_no_difference(a: Path, tmp_path: Path) -> None:
@@ -300,8 +255,7 @@ def test_models_of_different_families_and_sizes(a: Path, tmp_path: Path) -> None
 
 
 def test_other_kinds_of_positions_and_of_sizes(a: Path, tmp_path: Path) -> None:
-    b = write_model("modernbert", "Model", tmp_path / "b")
-    (b / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
+    b = add_vocabulary(write_model("modernbert", "Model", tmp_path / "b"))
     found = mlxbert.verify(a, b)
     kinds = {difference.name: difference.text for difference in found.differences}
     assert kinds["positions"] == "positions: Absolute in A; Rotary in B"
@@ -310,9 +264,8 @@ def test_other_kinds_of_positions_and_of_sizes(a: Path, tmp_path: Path) -> None:
 
 
 def test_one_problem_in_two_folders_is_no_difference(tmp_path: Path) -> None:
-    a, b = (write_model("bert", "ForSequenceClassification", tmp_path / name) for name in "ab")
+    a, b = (add_vocabulary(write_model("bert", "ForSequenceClassification", tmp_path / name)) for name in "ab")
     for folder in (a, b):
-        (folder / "vocab.txt").write_text("\n".join(VOCAB[:43]) + "\n", encoding="utf-8")
         change_config(folder, id2label={"0": "A", "2": "B"})
     found = mlxbert.verify(a, b)
     assert found.agree
@@ -323,35 +276,18 @@ def test_one_problem_in_two_folders_is_no_difference(tmp_path: Path) -> None:
     assert names(mlxbert.verify(a, b)) == ["classifier.bias"]
 
 
-def test_one_that_cannot_be_loaded_is_an_error(a: Path, tmp_path: Path) -> None:
+def test_folders_that_cannot_be_loaded_are_an_error(a: Path, b: Path, tmp_path: Path) -> None:
     for one, other in ((a, tmp_path / "none"), (tmp_path / "none", a)):
         with pytest.raises(CheckpointError, match="no such folder"):
             mlxbert.verify(one, other)
     with pytest.raises(CheckpointError, match="is a file"):
         mlxbert.verify(a, a / "config.json")
-
-
-def test_damaged_weights_are_an_error(a: Path, b: Path) -> None:
-    path = b / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
-        mlxbert.verify(a, b)
-
-
-def test_an_encoder_that_lacks_a_tensor_is_an_error(a: Path, b: Path) -> None:
-    tensors = tensors_in(b)
-    del tensors["bert.encoder.layer.1.attention.self.query.weight"]
-    write_tensors(b, tensors)
+    write_tensors(b, without(b, "bert.encoder.layer.1.attention.self.query.weight"))
     with pytest.raises(CheckpointError, match="is missing"):
         mlxbert.verify(a, b)
-
-
-def test_a_head_that_lacks_a_tensor_is_a_difference(a: Path, b: Path) -> None:
-    tensors = tensors_in(b)
-    del tensors["cls.predictions.bias"]
-    write_tensors(b, tensors)
-    found = mlxbert.verify(a, b)
-    assert [difference.text for difference in found.differences] == ["B: tensor 'cls.predictions.bias' is missing"]
+    (b / "model.safetensors").write_bytes((a / "model.safetensors").read_bytes()[:-8])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
+        mlxbert.verify(a, b)
 
 
 def test_a_source_that_is_none(a: Path) -> None:

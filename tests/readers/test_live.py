@@ -10,7 +10,6 @@ from typing import BinaryIO
 import pytest
 
 from mlxbert.errors import InputError
-from mlxbert.readers import live
 from mlxbert.readers.live import Pipe, as_it_comes, first_line
 from mlxbert.readers.records import read_records
 
@@ -72,10 +71,3 @@ def test_what_cannot_be_read_is_told_by_whoever_reads() -> None:
         assert isinstance(arriving, Pipe) and arriving.ready() and first_line(arriving) == b""
         with pytest.raises(InputError, match="stdin: cannot be read"):
             list(read_records(arriving, format="txt", name="stdin"))
-
-
-def test_a_file_is_always_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "Pipe", None)
-    (tmp_path / "in.txt").write_bytes(b"the\n")
-    found = iter(read_records(tmp_path / "in.txt"))
-    assert found.ready() and [one.text for one in found] == ["the"] and found.ready()

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from mlxbert.config import Absolute
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
-from mlxbert.text.batch import MOST_PADDING, Usage, bucket, default_batch_tokens, make_batch, plan
+from mlxbert.text.batch import MOST_PADDING, Usage, bucket, make_batch, plan
 from mlxbert.text.encoding import Encoding
 from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
@@ -60,14 +60,6 @@ def padding(group: list[int], lengths: list[int]) -> int:
     return max(lengths[number] for number in group) * len(group) - sum(lengths[number] for number in group)
 
 
-@QUICK
-@given(LENGTHS, BUDGETS)
-def test_a_plan_depends_on_nothing_but_lengths_and_budget(lengths: list[int], budget: int) -> None:
-    assert list(plan(lengths, budget)) == list(plan(tuple(lengths), budget))
-    for group in plan([5] * len(lengths), budget):
-        assert group == sorted(group)
-
-
 @pytest.mark.parametrize("budget", [0, -1])
 def test_a_budget_below_one_token_is_refused(budget: int) -> None:
     with pytest.raises(ArgumentError, match=f"batch_tokens.*{budget}.*1"):
@@ -89,10 +81,6 @@ def test_lengths_on_a_gpu_come_from_a_small_set(length: int, most: int) -> None:
     assert length <= found <= max(length, most)
     assert found in {length, most, *range(16, 129, 16), *range(192, 641, 64)}
     assert found < length + (16 if length <= 128 else 64)
-
-
-def test_the_default_budget_is_a_sensible_number() -> None:
-    assert 512 <= default_batch_tokens() <= 2**16
 
 
 IDS = st.lists(st.integers(0, 99), min_size=1, max_size=12)

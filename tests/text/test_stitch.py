@@ -47,8 +47,3 @@ def test_every_token_once_in_order_and_where_it_has_most_context(
 def test_where_windows_overlap_each_serves_its_half() -> None:
     windows = tokenizer(12).windows(" ".join("cat" for _ in range(16)), stride=4)  # tokens 0 to 9, and 6 to 15
     assert best_windows(windows) == [(0, 1 + token) for token in range(8)] + [(1, 3 + token) for token in range(8)]
-
-
-def test_one_window_and_no_text() -> None:
-    assert best_windows(tokenizer().windows("the cat", stride=8)) == [(0, 1), (0, 2)]
-    assert best_windows(tokenizer().windows("", stride=8)) == [] == best_windows([])

@@ -22,19 +22,7 @@ from tests.helpers.tiny import tiny_config
 CLS, SEP, UNK, MASK = 101, 102, 100, 103
 ROWS = 30522
 WORDS = [
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "a",
-    "mat",
-    ",",
-    "unbelievably",
-    "embeddings",
-    "[MASK]",
-    "tokyo",
-    "!",
-    "2026",
+    *("the", "cat", "sat", "on", "a", "mat", ",", "unbelievably", "embeddings", "[MASK]", "tokyo", "!", "2026"),
     "encyclopaedia",
 ]
 QUICK = quick(100)
@@ -68,18 +56,10 @@ def body(encoding: Encoding, sequence: int = 0) -> list[int]:
 @pytest.mark.parametrize(
     ("text", "ids"),
     [
-        ("Hello World!", [7592, 2088, 999]),
-        ("", []),
-        (" \t\n", []),
-        ("cafe\u0301 CAFÉ", [7668, 7668]),
-        ("don't", [2123, 1005, 1056]),
-        ("z" * 100, [1062, *[13213] * 49, 2480]),
-        ("x" * 101, [UNK]),
-        ("\u4e2d\u56fd", [1746, 1799]),
-        ("a\x00b\ufffdc\u200d", [5925]),
-        ("\U0001f642", [UNK]),
-        ("the [MASK] sat", [1996, MASK, 2938]),
-        ("a [SEP] b [CLS]", [1037, SEP, 1038, CLS]),
+        *(("Hello World!", [7592, 2088, 999]), ("", []), (" \t\n", []), ("cafe\u0301 CAFÉ", [7668, 7668])),
+        *(("don't", [2123, 1005, 1056]), ("z" * 100, [1062, *[13213] * 49, 2480]), ("x" * 101, [UNK])),
+        *(("\u4e2d\u56fd", [1746, 1799]), ("a\x00b\ufffdc\u200d", [5925]), ("\U0001f642", [UNK])),
+        *(("the [MASK] sat", [1996, MASK, 2938]), ("a [SEP] b [CLS]", [1037, SEP, 1038, CLS])),
     ],
 )
 def test_known_texts_give_known_ids(text: str, ids: list[int]) -> None:

@@ -186,20 +186,15 @@ def test_a_head_that_the_base_lacks_has_numbers_for_labels(tmp_path: Path) -> No
 # something `else`, without an error.
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"r": 4}, "error"),
-    ({"rank_pattern": {"query": 5}}, "error"),
     ({"target_modules": ["query"]}, "else"),
     ({"target_modules": ["query", "value", "key"]}, "the same"),  # B of the others is 0
-    ({"target_modules": ["query", "value", "key"], "init_lora_weights": False}, "else"),
-    ({"target_modules": ".*nothing"}, "error"),
     ({"layers_to_transform": [0]}, "else"),
-    ({"layers_to_transform": 1}, "else"),
     ({"layers_to_transform": [0], "target_modules": ".*query"}, "error"),
-    ({"exclude_modules": ["value"]}, "else"),
     ({"exclude_modules": ".*layer.0.*"}, "else"),
     ({"modules_to_save": ["attention"]}, "error"),
     ({"use_dora": True}, "else"),
+    ({"use_dora": False}, "else"),  # of an adapter that has magnitudes
     ({"fan_in_fan_out": True}, "the same"),  # it warns
-    ({"base_model_name_or_path": "another/model"}, "the same"),  # a name says nothing about the weights
 ]
 
 
@@ -207,21 +202,11 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
 def test_what_peft_does_with_settings_that_contradict_the_tensors(
     changes: dict[str, Any], theirs: str, tmp_path: Path
 ) -> None:
-    _written(tmp_path, use_dora=False)
+    _written(tmp_path, use_dora=changes == {"use_dora": False})
     right = _loaded(tmp_path)
     _edited(tmp_path, changes)
     assert _answer(tmp_path, right) == theirs
-    if "base_model_name_or_path" not in changes:  # which is compared where both are folders, or both are on the hub
-        with pytest.raises(ConfigError):
-            mlxbert.load(tmp_path / "base", adapter=tmp_path / "adapter")
-
-
-def test_what_peft_does_with_magnitudes_without_dora(tmp_path: Path) -> None:
-    _written(tmp_path, use_dora=True)
-    right = _loaded(tmp_path)
-    _edited(tmp_path, {"use_dora": False})
-    assert _answer(tmp_path, right) == "else"
-    with pytest.raises(ConfigError, match="use_dora is False"):
+    with pytest.raises(ConfigError):
         mlxbert.load(tmp_path / "base", adapter=tmp_path / "adapter")
 
 

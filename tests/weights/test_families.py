@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mlxbert
 from mlxbert.config import EncoderConfig, Rotary, Rotation, Transform
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.nn.heads import HEADS, masked_lm
+from mlxbert.nn.heads import masked_lm
 from mlxbert.nn.positions import Context
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.config_json import ConfigJson
-from mlxbert.weights.families.registry import FAMILIES, family_of
-from mlxbert.weights.tokenizers.classes import MODEL_TYPES
-from tests.helpers.families import FROZEN, walked
+from mlxbert.weights.families.registry import family_of
+from tests.helpers.families import FROZEN
 from tests.helpers.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors
 from tests.helpers.parity import load_network, outputs
+from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 PATH = Path("model/config.json")
 
@@ -61,14 +62,6 @@ def test_both_dialects_of_modernbert_say_the_same(every: int, tmp_path: Path) ->
     assert isinstance(positions, Rotary)
     near, far = Rotation(20.0, window=4), Rotation(300.0)
     assert positions.rotations == tuple(near if layer % every else far for layer in range(5))
-
-
-@pytest.mark.parametrize("family", FROZEN)
-def test_a_configuration_has_facts_of_the_heads_of_its_family(family: str, tmp_path: Path) -> None:
-    config = ConfigJson(tmp_path / "config.json", config_of(family, tmp_path))
-    found = family_of(config)[1]
-    assert {*found.facts(config).heads} <= {*HEADS}
-    assert {*found.read_config(config).heads} == {*found.parts} & {*HEADS}
 
 
 def test_what_modernbert_leaves_out_is_what_its_authors_chose(tmp_path: Path) -> None:
@@ -241,18 +234,58 @@ def test_a_classifier_of_texts_without_its_pooler_is_refused(tmp_path: Path) -> 
         build_network(checkpoint, checkpoint.parts, mx.float32)
 
 
-@pytest.mark.parametrize("family", walked(FROZEN))
-def test_every_configuration_of_transformers_is_read(family: str, tmp_path: Path) -> None:
-    found, facts = parse(config_of(family, tmp_path)), FROZEN[family].facts
-    assert (found.vocab_size, found.hidden_size, found.num_attention_heads) == (43, 30, 3)
-    assert found.intermediate_size == 41 and found.pad_token_id == facts["pad_token_id"]
-    assert (
-        len(found.layer_schedule) == facts.get("num_hidden_layers", 3) and found.max_length == FROZEN[family].max_length
-    )
-    assert found.labels == Labels(("A", "B", "C", "D"))
+def test_the_longest_input_of_nomic_is_the_least_that_its_file_tells(tmp_path: Path) -> None:
+    own = nomic_of_its_authors(config_of("nomic", tmp_path)) | {"n_positions": 8192}
+    assert parse(own).max_length == 8192
+    assert parse(own | {"max_trained_positions": 2048}).max_length == 2048
+    assert parse(own | {"max_position_embeddings": 512}).max_length == 512
+    assert parse(own | {"rotary_scaling_factor": 2.0}).max_length == 2048
 
 
-def test_every_family_has_a_tokenizer() -> None:
-    # Of those of GTE and of ModernBERT the files tell.
-    assert FAMILIES.keys() - MODEL_TYPES.keys() == {"gte", "new", "modernbert"}
-    assert MODEL_TYPES.keys() <= FAMILIES.keys()
+@pytest.mark.parametrize("change", [{"num_heads_kv": 1}, {"rotary_other": 3}, {"mlp_other": 1}, {"hidden_size": 48}])
+def test_what_changes_the_mathematics_of_nomic_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        parse(nomic_of_its_authors(config_of("nomic", tmp_path)) | change)
+
+
+def test_null_is_a_key_that_is_not_there(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("pad_token_id", "layer_norm_eps", "type_vocab_size", "hidden_act"))
+    assert parse(CONFIG | nothing) == parse({key: CONFIG[key] for key in CONFIG if key not in nothing})
+    own = nomic_of_its_authors(config_of("nomic", tmp_path))
+    assert parse(own | {"n_inner": None}).intermediate_size == 256
+    with pytest.raises(ConfigError, match="model_type is missing") as caught:
+        parse({})
+    assert caught.value.hint is not None and '"model_type": "bert"' in caught.value.hint
+
+
+@pytest.mark.parametrize("labels", [["A"], {"0": 5}, {"1": "A"}, {}])
+def test_bad_labels_stop_classifiers_only(labels: Any, tmp_path: Path) -> None:
+    save(tmp_path, config=CONFIG | {"id2label": labels})
+    assert "masked_lm" in mlxbert.load(tmp_path).network.heads
+    more = {"classifier.weight": mx.ones((2, 24)), "classifier.bias": mx.ones(2)}
+    config = CONFIG | {"id2label": labels, "architectures": ["BertForSequenceClassification"]}
+    save(tmp_path, tensors_of(random_network(tiny_config())) | more, config)
+    with pytest.raises(CheckpointError, match="id2label") as caught:
+        mlxbert.load(tmp_path)
+    assert caught.value.hint is not None and "task='fill-mask'" in caught.value.hint
+    assert "id2label" in str(mlxbert.inspect(tmp_path).parts["sequence_classifier"].problem)
+
+
+def test_a_tied_copy_of_another_shape_is_told_by_inspect(tmp_path: Path) -> None:
+    copy = {"cls.predictions.decoder.weight": mx.ones((3, 24))}
+    save(tmp_path, tensors_of(random_network(tiny_config())) | copy)
+    assert "differs from" in str(mlxbert.inspect(tmp_path).parts["masked_lm"].problem)
+
+
+def test_unknown_tensors_come_with_what_may_be_the_matter(tmp_path: Path) -> None:
+    tensors = tensors_of(random_network(tiny_config()))
+    for found, said in (
+        ({f"module.{name}": array for name, array in tensors.items()}, "names begin with 'module.'"),
+        (tensors | {"other.weight": mx.ones(3)}, "a head that mlxbert does not know"),
+        (tensors | {"bert.encoder.layer.7.output.dense.bias": mx.ones(3)}, "may belong to another model"),
+    ):
+        with pytest.raises(CheckpointError) as caught:
+            open_checkpoint(save(tmp_path, found))
+        assert caught.value.hint is not None and said in caught.value.hint
+    with pytest.raises(ConfigError, match="quantization_config"):
+        open_checkpoint(save(tmp_path, config=CONFIG | {"quantization_config": {"bits": 4}}))

@@ -1,6 +1,5 @@
 """Folders of sentence-transformers without it: what their modules compute, both dialects, and all that is refused."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,24 +58,9 @@ def _layer_norm(x: Array) -> Array:
     return centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5) * np.array(SCALE) + np.array(SHIFT)
 
 
-def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-def _gelu(x: Array) -> Array:
-    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
-
-
 MODULES: dict[str, tuple[list[Spec], Callable[[], Array]]] = {
     "no module": ([], lambda: MEAN),
     "Tanh": ([dense(WEIGHT, BIAS)], lambda: np.tanh(_linear(WEIGHT, BIAS))),
-    "Identity": ([dense(WEIGHT, BIAS, "Identity")], lambda: _linear(WEIGHT, BIAS)),
-    "ReLU": ([dense(WEIGHT, BIAS, "ReLU")], lambda: np.maximum(_linear(WEIGHT, BIAS), 0)),
-    "GELU": ([dense(WEIGHT, BIAS, "GELU")], lambda: _gelu(_linear(WEIGHT, BIAS))),
-    "SiLU": ([dense(WEIGHT, BIAS, "SiLU")], lambda: _linear(WEIGHT, BIAS) * _sigmoid(_linear(WEIGHT, BIAS))),
-    "Sigmoid": ([dense(WEIGHT, BIAS, "Sigmoid")], lambda: _sigmoid(_linear(WEIGHT, BIAS))),
-    "no bias": ([dense(WEIGHT)], lambda: np.tanh(_linear(WEIGHT))),
-    "residual": ([dense(SQUARE, SHIFT, use_residual=True)], lambda: np.tanh(_linear(SQUARE, SHIFT)) + MEAN),
     "residual of another width": (
         [dense(WEIGHT, BIAS, use_residual=True, residual=NARROW)],
         lambda: np.tanh(_linear(WEIGHT, BIAS)) + _linear(NARROW),
@@ -87,7 +71,6 @@ MODULES: dict[str, tuple[list[Spec], Callable[[], Array]]] = {
         lambda: _layer_norm(MEAN * 1e-3),
     ),
     "Normalize": ([NORMALIZE], lambda: _norm(MEAN)),
-    "Normalize first": ([NORMALIZE, layer_norm(SCALE, SHIFT)], lambda: _layer_norm(_norm(MEAN))),
     "both": ([layer_norm(SCALE, SHIFT), NORMALIZE], lambda: _norm(_layer_norm(MEAN))),
 }
 

@@ -33,19 +33,9 @@ OLD_NAMES |= {"cls": "pooling_mode_cls_token", "lasttoken": "pooling_mode_lastto
 WORDS = ["[UNK]", "the", "[CLS]", "[PAD]", *(word for word in VOCAB if word not in ("[UNK]", "the", "[CLS]", "[PAD]"))]
 WORDS += ["中", "文", "😀", "The", "CAT", "Paris", "é", "e", "E", "##é", "##E", "T", "##T"]
 TEXTS = [
-    "the cat sat on the mat .",
-    "a dog in the store , he bought milk . " * 6,
-    "",
-    "😀 the cat 😀👩‍👩‍👧 sat",
-    "中文 tokyo 文城中",
-    "the\x00 cat\x07 sat\u200b\ton\x85mat\n",
-    "dog",
-    "He PLAYING, bought THE CAT in Paris!",
-    "é e\u0301 E\u0301 T",
-    "   play   [SEP] milk [MASK]  ",
-    "largest " * 28,
-    "largest " * 29,
-    "largest " * 30,
+    *("the cat sat on the mat .", "a dog in the store , he bought milk . " * 6, "", "😀 the cat 😀👩‍👩‍👧 sat"),
+    *("中文 tokyo 文城中", "the\x00 cat\x07 sat\u200b\ton\x85mat\n", "dog", "He PLAYING, bought THE CAT in Paris!"),
+    *("é e\u0301 E\u0301 T", "   play   [SEP] milk [MASK]  ", "largest " * 28, "largest " * 29, "largest " * 30),
 ]
 
 

@@ -10,7 +10,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
-from tests.helpers.frozen import change_config, tensors_in, write_model, write_tensors
+from tests.helpers.frozen import tensors_in, write_model, write_tensors
 from tests.helpers.parity import load_network
 
 # The decoder of each family's masked-LM head: the copy of the word embeddings, and that of the bias where it has one.
@@ -50,46 +50,6 @@ def test_the_prefix_may_be_left_out(family: str, head: str, tmp_path: Path) -> N
     assert (prefix == "") == (head == "Model")
     bare = {name.removeprefix(prefix): array for name, array in tensors.items()}
     assert_loads_as(write_tensors(tmp_path, bare), wanted)
-
-
-@pytest.mark.parametrize("family", walked(FROZEN))
-def test_the_encoder_alone_may_have_the_prefix(family: str, tmp_path: Path) -> None:
-    prefix = prefix_in(tensors_in(write_model(family, "ForMaskedLM", tmp_path / "head")))
-    wanted, tensors = load_network(write_model(family, "Model", tmp_path)), tensors_in(tmp_path)
-    assert_loads_as(write_tensors(tmp_path, {prefix + name: array for name, array in tensors.items()}), wanted)
-
-
-@pytest.mark.parametrize("family", walked(OLD_ENOUGH))
-def test_gamma_and_beta_are_read(family: str, tmp_path: Path) -> None:
-    wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
-    pattern = re.compile(r"((?:layer_?norm|full_layer_layer_norm)\.)(weight|bias)$", flags=re.IGNORECASE)
-    spelling = {"weight": "gamma", "bias": "beta"}
-    old = {pattern.sub(lambda found: found[1] + spelling[found[2]], name): array for name, array in tensors.items()}
-    assert sum(name.endswith(".gamma") for name in old) > 3
-    assert_loads_as(write_tensors(tmp_path, old), wanted)
-
-
-@pytest.mark.parametrize("family", [name for name, compared in FROZEN.items() if compared.classes != "ModernBert"])
-def test_buffers_are_no_weights(family: str, tmp_path: Path) -> None:
-    wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
-    buffers = [f"{prefix_in(tensors)}embeddings.{name}" for name in ("position_ids", "token_type_ids")]
-    if FROZEN[family].classes in ("NomicBert", "Gte"):
-        buffers.append(f"{prefix_in(tensors)}encoder.layers.0.attn.rotary_emb.inv_freq")
-    write_tensors(tmp_path, tensors | dict.fromkeys(buffers, mx.arange(8)[None]))
-    assert_loads_as(tmp_path, wanted)
-    checkpoint = open_checkpoint(tmp_path)
-    assert sorted(checkpoint.names[name] for name in checkpoint.ignored) == sorted(buffers)
-
-
-@pytest.mark.parametrize("family", walked(POOLED))
-def test_the_pooler_may_be_absent(family: str, tmp_path: Path) -> None:
-    whole, tensors = load_network(write_model(family, "Model", tmp_path)), tensors_in(tmp_path)
-    rest = {name: array for name, array in tensors.items() if not name.startswith("pooler.")}
-    assert len(rest) == len(tensors) - 2
-    found = load_network(write_tensors(tmp_path, rest))
-    ids = mx.array([[3, 9, 5]])
-    assert "pooler" in whole.encoder and whole(ids).pooler_output is not None
-    assert "pooler" not in found.encoder and found(ids).pooler_output is None
 
 
 @pytest.mark.parametrize("family", walked(FROZEN))
@@ -133,17 +93,6 @@ def test_a_file_that_holds_only_the_copy_of_the_words_loads(family: str, tmp_pat
     assert_loads_as(write_tensors(tmp_path, only | {copy: tensors[words_in(tensors)]}), wanted)
 
 
-@pytest.mark.parametrize("family", walked(MASKED_LM))
-def test_a_decoder_said_not_to_be_tied_must_be_there_and_equal(family: str, tmp_path: Path) -> None:
-    wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
-    copy = FROZEN[family].kind.decoder[0]
-    change_config(tmp_path, tie_word_embeddings=False)
-    rest = {name: array for name, array in tensors.items() if name != copy}
-    with pytest.raises(CheckpointError, match=f"'{re.escape(copy)}'.*missing.*tie_word_embeddings"):
-        load_network(write_tensors(tmp_path, rest))
-    assert_loads_as(write_tensors(tmp_path, rest | {copy: tensors[words_in(tensors)]}), wanted)
-
-
 @pytest.mark.parametrize("family", walked(TWO_BIASES))
 @pytest.mark.parametrize("both", [False, True])
 def test_the_bias_of_the_decoder_goes_by_either_name(family: str, both: bool, tmp_path: Path) -> None:
@@ -156,23 +105,3 @@ def test_the_bias_of_the_decoder_goes_by_either_name(family: str, both: bool, tm
     assert_loads_as(write_tensors(tmp_path, rest | {original: stored}), wanted)
     with pytest.raises(CheckpointError, match=f"'{re.escape(original)}' is missing"):
         load_network(write_tensors(tmp_path, rest))
-
-
-@pytest.mark.parametrize("family", [name for name, compared in FROZEN.items() if compared.classes == "DebertaV2"])
-def test_the_head_that_deberta_v3_was_trained_with_is_read(family: str, tmp_path: Path) -> None:
-    wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
-    own = {
-        name.replace("cls.predictions.transform.", "lm_predictions.lm_head.").replace(
-            "cls.predictions.", "lm_predictions.lm_head."
-        ): array
-        for name, array in tensors.items()
-        if not name.startswith("cls.predictions.decoder.")
-    }
-    own["lm_predictions.lm_head.bias"] = next(
-        array for name, array in tensors.items() if name.startswith("cls.predictions.") and array.shape == (43,)
-    )
-    assert not any(name.startswith("cls.") for name in own)
-    discriminator = {f"mask_predictions.{name}.weight": mx.zeros((30, 30)) for name in ("dense", "classifier")}
-    assert_loads_as(write_tensors(tmp_path, own | discriminator), wanted)
-    checkpoint = open_checkpoint(tmp_path)
-    assert set(discriminator) <= set(checkpoint.ignored) and "masked_lm" in checkpoint.parts

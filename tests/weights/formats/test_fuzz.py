@@ -62,16 +62,6 @@ def _has(module: str) -> bool:
     return True
 
 
-def test_a_mutant_can_be_made_again(tmp_path: Path) -> None:
-    for copy in ("one", "two"):
-        fuzz.keep(tmp_path / copy, "TF .index", 7, 3)
-    (one, two) = (
-        {path.name: path.read_bytes() for path in (tmp_path / copy).rglob("*") if path.is_file()}
-        for copy in ("one", "two")
-    )
-    assert one == two and any(name.endswith(".index") for name in one)
-
-
 @pytest.mark.slow
 def test_what_must_not_happen_is_noticed_and_the_next_mutant_tried(tmp_path: Path) -> None:
     script = tmp_path / "planted.py"
@@ -88,9 +78,3 @@ def test_what_must_not_happen_is_noticed_and_the_next_mutant_tried(tmp_path: Pat
         assert found[8].startswith("exception MemoryError")
     assert result.counts["loaded"] == 1 and result.counts["refused"] == 1  # the first, and the one told to
     assert result.row("planted").startswith("| planted | ")
-
-
-@pytest.mark.slow
-def test_a_child_that_cannot_start_is_no_finding(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="failed before a mutant"):
-        fuzz.fuzz("none", 1, range(2), [sys.executable, "-c", "raise SystemExit(3)"])

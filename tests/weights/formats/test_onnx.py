@@ -353,20 +353,11 @@ def test_bytes_that_do_not_fit_the_shape_are_refused(tmp_path: Path) -> None:
 
 def test_damaged_files_end_in_an_error_of_ours(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    whole = (GOLDENS / "albert.onnx").read_bytes()
     path = tmp_path / "model.onnx"
-    generator = np.random.default_rng(0)
     path.write_bytes(b"")
     assert "0 bytes" in refusal(tmp_path)
     path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     assert "damaged" in refusal(tmp_path)
-    for number in range(300):
-        data = bytearray(whole[: len(whole) // 2] if number < 5 else whole)
-        for place in generator.integers(0, len(data), 3 if number % 2 else 40):
-            data[place] = generator.integers(0, 256)
-        path.unlink()  # a file that is overwritten is flushed to the disk, which takes long
-        path.write_bytes(data[: generator.integers(1, len(data))] if number % 3 == 0 else data)
-        try:
-            read(tmp_path)
-        except CheckpointError as problem:
-            assert problem.message.startswith(str(tmp_path))
+    whole = (GOLDENS / "albert.onnx").read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "damaged" in refusal(tmp_path)

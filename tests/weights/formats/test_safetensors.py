@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.safetensors import find_files, load_arrays, read_header
-from tests.helpers.cells import quick
 
 ARRAYS = {"a": mx.arange(6, dtype=mx.float32).reshape(2, 3), "b": mx.ones(4, mx.float16), "c": mx.zeros((0, 5))}
 ENTRIES: dict[str, Any] = {
@@ -21,7 +19,6 @@ ENTRIES: dict[str, Any] = {
     "b": {"dtype": "F16", "shape": [4], "data_offsets": [24, 32]},
 }
 DATA = bytes(32)
-QUICK = quick(400)
 
 
 def write(path: Path, header: object, data: bytes = DATA) -> Path:
@@ -114,6 +111,7 @@ def test_a_header_that_is_no_json_is_refused(tmp_path: Path, header: bytes) -> N
         (changed("b", shape=[True, 4]), "'b' has shape [True, 4]"),
         (changed("b", shape=[4.0]), "'b' has shape [4.0]"),
         (changed("b", shape=[2**62, 4]), "has shape [4611686018427387904, 4]"),
+        (changed("a", shape=[0, 2**31], data_offsets=[0, 0]), "has shape [0, 2147483648]"),
         ({}, "32 bytes after the last tensor"),
         (ENTRIES | {"__metadata__": {"format": 5}}, "__metadata__ is not an object of strings"),
         (ENTRIES | {"__metadata__": "pt"}, "__metadata__ is not an object of strings"),
@@ -139,58 +137,6 @@ def test_a_single_file_is_preferred_to_shards(tmp_path: Path) -> None:
     assert find_files(tmp_path) == [tmp_path / "x"]
     write(tmp_path / "model.safetensors", ENTRIES)
     assert find_files(tmp_path) == [tmp_path / "model.safetensors"]
-
-
-def _loads_or_is_refused(content: bytes) -> None:
-    """What the header says is what MLX loads; or one kind of error, and no other, is raised."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "x.safetensors"
-        path.write_bytes(content)
-        try:
-            header = read_header(path)
-            arrays = dict(load_arrays(path, header))
-            mx.eval(*arrays.values())
-        except CheckpointError as problem:
-            assert "x.safetensors" in str(problem)
-        else:
-            assert arrays.keys() == header.tensors.keys()
-            assert all(arrays[name].shape == info.shape for name, info in header.tensors.items())
-
-
-@QUICK
-@given(flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
-def test_random_bytes_in_the_header_are_survived(whole: bytes, flips: list[tuple[int, int]]) -> None:
-    content = bytearray(whole)
-    end = 8 + struct.unpack("<Q", whole[:8])[0]
-    for place, value in flips:
-        content[place % end] = value
-    _loads_or_is_refused(bytes(content))
-
-
-SIZES = st.integers(-1, 33) | st.sampled_from([2**31, 2**32, 2**63, 2**64, 10**30, 0.5, True, None, "4"])
-
-
-@QUICK
-@given(
-    values=st.fixed_dictionaries(
-        {},
-        optional={
-            "dtype": st.sampled_from(["F32", "F16", "BF16", "I8", "U8", "BOOL", "F64", "I64", "U64", "X", 5, None]),
-            "shape": st.lists(SIZES, max_size=4),
-            "data_offsets": st.tuples(st.sampled_from([0, 24, True]), SIZES) | st.just([24, 32]),
-        },
-    ),
-    name=st.sampled_from(["a", "b", "", "\ud800", "é", "__metadata__", "a" * 300]),
-)
-def test_random_entries_are_survived(values: dict[str, Any], name: str) -> None:
-    header = json.dumps({"a": ENTRIES["a"], name: ENTRIES["b"] | values}).encode()
-    _loads_or_is_refused(struct.pack("<Q", len(header)) + header + DATA)
-
-
-@pytest.mark.parametrize("shape", [[0, 2**31], [0, 10**30]])
-def test_an_empty_tensor_of_absurd_shape_is_survived(shape: list[int]) -> None:
-    header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
-    _loads_or_is_refused(struct.pack("<Q", len(header)) + header)
 
 
 def test_a_pointer_of_git_lfs_is_told_from_a_damaged_file(tmp_path: Path) -> None:

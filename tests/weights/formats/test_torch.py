@@ -11,18 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.torch import (
-    archive as torch_archive,
-    content as torch_content,
-    pickle as torch_pickle,
     reader,
 )
 from tests.helpers import hostile_pickles
-from tests.helpers.cells import quick
 from tests.helpers.frozen import GOLDENS
 from tests.helpers.hostile_pickles import HOSTILE
 from tests.helpers.torch_files import DATA, archive, state, storage, stream, tensor, text
@@ -74,12 +69,6 @@ def test_the_hostile_pickles_would_run_elsewhere(tmp_path: Path, monkeypatch: py
     assert (tmp_path / hostile_pickles.CANARY).exists()
 
 
-def test_the_hint_names_the_table_that_holds_the_tensors(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError) as caught:
-        reader.read_header(write(tmp_path, HOSTILE["training"][0]()))
-    assert caught.value.hint and "'model'" in caught.value.hint and "safetensors" in caught.value.hint
-
-
 @pytest.mark.parametrize("make", [archive, stream])
 def test_a_file_written_by_hand_is_read(tmp_path: Path, make: Any) -> None:
     assert values(make(), tmp_path) == [[0, 1, 2], [3, 4, 5]]
@@ -102,27 +91,9 @@ def test_a_truncated_file_is_refused(tmp_path: Path, make: Any) -> None:
             reader.read_header(write(tmp_path, whole[:size]))
 
 
-@quick(300)
-@given(data=st.data(), make=st.sampled_from([archive, stream]))
-def test_a_file_with_changed_bytes_is_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, make: Any
-) -> None:
-    content = bytearray(make())
-    for _ in range(data.draw(st.integers(1, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path = write(tmp_path_factory.getbasetemp(), bytes(content))
-    try:
-        arrays = loaded(path)
-    except CheckpointError:
-        return
-    assert sum(array.nbytes for array in arrays.values()) <= torch_content.MAX_RATIO * len(content)
-
-
-def test_limits_leave_room_for_large_models() -> None:
-    """200 bytes and 45 instructions a tensor, 100 bytes of the directory: what current torch writes, rounded up."""
-    assert torch_pickle.MAX_BYTES / 200 > 5000
-    assert torch_pickle.MAX_INSTRUCTIONS / 45 > 5000
-    assert torch_archive.MAX_DIRECTORY / 100 > 5000
+def test_a_model_of_5000_tensors_is_read(tmp_path: Path) -> None:
+    many = [part for number in range(5000) for part in (text(f"encoder.layer.{number}.weight"), tensor())]
+    assert len(reader.read_header(write(tmp_path, archive(state(*many)))).tensors) == 5000
 
 
 def test_an_archive_of_more_than_4_gib_is_read(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """Models of the hub whose weights are not safetensors: which files are fetched, and what of them can be inspected."""
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +10,11 @@ import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.weights.hub.files import needed_files
 from tests.helpers import torch_files
-from tests.helpers.fake_hub import Files, files_of, serve
-from tests.helpers.program import tiny_model
+from tests.helpers.fake_hub import Files, files_of
+from tests.helpers.frozen import arrays
+from tests.helpers.hub_machine import FILL, NAME, Machine
 from tests.helpers.st_folder import dense, pooling, save_st
 from tests.helpers.tf_files import STEM, copy_checkpoint, source
-from tests.weights.hub.test_hub import FILL, NAME, Machine
 
 BIN, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 SHARDS = ("pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin")
@@ -36,30 +33,12 @@ def never(file: str) -> Any:
     raise AssertionError(file)
 
 
-def arrays_of(path: Path) -> dict[str, mx.array]:
-    arrays = mx.load(str(path))
-    assert isinstance(arrays, dict)
-    return arrays
-
-
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def old(tiny: Path) -> Files:
+def files(tiny: Path) -> Files:
     """The tiny model as it was published before safetensors."""
-    files = files_of(tiny)
-    files.pop("model.safetensors")
-    return files | {BIN: torch_files.saved(arrays_of(tiny / "model.safetensors")), "training_args.bin": b"never"}
-
-
-@pytest.fixture(params=[pytest.param(None, marks=pytest.mark.slow, id="served")])
-def machine(old: Files, tmp_path: Path) -> Iterator[Machine]:
-    with serve() as hub:
-        hub.add(NAME, old)
-        yield Machine(hub, tmp_path / "home")
+    rest = files_of(tiny)
+    rest.pop("model.safetensors")
+    return rest | {BIN: torch_files.saved(arrays(tiny / "model.safetensors")), "training_args.bin": b"never"}
 
 
 @pytest.mark.parametrize(
@@ -147,29 +126,11 @@ def test_a_model_of_torch_is_fetched_and_used(machine: Machine, tiny: Path) -> N
     assert [revision["complete"] for revision in listed["models"][1]["revisions"]] == [True]
 
 
-def test_shards_of_torch_are_fetched_and_used(machine: Machine, tiny: Path, old: Files) -> None:
-    arrays = arrays_of(tiny / "model.safetensors")
-    parts = {shard: sorted(arrays)[number::2] for number, shard in enumerate(SHARDS)}
-    files = {file: torch_files.saved({name: arrays[name] for name in names}) for file, names in parts.items()}
-    index = {"weight_map": {name: file for file, names in parts.items() for name in names}}
-    small = {file: old[file] for file in SMALL}
-    machine.repository.commit(small | files | {INDEX: json.dumps(index).encode(), "optimizer.bin": b"never"})
-    assert machine.run(*FILL).status == 0
-    assert machine.hub.fetched() == {*SMALL, INDEX, *SHARDS}
-
-
-def test_of_both_formats_only_safetensors_are_fetched(machine: Machine, tiny: Path, old: Files) -> None:
-    machine.repository.commit(old | files_of(tiny))
-    assert machine.run(*FILL).status == 0
-    assert machine.hub.fetched() == SMALL | {"model.safetensors"}
-
-
 @pytest.mark.parametrize("listing", [True, False])
-def test_a_cache_of_torch_is_not_fetched_anew(machine: Machine, tiny: Path, old: Files, listing: bool) -> None:
-    machine.repository.commit(old)
+def test_a_cache_of_torch_is_not_fetched_anew(machine: Machine, tiny: Path, files: Files, listing: bool) -> None:
     assert machine.run(*FILL).status == 0
     commit = machine.repository.references["main"]
-    machine.repository.commits[commit] = old | files_of(tiny)  # as if an older program had fetched what it reads
+    machine.repository.commits[commit] = files | files_of(tiny)  # as if an older program had fetched what it reads
     for path in machine.folder.glob("trees/*"):
         tree = json.loads(path.read_bytes())
         tree["files"]["model.safetensors"] = next(iter(tree["files"].values()))
@@ -202,9 +163,9 @@ def test_googles_files_are_fetched_and_used(machine: Machine, tmp_path: Path) ->
     assert [model["family"] for model in listed["models"]] == ["bert", "bert"]
 
 
-def test_a_conversion_says_of_which_commit(machine: Machine, old: Files, tmp_path: Path) -> None:
+def test_a_conversion_says_of_which_commit(machine: Machine, files: Files, tmp_path: Path) -> None:
     first = machine.repository.references["main"]
-    second = machine.repository.commit(old | {"vocab.txt": old["vocab.txt"].replace(b"paris", b"padua")})
+    second = machine.repository.commit(files | {"vocab.txt": files["vocab.txt"].replace(b"paris", b"padua")})
     machine.run("convert", NAME, str(tmp_path / "none"), "--offline").fails(1, "org/tiny: not in the cache")
     assert machine.hub.requests == []
     for number, (commit, options) in enumerate(((first, ("--revision", first)), (second, ()))):
@@ -215,22 +176,12 @@ def test_a_conversion_says_of_which_commit(machine: Machine, old: Files, tmp_pat
         assert vocabulary == machine.repository.commits[commit]["vocab.txt"] and (b"padua" in vocabulary) == number
 
 
-def test_of_several_graphs_one_is_fetched_with_its_data(machine: Machine, old: Files) -> None:
-    graph = {"onnx/model.onnx": b"graph", "onnx/model.onnx_data": b"data"}
-    others = dict.fromkeys(["onnx/model_int8.onnx", "onnx/model_fp16.onnx", "onnx/model_fp16.onnx_data"], b"never")
-    machine.repository.commit({file: old[file] for file in SMALL} | graph | others)
-    assert machine.run("models", "download", NAME).status == 0
-    assert machine.hub.fetched() == SMALL | graph.keys()
-    assert set(files_of(machine.snapshot)) == SMALL | graph.keys()
-    assert machine.run("models", "path", NAME).err == ""
-
-
 def test_a_module_of_torch_is_fetched_and_used(machine: Machine, tmp_path: Path) -> None:
     matrix = mx.arange(7 * 24).reshape(7, 24) / 100
     folder = save_st(tmp_path / "st", pooling("mean"), dense(matrix, mx.ones(7)))
     expected = machine.run("embed", "the cat", "--model", str(folder)).lines
     weights = folder / "2_Dense" / "model.safetensors"
-    (folder / "2_Dense" / BIN).write_bytes(torch_files.saved(arrays_of(weights)))
+    (folder / "2_Dense" / BIN).write_bytes(torch_files.saved(arrays(weights)))
     weights.unlink()
     machine.repository.commit(files_of(folder) | {"2_Dense/other.bin": b"never"})
     machine.run("inspect", NAME).fails(1, f"2_Dense/{BIN}", "cache", "hint: ")
@@ -248,17 +199,6 @@ def test_what_is_no_safetensors_is_not_inspected_before_it_is_fetched(machine: M
     assert machine.run("models", "download", NAME, *at).status == 0
     found = machine.run("inspect", NAME, *at).lines[0]["weights"]
     assert (found["format"], found["here"], list(found["files"])) == ("PyTorch", True, [BIN])
-
-
-@pytest.mark.slow
-def test_choosing_needs_neither_arrays_nor_numpy() -> None:
-    code = (
-        "import sys, mlxbert.weights.hub.cache; from mlxbert.weights.hub.files import needed_files; "
-        "needed_files('a/b', ['config.json', 'model.safetensors', 'vocab.txt'], lambda name: {}); "
-        "print({'mlx', 'numpy', 'huggingface_hub'} & sys.modules.keys())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout == "set()\n"
 
 
 def test_names_are_told_apart_by_case_and_stars_stand_for_no_slash() -> None:

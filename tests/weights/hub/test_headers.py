@@ -2,72 +2,29 @@
 
 import json
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlxbert.machine.device import mx
-from tests.helpers.fake_hub import FakeHub, Repository, call_with_hub, files_of, serve
-from tests.helpers.program import Outcome, call, change_weights, tiny_model
+from tests.helpers.fake_hub import files_of
+from tests.helpers.hub_machine import FILL, NAME, Machine, write_shards
+from tests.helpers.program import call, change_weights
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st
 
 pytestmark = pytest.mark.slow
 
-NAME = "org/tiny"
-FILL = ("fill-mask", "the [MASK]", "--top-k", "2", "--model", NAME)
 WEIGHTS = "model.safetensors"
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
-class Machine:
-    """A machine with an empty cache, and a hub with one model."""
-
-    def __init__(self, hub: FakeHub, home: Path) -> None:
-        self.hub, self.home = hub, home
-
-    @property
-    def repository(self) -> Repository:
-        return self.hub.repositories[NAME]
-
-    @property
-    def commit(self) -> str:
-        return self.repository.references["main"]
-
-    @property
-    def snapshot(self) -> Path:
-        return self.home / "hub" / "models--org--tiny" / "snapshots" / self.commit
-
-    def run(self, *arguments: str) -> Outcome:
-        variables = {"HF_HOME": str(self.home), "HF_ENDPOINT": self.hub.url, "HF_HUB_DISABLE_XET": "1"}
-        variables |= {"HF_TOKEN": "", "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
-        return call_with_hub(*arguments, **variables)
-
-    def inspect(self, *options: str) -> dict[str, Any]:
-        outcome = self.run("inspect", NAME, *options)
-        assert outcome.status == 0, outcome
-        found: dict[str, Any] = outcome.lines[0]
-        return found
-
-    def served(self) -> dict[str, list[tuple[int, int]]]:
-        """Which bytes of weights were sent, by file."""
-        found: dict[str, list[tuple[int, int]]] = {}
-        for file, start, end in self.hub.served:
-            if file.endswith(".safetensors"):
-                found.setdefault(file, []).append((start, end))
-        return found
-
-
-@pytest.fixture
-def machine(tiny: Path, tmp_path: Path) -> Iterator[Machine]:
-    with serve() as hub:
-        hub.add(NAME, files_of(tiny))
-        yield Machine(hub, tmp_path / "home")
+def served(machine: Machine) -> dict[str, list[tuple[int, int]]]:
+    """Which bytes of weights were sent, by file."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for file, start, end in machine.hub.served:
+        if file.endswith(".safetensors"):
+            found.setdefault(file, []).append((start, end))
+    return found
 
 
 def header_end(data: bytes) -> int:
@@ -90,7 +47,7 @@ def test_of_the_weights_only_the_header_is_sent(machine: Machine, tiny: Path) ->
     data = (tiny / WEIGHTS).read_bytes()
     outcome = machine.run("inspect", NAME)
     (found,) = outcome.lines
-    assert machine.served() == {WEIGHTS: [(0, 8), (8, header_end(data))]}
+    assert served(machine) == {WEIGHTS: [(0, 8), (8, header_end(data))]}
     assert told(found) == told(local(tiny))
     assert (found["weights"]["here"], found["weights"]["bytes"]) == (False, len(data))
     assert found["folder"] == str(machine.snapshot)
@@ -98,7 +55,6 @@ def test_of_the_weights_only_the_header_is_sent(machine: Machine, tiny: Path) ->
     assert outcome.err.startswith("note: downloading org/tiny (") and outcome.err.count("\n") == 1
     sent = sum(end - start for _, start, end in machine.hub.served)
     small = sum((tiny / file).stat().st_size for file in ("config.json", "vocab.txt"))
-    print(f"{sent} bytes of files sent, {header_end(data)} of them of {len(data)} bytes of weights")  # noqa: T201
     assert sent == small + header_end(data) < len(data)
 
 
@@ -138,7 +94,7 @@ def test_a_commit_that_was_inspected_does_not_pass_for_a_whole_one(machine: Mach
 def test_headers_are_read_where_the_hub_says_that_the_file_is(machine: Machine, tiny: Path) -> None:
     machine.repository.redirected = machine.hub.url
     assert told(machine.inspect()) == told(local(tiny))
-    assert machine.served() == {WEIGHTS: [(0, 8), (8, header_end((tiny / WEIGHTS).read_bytes()))]}
+    assert served(machine) == {WEIGHTS: [(0, 8), (8, header_end((tiny / WEIGHTS).read_bytes()))]}
 
 
 def test_small_files_are_sent_once(machine: Machine) -> None:
@@ -158,24 +114,14 @@ def test_a_revision_is_inspected_as_it_is(machine: Machine, tiny: Path) -> None:
 
 
 def test_headers_of_shards_are_read_one_by_one(machine: Machine, tiny: Path, tmp_path: Path) -> None:
-    arrays = mx.load(str(tiny / WEIGHTS))
-    assert isinstance(arrays, dict)
-    names = sorted(arrays)
-    shards = {f"model-0000{part + 1}-of-00002.safetensors": names[part::2] for part in range(2)}
     sharded = tmp_path / "sharded"
-    sharded.mkdir()
-    for file, inside in shards.items():
-        mx.save_safetensors(str(sharded / file), {name: arrays[name] for name in inside})
-    index = {"weight_map": {name: file for file, inside in shards.items() for name in inside}}
-    (sharded / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
-    for file in ("config.json", "vocab.txt"):
-        (sharded / file).write_bytes((tiny / file).read_bytes())
+    shards = write_shards(tiny, sharded)
     machine.repository.commit(files_of(sharded))
     found = machine.inspect()
     ends = {file: header_end((sharded / file).read_bytes()) for file in shards}
-    assert machine.served() == {file: [(0, 8), (8, end)] for file, end in ends.items()}
+    assert served(machine) == {file: [(0, 8), (8, end)] for file, end in ends.items()}
     assert told(found) == told(local(sharded))
-    assert found["weights"]["files"].keys() == shards.keys()
+    assert [*found["weights"]["files"]] == shards
     machine.hub.forget()
     assert machine.run(*FILL).status == 0
     assert machine.hub.fetched() == set(shards)
@@ -187,19 +133,18 @@ def test_headers_of_modules_are_read_too(machine: Machine, tmp_path: Path) -> No
     machine.repository.commit(files_of(folder))
     found = machine.inspect()
     ends = {file: header_end((folder / file).read_bytes()) for file in (WEIGHTS, f"2_Dense/{WEIGHTS}")}
-    assert machine.served() == {file: [(0, 8), (8, end)] for file, end in ends.items()}
+    assert served(machine) == {file: [(0, 8), (8, end)] for file, end in ends.items()}
     assert told(found) == told(local(folder))
     assert found["parameters"]["2_Dense"] == 175
 
 
 def test_weights_that_are_here_are_read_here(machine: Machine, tiny: Path) -> None:
     assert machine.run(*FILL).status == 0
-    for path in (machine.snapshot.parents[1] / "trees").glob("*"):
-        path.unlink()  # as programs leave the cache that fetch single files
+    machine.forget_listing()
     (machine.snapshot / "vocab.txt").unlink()
     machine.hub.forget()
     found = machine.inspect()
-    assert machine.served() == {}
+    assert served(machine) == {}
     assert (told(found), found["weights"]["here"]) == (told(local(tiny)), True)
 
 
@@ -207,13 +152,9 @@ def test_weights_that_are_here_are_read_here(machine: Machine, tiny: Path) -> No
     ("change", "said"),
     [
         (lambda data: data[:-1], "truncated: tensor"),
-        (lambda data: data + b"\0", "1 bytes after the last tensor"),
         (lambda data: data[:5], "truncated or not a safetensors file: 5 bytes"),
-        (lambda data: b"", "truncated or not a safetensors file: 0 bytes"),
         (lambda data: struct.pack("<Q", 10**9) + data[8:], "header of 1000000000"),
-        (lambda data: data[:8] + b"x" + data[9:], "damaged header: not valid JSON"),
         (lambda data: data.replace(b'"shape":[24,16]', b'"shape":[16,16]'), "damaged header: tensor"),
-        (lambda data: data.replace(b"[0,", b"[8,", 1), "damaged header"),
     ],
 )
 def test_damaged_weights_are_known_by_their_header(machine: Machine, tiny: Path, change: Any, said: str) -> None:

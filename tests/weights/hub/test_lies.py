@@ -1,6 +1,5 @@
 """A hub that lies about a file in every way: what the user reads, what the cache holds, the next honest download."""
 
-import shutil
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -11,12 +10,11 @@ import pytest
 
 from mlxbert.weights.hub import wire
 from tests.helpers import lying_hub as lies
-from tests.helpers.fake_hub import FakeHub, Files, call_with_hub, files_of, hashes_of, serve
-from tests.helpers.program import Outcome, tiny_model
+from tests.helpers.fake_hub import FakeHub, Files, files_of, hashes_of, serve
+from tests.helpers.hub_machine import NAME, Machine
 
 pytestmark = pytest.mark.slow
 
-NAME = "org/tiny"
 LISTING, SMALL, LARGE = "", "config.json", "model.safetensors"
 FILES = (LISTING, SMALL, LARGE)
 DEAD = "http://127.0.0.1:9/x"
@@ -45,18 +43,6 @@ TABLE: dict[str, tuple[lies.Lie, str | None, str | None]] = {
 CASES = [(lie, file) for lie, (_, *said) in TABLE.items() for file in FILES if said[bool(file)] is not None]
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    return files_of(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
-
-
-@pytest.fixture
-def hub(files: Files) -> Iterator[FakeHub]:
-    with serve() as hub:
-        hub.add(NAME, files)
-        yield hub
-
-
 @pytest.fixture
 def quick() -> Iterator[None]:
     """Waits that are short."""
@@ -67,14 +53,9 @@ def quick() -> Iterator[None]:
         yield
 
 
-def run(hub: FakeHub, home: Path, *arguments: str, **variables: str) -> Outcome:
-    own = {"HF_HOME": str(home), "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
-    return call_with_hub(*arguments, HF_HUB_DISABLE_XET="1", HF_TOKEN="", **own, **variables)
-
-
-def tell(hub: FakeHub, lie: str, about: str) -> None:
+def tell(machine: Machine, lie: str, about: str) -> None:
     answer = TABLE[lie][0]
-    hub.repositories[NAME].answer = lambda handler, file, data: file == about and answer(handler, file, data)
+    machine.repository.answer = lambda handler, file, data: file == about and answer(handler, file, data)
 
 
 def hash_of(file: str, data: bytes) -> str:
@@ -84,14 +65,13 @@ def hash_of(file: str, data: bytes) -> str:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("lie", "about"), CASES)
-def test_a_lie_leaves_nothing_wrong(hub: FakeHub, tmp_path: Path, files: Files, lie: str, about: str) -> None:
-    tell(hub, lie, about)
-    outcome = run(hub, tmp_path, "models", "download", NAME)
-    print(f"{lie} | {about or 'the listing'} | {outcome.status} | {outcome.err.strip()}")  # noqa: T201
+def test_a_lie_leaves_nothing_wrong(machine: Machine, files: Files, lie: str, about: str) -> None:
+    tell(machine, lie, about)
+    outcome = machine.download()
     assert outcome.out == ""
     outcome.fails(1, NAME, "hint: ", said(lie, about, files.get(about, b"")))
-    assert len(hub.requests) < 40
-    folder = tmp_path / "hub" / "models--org--tiny"
+    assert len(machine.hub.requests) < 40
+    folder = machine.folder
     assert not (folder / "refs").exists() and not list(folder.glob(f"snapshots/*/{about or '*'}"))
     right = {hash_of(file, data): data for file, data in files.items()}
     for path in folder.glob("blobs/*"):  # whole files, or how one begins
@@ -99,11 +79,11 @@ def test_a_lie_leaves_nothing_wrong(hub: FakeHub, tmp_path: Path, files: Files, 
         whole = right[path.stem]
         assert 0 < len(data) < len(whole) and whole.startswith(data) if path.suffix else data == whole
 
-    hub.repositories[NAME].answer = None
-    again = run(hub, tmp_path, "models", "download", NAME)
+    machine.repository.answer = None
+    again = machine.download()
     assert again.status == 0
     assert files_of(Path(again.out.strip())) == files
-    assert run(hub, tmp_path, "models", "verify", NAME).status == 0
+    assert machine.run("models", "verify", NAME).status == 0
 
 
 def said(lie: str, about: str, data: bytes) -> str:
@@ -118,15 +98,15 @@ def said(lie: str, about: str, data: bytes) -> str:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("about", FILES)
 @pytest.mark.parametrize("wait", ["0", "Thu, 01 Jan 1970 00:00:00 GMT"])
-def test_a_busy_hub_is_asked_again_when_it_says_so(hub: FakeHub, tmp_path: Path, about: str, wait: str) -> None:
+def test_a_busy_hub_is_asked_again_when_it_says_so(machine: Machine, about: str, wait: str) -> None:
     answers = iter([503, 429])
 
     def busy(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
         number = next(answers, None) if file == about else None
         return number is not None and lies.send(handler, b"", number, Retry_After=wait)
 
-    hub.repositories[NAME].answer = busy
-    outcome = run(hub, tmp_path, "models", "download", NAME)
+    machine.repository.answer = busy
+    outcome = machine.download()
     assert (outcome.status, next(answers, None)) == (0, None)
     assert "status 503" in outcome.err and "status 429" in outcome.err
 
@@ -141,41 +121,34 @@ def test_lies_that_end_are_got_over_in_the_same_run(hub: FakeHub, tmp_path: Path
             return handler.command == "GET" and file == LARGE and bool(left) and left.pop()(handler, file, data)
 
         hub.repositories[NAME].answer = once
-        outcome = run(hub, tmp_path / str(number), "models", "download", NAME)
+        outcome = Machine(hub, tmp_path / str(number)).download()
         assert outcome.status == 0 and not left
         assert files_of(Path(outcome.out.strip())) == files
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("lie", "kept"), [("cut", 2**22), ("endless", 0)])
-def test_attempts_at_a_large_file_end(hub: FakeHub, tmp_path: Path, files: Files, lie: str, kept: int) -> None:
+def test_attempts_at_a_large_file_end(machine: Machine, tmp_path: Path, files: Files, lie: str, kept: int) -> None:
     """Each brings a lot, and none of it is new."""
-    hub.repositories[NAME].commit(files | {LARGE: bytes(2**23)})
-    tell(hub, lie, LARGE)
-    assert run(hub, tmp_path, "models", "download", NAME).status == 1
-    assert len([request for request in hub.requests if request.startswith("GET") and LARGE in request]) <= 5
+    machine.repository.commit(files | {LARGE: bytes(2**23)})
+    tell(machine, lie, LARGE)
+    assert machine.download().status == 1
+    assert len([request for request in machine.hub.requests if request.startswith("GET") and LARGE in request]) <= 5
     (left, *more) = [path.stat().st_size for path in tmp_path.rglob("*.incomplete")] or [0]
     assert 0 <= left <= kept and not more
 
 
 @pytest.mark.usefixtures("quick")
-def test_other_bytes_elsewhere_are_noticed(hub: FakeHub, tmp_path: Path, files: Files) -> None:
+def test_other_bytes_elsewhere_are_noticed(machine: Machine, tmp_path: Path, files: Files) -> None:
     with serve() as other:
         other.add(NAME, files).answer = lies.other_bytes
-        hub.repositories[NAME].redirected = other.url
-        run(hub, tmp_path, "models", "download", NAME).fails(1, "has the hash")
+        machine.repository.redirected = other.url
+        machine.download().fails(1, "has the hash")
     assert not list(tmp_path.rglob("snapshots/*/*"))
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(hub: FakeHub, tmp_path: Path) -> None:
-    usage = shutil.disk_usage(tmp_path)
-    with mock.patch.object(shutil, "disk_usage", lambda place: usage._replace(free=1000)):
-        run(hub, tmp_path, "models", "download", NAME).fails(1, "1,000 are free", "HF_HOME")
-    assert hub.fetched() == set()
-
-
-def test_a_hub_does_not_learn_which_agent_asks(hub: FakeHub, tmp_path: Path) -> None:
+def test_a_hub_does_not_learn_which_agent_asks(machine: Machine) -> None:
     """huggingface_hub reads a list for that, of any length."""
     with mock.patch("huggingface_hub.utils._detect_agent._registry", None):  # it asks once in a process
-        assert run(hub, tmp_path, "models", "download", NAME).status == 0
-    assert "GET /api/agent-harnesses" not in hub.requests
+        assert machine.download().status == 0
+    assert "GET /api/agent-harnesses" not in machine.hub.requests

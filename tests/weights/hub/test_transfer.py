@@ -73,17 +73,6 @@ def test_a_file_that_goes_on_from_other_bytes_is_fetched_anew(blobs: Path) -> No
     assert fetch_file(hub(SHA256), "org/tiny", COMMIT, "x").read_bytes() == DATA
 
 
-@pytest.mark.parametrize("etag", [SHA256, GIT])
-@pytest.mark.parametrize("data", [OTHER, DATA + b"more"])
-def test_a_file_that_is_not_what_was_announced_is_dropped(blobs: Path, etag: str, data: bytes) -> None:
-    digest = hashlib.sha256(OTHER) if etag is SHA256 else hashlib.sha1(b"blob %d\0" % len(OTHER) + OTHER)
-    said = digest.hexdigest() + f", expected {etag}" if data is OTHER else f"more bytes than the {len(DATA):,}"
-    with pytest.raises(HubError, match=said):
-        fetch_file(hub(etag, data), "org/tiny", COMMIT, "x")
-    assert not list(blobs.iterdir()) and not list(blobs.parent.glob("snapshots/*/*"))
-    assert fetch_file(hub(etag), "org/tiny", COMMIT, "x").read_bytes() == DATA
-
-
 def test_a_file_without_a_hash_is_checked_against_the_listing(blobs: Path) -> None:
     with pytest.raises(HubError, match=SHA256):
         fetch_file(hub("abc", OTHER), "org/tiny", COMMIT, "x", listed=Known(len(DATA), SHA256))

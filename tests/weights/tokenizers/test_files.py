@@ -300,14 +300,6 @@ def test_a_vocabulary_that_is_no_text_is_refused(tmp_path: Path) -> None:
         read_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("part", range(0, 100, 7))
-def test_a_truncated_tokenizer_json_is_refused(tmp_path: Path, part: int) -> None:
-    whole = library().to_str().encode()
-    (tmp_path / "tokenizer.json").write_bytes(whole[: len(whole) * part // 100])
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
-        read_tokenizer(tmp_path)
-
-
 @pytest.mark.parametrize("content", [b"[]", b"null", b"\xff", b'{"model": {"type": "Nope"}}', b"{" * 2000])
 def test_a_damaged_tokenizer_json_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
@@ -321,13 +313,3 @@ def test_damaged_settings_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{", encoding="utf-8")
     with pytest.raises(TokenizerError, match=f"{name}: not valid JSON"):
         read_tokenizer(tmp_path)
-
-
-def test_a_tokenizer_json_without_special_tokens_around_texts_gets_those_of_bert(tmp_path: Path) -> None:
-    write(tmp_path, VOCAB)
-    tokenizer = read_tokenizer(tmp_path).tokenizer
-    saved = json.loads(tokenizer.to_str()) | {"post_processor": None}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(saved), encoding="utf-8")
-    found = opened(tmp_path).encode("the cat", "dog")
-    assert found.ids == [VOCAB.index(token) for token in ("[CLS]", "the", "cat", "[SEP]", "dog", "[SEP]")]
-    assert found.token_type_ids == [0, 0, 0, 0, 1, 1]

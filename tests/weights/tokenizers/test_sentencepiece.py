@@ -1,9 +1,5 @@
 """SentencePiece files: what they say is read, what is no such file is refused, nothing ends the process."""
 
-import os
-import random
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +8,6 @@ import pytest
 import sentencepiece
 
 from mlxbert.errors import TokenizerError
-from mlxbert.weights.tokenizers import sentencepiece as sentencepieces
 from mlxbert.weights.tokenizers.sentencepiece import (
     BYTE,
     NORMAL,
@@ -75,28 +70,6 @@ def test_a_line_feed_in_a_piece_is_read_in_linear_time(tmp_path: Path) -> None:
     assert read(tmp_path, pieces_file(pieces)).texts == [text for text, *_ in pieces]
 
 
-def test_damaged_files_give_the_same_with_and_without_the_faster_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = random.Random(0)
-
-    def outcome(content: bytes) -> object:
-        try:
-            return repr(read(tmp_path, content))  # text, because a score may be -0.0
-        except TokenizerError as problem:
-            return problem.message
-
-    damaged = []
-    for _ in range(2000):
-        content = bytearray(WHOLE)
-        content[rng.randrange(len(content))] = rng.randrange(256)
-        damaged.append(bytes(content[: rng.choice((len(content), rng.randrange(len(content))))]))
-    fast = [outcome(content) for content in damaged]
-    monkeypatch.setattr(sentencepieces._Vocabulary, "add_short", lambda self, data, at: at)
-    assert fast == [outcome(content) for content in damaged]
-    assert len({*fast}) > 100
-
-
 @pytest.mark.parametrize(
     ("trainer", "normalizer", "message"),
     [
@@ -146,45 +119,3 @@ def test_a_file_cut_anywhere_is_refused_or_lacks_pieces(tmp_path: Path) -> None:
             assert len(read(tmp_path, WHOLE[:size]).texts) < 5 or size > len(WHOLE) - 5
         except TokenizerError as problem:
             assert "some.model" in problem.message
-
-
-_MUTATE = """
-import random, sys
-from pathlib import Path
-from mlxbert.errors import TokenizerError
-from mlxbert.weights.tokenizers import sentencepiece as sentencepieces
-from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizers.files import read_tokenizer
-from tests.helpers.tiny import tiny_config
-folder, content, generator = Path(sys.argv[1]), Path(sys.argv[1], "whole").read_bytes(), random.Random(4)
-for number in range(200):
-    broken = bytearray(content)
-    for _ in range(generator.choice((1, 2, 30))):
-        at = generator.randrange(len(broken))
-        what = generator.randrange(6)
-        if what == 0:
-            del broken[at : at + generator.choice((1, 9, len(broken) // 2))]
-        elif what == 1:
-            broken[at:at] = generator.randbytes(generator.choice((1, 5)))
-        else:
-            broken[at] = generator.randrange(256)
-    (folder / "spm.model").write_bytes(broken)
-    try:
-        reader = Tokenizer(read_tokenizer(folder), tiny_config(vocab_size=9999))
-        reader.encode("Hello (x) \\u0928\\u092e\\u0938\\u094d\\u0924\\u0947 \\ufdfa \\u2460", overflow="truncate")
-    except TokenizerError:
-        pass
-print("alive")
-"""
-
-
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-@pytest.mark.slow
-def test_damaged_models_never_end_the_process(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "whole").write_bytes(trained(kind))
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "DebertaV2Tokenizer"}', encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", _MUTATE, str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-2000:]

@@ -80,18 +80,6 @@ def _models(folder: Path, mode: str, **settings: Any) -> tuple[mlxbert.Model, An
 TEXTS = ["The cat sat", "a dog in the store , he bought milk", "Paris", "the man sat on the mat in THE store"]
 
 
-def test_vectors_of_a_file_without_a_normalizer(tmp_path: Path) -> None:
-    before, _ = _models(tmp_path, "mean")
-    path = tmp_path / "st/tokenizer.json"
-    values = json.loads(path.read_text(encoding="utf-8"))
-    assert values["normalizer"]
-    path.write_text(json.dumps(values | {"normalizer": None}), encoding="utf-8")
-    found = mlxbert.embed(mlxbert.load(tmp_path / "st", task="embed", dtype="float32"), TEXTS)
-    expected = st.SentenceTransformer(str(tmp_path / "st"), device="cpu").encode(TEXTS)
-    assert np.abs(found - expected).max() < 1e-5
-    assert np.abs(found - mlxbert.embed(before, TEXTS)).max() < 1e-5
-
-
 @pytest.mark.parametrize("mode", ["mean", "cls", "lasttoken"])
 def test_padding_at_the_left_makes_vectors_depend_on_the_batch_elsewhere(mode: str, tmp_path: Path) -> None:
     ours, theirs = _models(tmp_path, mode, padding_side="left")

@@ -1,0 +1,92 @@
+"""A machine with an empty cache, and a hub with one model."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from mlxbert.machine.device import mx
+from tests.helpers.fake_hub import FakeHub, Repository, call_with_hub, client_settings
+from tests.helpers.frozen import arrays
+from tests.helpers.program import Outcome, process
+
+NAME = "org/tiny"
+FILL = ("fill-mask", "the [MASK]", "--top-k", "2", "--model", NAME)
+
+
+class Machine:
+    """A machine with an empty cache, and a hub with one model."""
+
+    def __init__(self, hub: FakeHub, home: Path) -> None:
+        self.hub, self.home = hub, home
+        self.variables = {"HF_HOME": str(home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
+        self.variables |= {"HF_TOKEN": "", "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
+
+    @property
+    def repository(self) -> Repository:
+        """The model on the hub."""
+        return self.hub.repositories[NAME]
+
+    @property
+    def commit(self) -> str:
+        """The newest commit."""
+        return self.repository.references["main"]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the model in the cache."""
+        return self.home / "hub" / "models--org--tiny"
+
+    @property
+    def snapshot(self) -> Path:
+        """The folder of the newest commit in the cache."""
+        return self.folder / "snapshots" / self.commit
+
+    def run(self, *arguments: str, prelude: str = "", **variables: str) -> Outcome:
+        """Runs the program in this process, or with a prelude in its own."""
+        if prelude:
+            return process(*arguments, prelude=prelude, **{**self.variables, **variables})  # type: ignore[arg-type]
+        return call_with_hub(*arguments, **{**self.variables, **variables})
+
+    def run_anew(self, *arguments: str) -> Outcome:
+        """Runs the program in a process that has not asked the hub before: huggingface_hub lists a commit once."""
+        return process(*arguments, **self.variables)  # type: ignore[arg-type]
+
+    def download(self) -> Outcome:
+        """Downloads the model."""
+        return self.run("models", "download", NAME)
+
+    def inspect(self, *options: str) -> dict[str, Any]:
+        """What is said of the model."""
+        outcome = self.run("inspect", NAME, *options)
+        assert outcome.status == 0, outcome
+        found: dict[str, Any] = outcome.lines[0]
+        return found
+
+    @contextmanager
+    def client(self) -> Iterator[None]:
+        """Makes this process a program of the machine."""
+        with mock.patch.dict(os.environ, self.variables), client_settings(str(self.home), self.hub.url, ""):
+            yield
+
+    def forget_listing(self) -> None:
+        """Leaves the cache as programs do that fetch single files."""
+        for path in self.folder.glob("trees/*"):
+            path.unlink()
+
+
+def write_shards(model: Path, folder: Path) -> list[str]:
+    """Writes a model in two shards; returns their names."""
+    tensors = arrays(model / "model.safetensors")
+    shards = {f"model-0000{part + 1}-of-00002.safetensors": sorted(tensors)[part::2] for part in range(2)}
+    folder.mkdir(exist_ok=True)
+    for file, names in shards.items():
+        mx.save_safetensors(str(folder / file), {name: tensors[name] for name in names})
+    index = {"weight_map": {name: file for file, names in shards.items() for name in names}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    for file in ("config.json", "vocab.txt"):
+        (folder / file).write_bytes((model / file).read_bytes())
+    return [*shards]
