@@ -16,15 +16,12 @@ from mlxbert.data.related import find_related_columns, read_related
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, vector_losses as losses
 from mlxbert.readers.rows import read_rows
-from mlxbert.tasks.ranking import nearest
 from mlxbert.training.gradients import Differentiator, Whole
 from mlxbert.training.objective import TrainBatch
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.vector_loss import Texts, VectorLoss, _excluded
-from mlxbert.training.scores.vectors import unit, vector_scores
-from mlxbert.weights.modules import write_embedder
-from mlxbert.weights.sentence_transformers import read_embedder
-from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st
+from mlxbert.training.scores.vectors import vector_scores
+from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 
 WORDS = ("cat", "mat", "dog", "house", "night", "friend", "run", "sit", "far", "near")
 Record = dict[str, Any]
@@ -156,14 +153,6 @@ def test_cosent_compares_only_pairs_of_different_scores() -> None:
     assert losses.cosent(first, second, mx.ones(5), temperature=0.05).item() == pytest.approx(0, abs=1e-6)
 
 
-def test_the_nearest_are_those_of_a_full_comparison() -> None:
-    rng = np.random.default_rng(1)
-    queries, documents = (unit(rng.normal(size=(count, 8))) for count in (700, 90))
-    numbers, cosines = nearest("cosine", queries, documents, 10)
-    expected = np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :10]
-    assert (numbers == expected).all() and (np.diff(cosines, axis=1) <= 0).all()
-
-
 def test_texts_that_find_their_positive_score_one() -> None:
     vectors = np.eye(6, dtype=np.float32)[[0, 0, 1, 2, 2, 3, 4, 4, 5]]
     kind = [Texts(None, None, (None, None), (f"q{n}", f"p{n}", f"n{n}")) for n in range(3)]  # type: ignore[arg-type]
@@ -259,25 +248,6 @@ def test_an_interrupted_run_resumes_to_the_same_bits(folder: Path, tmp_path: Pat
         pass
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
     assert one == other
-
-
-def test_modules_are_written_as_they_are_read(tmp_path: Path) -> None:
-    mx.random.seed(4)
-    specs = [
-        pooling("mean", "cls", old=True), dense(mx.random.normal((24, 48)), mx.random.normal((24,))),
-        layer_norm(mx.random.normal((24,)), mx.random.normal((24,))), NORMALIZE,
-    ]  # fmt: skip
-    settings = {"prompts": {"query": "find: "}, "default_prompt_name": "query", "truncate_dim": 12}
-    start = save_st(tmp_path / "start", *specs, transformer={"max_seq_length": 20}, settings=settings)
-    embedder = read_embedder(start, 24)
-    again = save_st(tmp_path / "again")
-    (again / "modules.json").unlink()
-    write_embedder(embedder, again, 20)
-    found = read_embedder(again, 24)
-    assert found.config == embedder.config
-    for one, other in zip(embedder.layers, found.layers, strict=True):
-        mine, theirs = (dict(nn.utils.tree_flatten(layer.parameters())) for layer in (one, other))
-        assert mine.keys() == theirs.keys() and all(mx.array_equal(mine[name], theirs[name]) for name in mine)
 
 
 def test_mined_negatives_are_near_and_not_the_querys_own(folder: Path) -> None:

@@ -18,16 +18,6 @@ from mlxbert.training.rows import TABLE
 from tests.training.runs import Parity, digest, make_run, parameters, steps
 
 
-@pytest.mark.slow
-def test_it_learns() -> None:
-    run = make_run(epochs=20, data=200, lr=3e-3)
-    events = list(run.events())
-    losses = [step.loss for step in steps(iter(events))]
-    assert sum(losses[-20:]) < 0.5 * sum(losses[:20])
-    evaluated = [event for event in events if isinstance(event, Evaluated)]
-    assert len(evaluated) == 20 and max(event.metrics["accuracy"] for event in evaluated) > 0.8
-
-
 def test_events_of_a_run(tmp_path: Path) -> None:
     run = make_run(tmp_path, save_every=3)
     events = list(run.events())
@@ -57,21 +47,6 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     assert found == expected
     assert digest(second) == digest(whole)
     assert second.state.progress.history == whole.state.progress.history
-
-
-@pytest.mark.slow
-def test_a_killed_run_resumes_from_the_last_saved_state(tmp_path: Path) -> None:
-    whole = make_run()
-    list(whole.events())
-    first = make_run(tmp_path, save_every=4)
-    stream = first.events()
-    for event in stream:
-        if isinstance(event, Step) and event.step == 6:
-            break
-    stored = make_run(tmp_path, save_every=4)  # `stream` is alive: nothing was saved after step 4
-    assert stored.state.progress.step == 4
-    list(stored.events())
-    assert digest(stored) == digest(whole)
 
 
 def test_an_interrupt_saves_first(tmp_path: Path) -> None:
@@ -162,20 +137,6 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_batch(tmp_path: Path, mon
     assert all(mx.isfinite(array).all().item() for array in run.state.parameters.values())
 
 
-def test_the_state_can_be_saved_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(tmp_path)
-    loss, own = Parity.loss, dict(run.state.parameters)
-    same = []
-
-    def watched(self: Any, network: Any, batch: Any) -> Any:
-        same.append(all(run.state.parameters[name] is array for name, array in own.items()))
-        return loss(self, network, batch)
-
-    monkeypatch.setattr(Parity, "loss", watched)
-    next(run.events())
-    assert same and all(same)  # else an interrupt would save tracers, which no other thread can evaluate
-
-
 def test_a_first_loss_that_is_not_finite_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Parity, "loss", lambda *_: (mx.array(math.nan), 8.0))
     with pytest.raises(MlxbertError, match="step 1"):
@@ -228,17 +189,6 @@ def test_training_used_rows_is_training_all_rows(monkeypatch: pytest.MonkeyPatch
     assert all(a.loss == pytest.approx(b.loss, rel=1e-5) for a, b in pairs)
     here, there = used.best(), every.best()
     assert all(scalar(mx.abs(here[name] - there[name]).max()) < 1e-5 for name in here if "key.bias" not in name)
-
-
-def test_damaged_states_are_refused(tmp_path: Path) -> None:
-    list(make_run(tmp_path, epochs=1).events())
-    (path,) = tmp_path.glob("state-*.safetensors")
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(MlxbertError, match="damaged"):
-        Store(tmp_path).load()
-    (tmp_path / "state.json").write_text("{")
-    with pytest.raises(MlxbertError, match="damaged"):
-        Store(tmp_path).load()
 
 
 @pytest.mark.parametrize("change", ["name", "shape", "dtype", "missing"])

@@ -13,18 +13,6 @@ from mlxbert.training.scores.summary import METRICS
 CONFUSION = np.array([[3, 1, 0, 0], [2, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
 
 
-def test_a_confusion_matrix_counts_pairs() -> None:
-    expected, predicted = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 0, 2])
-    assert metrics.confusion_matrix(expected, predicted, 3).tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 1]]
-
-
-def test_scores_of_labels() -> None:
-    counts = Counts.of_confusion(CONFUSION)
-    assert counts.precision == pytest.approx([3 / 6, 1 / 2, 0])
-    assert counts.recall == pytest.approx([3 / 4, 1 / 3, 0])
-    assert counts.f1 == pytest.approx([6 / 10, 2 / 5, 0])
-
-
 def test_metrics_of_a_confusion_matrix() -> None:
     values = {name: metric(CONFUSION) for name, metric in metrics.OF_CONFUSION.items()}
     assert values == pytest.approx(
@@ -43,10 +31,6 @@ def test_metrics_of_a_confusion_matrix() -> None:
 @pytest.mark.parametrize("confusion", [[[5, 0], [3, 0]], [[5, 3], [0, 0]], [[7, 0], [0, 0]]])
 def test_matthews_of_one_class_only_is_zero(confusion: list[list[int]]) -> None:
     assert metrics.matthews(np.array(confusion)) == 0
-
-
-def test_matthews_of_the_reverse_is_minus_one() -> None:
-    assert metrics.matthews(np.array([[0, 5], [3, 0]])) == pytest.approx(-1)
 
 
 def test_metrics_of_one_label_per_example() -> None:
@@ -110,10 +94,6 @@ def test_correlations_know_no_scale(scale: float) -> None:
     numbers = np.array([1.0, 2.0, 4.0])
     assert metrics.pearson(numbers * scale, numbers) == pytest.approx(1)
     assert metrics.spearman(numbers * scale, -numbers) == pytest.approx(-1)
-
-
-def test_equal_numbers_share_their_mean_rank() -> None:
-    assert metrics.ranks(metrics.order(np.array([5.0, 1.0, 5.0, 9.0]))).tolist() == [2.5, 1, 2.5, 4]
 
 
 @pytest.mark.parametrize(

@@ -319,13 +319,6 @@ def test_hard_sentences_are_trained_on_and_all_words_count(base: Path, tmp_path:
     assert again.metrics == pytest.approx(evaluation.metrics)
 
 
-def test_tags_that_are_numbers_are_said(base: Path, tmp_path: Path) -> None:
-    """As files of the hub have them, which hold the names elsewhere."""
-    data = [{"tokens": ["cat", word], "ner_tags": [1, 0]} for word in ("sat", "went", "is")] * 9
-    events = run("tag", train=data, valid=data, model=base, output=tmp_path / "out", dry_run=True)
-    assert any("numbers" in warning for warning in one(events, Started).report.warnings)
-
-
 def test_broken_tags_are_counted_and_said(base: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "train.conll", 30)
     path.write_text(path.read_text() + "\ncat O\ndog I-animal\n".replace(" ", "\t"))

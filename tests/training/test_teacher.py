@@ -1,6 +1,5 @@
 """Learning a task from a teacher: each distance is its formula, and what runs, resumes and refuses."""
 
-import importlib
 import itertools
 import json
 import random
@@ -18,12 +17,10 @@ from mlxbert.errors import ArgumentError, MissingHeadError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.training import distillation as module
 from mlxbert.training.distillation import Distillation, DistillationExample, ScoreDistillation, Targets
 from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
 from mlxbert.training.objective import Part, TrainBatch
 from mlxbert.training.options import TeacherOptions
-from mlxbert.training.predict import compute
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, VOCAB, save
 from tests.training import test_answer_objective, test_finetune, test_tag
@@ -125,31 +122,6 @@ def test_the_distance_of_each_task_is_its_formula(name: str, loss: str | None, s
     assert (weight, scored.calls) == (7.0, 1)  # one forward pass for both
     same = Scored(theirs)
     assert float(objective.terms(cast(Network, same), batch)[0]["teacher"]) == pytest.approx(0, abs=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["classify", "multilabel", "tag"])
-def test_gradients_are_those_of_torch(name: str) -> None:
-    torch = importlib.import_module("torch")
-    rng = np.random.default_rng(1)
-    ours, theirs = (rng.normal(size=SIZES[name]) * 3 for _ in range(2))
-    objective = ScoreDistillation(cast(Any, Task(name)), TeacherOptions(teacher_weight=1.0, temperature=4.0))
-    batch = TrainBatch(Batch(mx.zeros((1, 1), mx.int32)), targets(name, theirs))
-
-    def far(scores: mx.array) -> mx.array:
-        return objective.loss(cast(Network, Scored(scores)), batch)[0]
-
-    wanted = torch.tensor(ours, requires_grad=True)
-    pair = [wanted / 4, torch.tensor(theirs) / 4]
-    if name == "tag":
-        pair = [scores[[0, 0, 1], [1, 3, 2]] for scores in pair]
-    elif name == "multilabel":
-        pair = [torch.stack([scores, torch.zeros_like(scores)], -1) for scores in pair]
-    one, other = (torch.log_softmax(scores, -1) for scores in pair)
-    loss = 16 * torch.nn.functional.kl_div(one, other, log_target=True, reduction="sum")
-    (loss / (3 if name == "multilabel" else 1)).backward()
-    found = np.array(mx.grad(far)(mx.array(ours.astype(np.float32))))
-    np.testing.assert_allclose(found, wanted.grad.numpy(), atol=1e-5)
 
 
 def test_a_batch_of_tokens_without_tags_has_no_distance() -> None:
@@ -341,22 +313,6 @@ def test_what_is_judged_chooses_the_vectors(tmp_path: Path) -> None:
         events = finetune("embed", start, tmp_path / name, PLAIN, teacher=guide, **given)
         assert events[-1].metric == ("spearman" if name == "scores" else "ndcg@10")
         assert not any("teacher_error" in event.metrics for event in events if isinstance(event, Evaluated))
-
-
-def test_a_dry_run_asks_the_teacher_little(base: Path, teacher: Path, tmp_path: Path) -> None:
-    asked = 0
-
-    def counted(network: Network, inputs: Any, *rest: Any, **options: Any) -> Any:
-        nonlocal asked
-        asked += len(inputs)
-        return compute(network, inputs, *rest, **options)
-
-    data = texts() * 20
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(module, "compute", counted)
-        [started] = finetune("classify", base, tmp_path / "out", data, teacher=teacher, dry_run=True)
-    assert isinstance(started, Started) and started.estimate is not None and started.estimate.seconds > 0
-    assert 0 < asked < 0.2 * len(data)
 
 
 @pytest.mark.slow
