@@ -23,7 +23,6 @@ from mlxbert.training.plan import make_plan
 from mlxbert.training.predict import predict
 from mlxbert.weights.folder import ModelFolder
 from tests.helpers.answering import save_answering
-from tests.helpers.tiny import CONFIG, save
 
 WORDS = (
     *("dog", "sat", "on", "mat", "largest", "is", "of", "man"),
@@ -131,14 +130,6 @@ def test_predictions_become_what_the_task_answers(folder: Path) -> None:
     for one, other in zip(best, given, strict=True):
         assert (one.text, one.start) == (other.answer, other.start)
         assert one.score == pytest.approx(other.score, rel=1e-4)
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with weights that can be trained."""
-    folder = tmp_path_factory.mktemp("base")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    return mlxbert.save(model, folder / "tiny")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """One run of several processes: the numbers of one process, one voice, and an end for all when one is lost."""
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,11 +14,9 @@ from typing import Any
 
 import pytest
 
-import mlxbert
 from mlxbert.errors import DeviceError
 from mlxbert.machine.distributed import join
 from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment
-from tests.helpers.tiny import CONFIG, save
 from tests.training.files import TASKS, data_file
 from tests.training.test_finetune import rows, write
 
@@ -26,11 +25,10 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tiny model and labelled texts."""
     folder = tmp_path_factory.mktemp("data")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    mlxbert.save(model, folder / "tiny")
+    shutil.copytree(base, folder / "tiny")
     write(folder / "train.csv", rows(160))
     write(folder / "test.csv", rows(90))
     return folder

@@ -18,7 +18,6 @@ from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertErro
 from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
 from mlxbert.training.workspace import Workspace, clean_up
 from tests.helpers.classifiers import save_classifier
-from tests.helpers.tiny import CONFIG, save
 
 Files = Callable[..., Path]
 ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
@@ -30,14 +29,6 @@ def rows(count: int) -> list[tuple[str, str]]:
     texts = [(f"the {word} {a} {b}", name) for a in endings for b in endings
              for words, name in ((ANIMALS, "animal"), (PLACES, "place")) for word in words]  # fmt: skip
     return [texts[7 * number % len(texts)] for number in range(count)]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with weights that can be trained."""
-    folder = tmp_path_factory.mktemp("model")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    return mlxbert.save(model, folder / "tiny")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from mlxbert.training.scores.reranking import (
     rerank_metrics,
     reranking,
 )
-from tests.helpers.tiny import CONFIG, WORDS, save
+from tests.helpers.tiny import WORDS
 
 ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
 SMALL = [word for word in WORDS.split() if word.isalpha()]
@@ -51,13 +51,6 @@ def groups(count: int, seed: int = 0) -> list[dict[str, Any]]:
         }
         for animal in rng.choices(ANIMALS, k=count)
     ]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    return mlxbert.save(model, folder / "tiny")
 
 
 def run(data: Any, base: Path, output: Path, **options: Any) -> list[Any]:

@@ -24,7 +24,6 @@ from mlxbert.training.objectives.tag import HEAD, Tag, TagExample
 from mlxbert.training.plan import prepared
 from mlxbert.training.predict import predict
 from tests.helpers.taggers import save_tagger
-from tests.helpers.tiny import CONFIG, save
 from tests.training.test_finetune import one, run
 
 NAMES = ("O", "B-animal", "I-animal", "B-city", "I-city")
@@ -56,13 +55,6 @@ def write(path: Path, count: int, scheme: str = "iob2", seed: int = 0) -> Path:
     sentences = ["".join(f"{word}\t{tag}\n" for word, tag in sentence(rng, scheme)) for _ in range(count)]
     path.write_text("\n".join(sentences), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    return mlxbert.save(model, folder / "tiny")
 
 
 @pytest.fixture(scope="module")

@@ -138,13 +138,6 @@ def test_a_batch_of_tokens_without_tags_has_no_distance() -> None:
     assert found.scores[:, 0].tolist() == [0, 0, 1]
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    return mlxbert.save(model, folder / "tiny")
-
-
 def finetune(task: str, folder: Path, output: Path, data: Any, **options: Any) -> list[Any]:
     given: dict[str, Any] = {"epochs": 1, "lr": 1e-2, "batch_size": 16, "device": "cpu", "model": folder} | options
     return list(mlxbert.finetune(task, train=data, output=output, **given))
