@@ -25,13 +25,9 @@ CLASSIFIERS = [name for name, compared in FAMILIES.items() if HEAD in compared.h
 # Without "dog", whose id is padding to some of these models, and without an empty second text, which transformers takes
 # for none.
 ITEMS: list[Any] = [
-    "the cat sat on the mat",
-    "he bought milk in tokyo , playing",
-    "",
-    ("the cat", "went to the store ."),
-    ("", "a man is in paris"),
-    ("play", "the largest city is tokyo"),
-]
+    "the cat sat on the mat", "he bought milk in tokyo , playing", "", ("the cat", "went to the store ."),
+    ("", "a man is in paris"), ("play", "the largest city is tokyo"),
+]  # fmt: skip
 
 
 def pipeline(folder: Path, compared: Compared, task: str = "text-classification", **options: Any) -> Any:

@@ -15,29 +15,9 @@ from tests.helpers.frozen import arrays, write_model
 from tests.helpers.program import call, terminal
 
 WORDS = [
-    "the",
-    "cat",
-    "dog",
-    "sat",
-    "on",
-    "mat",
-    "in",
-    "a",
-    "is",
-    "of",
-    "man",
-    "went",
-    "to",
-    "store",
-    "he",
-    "bought",
-    "milk",
-    "play",
-    "##ing",
-    "##s",
-    ",",
-    ".",
-]
+    "the", "cat", "dog", "sat", "on", "mat", "in", "a", "is", "of", "man", "went", "to", "store", "he", "bought",
+    "milk", "play", "##ing", "##s", ",", ".",
+]  # fmt: skip
 VOCAB = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 LONG = "the cat sat on a mat , the dog went to the store . the man bought milk , he is playing in the store . a cat"
 

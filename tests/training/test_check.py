@@ -77,12 +77,8 @@ def train(tmp_path: Path, **options: Any) -> Finished:
     if not model.exists():
         save_classifier(model, SENTIMENT)
     given: dict[str, Any] = {
-        "train": RECORDS,
-        "valid": RECORDS,
-        "model": model,
-        "epochs": 1,
-        "output": tmp_path / "out",
-    }
+        "train": RECORDS, "valid": RECORDS, "model": model, "epochs": 1, "output": tmp_path / "out",
+    }  # fmt: skip
     *_, last = mlxbert.finetune("classify", **given | options)
     assert isinstance(last, Finished)
     return last

@@ -158,13 +158,8 @@ def test_texts_that_find_their_positive_score_one() -> None:
     kind = [Texts(None, None, (None, None), (f"q{n}", f"p{n}", f"n{n}")) for n in range(3)]  # type: ignore[arg-type]
     scores = vector_scores(kind, vectors)
     assert scores.means() == {
-        "ndcg@10": 1,
-        "map": 1,
-        "mrr@10": 1,
-        "recall@10": 1,
-        "recall@100": 1,
-        "triplet_accuracy": 1,
-    }
+        "ndcg@10": 1, "map": 1, "mrr@10": 1, "recall@10": 1, "recall@100": 1, "triplet_accuracy": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -161,16 +161,9 @@ def weights(folder: Path) -> dict[str, mx.array]:
 def test_a_student_learns_its_teacher(base: Path, teacher: Path, tmp_path: Path) -> None:
     wrong = [record | {"label": "animal" if number % 2 else "place"} for number, record in enumerate(texts())]
     events = finetune(
-        "classify",
-        base,
-        tmp_path / "out",
-        wrong,
-        teacher=teacher,
-        teacher_weight=1,
-        valid=texts(),
-        epochs=8,
+        "classify", base, tmp_path / "out", wrong, teacher=teacher, teacher_weight=1, valid=texts(), epochs=8,
         dropout=0.0,
-    )
+    )  # fmt: skip
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)
     assert started.report is not None and started.report.facts["teacher"] == str(teacher)
