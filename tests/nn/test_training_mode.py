@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.machine import cores, device
-from mlxbert.machine.device import BLAS, mx, nn
+from mlxbert.machine import device
+from mlxbert.machine.device import BLAS, mx
 from mlxbert.nn.encoder import Batch
-from mlxbert.nn.heads import Network
 from mlxbert.nn.pooling import pool
 from tests.helpers.tiny import random_network, tiny_config
 
@@ -34,29 +33,6 @@ def test_training_gives_blas_its_threads_back() -> None:
     assert get_threads() == min(cores, 16)
 
 
-@pytest.mark.skipif(sys.platform != "linux" or device.on_gpu(), reason="streams per core are for CPUs under Linux")
-@pytest.mark.skipif(BLAS.name != "openblas", reason="OpenBLAS says how many threads it has")
-def test_the_parts_of_a_step_run_on_a_stream_per_core() -> None:
-    get_threads = ctypes.CDLL(BLAS.path).openblas_get_num_threads
-    network = random_network(tiny_config())
-    network.train()
-    whole = network(IDS, MASK).last_hidden_state
-    mx.eval(network.parameters(), IDS, MASK)
-    workers = cores.training_workers()
-    assert len(workers) == min(len(os.sched_getaffinity(0)), 16)
-    assert get_threads() == 1
-
-    def compute(training: bool) -> tuple[str, mx.array]:
-        network.train(training)  # an evaluation inside a part is not divided either
-        found = network(IDS, MASK).last_hidden_state
-        mx.eval(found)
-        return str(mx.default_stream(mx.cpu)), found
-
-    found = [worker.submit(compute, number % 2 == 0).result() for number, worker in enumerate(workers * 2)]
-    assert len({stream for stream, _ in found}) == len(workers)
-    assert all(np.abs(np.array(one - whole)).max() < 1e-5 for _, one in found)
-
-
 @pytest.mark.slow  # calls a C++ compiler
 @pytest.mark.parametrize("training", [False, True])
 def test_a_compiled_network_gives_the_same(training: bool) -> None:
@@ -65,18 +41,6 @@ def test_a_compiled_network_gives_the_same(training: bool) -> None:
     plain = network(IDS, MASK).last_hidden_state
     compiled = mx.compile(lambda ids, mask: network(ids, mask).last_hidden_state)
     assert np.abs(np.array(compiled(IDS, MASK)) - np.array(plain)).max() < 1e-5
-
-
-@pytest.mark.slow  # calls a C++ compiler
-def test_a_compiled_step_of_training() -> None:
-    network = random_network(tiny_config())
-    network.train()
-
-    def loss(network: Network, ids: mx.array) -> mx.array:
-        return network.logits("next_sentence", network(ids, ids != 0)).square().mean()
-
-    step = mx.compile(lambda ids: nn.value_and_grad(network, loss)(network, ids)[0])
-    assert np.isclose(step(IDS).item(), loss(network, IDS).item(), rtol=1e-5)
 
 
 def test_attention_pools_the_output_of_the_network() -> None:

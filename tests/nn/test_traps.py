@@ -61,13 +61,8 @@ def test_segment_ids_are_heeded_refused_or_of_no_use(family: str, tmp_path: Path
 
 
 def _pair(segment: int) -> list[Encoding]:
-    return [
-        Encoding(
-            ids=[2, 5, 3, 6, 3], token_type_ids=[0, 0, 0, segment, segment], offsets=[(0, 0)] * 5,
-            word_ids=[None, 0, None, 0, None], sequence_ids=[None, 0, None, 1, None], positions=list(range(5)),
-            truncated=False,
-        )
-    ]  # fmt: skip
+    none: list[int | None] = [None] * 5
+    return [Encoding([2, 5, 3, 6, 3], [0, 0, 0, segment, segment], [(0, 0)] * 5, none, none, [*range(5)], False)]
 
 
 @pytest.mark.usefixtures("exact_lengths")

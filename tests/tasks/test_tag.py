@@ -12,7 +12,7 @@ import pytest
 
 import mlxbert
 from mlxbert import Entity, Labels, Tagged
-from mlxbert.errors import ArgumentError, CheckpointError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
 from mlxbert.nn.crf import SCALE
@@ -253,12 +253,6 @@ def test_what_is_neither_a_text_nor_words(table: mlxbert.Model) -> None:
     assert isinstance(failed, mlxbert.Failure) and isinstance(last, Tagged)
     with pytest.raises(ArgumentError, match="aggregation is 'last'"):
         mlxbert.tag(table, "a", aggregation="last")
-
-
-def test_a_model_without_the_head_is_refused_with_what_makes_one() -> None:
-    with pytest.raises(CheckpointError, match="tagging head, which tag needs") as caught:
-        mlxbert.load("builtin", task="tag")
-    assert "mlxbert finetune tag" in str(caught.value.hint)
 
 
 def test_scores_that_are_not_finite_are_an_error(tmp_path: Path) -> None:

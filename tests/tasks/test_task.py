@@ -97,17 +97,6 @@ def dropping(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
     return mlxbert.load(save(tmp_path_factory.mktemp("dropping") / "model", config=config), dtype="float32")
 
 
-def test_evaluation_mode_reaches_every_module() -> None:
-    network = random_network(tiny_config(), ("sequence_classifier", "masked_lm"))
-    network.eval()
-    for chosen in network.modules():
-        chosen.train()
-        with evaluation_mode(network):
-            assert not any(module.training for module in network.modules())
-        assert chosen.training
-        network.eval()
-
-
 @pytest.mark.parametrize("name", ["fill_mask", "next_sentence", "embed", "similarity"])
 def test_tasks_compute_in_evaluation_mode(name: str, dropping: mlxbert.Model) -> None:
     call = functions(dropping)[name]
@@ -171,6 +160,14 @@ def test_what_is_wrong_is_said_at_the_call(tiny: mlxbert.Model) -> None:
                 function(tiny, read(), **options)
         with pytest.raises(mlxbert.ArgumentError, match="model is 'builtin'"):
             function("builtin", read())
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "answer", "replaced"])
+def test_a_model_without_the_head_is_refused_with_what_has_or_makes_one(task: str) -> None:
+    with pytest.raises(mlxbert.CheckpointError, match=f"which {task} needs") as caught:
+        mlxbert.load("builtin", task=task)
+    hint = "google/electra-small-discriminator" if task == "replaced" else f"mlxbert finetune {task}"
+    assert hint in (caught.value.hint or "")
 
 
 def test_a_task_prepares_on_any_thread_and_computes_on_the_models(tiny: mlxbert.Model) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -225,20 +224,6 @@ def test_hard_contexts_are_trained_on(base: Path, tmp_path: Path) -> None:
     (finished,) = (event for event in events if isinstance(event, Finished))
     again = mlxbert.evaluate("answer", mlxbert.load(tmp_path / "out", task="answer"), data=data)
     assert finished.evaluation is not None and again.metrics == pytest.approx(finished.evaluation.metrics)
-
-
-def test_a_run_of_other_windows_does_not_resume(base: Path, tmp_path: Path) -> None:
-    def start(**options: Any) -> Iterator[Any]:
-        return mlxbert.finetune(
-            "answer", train=records(40), model=base, output=tmp_path / "m", epochs=1, save_every=1, **options
-        )
-
-    events = start()
-    next(event for event in events if event.event == "saved")
-    events.close()  # type: ignore[attr-defined]
-    with pytest.raises(ArgumentError, match="stride"):
-        list(start(stride=3))
-    assert any(event.event == "finished" for event in start())
 
 
 def test_data_and_options_that_make_no_sense_are_refused(base: Path, tmp_path: Path) -> None:

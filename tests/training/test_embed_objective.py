@@ -229,22 +229,6 @@ def write_pairs(path: Path) -> None:
         writer.writerows(pairs(40))
 
 
-def test_an_interrupted_run_resumes_to_the_same_bits(folder: Path, tmp_path: Path) -> None:
-    write_pairs(tmp_path / "pairs.csv")
-    given: dict[str, Any] = {"epochs": 2, "chunk": 3, "batch_size": 8, "save_every": 1, "device": "cpu"}
-    data = tmp_path / "pairs.csv"
-    for name, stop in (("whole", 10**9), ("parts", 4)):
-        for number, _ in enumerate(
-            mlxbert.finetune("embed", train=data, model=folder, output=tmp_path / name, **given)
-        ):
-            if number == stop:
-                break
-    for _ in mlxbert.finetune("embed", train=data, model=folder, output=tmp_path / "parts", **given):
-        pass
-    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
-    assert one == other
-
-
 def test_mined_negatives_are_near_and_not_the_querys_own(folder: Path) -> None:
     model = mlxbert.load(folder, task="embed", device="cpu")
     data = pairs(30)

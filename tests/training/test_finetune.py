@@ -212,13 +212,10 @@ def test_a_number_keeps_its_head_whatever_it_is_called(base: Path, tmp_path: Pat
     assert began.new_head and not again.new_head
 
 
-def test_seeds_can_be_values_to_try(base: Path, train: Path, tmp_path: Path) -> None:
-    events = run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, sweep={"seed": [3, 7]})
-    assert [found["seed"] for found in one(events, Finished).runs] == [3, 7]
-
-
-def test_the_deviation_is_that_of_seeds(base: Path, train: Path, tmp_path: Path) -> None:
-    finished = one(run("classify", train=train, model=base, output=tmp_path / "out", seeds=2, epochs=1), Finished)
+def test_seeds_can_be_values_to_try_and_the_deviation_is_theirs(base: Path, train: Path, tmp_path: Path) -> None:
+    sweep = {"sweep": {"seed": [3, 7]}}
+    finished = one(run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, **sweep), Finished)
+    assert [found["seed"] for found in finished.runs] == [3, 7]
     assert finished.summary.deviation == pytest.approx(np.std([found["score"] for found in finished.runs], ddof=1))
 
 

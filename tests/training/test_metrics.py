@@ -40,43 +40,10 @@ def test_metrics_of_one_label_per_example() -> None:
     assert values["log_loss"] == pytest.approx(-(math.log(0.5) + math.log(0.75) + math.log(eps)) / 3)
 
 
-def test_metrics_of_several_labels_per_example() -> None:
-    expected = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], np.bool_)
-    probabilities = np.array([[0.9, 0.2, 0.1], [0.6, 0.5, 0.2], [0.4, 0.1, 0.3]], np.float32)
-    values = metrics.multilabel_metrics(expected, probabilities, [0.5, 0.5, 0.5])
-    loss = np.log([0.9, 0.2, 0.9, 0.6, 0.5, 0.8, 0.6, 0.9, 0.7])
-    assert values == pytest.approx(
-        {
-            "macro_f1": 1 / 2,  # 1 and 0; the label that does not occur is left out
-            "micro_f1": 2 * 2 / (3 + 3),
-            "weighted_f1": 2 / 3,
-            "micro_precision": 2 / 3,
-            "micro_recall": 2 / 3,
-            "subset_accuracy": 1 / 3,
-            "log_loss": -loss.mean(),
-        },
-        rel=1e-6,
-    )
-
-
 def test_a_threshold_is_not_rounded_to_the_probabilities_dtype() -> None:
     probability = np.float32(0.3)  # 0.300000012
     above = metrics.above(np.array([[probability, probability]]), [float(probability), float(probability) + 1e-10])
     assert above.tolist() == [[True, False]]
-
-
-def test_metrics_of_numbers() -> None:
-    expected, predicted = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 3.0, 8.0], np.float32)
-    values = metrics.regress_metrics(expected, predicted)
-    assert values == pytest.approx(
-        {
-            "spearman": 4.5 / math.sqrt(5 * 4.5),  # ranks 1 2 3 4 and 1 2.5 2.5 4
-            "pearson": 10.5 / math.sqrt(5 * 26.75),
-            "mse": (1 + 16) / 4,
-            "mae": 5 / 4,
-            "r2": 1 - 17 / 5,
-        }
-    )
 
 
 @pytest.mark.parametrize("constant", [0.1, 1e-30, 3e8])

@@ -18,7 +18,7 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.training.distillation import Distillation, DistillationExample, ScoreDistillation, Targets
-from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
+from mlxbert.training.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objective import Part, TrainBatch
 from mlxbert.training.options import TeacherOptions
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
@@ -190,41 +190,6 @@ def test_labels_are_matched_by_name(base: Path, teacher: Path, tmp_path: Path) -
     ]
     losses = [[event.terms["teacher"] for event in events if isinstance(event, Step)] for events in runs]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"gradient_accumulation": 2, "batch_size": 8},
-        pytest.param({"class_weights": "balanced"}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_an_interrupted_run_ends_in_the_same_bits(
-    base: Path, teacher: Path, tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    given = {"teacher": teacher, "epochs": 2, "save_every": 2, **changes}
-    finetune("classify", base, tmp_path / "whole", texts(), **given)
-    events = mlxbert.finetune(
-        "classify", train=texts(), output=tmp_path / "cut", lr=1e-2, device="cpu", model=base,
-        **({"batch_size": 16} | given),
-    )  # fmt: skip
-    next(event for event in events if isinstance(event, Saved))
-    cast(Any, events).close()
-    [again, *_] = finetune("classify", base, tmp_path / "cut", texts(), **given)
-    assert again.first_step > 0
-    one, other = (weights(tmp_path / name) for name in ("whole", "cut"))
-    assert all(mx.array_equal(one[name], other[name]) for name in one)
-
-
-def test_another_teacher_is_another_run(base: Path, teacher: Path, tmp_path: Path) -> None:
-    events = mlxbert.finetune(
-        "classify", train=texts(), output=tmp_path / "out", model=base, teacher=teacher, save_every=1, lr=1e-2
-    )
-    next(event for event in events if isinstance(event, Saved))
-    cast(Any, events).close()
-    with pytest.raises(ArgumentError, match="teacher"):
-        finetune("classify", base, tmp_path / "out", texts(), epochs=None, batch_size=32, save_every=1)
 
 
 TASKS: dict[str, list[dict[str, Any]]] = {
