@@ -28,14 +28,11 @@ def _expected(mode: str, row: int, skip: int = 0) -> np.ndarray:
     heads = WEIGHTS[row, :, 0, : LENGTHS[row]]
     weights = (heads / heads.sum(axis=1, keepdims=True)).mean(axis=0)[skip:]
     values: dict[str, np.ndarray] = {
-        "cls": real[0],
-        "mean": real.mean(axis=0),
-        "max": real.max(axis=0),
+        "cls": real[0], "mean": real.mean(axis=0), "max": real.max(axis=0),
         "mean_sqrt_len": real.sum(axis=0) / np.sqrt(len(real)),
-        "weighted_mean": (real * places).sum(axis=0) / places.sum(),
-        "last_token": real[-1],
+        "weighted_mean": (real * places).sum(axis=0) / places.sum(), "last_token": real[-1],
         "attention": weights @ real,
-    }
+    }  # fmt: skip
     assert values.keys() == POOLINGS.keys()
     return values[mode]
 

@@ -11,7 +11,6 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine import device
 from mlxbert.machine.device import BLAS, mx
 from mlxbert.nn.encoder import Batch
-from mlxbert.nn.pooling import pool
 from tests.helpers.tiny import random_network, tiny_config
 
 IDS = mx.array([[2, 9, 8, 7, 3], [2, 6, 5, 3, 0], [2, 11, 12, 13, 3], [2, 9, 3, 0, 0]])
@@ -41,19 +40,6 @@ def test_a_compiled_network_gives_the_same(training: bool) -> None:
     plain = network(IDS, MASK).last_hidden_state
     compiled = mx.compile(lambda ids, mask: network(ids, mask).last_hidden_state)
     assert np.abs(np.array(compiled(IDS, MASK)) - np.array(plain)).max() < 1e-5
-
-
-def test_attention_pools_the_output_of_the_network() -> None:
-    network = random_network(tiny_config())
-    vectors = pool("attention", network(IDS, MASK, output_attentions=True))
-    assert vectors.shape == (4, network.encoder.config.hidden_size)
-
-
-def test_pooling_leaves_out_the_padding_that_the_network_was_told_of() -> None:
-    network = random_network(tiny_config())
-    together = pool("mean", network(IDS, MASK))
-    alone = pool("mean", network(IDS[1:2, :4]))
-    assert np.abs(np.array(together[1] - alone[0])).max() < 1e-5
 
 
 def test_every_head_takes_a_batch_or_an_output() -> None:

@@ -108,15 +108,6 @@ def test_token_ids_are_kept_for_other_runs(folder: Path, tmp_path: Path) -> None
     assert not read
 
 
-def test_other_text_is_evaluated_on(folder: Path, tmp_path: Path) -> None:
-    text_file(tmp_path / "other.txt", seed=9)
-    events = run(folder, tmp_path / "out", valid=tmp_path / "other.txt")
-    model = mlxbert.load(tmp_path / "out")
-    found = mlxbert.evaluate_words(model, tmp_path / "other.txt", length=24)
-    [*_, last] = [event for event in events if isinstance(event, mlxbert.Evaluated)]
-    assert last.metrics == pytest.approx(found.metrics, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -179,11 +170,6 @@ def test_corpora_that_cannot_be_used(folder: Path, tmp_path: Path, name: str, co
     with pytest.raises(MlxbertError):
         run(folder, tmp_path / "out", corpus=tmp_path / name, objective=objective)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_file_that_is_not_there(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError):
-        run(folder, tmp_path / "out", corpus=tmp_path / "nothing.txt")
 
 
 @pytest.mark.parametrize("objective", ["nsp", "vectors", "hidden"])

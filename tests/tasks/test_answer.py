@@ -119,15 +119,10 @@ def test_one_context_serves_many_questions_and_bad_ones_fail_in_their_place(mode
 @pytest.mark.parametrize(
     "options",
     [
-        {"top_k": 0},
-        {"max_words": 0},
-        {"stride": -1},
-        {"stride": 1.5},
-        {"max_length": 4},
-        {"max_length": 33},
+        {"top_k": 0}, {"max_words": 0}, {"stride": -1}, {"stride": 1.5}, {"max_length": 4}, {"max_length": 33},
         {"overflow": "cut"},
     ],
-)
+)  # fmt: skip
 def test_arguments_that_make_no_sense_are_refused(model: mlxbert.Model, options: dict[str, Any]) -> None:
     with pytest.raises(mlxbert.ArgumentError):
         mlxbert.answer(model, (QUESTION, CONTEXT), **options)

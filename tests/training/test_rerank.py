@@ -22,6 +22,7 @@ from mlxbert.training.scores.reranking import (
     reranking,
 )
 from tests.helpers.tiny import WORDS
+from tests.training.test_finetune import one
 
 ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
 SMALL = [word for word in WORDS.split() if word.isalpha()]
@@ -55,11 +56,6 @@ def groups(count: int, seed: int = 0) -> list[dict[str, Any]]:
 def run(data: Any, base: Path, output: Path, **options: Any) -> list[Any]:
     usual = {"epochs": 1, "lr": 1e-2, "batch_size": 16}
     return [*mlxbert.finetune("rerank", train=data, model=base, output=output, **usual | options)]
-
-
-def one(events: list[Any], kind: type[Any]) -> Any:
-    (found,) = [event for event in events if isinstance(event, kind)]
-    return found
 
 
 @pytest.fixture(scope="module")

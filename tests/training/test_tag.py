@@ -362,16 +362,10 @@ def test_what_a_model_does_not_know_counts_as_missed(trained: Path, caplog: pyte
 @pytest.mark.parametrize(
     "options",
     [
-        {"scheme": "iob3"},
-        {"crf": True, "label_all_pieces": True},
-        {"crf": True, "scheme": "iob1"},
-        {"stride": -1},
-        {"stride": 17},
-        {"max_length": 16, "stride": 9},
-        {"metric": "spearman"},
-        {"class_weights": "balanced"},
+        {"scheme": "iob3"}, {"crf": True, "label_all_pieces": True}, {"crf": True, "scheme": "iob1"}, {"stride": -1},
+        {"stride": 17}, {"max_length": 16, "stride": 9}, {"metric": "spearman"}, {"class_weights": "balanced"},
     ],
-)
+)  # fmt: skip
 def test_options_that_do_not_go_are_refused(base: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         run("tag", train=write(tmp_path / "train.conll", 9), model=base, output=tmp_path / "out", **options)
