@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,12 @@ from tests.helpers.frozen import add_vocabulary, arrays, change_config, read_con
 from tests.helpers.taggers import NER
 
 TEXT = "the man sat in paris"
+
+
+def is_zero(module: nn.Module) -> bool:
+    """Whether all parameters are, as those of a fresh CRF."""
+    arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(module.parameters()))
+    return not any(mx.any(array).item() for array in arrays.values())
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Own:
     labels: Labels
     file: str
     names: frozenset[str]
-    key: Mapping[str, Any]
+    key: dict[str, Any]
     parts: int
     wrong: tuple[Any, ...]
 
@@ -64,7 +69,7 @@ class Own:
         model = mlxbert.load(source, new_heads={self.head: self.labels}, dtype=dtype)
         crf = getattr(model.network.heads[self.head], "crf", None)
         if crf is not None:
-            assert not any(array.any().item() for _, array in nn.utils.tree_flatten(crf.parameters()))
+            assert is_zero(crf)
             crf.update(nn.utils.tree_map(lambda one: mx.random.normal(one.shape).astype(one.dtype), crf.parameters()))
         mlxbert.save(model, folder)
         return model
@@ -175,8 +180,7 @@ def test_a_crf_of_other_labels_is_fresh_and_one_that_nothing_asks_for_is_ignored
     own = OWN["crf"]
     own.model(source, tmp_path / "a")
     fresh: Any = mlxbert.load(tmp_path / "a", new_heads={own.head: Labels(("O", "B-X", "I-X"), crf=True)})
-    parameters = nn.utils.tree_flatten(fresh.network.heads[own.head].crf.parameters())
-    assert not any(array.any().item() for _, array in parameters)
+    assert is_zero(fresh.network.heads[own.head].crf)
     change_config(tmp_path / "a", crf=None)
     assert mlxbert.load(tmp_path / "a").labels == NER
 
