@@ -42,6 +42,14 @@ def test_a_compiled_network_gives_the_same(training: bool) -> None:
     assert np.abs(np.array(compiled(IDS, MASK)) - np.array(plain)).max() < 1e-5
 
 
+def test_ids_from_outside_are_still_checked() -> None:
+    network = random_network(tiny_config())
+    with pytest.raises(InputError, match="10000"):
+        network(mx.array([[2, 10_000, 3]]))
+    with pytest.raises(InputError, match="-1"):
+        network(mx.array([[2, -1, 3]]))
+
+
 def test_every_head_takes_a_batch_or_an_output() -> None:
     network = random_network(tiny_config())
     batch = Batch(IDS, MASK)

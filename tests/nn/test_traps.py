@@ -7,13 +7,13 @@ import pytest
 
 from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.nn.positions import BiasTable, Context
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
-from tests.helpers.families import FROZEN
-from tests.helpers.frozen import change_config, write_model
+from tests.helpers.families import FROZEN, FROZEN_CELLS
+from tests.helpers.frozen import change_config, read_config, tensors_in, write_model
 from tests.helpers.parity import Array, load_network
 
 
@@ -33,6 +33,72 @@ def hidden(
     mask = None if attention_mask is None else mx.array(attention_mask)
     segments = mx.array(inputs["token_type_ids"]) if inputs else None
     return np.array(network(mx.array(ids), mask, segments).last_hidden_state)
+
+
+def position_rows(family: str, ids: list[int]) -> list[int]:
+    """Which row of the table each token gets."""
+    if not FROZEN[family].kind.counted:
+        return list(range(len(ids)))
+    pad = row = pad_of(family)
+    rows = []
+    for number in ids:
+        row += number != pad
+        rows.append(pad if number == pad else row)
+    return rows
+
+
+def embedded(family: str, folder: Path, ids: list[int], segments: list[int]) -> Array:
+    """The embeddings (L, D) by hand, from the tensors of the file."""
+    tensors = {name: np.array(array) for name, array in tensors_in(folder).items()}
+    config = read_config(folder)
+
+    def tensor(*names: str) -> Array | None:
+        return next((tensors[name] for name in names if name in tensors), None)
+
+    words = tensor("embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight")
+    assert words is not None
+    x = words[ids]
+    positions, kinds = (
+        tensor("embeddings.position_embeddings.weight"),
+        tensor("embeddings.token_type_embeddings.weight"),
+    )
+    if positions is not None and config.get("position_biased_input", True):
+        x = x + positions[position_rows(family, ids)]
+    if kinds is not None:
+        x = x + kinds[segments]
+    before, after = tensor("embeddings.embed_proj.weight"), "encoder.embedding_hidden_mapping_in"
+    if before is not None:
+        x = x @ before.T
+    eps = 1e-12 if FROZEN[family].classes == "DistilBert" else 0.01
+    norm = next(stem for stem in ("embeddings.LayerNorm", "embeddings.norm", "emb_ln") if f"{stem}.weight" in tensors)
+    x = (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(x.var(axis=-1, keepdims=True) + eps) * tensors[f"{norm}.weight"]
+    x = x + tensors.get(f"{norm}.bias", np.zeros(1))
+    for stem in (after, "embeddings_project"):
+        if f"{stem}.weight" in tensors:
+            x = x @ tensors[f"{stem}.weight"].T + tensors[f"{stem}.bias"]
+    return np.asarray(x)
+
+
+def test_embeddings_are_those_made_by_hand(family: str, tmp_path: Path) -> None:
+    folder = write_model(family, "Model", tmp_path)
+    network, pad, last = load_network(folder), pad_of(family), FROZEN[family].segments - 1
+    ids = [3, pad, 5, 40, pad, pad, 6]
+    for segments in (None, [0, 0, last, last, last, 0, last]):
+        given = None if segments is None else mx.array([segments])
+        found = network.encoder.embeddings(mx.array([ids]), given)[0]
+        assert np.abs(np.array(found) - embedded(family, folder, ids, segments or [0] * 7)).max() < 1e-5
+
+
+@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
+def test_layer_norm_eps_reaches_every_norm(family: str, head: str, tmp_path: Path) -> None:
+    classes = FROZEN[family].classes
+    folder = change_config(write_model(family, head, tmp_path), **{FROZEN[family].kind.eps_key: 0.37})
+    norms = [module for module in load_network(folder).modules() if isinstance(module, nn.LayerNorm)]
+    assert {norm.eps for norm in norms} == {1e-12 if classes == "DistilBert" else 0.37}
+    config = read_config(folder)
+    steps = int(config.get("num_hidden_layers", config.get("n_layers", 0)))
+    stored = int(config["num_hidden_groups"]) if classes == "Albert" else steps
+    assert len(norms) >= 2 * stored + 1
 
 
 def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(family: str, tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ from mlxbert.training.objective import TrainBatch
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.vector_loss import Texts, VectorLoss, _excluded
 from mlxbert.training.scores.vectors import vector_scores
-from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from mlxbert.weights.modules import write_embedder
+from mlxbert.weights.sentence_transformers import read_embedder
+from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st
 
 WORDS = ("cat", "mat", "dog", "house", "night", "friend", "run", "sit", "far", "near")
 Record = dict[str, Any]
@@ -227,6 +229,25 @@ def write_pairs(path: Path) -> None:
         writer = csv.DictWriter(file, ["anchor", "positive"])
         writer.writeheader()
         writer.writerows(pairs(40))
+
+
+def test_modules_are_written_as_they_are_read(tmp_path: Path) -> None:
+    mx.random.seed(4)
+    specs = [
+        pooling("mean", "cls", old=True), dense(mx.random.normal((24, 48)), mx.random.normal((24,))),
+        layer_norm(mx.random.normal((24,)), mx.random.normal((24,))), NORMALIZE,
+    ]  # fmt: skip
+    settings = {"prompts": {"query": "find: "}, "default_prompt_name": "query", "truncate_dim": 12}
+    start = save_st(tmp_path / "start", *specs, transformer={"max_seq_length": 20}, settings=settings)
+    embedder = read_embedder(start, 24)
+    again = save_st(tmp_path / "again")
+    (again / "modules.json").unlink()
+    write_embedder(embedder, again, 20)
+    found = read_embedder(again, 24)
+    assert found.config == embedder.config
+    for one, other in zip(embedder.layers, found.layers, strict=True):
+        mine, theirs = (dict(nn.utils.tree_flatten(layer.parameters())) for layer in (one, other))
+        assert mine.keys() == theirs.keys() and all(mx.array_equal(mine[name], theirs[name]) for name in mine)
 
 
 def test_mined_negatives_are_near_and_not_the_querys_own(folder: Path) -> None:

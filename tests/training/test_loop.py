@@ -49,6 +49,21 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     assert second.state.progress.history == whole.state.progress.history
 
 
+@pytest.mark.slow
+def test_a_killed_run_resumes_from_the_last_saved_state(tmp_path: Path) -> None:
+    whole = make_run()
+    list(whole.events())
+    first = make_run(tmp_path, save_every=4)
+    stream = first.events()
+    for event in stream:
+        if isinstance(event, Step) and event.step == 6:
+            break
+    stored = make_run(tmp_path, save_every=4)  # `stream` is alive: nothing was saved after step 4
+    assert stored.state.progress.step == 4
+    list(stored.events())
+    assert digest(stored) == digest(whole)
+
+
 def test_an_interrupt_saves_first(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     stream = run.events()
