@@ -23,16 +23,9 @@ def report(labels: dict[str, int] | None = None) -> DataReport:
     """A report on two files: the validation data have a tenth of each label."""
     labels = LABELS if labels is None else labels
     train = SplitReport(
-        name="train",
-        files=("train.csv",),
-        examples=sum(labels.values()),
-        labels=labels,
-        range=None,
-        tokens=(12, 21, 43),
-        truncated=3,
-        duplicates=58,
-        conflicts=4,
-    )
+        name="train", files=("train.csv",), examples=sum(labels.values()), labels=labels, range=None,
+        tokens=(12, 21, 43), truncated=3, duplicates=58, conflicts=4,
+    )  # fmt: skip
     valid = replace(
         train,
         name="valid",
@@ -83,16 +76,10 @@ def step(number: int, *, of: int = 462, epochs: int = 3, run: int = 0) -> Step:
     share = number / of
     noise = 1 + 0.35 * math.sin(number * 12.9898) * math.cos(number * 4.1)
     return Step(
-        run=run,
-        step=number,
-        epoch=share * epochs,
-        loss=(1.75 * math.exp(-5 * share) + 0.06) * noise,
-        lr=5e-5 * (1 - share),
-        gradient_norm=2.5 * noise,
-        tokens_per_second=8412.3,
-        memory=1_240_000_000,
+        run=run, step=number, epoch=share * epochs, loss=(1.75 * math.exp(-5 * share) + 0.06) * noise,
+        lr=5e-5 * (1 - share), gradient_norm=2.5 * noise, tokens_per_second=8412.3, memory=1_240_000_000,
         seconds_left=232 * (1 - share),
-    )
+    )  # fmt: skip
 
 
 def evaluated(number: int, score: float, *, best: bool = True, run: int = 0, metric: str = "accuracy") -> Evaluated:
@@ -144,15 +131,9 @@ def finished(runs: tuple[Mapping[str, object], ...] = (), deviation: float | Non
         command=COMMAND,
     )
     return Finished(
-        output="trec-model",
-        metric="accuracy",
-        score=0.964,
-        step=308,
-        seconds=241.3,
-        runs=runs,
-        evaluation=evaluation(),
-        summary=summary,
-    )
+        output="trec-model", metric="accuracy", score=0.964, step=308, seconds=241.3, runs=runs,
+        evaluation=evaluation(), summary=summary,
+    )  # fmt: skip
 
 
 def whole_run(steps: int = 462) -> Iterator[Event]:

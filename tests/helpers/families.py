@@ -15,18 +15,10 @@ _CALM = {"initializer_range": 0.15}
 _LABELS = {0: "A", 1: "B", 2: "C", 3: "D"}
 
 COMMON: dict[str, Any] = {
-    "vocab_size": 43,
-    "hidden_size": 30,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 3,
-    "intermediate_size": 41,
-    "hidden_act": "gelu",
-    "layer_norm_eps": 0.01,
-    "max_position_embeddings": 27,
-    "type_vocab_size": 3,
-    "pad_token_id": 7,
-    "initializer_range": 0.25,
-}
+    "vocab_size": 43, "hidden_size": 30, "num_attention_heads": 3, "num_hidden_layers": 3, "intermediate_size": 41,
+    "hidden_act": "gelu", "layer_norm_eps": 0.01, "max_position_embeddings": 27, "type_vocab_size": 3,
+    "pad_token_id": 7, "initializer_range": 0.25,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -125,19 +117,10 @@ class Compared:
 
 _ROBERTA = {"type_vocab_size": 2, "max_position_embeddings": 35}
 _DISTIL = {
-    "hidden_size": None,
-    "num_attention_heads": None,
-    "num_hidden_layers": None,
-    "intermediate_size": None,
-    "hidden_act": None,
-    "layer_norm_eps": None,
-    "type_vocab_size": None,
-    "dim": 30,
-    "n_heads": 3,
-    "n_layers": 3,
-    "hidden_dim": 41,
-    "activation": "relu",
-}
+    "hidden_size": None, "num_attention_heads": None, "num_hidden_layers": None, "intermediate_size": None,
+    "hidden_act": None, "layer_norm_eps": None, "type_vocab_size": None, "dim": 30, "n_heads": 3, "n_layers": 3,
+    "hidden_dim": 41, "activation": "relu",
+}  # fmt: skip
 _MODERN = {
     "hidden_act": None,
     "hidden_activation": "gelu",
@@ -150,16 +133,10 @@ _MODERN = {
     **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2),
 }
 _DEBERTA = {
-    "type_vocab_size": 0,
-    "relative_attention": True,
-    "position_buckets": 8,
-    "max_relative_positions": 20,
-    "norm_rel_ebd": "layer_norm",
-    "share_att_key": True,
-    "pos_att_type": "p2c|c2p",
-    "position_biased_input": False,
+    "type_vocab_size": 0, "relative_attention": True, "position_buckets": 8, "max_relative_positions": 20,
+    "norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": "p2c|c2p", "position_biased_input": False,
     "pooler_hidden_act": "silu",
-}
+}  # fmt: skip
 _THETAS = {
     "full_attention": {"rope_type": "default", "rope_theta": 500.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 30.0},
@@ -206,46 +183,29 @@ FAMILIES: dict[str, Compared] = {
         "DebertaV2",
         _DEBERTA
         | {
-            "share_att_key": False,
-            "conv_kernel_size": 3,
-            "conv_groups": 2,
-            "conv_act": "gelu",
-            "embedding_size": 17,
-            "position_biased_input": True,
-            "type_vocab_size": 2,
+            "share_att_key": False, "conv_kernel_size": 3, "conv_groups": 2, "conv_act": "gelu", "embedding_size": 17,
+            "position_biased_input": True, "type_vocab_size": 2,
         },
     ),
     "deberta-v2, no buckets": Compared(
         "DebertaV2", _DEBERTA | {"position_buckets": -1, "norm_rel_ebd": "none", "pos_att_type": "c2p"}
     ),
-}
+}  # fmt: skip
 
 
 # The long ones reach the last bucket of distances: too large to be frozen.
 FROZEN = {family: compared for family, compared in FAMILIES.items() if not family.endswith("long")}
 # One head of each family, for tests that do not need them all; together they cover every head.
 REPRESENTATIVES = {
-    "bert": "ForPreTraining",
-    "bert, other activation": "ForMaskedLM",
-    "roberta": "ForSequenceClassification",
-    "roberta, other activation": "ForQuestionAnswering",
-    "xlm-roberta": "ForTokenClassification",
-    "camembert": "ForMaskedLM",
-    "distilbert": "ForSequenceClassification",
-    "albert": "ForPreTraining",
-    "albert, two groups": "ForMaskedLM",
-    "electra": "ForPreTraining",
-    "electra, as wide": "ForMaskedLM",
-    "mpnet": "ForQuestionAnswering",
-    "modernbert": "ForMaskedLM",
-    "modernbert, mean, biases": "ForSequenceClassification",
-    "nomic": "ForMaskedLM",
-    "gte": "ForTokenClassification",
-    "gte, no segments": "Model",
-    "deberta-v3": "ForMaskedLM",
-    "deberta-v2": "ForSequenceClassification",
+    "bert": "ForPreTraining", "bert, other activation": "ForMaskedLM", "roberta": "ForSequenceClassification",
+    "roberta, other activation": "ForQuestionAnswering", "xlm-roberta": "ForTokenClassification",
+    "camembert": "ForMaskedLM", "distilbert": "ForSequenceClassification", "albert": "ForPreTraining",
+    "albert, two groups": "ForMaskedLM", "electra": "ForPreTraining", "electra, as wide": "ForMaskedLM",
+    "mpnet": "ForQuestionAnswering", "modernbert": "ForMaskedLM",
+    "modernbert, mean, biases": "ForSequenceClassification", "nomic": "ForMaskedLM", "gte": "ForTokenClassification",
+    "gte, no segments": "Model", "deberta-v3": "ForMaskedLM", "deberta-v2": "ForSequenceClassification",
     "deberta-v2, no buckets": "Model",
-}
+}  # fmt: skip
 # What is computed like another family, or differs from one in a value.
 _VARIANTS = {family for family in FAMILIES if ", " in family} | {"xlm-roberta", "camembert", "deberta-v3"}
 

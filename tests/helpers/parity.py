@@ -66,12 +66,9 @@ def _array(values: NDArray[np.int32] | None) -> mx.array | None:
 def outputs(network: Network, case: Case) -> dict[str, Array]:
     """All outputs of the network for an input in float32, with zeros for padding."""
     found = network.encoder(
-        mx.array(case.input_ids),
-        _array(case.mask),
-        _array(case.segments),
-        output_hidden_states=True,
+        mx.array(case.input_ids), _array(case.mask), _array(case.segments), output_hidden_states=True,
         output_attentions=True,
-    )
+    )  # fmt: skip
     assert found.hidden_states is not None and found.attentions is not None
     arrays = {f"hidden {layer}": array for layer, array in enumerate(found.hidden_states)}
     arrays |= {f"attention {layer}": array for layer, array in enumerate(found.attentions)}

@@ -27,14 +27,7 @@ PROGRAM = "from mlxbert.cli import main; main()"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that end it
 COMMANDS = (
     *(
-        ["fill-mask"],
-        ["embed"],
-        ["similarity"],
-        ["rerank"],
-        ["classify"],
-        ["tag"],
-        ["answer"],
-        ["next-sentence"],
+        ["fill-mask"], ["embed"], ["similarity"], ["rerank"], ["classify"], ["tag"], ["answer"], ["next-sentence"],
         ["replaced"],
     ),
     ["tokenize"],
@@ -48,7 +41,7 @@ COMMANDS = (
         for group in ("finetune", "evaluate")
         for task in ("classify", "multilabel", "regress", "answer", "embed", "rerank")
     ),
-)
+)  # fmt: skip
 TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
 # Root reads and writes whatever it likes; without its capabilities file permissions apply to it, too.
 WITHOUT_PRIVILEGES = """
@@ -62,16 +55,10 @@ _VARIABLES += ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8")  # streams 
 WORDS = ("the", "cat", "dog", "sat", "on", "mat", "paris", "tokyo", "##s", ".", ",", "!", "?")
 VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(f"w{number}" for number in range(42)))
 CONFIG: dict[str, Any] = {
-    "model_type": "bert",
-    "vocab_size": len(VOCABULARY),
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "hidden_act": "gelu",
-    "max_position_embeddings": 24,
+    "model_type": "bert", "vocab_size": len(VOCABULARY), "hidden_size": 16, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "intermediate_size": 32, "hidden_act": "gelu", "max_position_embeddings": 24,
     "type_vocab_size": 2,
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -167,13 +154,9 @@ def process(
 ) -> Outcome:
     """Runs the program in its own process, with pipes."""
     done = subprocess.run(
-        command(*arguments, prelude=prelude),
-        input=stdin,
-        capture_output=True,
-        env=environment(**variables),
-        timeout=timeout,
-        check=False,
-    )
+        command(*arguments, prelude=prelude), input=stdin, capture_output=True, env=environment(**variables),
+        timeout=timeout, check=False,
+    )  # fmt: skip
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode(errors="replace"))
 
 

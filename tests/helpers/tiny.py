@@ -19,18 +19,10 @@ WORDS = (
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *"bcdefghijk", *(f"##{c}" for c in "abcdefghij")]
 
 CONFIG: dict[str, Any] = {
-    "model_type": "bert",
-    "vocab_size": len(VOCAB),
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 40,
-    "hidden_act": "gelu",
-    "layer_norm_eps": 0.01,
-    "max_position_embeddings": 32,
-    "type_vocab_size": 2,
-    "pad_token_id": 0,
-}
+    "model_type": "bert", "vocab_size": len(VOCAB), "hidden_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 3, "intermediate_size": 40, "hidden_act": "gelu", "layer_norm_eps": 0.01,
+    "max_position_embeddings": 32, "type_vocab_size": 2, "pad_token_id": 0,
+}  # fmt: skip
 
 
 def tiny_config(**changes: Any) -> EncoderConfig:

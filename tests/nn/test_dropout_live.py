@@ -23,18 +23,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 # Every key of every family, each with a rate of its own; keys that a family does not have are left out.
 RATES = {
-    "hidden_dropout_prob": 0.11,
-    "attention_probs_dropout_prob": 0.13,
-    "classifier_dropout": 0.17,
-    "dropout": 0.19,
-    "attention_dropout": 0.23,
-    "seq_classif_dropout": 0.29,
-    "qa_dropout": 0.31,
-    "classifier_dropout_prob": 0.37,
-    "embedding_dropout": 0.41,
-    "mlp_dropout": 0.43,
-    "pooler_dropout": 0.47,
-}
+    "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.13, "classifier_dropout": 0.17, "dropout": 0.19,
+    "attention_dropout": 0.23, "seq_classif_dropout": 0.29, "qa_dropout": 0.31, "classifier_dropout_prob": 0.37,
+    "embedding_dropout": 0.41, "mlp_dropout": 0.43, "pooler_dropout": 0.47,
+}  # fmt: skip
 
 
 def _pattern(size: int, rate: float) -> Any:

@@ -134,16 +134,3 @@ def test_a_rate_is_set_where_the_family_has_dropout() -> None:
 def test_a_wrong_rate_is_refused(rate: float) -> None:
     with pytest.raises(ArgumentError, match="dropout is"):
         dropout.set_rate(nn.Sequential(), rate)
-
-
-@pytest.mark.slow  # calls a C++ compiler
-def test_keys_are_inputs_of_a_compiled_step() -> None:
-    network = _dropping()
-
-    @mx.compile
-    def step(key: mx.array) -> mx.array:
-        with dropout.seeded(key):
-            return network.logits("next_sentence", Batch(IDS))
-
-    one, same, other = (np.array(step(mx.random.key(seed))) for seed in (1, 1, 2))
-    assert np.array_equal(one, same) and not np.array_equal(one, other)

@@ -1,126 +1,153 @@
-"""The first step of training next to torch: the loss and every gradient, of every family, without dropout."""
+"""The first step of training next to torch: the loss and every gradient, of every family and task, without dropout."""
 
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
-from mlxbert.weights.build import build_network
-from mlxbert.weights.checkpoint import open_checkpoint
-from tests.helpers.cells import cells
-from tests.helpers.families import FAMILIES, make_config, make_model
-from tests.helpers.parity import Case
+from mlxbert.text.encoding import Encoding
+from mlxbert.training.objective import TrainBatch
+from mlxbert.training.objectives import make_objective
+from mlxbert.training.objectives.tag import Tag, TagExample
+from tests.helpers.cells import cells, some
+from tests.helpers.families import FAMILIES
+from tests.helpers.gradients import assert_same_gradients, our_step, precision, their_gradients, without_dropout
+from tests.helpers.parity import load_network
+from tests.training.test_tag import tagged
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 pytest.importorskip("transformers", reason="live parity needs transformers")
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
-Arrays = dict[str, np.ndarray[Any, Any]]
-HEAD = "sequence_classifier"
-CLASSIFIERS = [family for family, compared in FAMILIES.items() if "ForSequenceClassification" in compared.heads]
+CLASSIFIERS, TAGGERS, ANSWERING = (
+    [family for family, compared in FAMILIES.items() if f"For{kind}" in compared.heads]
+    for kind in ("SequenceClassification", "TokenClassification", "QuestionAnswering")
+)
 # By the problem type: outputs, targets of four texts.
 PROBLEMS: dict[str, tuple[int, Any]] = {
     "single_label_classification": (4, [0, 3, 1, 3]),
     "multi_label_classification": (4, [[1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0]]),
     "regression": (1, [0.5, -2.0, 3.25, 0.0]),
 }
+Loss = Callable[..., Any]
 
 
 def their_model(family: str, problem: str) -> Any:
-    """In double precision: torch's own single precision is as far from it as we are."""
-    compared = FAMILIES[family]
-    known = make_config(compared, "ForSequenceClassification").to_dict()
-    rates = {key: 0.0 for key in known if key.endswith(("dropout", "dropout_prob"))}
-    changes = compared.changes | rates | ({"cls_dropout": 0.0} if compared.classes == "DebertaV2" else {})
-    made = make_model(type(compared)(compared.classes, changes, compared.heads), "ForSequenceClassification")
+    """A classifier of transformers, with one output for a regression."""
+    made = without_dropout(family, "ForSequenceClassification")
     outputs, _ = PROBLEMS[problem]
     if outputs != 4:
         for module in made.modules():
             if isinstance(module, torch.nn.Linear) and module.out_features == 4:
                 module.weight = torch.nn.Parameter(module.weight[:outputs].clone())
                 module.bias = torch.nn.Parameter(module.bias[:outputs].clone())
-        made.config.id2label = {0: "A"}
-        made.config.label2id = {"A": 0}
-        made.num_labels = 1
+        made.config.id2label, made.config.label2id, made.num_labels = {0: "A"}, {"A": 0}, 1
     made.config.problem_type = problem
     return made
 
 
-def _their_step(model: Any, case: Case, problem: str, folder: Path) -> tuple[float, Arrays]:
-    """The loss, and the gradients by our names: they are saved in the place of the weights and loaded as such."""
-    _, targets = PROBLEMS[problem]
-    # Torch gives NaN where ModernBERT's window holds padding alone, in double precision only.
-    dtype = torch.float32 if type(model).__name__.startswith("ModernBert") else torch.float64
-    labels = torch.tensor(targets, dtype=torch.int64 if problem.startswith("single") else dtype)
-    segments = None if case.segments is None or not case.segments.any() else torch.tensor(case.segments).long()
-    given = {} if segments is None else {"token_type_ids": segments}
-    model = model.to(dtype).train()
-    found = model(torch.tensor(case.input_ids).long(), attention_mask=torch.tensor(case.mask), labels=labels, **given)
-    found.loss.backward()
-    for parameter in model.parameters():
-        parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-    model.float().save_pretrained(folder)
-    return found.loss.item(), parameters_of(load(folder))
+def assert_same_step(model: Any, family: str, folder: Path, batch: Batch, ours: Loss, theirs: Loss) -> None:
+    """Compares a loss of ours, of a network, with one of theirs, of what a model gives for a batch."""
+    model.save_pretrained(folder / "weights")
+    network = load_network(folder / "weights")
+    given = {"attention_mask": batch.attention_mask, "token_type_ids": batch.token_type_ids}
+    inputs = {name: torch.tensor(np.array(array)).long() for name, array in given.items() if array is not None}
+    model = model.to(precision(model)).train()
+    loss = theirs(model, torch.tensor(np.array(batch.input_ids)).long(), inputs)
+    loss.backward()
+    value, gradients = our_step(network, ours)
+    assert value == pytest.approx(loss.item(), rel=2e-6)
+    assert_same_gradients(gradients, their_gradients(model, folder / "gradients"), family=family)
 
 
-def load(folder: Path) -> Network:
-    checkpoint = open_checkpoint(folder)
-    return build_network(checkpoint, checkpoint.parts, mx.float32)
-
-
-def parameters_of(network: Network) -> Arrays:
-    return _by_name(network.parameters())
-
-
-def _by_name(tree: Any) -> Arrays:
-    arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(tree))
-    return {name: np.array(array) for name, array in arrays.items()}
-
-
-def _our_step(network: Network, case: Case, problem: str) -> tuple[float, Arrays]:
-    outputs, targets = PROBLEMS[problem]
-    segments = None if case.segments is None or not case.segments.any() else mx.array(case.segments)
+def pairs_of(family: str) -> Batch:
+    case = FAMILIES[family].cases["pairs"]
     assert case.mask is not None
-    batch = Batch(mx.array(case.input_ids), mx.array(case.mask), segments)
+    segments = None if case.segments is None or not case.segments.any() else mx.array(case.segments)
+    return Batch(mx.array(case.input_ids), mx.array(case.mask) != 0, segments)
 
-    def loss(network: Network) -> mx.array:
-        logits, wanted = network.logits(HEAD, batch), mx.array(targets)
+
+@pytest.mark.parametrize(("family", "problem"), cells(CLASSIFIERS, PROBLEMS))
+def test_classifiers(family: str, problem: str, tmp_path: Path) -> None:
+    model, batch, (outputs, targets) = their_model(family, problem), pairs_of(family), PROBLEMS[problem]
+
+    def ours(network: Network) -> mx.array:
+        logits, wanted = network.logits("sequence_classifier", batch), mx.array(targets)
         if problem == "regression":
             return mean_squared_error(logits[:, 0], wanted) / 4
         if problem == "multi_label_classification":
             return binary_cross_entropy(logits, wanted) / (4 * outputs)
         return cross_entropy(logits, wanted) / 4
 
-    network.train()
-    value, gradients = nn.value_and_grad(network, loss)(network)
-    return float(value), _by_name(gradients)
+    def theirs(model: Any, ids: Any, inputs: Any) -> Any:
+        dtype = torch.int64 if problem.startswith("single") else precision(model)
+        return model(ids, **inputs, labels=torch.tensor(targets, dtype=dtype)).loss
+
+    assert_same_step(model, family, tmp_path, batch, ours, theirs)
 
 
-@pytest.mark.parametrize(("family", "problem"), cells(CLASSIFIERS, PROBLEMS))
-def test_the_first_step_is_that_of_torch(family: str, problem: str, tmp_path: Path) -> None:
-    model = their_model(family, problem)
-    model.save_pretrained(tmp_path / "weights")
-    network = load(tmp_path / "weights")
-    case = FAMILIES[family].cases["pairs"]
-    loss, theirs = _their_step(model, case, problem, tmp_path / "gradients")
-    found_loss, ours = _our_step(network, case, problem)
-    assert found_loss == pytest.approx(loss, rel=1e-6)
-    assert theirs.keys() == ours.keys()
-    largest = max(float(np.abs(array).max()) for array in theirs.values())
-    # Torch leaves the rows of padding without a gradient.
-    tables = ("word", "position") if FAMILIES[family].kind.counted else ("word",)
-    padded = {f"encoder.embeddings.{table}.weight" for table in tables}
-    far = {}
-    for name, array in theirs.items():
-        difference = np.abs(ours[name] - array)
-        if name in padded:
-            difference[FAMILIES[family].facts["pad_token_id"]] = 0
-        far[name] = float(difference.max()) / largest
-    worst = max(far, key=lambda name: far[name])
-    assert far[worst] <= 1e-5, f"{worst} differs by {far[worst]:.1e} of the largest gradient"
+@pytest.mark.parametrize("family", ANSWERING)
+def test_answers(family: str, tmp_path: Path) -> None:
+    """The loss is one over the tokens that are not padding."""
+    batch, rng = pairs_of(family), random.Random(4)
+    mask = np.array(batch.attention_mask)
+    lengths = [int(row.sum()) for row in mask]
+    targets = [sorted((rng.randrange(length), rng.randrange(length))) for length in lengths[:-1]] + [[0, 0]]
+    objective = make_objective("answer")
+
+    def ours(network: Network) -> mx.array:
+        return objective.loss(network, TrainBatch(batch, mx.array(targets)))[0] / len(targets)
+
+    def theirs(model: Any, ids: Any, inputs: Any) -> Any:
+        found = model(ids, **inputs)
+        ends = [logits.masked_fill(~torch.tensor(mask), -1e9) for logits in (found.start_logits, found.end_logits)]
+        wanted = torch.tensor(targets)
+        return sum(torch.nn.functional.cross_entropy(end, wanted[:, side]) for side, end in enumerate(ends)) / 2
+
+    model = without_dropout(family, "ForQuestionAnswering")
+    assert_same_step(model, family, tmp_path, batch, ours, theirs)
+
+
+def tag_examples(family: str, labels: int) -> list[TagExample]:
+    """Random inputs of different lengths; some of their tokens have tags."""
+    compared, rng = FAMILIES[family], random.Random(7)
+    words = [number for number in range(compared.facts["vocab_size"]) if number != compared.facts["pad_token_id"]]
+    found = []
+    for _ in range(4):
+        length = rng.randint(4, compared.max_length)
+        none: list[int | None] = [None] * length
+        ids = rng.choices(words, k=length)
+        encoding = Encoding(ids, [0] * length, [(0, 0)] * length, none, none, [*range(length)], False)
+        target = [(place, rng.randrange(labels)) for place in range(1, length) if rng.random() < 0.6]
+        found.append(TagExample(encoding, target, tagged(["a"], ["O"]), 0, ()))
+    return found
+
+
+@pytest.mark.parametrize("family", some(TAGGERS))
+def test_tags(family: str, tmp_path: Path) -> None:
+    model, made = without_dropout(family, "ForTokenClassification"), Tag()
+    model.save_pretrained(tmp_path / "config")
+    made.config, made._layer = load_network(tmp_path / "config").encoder.config, None
+    examples = tag_examples(family, model.config.num_labels)
+    batch = made.collate(examples, random.Random(0))
+
+    def ours(network: Network) -> mx.array:
+        loss, weight = made.loss(network, batch)
+        return loss / weight
+
+    def theirs(model: Any, ids: Any, inputs: Any) -> Any:
+        labels = torch.full(tuple(ids.shape), -100)
+        for row, example in enumerate(examples):
+            for place, tag in example.target:
+                labels[row, place] = tag
+        return model(ids, **inputs, labels=labels).loss
+
+    assert_same_step(model, family, tmp_path, batch.inputs, ours, theirs)

@@ -21,21 +21,18 @@ def _output(dtype: mx.Dtype = mx.float32) -> EncoderOutput:
     return EncoderOutput(mx.array(HIDDEN).astype(dtype), None, None, (mx.array(other), mx.array(weights)))
 
 
-def _expected(mode: str, row: int) -> np.ndarray:
-    real = HIDDEN[row, : LENGTHS[row]].astype(np.float64)
-    places = np.arange(1, len(real) + 1)[:, None]
-    weights = (WEIGHTS[row, :, 0, : len(real)] / WEIGHTS[row, :, 0, : len(real)].sum(axis=1, keepdims=True)).mean(
-        axis=0
-    )
+def _expected(mode: str, row: int, skip: int = 0) -> np.ndarray:
+    """Without the first `skip` tokens; those that stay keep their places and their attention."""
+    real = HIDDEN[row, skip : LENGTHS[row]].astype(np.float64)
+    places = np.arange(skip + 1, LENGTHS[row] + 1)[:, None]
+    heads = WEIGHTS[row, :, 0, : LENGTHS[row]]
+    weights = (heads / heads.sum(axis=1, keepdims=True)).mean(axis=0)[skip:]
     values: dict[str, np.ndarray] = {
-        "cls": real[0],
-        "mean": real.mean(axis=0),
-        "max": real.max(axis=0),
+        "cls": real[0], "mean": real.mean(axis=0), "max": real.max(axis=0),
         "mean_sqrt_len": real.sum(axis=0) / np.sqrt(len(real)),
-        "weighted_mean": (real * places).sum(axis=0) / places.sum(),
-        "last_token": real[-1],
+        "weighted_mean": (real * places).sum(axis=0) / places.sum(), "last_token": real[-1],
         "attention": weights @ real,
-    }
+    }  # fmt: skip
     assert values.keys() == POOLINGS.keys()
     return values[mode]
 
@@ -54,24 +51,6 @@ def test_without_padding_no_mask_is_needed(mode: str) -> None:
     assert np.abs(np.array(pool(mode, one))[0] - _expected(mode, 0)).max() < 1e-5
 
 
-def _expected_behind(mode: str, row: int, skip: int) -> np.ndarray:
-    """The same with the first `skip` tokens left out; those that stay keep their places and their attention."""
-    real = HIDDEN[row, skip : LENGTHS[row]].astype(np.float64)
-    places = np.arange(skip + 1, LENGTHS[row] + 1)[:, None]
-    heads = WEIGHTS[row, :, 0, : LENGTHS[row]]
-    weights = (heads / heads.sum(axis=1, keepdims=True)).mean(axis=0)[skip:]
-    values: dict[str, np.ndarray] = {
-        "cls": real[0],
-        "mean": real.mean(axis=0),
-        "max": real.max(axis=0),
-        "mean_sqrt_len": real.sum(axis=0) / np.sqrt(len(real)),
-        "weighted_mean": (real * places).sum(axis=0) / places.sum(),
-        "last_token": real[-1],
-        "attention": weights @ real,
-    }
-    return values[mode]
-
-
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("skip", [1, 2])
 @pytest.mark.parametrize("mode", POOLINGS)
@@ -81,7 +60,7 @@ def test_leading_tokens_can_be_left_out(mode: str, skip: int, masked: bool) -> N
     some = EncoderOutput(output.last_hidden_state[:rows], None, None, tuple(a[:rows] for a in output.attentions or ()))
     found = np.array(pool(mode, some, mx.array(MASK[:rows]) if masked else None, skip=skip))
     for row in range(rows):
-        assert np.abs(found[row] - _expected_behind(mode, row, skip)).max() < 1e-5
+        assert np.abs(found[row] - _expected(mode, row, skip)).max() < 1e-5
     if mode != "last_token":
         assert np.abs(found[0] - _expected(mode, 0)).max() > 1e-3
 

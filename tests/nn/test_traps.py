@@ -1,17 +1,15 @@
 """What other tools got wrong, shown right on every family: positions, segments, activations, norms, lengths."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from mlxbert.config import Absolute, Disentangled, RelativeBias
+from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.attention import RotaryAttention
 from mlxbert.nn.heads import Network
-from mlxbert.nn.positions import BiasTable, Context, DistanceTable
+from mlxbert.nn.positions import BiasTable, Context
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from tests.helpers.families import FROZEN, FROZEN_CELLS
@@ -91,14 +89,16 @@ def test_embeddings_are_those_made_by_hand(family: str, tmp_path: Path) -> None:
         assert np.abs(np.array(found) - embedded(family, folder, ids, segments or [0] * 7)).max() < 1e-5
 
 
-def test_only_families_that_count_from_the_pad_id_do(family: str, tmp_path: Path) -> None:
-    config = load_network(write_model(family, "Model", tmp_path)).encoder.config
-    table = config.positions.table
-    assert (table is None) == (
-        FROZEN[family].kind.rotary or not FROZEN[family].facts.get("position_biased_input", True)
-    )
-    if table is not None:
-        assert table.first_position == (pad_of(family) + 1 if FROZEN[family].kind.counted else 0)
+@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
+def test_layer_norm_eps_reaches_every_norm(family: str, head: str, tmp_path: Path) -> None:
+    classes = FROZEN[family].classes
+    folder = change_config(write_model(family, head, tmp_path), **{FROZEN[family].kind.eps_key: 0.37})
+    norms = [module for module in load_network(folder).modules() if isinstance(module, nn.LayerNorm)]
+    assert {norm.eps for norm in norms} == {1e-12 if classes == "DistilBert" else 0.37}
+    config = read_config(folder)
+    steps = int(config.get("num_hidden_layers", config.get("n_layers", 0)))
+    stored = int(config["num_hidden_groups"]) if classes == "Albert" else steps
+    assert len(norms) >= 2 * stored + 1
 
 
 def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(family: str, tmp_path: Path) -> None:
@@ -108,34 +108,6 @@ def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(f
     shifted = hidden(network, [[pad] * 4 + ids], attention_mask=[[0] * 4 + [1] * 5])[:, 4:]
     same = np.abs(alone - shifted).max() < 1e-4
     assert same == (network.encoder.config.positions.table is None or FROZEN[family].kind.counted)
-
-
-@pytest.mark.parametrize("family", [name for name, compared in FROZEN.items() if compared.kind.rotary])
-def test_rotated_products_depend_on_the_distance_and_its_sign_alone(family: str, tmp_path: Path) -> None:
-    encoder = load_network(write_model(family, "Model", tmp_path)).encoder
-    context = encoder.positions(Context(None), 9, mx.float32)
-    mx.random.seed(5)
-    q, k = (mx.broadcast_to(mx.random.normal((1, 3, 1, 10)), (1, 3, 9, 10)) for _ in range(2))
-    for layer in encoder.layers:
-        assert isinstance(layer.attention, RotaryAttention) and isinstance(context, Context)
-        placed = layer.attention.apply_positions(q, k, context)
-        products = np.array(placed.q @ placed.k.swapaxes(-1, -2))[0, 0]
-        for distance in range(-8, 9):
-            assert np.ptp(np.diagonal(products, distance)) < 1e-5
-        assert len(np.unique(np.round(products, 4))) == 17
-
-
-def test_segment_zero_is_added_without_segment_ids(family: str, tmp_path: Path) -> None:
-    network, ids = load_network(write_model(family, "Model", tmp_path)), [[3, 9, 5, 40, 6]]
-    plain, zeros = hidden(network, ids), hidden(network, ids, token_type_ids=[[0] * 5])
-    assert np.abs(plain - zeros).max() < 1e-5
-    if "token_type" not in network.encoder.embeddings:
-        assert not FROZEN[family].facts.get("type_vocab_size")
-        return
-    assert FROZEN[family].facts["type_vocab_size"]
-    table = network.encoder.embeddings.token_type
-    table.weight = mx.zeros_like(table.weight)
-    assert np.abs(plain - hidden(network, ids)).max() > 1e-3
 
 
 def test_segment_ids_are_heeded_refused_or_of_no_use(family: str, tmp_path: Path) -> None:
@@ -155,17 +127,8 @@ def test_segment_ids_are_heeded_refused_or_of_no_use(family: str, tmp_path: Path
 
 
 def _pair(segment: int) -> list[Encoding]:
-    return [
-        Encoding(
-            ids=[2, 5, 3, 6, 3],
-            token_type_ids=[0, 0, 0, segment, segment],
-            offsets=[(0, 0)] * 5,
-            word_ids=[None, 0, None, 0, None],
-            sequence_ids=[None, 0, None, 1, None],
-            positions=list(range(5)),
-            truncated=False,
-        )
-    ]
+    none: list[int | None] = [None] * 5
+    return [Encoding([2, 5, 3, 6, 3], [0, 0, 0, segment, segment], [(0, 0)] * 5, none, none, [*range(5)], False)]
 
 
 @pytest.mark.usefixtures("exact_lengths")
@@ -189,34 +152,6 @@ def test_the_feed_forward_follows_hidden_act(family: str, tmp_path: Path) -> Non
         assert all(np.abs(one - other).max() > 1e-5 for other in found[:number]), known[number]
 
 
-@pytest.mark.parametrize(
-    ("family", "head"),
-    [(f, head) for f in FROZEN for head in ("ForMaskedLM", "ForSequenceClassification") if head in FROZEN[f].heads],
-)
-def test_heads_follow_hidden_act_only_where_they_should(family: str, head: str, tmp_path: Path) -> None:
-    classes = FROZEN[family].classes
-    folder = change_config(write_model(family, head, tmp_path), **{FROZEN[family].kind.activation_key: "tanh"})
-    made: Any = next(iter(load_network(folder).heads.values()))
-    if head == "ForSequenceClassification":
-        assert ("transform" in made) == (FROZEN[family].kind.classifier is not None)
-        assert "transform" not in made or made.transform.activation == FROZEN[family].kind.classifier
-    else:
-        kept = "silu" if classes == "ModernBert" else "gelu" if FROZEN[family].kind.gelu_masked_lm else "tanh"
-        assert made.transform.activation == kept
-
-
-@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
-def test_layer_norm_eps_reaches_every_norm(family: str, head: str, tmp_path: Path) -> None:
-    classes = FROZEN[family].classes
-    folder = change_config(write_model(family, head, tmp_path), **{FROZEN[family].kind.eps_key: 0.37})
-    norms = [module for module in load_network(folder).modules() if isinstance(module, nn.LayerNorm)]
-    assert {norm.eps for norm in norms} == {1e-12 if classes == "DistilBert" else 0.37}
-    config = read_config(folder)
-    steps = int(config.get("num_hidden_layers", config.get("n_layers", 0)))
-    stored = int(config["num_hidden_groups"]) if classes == "Albert" else steps
-    assert len(norms) >= 2 * stored + 1
-
-
 def test_exactly_the_longest_input_is_taken(family: str, tmp_path: Path) -> None:
     network, most = load_network(write_model(family, "Model", tmp_path)), FROZEN[family].max_length
     assert network.encoder.config.max_length == most
@@ -234,31 +169,3 @@ def test_far_distances_of_mpnet_share_the_last_bucket_of_their_side() -> None:
     for far, bucket in ((1, 1), (7, 7), (8, 8), (12, 9), (16, 10), (64, 14), (127, 15), (128, 15), (299, 15)):
         assert found[far, 0] == bucket and found[0, far] == 16 + bucket, far
     assert found[0, 0] == 0
-
-
-def test_far_distances_of_deberta_share_rows() -> None:
-    """Rows that transformers gives for the buckets of the published models."""
-    table = DistanceTable(Disentangled(600, None, 512, 256, True, True, True, False), 1, 0.1)
-    distances = table(Context(None), 600, mx.float32).distances
-    assert distances is not None
-    rows = dict(zip(range(-599, 601), np.array(distances.rows).tolist(), strict=True))
-    known = {
-        1: 257,
-        127: 383,
-        128: 384,
-        129: 385,
-        130: 386,
-        170: 411,
-        200: 425,
-        260: 450,
-        300: 463,
-        400: 489,
-        511: 511,
-        512: 511,
-        599: 511,
-    }
-    assert {distance: rows[distance] for distance in known} == known and rows[0] == 256
-    assert {distance: 512 - rows[-distance] for distance in known if distance < 512} == {
-        distance: row for distance, row in known.items() if distance < 512
-    }
-    assert rows[-599] == 0

@@ -162,14 +162,3 @@ def test_vectors_are_rotated_and_put_beside_their_neighbours_as_by_the_graph(mon
         found = attention._rotate(x, cosines, sines), attention._with_neighbours(x, 32, 26)
     assert _far(found[0], graph[0]) < 1e-6
     assert mx.array_equal(found[1], graph[1])
-
-
-def test_what_numpy_writes_is_what_mlx_reads() -> None:
-    assert vectorized._shares_memory()
-
-
-def test_nothing_is_computed_here_where_numpy_gets_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    with inference():
-        assert vectorized.pays(2**20)
-        monkeypatch.setattr(vectorized, "_shares_memory", lambda: False)
-        assert not vectorized.pays(2**20)

@@ -324,18 +324,13 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, tokenizer: Token
 def test_sentences_within_a_document_follow_a_space(tmp_path: Path) -> None:
     """In a byte-level vocabulary the first word of a text is another token than the same word after a space."""
     files = vocabulary(
-        [_write(tmp_path / "text.txt", "the cat sat. The dog sat. " * 40)], tmp_path / "bpe", kind="bpe", size=300
+        [write(tmp_path / "text.txt", "the cat sat. The dog sat. " * 40)], tmp_path / "bpe", kind="bpe", size=300
     )
     sizes = {"model_type": "roberta", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     sizes |= {"intermediate_size": 8, "max_position_embeddings": 20, "vocab_size": files.size, "pad_token_id": 1}
     tokenizer = new_model(sizes, files.folder).tokenizer
-    path = _write(tmp_path / "two.txt", "the cat sat. The dog.\nThe end.\n\nThe cat.\n")
+    path = write(tmp_path / "two.txt", "the cat sat. The dog.\nThe end.\n\nThe cat.\n")
     found = read_corpus([path], tmp_path / "corpus", tokenizer)
     ends = [0, *found.sentences[:].tolist()]
     texts = [tokenizer.decode(found.tokens(*pair).tolist()) for pair in itertools.pairwise(ends)]
     assert texts == ["the cat sat.", " The dog.", " The end.", "The cat."]
-
-
-def _write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path

@@ -17,7 +17,7 @@ from mlxbert.pretraining.electra import GENERATOR, generator_sizes
 from mlxbert.pretraining.initial import find_initial
 from mlxbert.pretraining.objective import read_terms
 from mlxbert.pretraining.replaced import ElectraInputs, ReplacedTokens, sampled
-from mlxbert.training.events import Evaluated, Finished, Step
+from mlxbert.training.events import Evaluated, Step
 from mlxbert.training.loop import scalar
 from mlxbert.weights.build import parameters
 from tests.helpers.tiny import CONFIG, tiny_config
@@ -174,15 +174,6 @@ def test_a_resumed_run_has_the_same_bits(folder: Folder) -> None:
     assert _bytes(folder.folder / "cut") == expected
 
 
-@pytest.mark.slow
-def test_checkpointing_computes_the_same(folder: Folder) -> None:
-    losses = [
-        [event.loss for event in folder.run(name, steps=2, checkpointing=name == "less") if isinstance(event, Step)]
-        for name in ("more", "less")
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
 def test_the_folder_is_two_models(folder: Folder) -> None:
     out = folder.train("out")
     one, two = mlxbert.load(out, dtype="float32"), mlxbert.load(out / GENERATOR, dtype="float32")
@@ -224,17 +215,6 @@ def test_a_foreign_generator_is_refused(folder: Folder) -> None:
     shutil.copytree(other / GENERATOR, out / GENERATOR)
     with pytest.raises(CheckpointError, match="trained with it"):
         folder.train("again", model=out)
-
-
-@pytest.mark.slow
-def test_the_result_is_fine_tuned_like_any_electra(folder: Folder) -> None:
-    out = folder.train("out")
-    records = [{"text": text, "label": label} for text, label in (("the cat sat", "a"), ("a city is", "b"))] * 4
-    *_, last = mlxbert.finetune(
-        "classify", model=out, train=records, valid=records, output=folder.folder / "tuned", epochs=1
-    )
-    assert isinstance(last, Finished)
-    assert set(mlxbert.load(folder.folder / "tuned").network.heads) == {"sequence_classifier"}
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,13 @@
 """Pre-training in processes: killed at any moment, and shared by two."""
 
-import random
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.pretraining.files import model_folder, text_file
 from tests.training.test_distributed import alone, both, losses
-from tests.training.test_kills import NEEDS_DISK, check_full_disk, check_kills, finished
+from tests.training.test_kills import NEEDS_DISK, check_full_disk, check_kills
 
 pytestmark = pytest.mark.slow
 
@@ -41,22 +38,6 @@ def test_killed_at_random_moments(folder: Path, tmp_path: Path) -> None:
 def test_a_full_disk(free: int, folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mlxbert", *words(folder, "--save-every", "5", "--quiet")]
     check_full_disk(command, tmp_path, 2**22, free)
-
-
-def test_killed_while_it_reads(folder: Path, tmp_path: Path) -> None:
-    text = text_file(tmp_path / "long.txt", 10_000)
-    command = [sys.executable, "-m", "mlxbert", *words(folder, "--quiet")]
-    command[command.index(str(folder / "text.txt"))] = str(text)
-    command[command.index("--steps") + 1] = "2"
-    expected = finished(command, tmp_path / "whole")
-    corpus = tmp_path / "parts.partial" / "corpus"
-    for _ in range(3):
-        with subprocess.Popen([*command, "--output", str(tmp_path / "parts")], stderr=subprocess.PIPE) as process:
-            while not (corpus / "ids.bin").exists() and process.poll() is None:
-                time.sleep(0.005)
-            time.sleep(random.Random(1).uniform(0.02, 0.2))
-            process.kill()
-    assert finished(command, tmp_path / "parts") == expected
 
 
 def test_two_processes_train_as_one_does(folder: Path, tmp_path: Path) -> None:

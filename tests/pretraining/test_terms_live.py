@@ -16,8 +16,9 @@ from mlxbert.pretraining.objective import TERMS, Pretraining, read_terms
 from mlxbert.training.gradients import Differentiator, dropout_key
 from mlxbert.training.loop import scalar
 from mlxbert.training.objective import TrainBatch
-from mlxbert.weights.build import build_network, parameters
-from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.build import parameters
+from tests.helpers.gradients import assert_same_gradients, their_gradients
+from tests.helpers.parity import load_network
 from tests.pretraining.corpora import WORDS, examples, random_corpus
 from tests.pretraining.files import model_folder, text_file
 
@@ -52,8 +53,7 @@ def test_the_first_step_is_that_of_transformers(objective: str, tmp_path: Path) 
     pairs: Any = {"mlm": None, "mlm,nsp": "next", "mlm,sop": "order"}[objective]
     chunks = full_sentences(found, 60) if pairs is None else sentence_pairs(found, 60, 0)
     some = examples(found, chunks, pairs=pairs)[0][:12]
-    checkpoint = open_checkpoint(tmp_path / "start")
-    network = build_network(checkpoint, checkpoint.parts, mx.float32)
+    network = load_network(tmp_path / "start")
     network.train()
     ours = Pretraining({TERMS[name](): weight for name, weight in read_terms(objective).items()})
     ours.use(network.encoder.config)
@@ -69,15 +69,8 @@ def test_the_first_step_is_that_of_transformers(objective: str, tmp_path: Path) 
     loss.backward()
     assert scalar(got.loss) == pytest.approx(float(loss), rel=1e-5)
     assert scalar(got.weight) == pytest.approx(1.0)
-    for parameter in model.parameters():
-        parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-    model.float().save_pretrained(tmp_path / "gradients")
-    stored = open_checkpoint(tmp_path / "gradients")
-    theirs = parameters(build_network(stored, stored.parts, mx.float32))
-    largest = max(scalar(mx.abs(array).max()) for array in theirs.values())
-    for name, array in theirs.items():
-        difference = scalar(mx.abs(array - got.arrays[name]).max())
-        assert difference <= 2e-5 * largest, name
+    found_arrays = {name: np.array(array) for name, array in got.arrays.items()}
+    assert_same_gradients(found_arrays, their_gradients(model, tmp_path / "gradients"), 2e-5)
 
 
 def _their_loss(model: Any, objective: str, some: list[Any]) -> Any:

@@ -92,12 +92,9 @@ def test_shared_options_are_spelled_out_with_their_defaults() -> None:
 
 def test_usage_and_failures_go_wherever_many_inputs_go(tiny: mlxbert.Model) -> None:
     calls: dict[str, list[Any]] = {
-        "fill_mask": ["the [MASK]", 5],
-        "next_sentence": [("the cat", "a dog"), 5],
-        "embed": ["the cat", 5],
-        "embed_stream": ["the cat", 5],
-        "similarity_pairs": [("the cat", "a dog"), 5],
-    }
+        "fill_mask": ["the [MASK]", 5], "next_sentence": [("the cat", "a dog"), 5], "embed": ["the cat", 5],
+        "embed_stream": ["the cat", 5], "similarity_pairs": [("the cat", "a dog"), 5],
+    }  # fmt: skip
     for name, items in calls.items():
         usage = mlxbert.Usage()
         found = list(PUBLIC[name](tiny, items, usage=usage, on_error="return"))

@@ -54,12 +54,6 @@ def test_a_batch_gives_what_each_text_gives_alone(tiny: mlxbert.Model, batch_tok
     assert np.abs(alone[:5] - alone[1:6]).max(axis=1).min() > 1e-3  # another order would show
 
 
-@pytest.mark.parametrize("batch_tokens", [0, -1])
-def test_a_batch_without_room_is_refused(tiny: mlxbert.Model, batch_tokens: int) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=f"batch_tokens.*{batch_tokens}.*1"):
-        mlxbert.embed(tiny, TEXTS, batch_tokens=batch_tokens)
-
-
 def test_a_vector_is_the_pooled_encoder_output(tiny: mlxbert.Model) -> None:
     hidden, attention = hidden_states(tiny, tiny.tokenizer.encode(TEXTS[0]).ids)
     expected = {
@@ -127,7 +121,7 @@ def test_a_bad_input_raises_unless_asked_otherwise(tiny: mlxbert.Model, bad: Any
         mlxbert.embed_stream(tiny, ["a"], on_error="skip")
 
 
-@pytest.mark.parametrize("texts", [5, None, 2.5])
+@pytest.mark.parametrize("texts", [5, None, b"a text"])
 def test_what_is_no_text_and_no_iterable_is_refused(tiny: mlxbert.Model, texts: Any) -> None:
     for function in (mlxbert.embed, mlxbert.embed_stream):
         with pytest.raises(mlxbert.ArgumentError, match=f"texts.*{texts!r}.*iterable"):

@@ -101,23 +101,6 @@ def test_what_stands_before_a_bad_text_is_not_lost_and_the_error_says_which_it_i
         mlxbert.embed(unit, [None])  # type: ignore[list-item]  # that is the mistake
 
 
-class Table:
-    """Something like a DataFrame: going through it gives the names of its columns."""
-
-    columns = ("text",)
-
-    def __iter__(self) -> Any:
-        return iter(self.columns)
-
-
-@pytest.mark.parametrize("texts", [{"text": "a"}, b"a text", Table()])
-def test_what_would_give_names_or_numbers_for_texts_is_refused(texts: Any, unit: mlxbert.Model) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match="expected an iterable of texts"):
-        mlxbert.embed(unit, texts)
-    with pytest.raises(mlxbert.ArgumentError, match="expected an iterable of texts"):
-        mlxbert.embed_stream(unit, texts)
-
-
 def test_a_name_is_no_model_and_an_unknown_option_is_said_to_be_one(unit: mlxbert.Model) -> None:
     with pytest.raises(mlxbert.ArgumentError, match=r"model is 'builtin', expected .* mlxbert\.load"):
         mlxbert.embed("builtin", ["a"])  # type: ignore[arg-type]

@@ -23,20 +23,9 @@ if not EMBEDDER or not DATA:
 pytestmark = pytest.mark.slow
 Array = NDArray[np.float32]
 ODD = [
-    "",
-    " ",
-    "\n",
-    "a",
-    ".",
-    "?!",
-    "\t\u00a0",
-    "\x00\x07\x1b[31m",
-    "\u200b\u200d",
-    "é e\u0301",
-    "ﬁ ①",
-    "\ufffd",
+    "", " ", "\n", "a", ".", "?!", "\t\u00a0", "\x00\x07\x1b[31m", "\u200b\u200d", "é e\u0301", "ﬁ ①", "\ufffd",
     "🙂" * 300,
-]
+]  # fmt: skip
 SHARE = 1 if ALL else 8
 COUNT, SPEARMAN, TOLERANCE, COSINE, SINGLE = 2000 // SHARE, 82.03, 0.02, 0.99999, 1e-5
 

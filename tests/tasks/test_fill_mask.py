@@ -1,18 +1,14 @@
 """fill-mask through Python: one text, many, several masks, targets, long texts, bad inputs."""
 
-import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import mlxbert
 from mlxbert.machine.device import mx
-from mlxbert.nn.encoder import EncoderOutput
-from mlxbert.text.batch import WINDOW
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
 TOKYO = "Tokyo is the largest city in [MASK]."
@@ -42,19 +38,6 @@ def test_several_masks_are_filled_each_while_the_others_stay(tiny: mlxbert.Model
     assert [mask.position for mask in result.masks] == [1, 3, 5]
     for mask in result.masks:
         assert str(mask.fills[0].text).count("[MASK]") == 2
-
-
-def test_only_masked_places_go_through_the_vocabulary(tiny: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, ...]] = []
-    logits = tiny.network.logits
-
-    def counted(self: object, head: str, output: EncoderOutput) -> mx.array:
-        seen.append(output.last_hidden_state.shape)
-        return logits(head, output)
-
-    monkeypatch.setattr(type(tiny.network), "logits", counted)
-    list(mlxbert.fill_mask(tiny, ["the [MASK] sat on the mat", "[MASK] [MASK] dog"]))
-    assert sum(int(np.prod(shape[:-1])) for shape in seen) == 3
 
 
 def test_targets_keep_their_scores_and_nothing_else_competes(tiny: mlxbert.Model) -> None:
@@ -110,25 +93,12 @@ def test_many_texts_give_what_each_gives_alone(builtin: mlxbert.Model) -> None:
                     assert abs(fill.score - same.score) < 1e-5
 
 
-def test_a_stream_is_read_a_window_at_a_time(tiny: mlxbert.Model) -> None:
-    read = 0
-
-    def texts() -> Iterator[str]:
-        nonlocal read
-        for _ in itertools.count():
-            read += 1
-            yield "the [MASK] sat"
-
-    results = mlxbert.fill_mask(tiny, texts())
-    assert read == 0
-    next(results)
-    assert read == 2 * WINDOW  # one is computed, the next prepared meanwhile
-
-
 def test_a_text_without_a_mask_raises_or_fails_in_its_place(tiny: mlxbert.Model) -> None:
     texts = ["the [MASK]", "the cat", "[MASK] sat"]
     with pytest.raises(mlxbert.InputError, match=r"no \[MASK\] in the text 'the cat'"):
         list(mlxbert.fill_mask(tiny, texts))
+    with pytest.raises(mlxbert.InputError):
+        mlxbert.fill_mask(tiny, "one text raises", on_error="return")
     good, bad, last = mlxbert.fill_mask(tiny, texts, on_error="return")
     assert isinstance(good, mlxbert.FillMask) and isinstance(last, mlxbert.FillMask)
     assert isinstance(bad, mlxbert.Failure) and bad.index == 1 and "no [MASK]" in bad.error.message
@@ -217,26 +187,6 @@ def test_rows_of_the_embeddings_without_a_token_are_no_words(tmp_path: Path) -> 
     fills = mlxbert.fill_mask(model, "the [MASK]", top_k=len(VOCAB)).masks[0].fills
     assert sorted(fill.token_id for fill in fills) == list(range(len(VOCAB)))
     assert sum(fill.score for fill in fills) < 1e-6
-
-
-def test_one_text_raises_whatever_on_error_says(tiny: mlxbert.Model) -> None:
-    with pytest.raises(mlxbert.InputError):
-        mlxbert.fill_mask(tiny, "no mask", on_error="return")
-
-
-def test_another_thread_is_refused(tiny: mlxbert.Model) -> None:
-    found: list[BaseException] = []
-
-    def use() -> None:
-        try:
-            mlxbert.fill_mask(tiny, "[MASK]")
-        except mlxbert.ThreadError as problem:
-            found.append(problem)
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
-    assert len(found) == 1 and "another thread" in str(found[0])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -1,7 +1,5 @@
 """Next-sentence prediction through Python."""
 
-import threading
-
 import pytest
 
 import mlxbert
@@ -51,22 +49,6 @@ def test_many_pairs_give_what_each_gives_alone_and_bad_ones_fail_in_their_place(
         list(mlxbert.next_sentence(tiny, broken))  # type: ignore[arg-type]
     with pytest.raises(mlxbert.InputError, match="at most 32"):
         mlxbert.next_sentence(tiny, pairs[1], overflow="error")
-
-
-def test_iterating_on_another_thread_is_refused(tiny: mlxbert.Model) -> None:
-    results = mlxbert.next_sentence(tiny, [STORE])
-    found: list[BaseException] = []
-
-    def use() -> None:
-        try:
-            next(results)
-        except mlxbert.ThreadError as problem:
-            found.append(problem)
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
-    assert len(found) == 1
 
 
 def test_its_json_is_that_of_the_contract(tiny: mlxbert.Model) -> None:

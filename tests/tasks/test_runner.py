@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import Live
 from mlxbert.tasks.runner import run, run_batches, windows
@@ -17,12 +17,6 @@ from tests.text.test_batch import BUDGETS, CONFIG, LENGTHS, QUICK, encoding
 
 def of_lengths(lengths: list[int]) -> list[Encoding]:
     return [encoding([number + 1] * length) for number, length in enumerate(lengths)]
-
-
-@pytest.mark.parametrize("budget", [0, -1])
-def test_a_budget_below_one_token_is_refused(budget: int) -> None:
-    with pytest.raises(ArgumentError, match="batch_tokens"):
-        list(run_batches(of_lengths([3]), lambda _, group: group, CONFIG, budget))
 
 
 @QUICK

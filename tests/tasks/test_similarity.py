@@ -39,12 +39,6 @@ def test_scores_are_the_cosines_of_the_vectors(
     assert found[0].index == 2 and abs(found[0].score - 1) < 1e-6 and found[0].score <= 1
 
 
-def test_a_prompt_stands_before_the_query_and_the_texts(unit: mlxbert.Model) -> None:
-    query, *vectors = mlxbert.embed(unit, [QUERY, *TEXTS], prompt_name="query")
-    for result in _found(unit, prompt_name="query"):
-        assert abs(result.score - vectors[result.index] @ query) < 1e-5
-
-
 def test_of_texts_equally_near_the_first_comes_first(tiny: mlxbert.Model) -> None:
     texts = ["a dog", QUERY, "a dog", QUERY, "a dog", QUERY]
     assert [result.index for result in _found(tiny, texts, batch_tokens=1)] == [1, 3, 5, 0, 2, 4]
@@ -76,21 +70,10 @@ def test_texts_that_cannot_be_used_come_last_or_raise(tiny: mlxbert.Model) -> No
         mlxbert.similarity(tiny, QUERY, texts, on_error="skip")
 
 
-@pytest.mark.parametrize("query", [None, 3, ["a"], b"a"], ids=repr)
+@pytest.mark.parametrize("query", [None, 3, ["a"], b"a", "\ud800"], ids=ascii)
 def test_a_query_that_is_no_text_is_refused(tiny: mlxbert.Model, query: Any) -> None:
-    with pytest.raises(mlxbert.InputError, match=f"text.*{type(query).__name__}"):
+    with pytest.raises(mlxbert.InputError, match="surrogate" if isinstance(query, str) else type(query).__name__):
         mlxbert.similarity(tiny, query, TEXTS, on_error="return")
-
-
-def test_a_query_with_half_a_character_is_refused_in_any_case(tiny: mlxbert.Model) -> None:
-    with pytest.raises(mlxbert.InputError, match="half of a surrogate pair"):
-        mlxbert.similarity(tiny, "\ud800", TEXTS, on_error="return")
-
-
-@pytest.mark.parametrize("texts", ["a text", 5, None])
-def test_texts_that_are_no_iterable_are_refused(tiny: mlxbert.Model, texts: Any) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match=f"texts.*{texts!r}.*iterable"):
-        mlxbert.similarity(tiny, QUERY, texts)
 
 
 def test_a_result_is_a_line_of_json(tiny: mlxbert.Model) -> None:

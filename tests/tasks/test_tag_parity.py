@@ -26,14 +26,10 @@ CLASS, BOUND = "ForTokenClassification", 1e-4
 VOCABULARIES = Path(os.environ.get("MLXBERT_TEST_TOKENIZERS", "/none"))
 # Those of the first folder name that is there, and the family that they belong to.
 REAL = {
-    "bert-base-cased": "Bert",
-    "bert-base-uncased": "Bert",
-    "bert-base-chinese": "Bert",
-    "bert-base-multilingual-cased": "Bert",
-    "roberta-base": "Roberta",
-    "xlm-roberta-base": "XLMRoberta",
+    "bert-base-cased": "Bert", "bert-base-uncased": "Bert", "bert-base-chinese": "Bert",
+    "bert-base-multilingual-cased": "Bert", "roberta-base": "Roberta", "xlm-roberta-base": "XLMRoberta",
     "albert-base-v2": "Albert",
-}
+}  # fmt: skip
 TEXTS = [
     'Angela Merkel\'s dog, called "Otto", went to Paris-Nord in the U.S. of A.',
     "he bought milk in tokyo , playing",

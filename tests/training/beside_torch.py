@@ -25,7 +25,9 @@ from mlxbert.training.objectives.texts import TextObjective
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.sampler import Epochs
 from tests.helpers.families import FAMILIES, Compared
-from tests.nn.test_gradients_live import Arrays, load, parameters_of, their_model
+from tests.helpers.gradients import Arrays, arrays_of
+from tests.helpers.parity import load_network
+from tests.nn.test_gradients_live import their_model
 
 NAMES = ("A", "B", "C", "D")
 PROBLEMS = {
@@ -74,7 +76,7 @@ class Pair:
         compared = FAMILIES[case.family]
         self.model = their_model(case.family, PROBLEMS[case.task])
         self.model.save_pretrained(folder / "start")
-        network = load(folder / "start")
+        network = load_network(folder / "start")
         self.examples, records = _examples(compared, case)
         self.objective = _objective(case, records, network.encoder.config)
         self.run = Run(
@@ -136,8 +138,8 @@ class Pair:
         """Ours and theirs after training, by our names."""
         self.model.float().save_pretrained(self._folder / "end")
         trained = {name: np.array(array) for name, array in self.run.best().items()}
-        start = parameters_of(load(self._folder / "start"))  # frozen ones stay as they are
-        return start | trained, parameters_of(load(self._folder / "end"))
+        start = arrays_of(load_network(self._folder / "start").parameters())  # frozen ones stay as they are
+        return start | trained, arrays_of(load_network(self._folder / "end").parameters())
 
 
 def _examples(compared: Compared, case: Case) -> tuple[list[Example], list[Labelled]]:

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from mlxbert.training.plan import make_plan
 from mlxbert.training.predict import predict
 from mlxbert.weights.folder import ModelFolder
 from tests.helpers.answering import save_answering
-from tests.helpers.tiny import CONFIG, save
 
 WORDS = (
     *("dog", "sat", "on", "mat", "largest", "is", "of", "man"),
@@ -134,14 +132,6 @@ def test_predictions_become_what_the_task_answers(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with weights that can be trained."""
-    folder = tmp_path_factory.mktemp("base")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    return mlxbert.save(model, folder / "tiny")
-
-
-@pytest.fixture(scope="module")
 def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     """A model that finds cities, and the events of its training."""
     folder = tmp_path_factory.mktemp("trained")
@@ -234,20 +224,6 @@ def test_hard_contexts_are_trained_on(base: Path, tmp_path: Path) -> None:
     (finished,) = (event for event in events if isinstance(event, Finished))
     again = mlxbert.evaluate("answer", mlxbert.load(tmp_path / "out", task="answer"), data=data)
     assert finished.evaluation is not None and again.metrics == pytest.approx(finished.evaluation.metrics)
-
-
-def test_a_run_of_other_windows_does_not_resume(base: Path, tmp_path: Path) -> None:
-    def start(**options: Any) -> Iterator[Any]:
-        return mlxbert.finetune(
-            "answer", train=records(40), model=base, output=tmp_path / "m", epochs=1, save_every=1, **options
-        )
-
-    events = start()
-    next(event for event in events if event.event == "saved")
-    events.close()  # type: ignore[attr-defined]
-    with pytest.raises(ArgumentError, match="stride"):
-        list(start(stride=3))
-    assert any(event.event == "finished" for event in start())
 
 
 def test_data_and_options_that_make_no_sense_are_refused(base: Path, tmp_path: Path) -> None:

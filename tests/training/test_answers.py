@@ -52,23 +52,8 @@ def second_f1(text: str, answers: Sequence[str]) -> float:
 
 def made_up(rng: random.Random) -> str:
     parts = (
-        "the",
-        "The",
-        "a",
-        "cat",
-        "Cat's",
-        "dog",
-        "1,000",
-        "—",
-        "U.S.",
-        "in",
-        "An",
-        "",
-        "東京",
-        "é",
-        "'",
-        "the-end",
-    )
+        "the", "The", "a", "cat", "Cat's", "dog", "1,000", "—", "U.S.", "in", "An", "", "東京", "é", "'", "the-end",
+    )  # fmt: skip
     return rng.choice((" ", "  ", "\n")).join(rng.choice(parts) for _ in range(rng.randint(0, 5)))
 
 
@@ -150,13 +135,10 @@ def test_an_evaluation_of_questions_with_and_without_answers() -> None:
     found = answering(records, predicted, threshold=0.5, model="m", data=("d",))
     assert found.metrics == pytest.approx(
         {
-            "f1": 0.4,
-            "exact_match": 0.4,
-            "has_answer_f1": 1 / 3,
-            "has_answer_exact_match": 1 / 3,
+            "f1": 0.4, "exact_match": 0.4, "has_answer_f1": 1 / 3, "has_answer_exact_match": 1 / 3,
             "no_answer_accuracy": 0.5,
         }
-    )
+    )  # fmt: skip
     assert (found.score, found.examples, found.confusion) == (0.4, 5, ((2, 1), (1, 1)))
     assert [(one.label, one.support) for one in found.labels] == [("answer", 3), ("no answer", 2)]
     assert found.interval[0] <= 0.4 <= found.interval[1]

@@ -18,7 +18,6 @@ import mlxbert
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.training.events import Event, Saved
 from tests.helpers.damage import DAMAGES, damage
-from tests.helpers.tiny import CONFIG, save
 from tests.training.files import data_file
 
 _LOG = logging.getLogger(__name__)
@@ -72,11 +71,9 @@ def start(options: Mapping[str, Any], target: Path) -> Iterator[Event]:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("data")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
+def options(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {
-        **{"train": data_file(folder, "classify", 48), "model": mlxbert.save(model, folder / "tiny"), "seeds": 2},
+        **{"train": data_file(tmp_path_factory.mktemp("data"), "classify", 48), "model": base, "seeds": 2},
         **{"epochs": 2, "lr": 1e-2, "batch_size": 16, "save_every": 1},
     }
 

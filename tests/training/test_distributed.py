@@ -1,25 +1,25 @@
 """One run of several processes: the numbers of one process, one voice, and an end for all when one is lost."""
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import mlxbert
 from mlxbert.errors import DeviceError
 from mlxbert.files import acquire_lock
 from mlxbert.machine.distributed import join
 from mlxbert.partial import LOCK
 from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment
-from tests.helpers.tiny import CONFIG, save
 from tests.training.files import TASKS, data_file
 from tests.training.test_finetune import rows, write
 
@@ -28,11 +28,10 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tiny model and labelled texts."""
     folder = tmp_path_factory.mktemp("data")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    mlxbert.save(model, folder / "tiny")
+    shutil.copytree(base, folder / "tiny")
     write(folder / "train.csv", rows(160))
     write(folder / "test.csv", rows(90))
     return folder
@@ -258,43 +257,34 @@ def test_the_launcher_of_mlx(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_wrong_group_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Lonely:
-        def rank(self) -> int:
-            return 0
-
-        def size(self) -> int:
-            return 1
-
+    lonely = SimpleNamespace(rank=lambda: 0, size=lambda: 1)
+    monkeypatch.setattr("mlxbert.machine.device.mx.distributed.init", lambda **given: lonely)
     hosts = tmp_path / "hosts"
-    monkeypatch.setenv("MLX_RANK", "0")
-    monkeypatch.setenv("MLX_HOSTFILE", str(hosts))
-    monkeypatch.setattr("mlxbert.machine.device.mx.distributed.init", lambda **given: Lonely())
-    with pytest.raises(DeviceError, match="names no list"):
-        join()
-    hosts.write_text("\n")  # what mlx.launch writes for a ring of one
-    assert join().size == 1
-    hosts.write_text(json.dumps([["127.0.0.1:1"], ["127.0.0.1:2"]]))
-    with pytest.raises(DeviceError, match="2 processes, 1 found"):
-        join()
-    monkeypatch.setenv("MLX_WORLD_SIZE", "3")
-    with pytest.raises(DeviceError, match="3 processes, 1 found"):
-        join()
-    for name in ("MLX_RANK", "MLX_HOSTFILE", "MLX_WORLD_SIZE"):
-        monkeypatch.delenv(name)
-    assert join().size == 1
-    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    with pytest.raises(DeviceError, match="2 processes, 1 found"):
-        join()
+    ring = {"MLX_RANK": "0", "MLX_HOSTFILE": str(hosts)}
+    pair = json.dumps([["127.0.0.1:1"], ["127.0.0.1:2"]])
+    for listed, variables, said in (
+        (None, ring, "names no list"),
+        ("\n", ring, None),  # what mlx.launch writes for a ring of one
+        (pair, ring, "2 processes, 1 found"),
+        (pair, {**ring, "MLX_WORLD_SIZE": "3"}, "3 processes, 1 found"),
+        (pair, {}, None),
+        (pair, {"OMPI_COMM_WORLD_SIZE": "2"}, "2 processes, 1 found"),
+    ):
+        if listed is not None:
+            hosts.write_text(listed)
+        with monkeypatch.context() as patched:
+            for name, value in variables.items():
+                patched.setenv(name, value)
+            with pytest.raises(DeviceError, match=said) if said else nullcontext():
+                assert join().size == 1
 
 
 def test_other_processes_tell_only_errors_that_the_first_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr("mlxbert.cli.processes.time.sleep", waits.append)
+    monkeypatch.setattr("mlxbert.cli.processes.time.sleep", lambda seconds: None)
     command = ["finetune", "classify", "--train", "-", "--output", "x"]
     first, second = (call(*command, MLX_RANK=str(rank)) for rank in (0, 1))
     first.fails(2, "stdin")
     second.fails(2, "process 1: ", "stdin")
-    assert len(waits) == 1
     call("fill-mask", "a [MASK]", "--output", "x.jsonl", MLX_RANK="0").fails(2, "several processes")
     quiet: Any = call("models", "list", MLX_RANK="1")
-    assert (quiet.status, quiet.out, quiet.err) == (0, "", "") and len(waits) == 1
+    assert (quiet.status, quiet.out, quiet.err) == (0, "", "")

@@ -16,12 +16,11 @@ from mlxbert.data.related import find_related_columns, read_related
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, vector_losses as losses
 from mlxbert.readers.rows import read_rows
-from mlxbert.tasks.ranking import nearest
 from mlxbert.training.gradients import Differentiator, Whole
 from mlxbert.training.objective import TrainBatch
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.vector_loss import Texts, VectorLoss, _excluded
-from mlxbert.training.scores.vectors import unit, vector_scores
+from mlxbert.training.scores.vectors import vector_scores
 from mlxbert.weights.modules import write_embedder
 from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st
@@ -156,26 +155,13 @@ def test_cosent_compares_only_pairs_of_different_scores() -> None:
     assert losses.cosent(first, second, mx.ones(5), temperature=0.05).item() == pytest.approx(0, abs=1e-6)
 
 
-def test_the_nearest_are_those_of_a_full_comparison() -> None:
-    rng = np.random.default_rng(1)
-    queries, documents = (unit(rng.normal(size=(count, 8))) for count in (700, 90))
-    numbers, cosines = nearest("cosine", queries, documents, 10)
-    expected = np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :10]
-    assert (numbers == expected).all() and (np.diff(cosines, axis=1) <= 0).all()
-
-
 def test_texts_that_find_their_positive_score_one() -> None:
     vectors = np.eye(6, dtype=np.float32)[[0, 0, 1, 2, 2, 3, 4, 4, 5]]
     kind = [Texts(None, None, (None, None), (f"q{n}", f"p{n}", f"n{n}")) for n in range(3)]  # type: ignore[arg-type]
     scores = vector_scores(kind, vectors)
     assert scores.means() == {
-        "ndcg@10": 1,
-        "map": 1,
-        "mrr@10": 1,
-        "recall@10": 1,
-        "recall@100": 1,
-        "triplet_accuracy": 1,
-    }
+        "ndcg@10": 1, "map": 1, "mrr@10": 1, "recall@10": 1, "recall@100": 1, "triplet_accuracy": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -243,22 +229,6 @@ def write_pairs(path: Path) -> None:
         writer = csv.DictWriter(file, ["anchor", "positive"])
         writer.writeheader()
         writer.writerows(pairs(40))
-
-
-def test_an_interrupted_run_resumes_to_the_same_bits(folder: Path, tmp_path: Path) -> None:
-    write_pairs(tmp_path / "pairs.csv")
-    given: dict[str, Any] = {"epochs": 2, "chunk": 3, "batch_size": 8, "save_every": 1, "device": "cpu"}
-    data = tmp_path / "pairs.csv"
-    for name, stop in (("whole", 10**9), ("parts", 4)):
-        for number, _ in enumerate(
-            mlxbert.finetune("embed", train=data, model=folder, output=tmp_path / name, **given)
-        ):
-            if number == stop:
-                break
-    for _ in mlxbert.finetune("embed", train=data, model=folder, output=tmp_path / "parts", **given):
-        pass
-    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
-    assert one == other
 
 
 def test_modules_are_written_as_they_are_read(tmp_path: Path) -> None:

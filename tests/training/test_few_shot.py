@@ -12,7 +12,7 @@ import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.nn.vector_losses import same_class
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.events import Evaluated, Finished, Saved, Started
+from mlxbert.training.events import Evaluated, Finished, Started
 from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers.frozen import read_config
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
@@ -115,20 +115,6 @@ def test_the_models_own_pooling_is_kept(tmp_path: Path) -> None:
     train(start, records(2, 8), tmp_path / "out")
     assert read_config(tmp_path / "out")["head_pooling"] == "cls"
     assert mlxbert.load(tmp_path / "out").embedder.config.poolings == ("cls",)
-
-
-def test_an_interrupted_run_resumes_to_the_same_bits(folder: Path, tmp_path: Path) -> None:
-    data = records(4, 8)
-    train(folder, data, tmp_path / "whole", batch_size=8)
-    given: Any = {"few_shot": True, "epochs": 2, "lr": 1e-3, "device": "cpu", "batch_size": 8, "save_every": 1}
-    events = mlxbert.finetune("classify", train=data, model=folder, output=tmp_path / "cut", **given)
-    saved = (event for event in events if isinstance(event, Saved) and event.step == 3)
-    next(saved)
-    events.close()  # type: ignore[attr-defined]
-    again = train(folder, data, tmp_path / "cut", batch_size=8, save_every=1)
-    assert again[0].first_step == 3
-    for file in ("model.safetensors", VECTOR_CLASSIFIER):
-        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "cut" / file).read_bytes()
 
 
 def test_it_is_trained_further_with_and_without(folder: Path, tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from mlxbert.labels.labels import Labels
 from mlxbert.text.batch import make_batch
 from mlxbert.training.events import Finished
 from tests.folders import test_round_trip_live as live
+from tests.helpers.answering import save_answering
 from tests.helpers.cells import cells, some
 from tests.helpers.families import FAMILIES, make_config, make_model
 from tests.helpers.frozen import add_vocabulary, read_config
+from tests.training.test_answer_objective import records
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
@@ -51,8 +53,8 @@ def saved(model: Any, folder: Path) -> Path:
 
 def train(task: str, source: Path, output: Path, **options: Any) -> mlxbert.Model:
     """Trains for one epoch on twelve records, and loads what was written."""
-    records = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS[task], strict=True)]
-    given: dict[str, Any] = {"train": records, "valid": records, "epochs": 1, "batch_size": 4, "lr": 1e-3}
+    data = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS[task], strict=True)]
+    given: dict[str, Any] = {"train": data, "valid": data, "epochs": 1, "batch_size": 4, "lr": 1e-3}
     *_, last = mlxbert.finetune(task, model=source, output=output, **given | options)
     assert isinstance(last, Finished) and (options.get("check") is None or cast(float, last.check) < BOUND)
     return mlxbert.load(output, task="classify", dtype="float32")
@@ -105,6 +107,12 @@ def test_a_model_without_a_head_becomes_a_classifier(family: str, task: str, tmp
         opened(tmp_path / "out", family)[0].save_pretrained(tmp_path / "again")
         add_vocabulary(tmp_path / "again")
         assert mlxbert.load(tmp_path / "again", task="classify").labels == model.labels
+
+
+def test_a_model_that_answers_computes_the_same_in_transformers(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"train": records(60), "model": save_answering(tmp_path / "model"), "epochs": 1, "lr": 1e-3}
+    *_, last = mlxbert.finetune("answer", output=tmp_path / "out", check=True, **how)
+    assert isinstance(last, Finished) and last.check is not None and last.check <= 1e-4
 
 
 @pytest.mark.parametrize("family", some(CLASSIFIERS))

@@ -11,32 +11,22 @@ from pathlib import Path
 
 import pytest
 
-import mlxbert
 from tests.helpers.program import ENDING
-from tests.helpers.tiny import CONFIG, save
 from tests.training.files import TASKS, data_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hangups")]
 KILLS = int(os.environ.get("MLXBERT_TEST_KILLS", "4"))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    mlxbert.save(model, folder / "tiny")
-    return folder
+@pytest.fixture
+def command(base: Path, tmp_path: Path) -> list[str]:
+    return command_of("classify", base, tmp_path)
 
 
-@pytest.fixture(scope="module")
-def command(folder: Path) -> list[str]:
-    return command_of("classify", folder)
-
-
-def command_of(task: str, folder: Path) -> list[str]:
+def command_of(task: str, base: Path, folder: Path) -> list[str]:
     return [
         *(sys.executable, "-m", "mlxbert", "finetune", task, "--train", str(data_file(folder, task, 120)), "--quiet"),
-        *("--model", str(folder / "tiny"), "--epochs", "6", "--batch-size", "8", "--seeds", "2", "--save-every", "5"),
+        *("--model", str(base), "--epochs", "6", "--batch-size", "8", "--seeds", "2", "--save-every", "5"),
         *(["--crf"] if task == "tag" else []),
     ]
 
@@ -91,8 +81,8 @@ def check_kills(command: list[str], tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.sampled
-def test_killed_at_random_moments(task: str, folder: Path, tmp_path: Path) -> None:
-    check_kills(command_of(task, folder), tmp_path, seed=5)
+def test_killed_at_random_moments(task: str, base: Path, tmp_path: Path) -> None:
+    check_kills(command_of(task, base, tmp_path), tmp_path, seed=5)
 
 
 @pytest.mark.parametrize("by", ENDING)

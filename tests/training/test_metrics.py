@@ -13,18 +13,6 @@ from mlxbert.training.scores.summary import METRICS
 CONFUSION = np.array([[3, 1, 0, 0], [2, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
 
 
-def test_a_confusion_matrix_counts_pairs() -> None:
-    expected, predicted = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 0, 2])
-    assert metrics.confusion_matrix(expected, predicted, 3).tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 1]]
-
-
-def test_scores_of_labels() -> None:
-    counts = Counts.of_confusion(CONFUSION)
-    assert counts.precision == pytest.approx([3 / 6, 1 / 2, 0])
-    assert counts.recall == pytest.approx([3 / 4, 1 / 3, 0])
-    assert counts.f1 == pytest.approx([6 / 10, 2 / 5, 0])
-
-
 def test_metrics_of_a_confusion_matrix() -> None:
     values = {name: metric(CONFUSION) for name, metric in metrics.OF_CONFUSION.items()}
     assert values == pytest.approx(
@@ -45,10 +33,6 @@ def test_matthews_of_one_class_only_is_zero(confusion: list[list[int]]) -> None:
     assert metrics.matthews(np.array(confusion)) == 0
 
 
-def test_matthews_of_the_reverse_is_minus_one() -> None:
-    assert metrics.matthews(np.array([[0, 5], [3, 0]])) == pytest.approx(-1)
-
-
 def test_metrics_of_one_label_per_example() -> None:
     values = metrics.classify_metrics(np.array([0, 1, 1]), np.array([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]]))
     assert values["accuracy"] == pytest.approx(2 / 3)  # the first of equal probabilities is predicted
@@ -56,43 +40,10 @@ def test_metrics_of_one_label_per_example() -> None:
     assert values["log_loss"] == pytest.approx(-(math.log(0.5) + math.log(0.75) + math.log(eps)) / 3)
 
 
-def test_metrics_of_several_labels_per_example() -> None:
-    expected = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], np.bool_)
-    probabilities = np.array([[0.9, 0.2, 0.1], [0.6, 0.5, 0.2], [0.4, 0.1, 0.3]], np.float32)
-    values = metrics.multilabel_metrics(expected, probabilities, [0.5, 0.5, 0.5])
-    loss = np.log([0.9, 0.2, 0.9, 0.6, 0.5, 0.8, 0.6, 0.9, 0.7])
-    assert values == pytest.approx(
-        {
-            "macro_f1": 1 / 2,  # 1 and 0; the label that does not occur is left out
-            "micro_f1": 2 * 2 / (3 + 3),
-            "weighted_f1": 2 / 3,
-            "micro_precision": 2 / 3,
-            "micro_recall": 2 / 3,
-            "subset_accuracy": 1 / 3,
-            "log_loss": -loss.mean(),
-        },
-        rel=1e-6,
-    )
-
-
 def test_a_threshold_is_not_rounded_to_the_probabilities_dtype() -> None:
     probability = np.float32(0.3)  # 0.300000012
     above = metrics.above(np.array([[probability, probability]]), [float(probability), float(probability) + 1e-10])
     assert above.tolist() == [[True, False]]
-
-
-def test_metrics_of_numbers() -> None:
-    expected, predicted = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 3.0, 8.0], np.float32)
-    values = metrics.regress_metrics(expected, predicted)
-    assert values == pytest.approx(
-        {
-            "spearman": 4.5 / math.sqrt(5 * 4.5),  # ranks 1 2 3 4 and 1 2.5 2.5 4
-            "pearson": 10.5 / math.sqrt(5 * 26.75),
-            "mse": (1 + 16) / 4,
-            "mae": 5 / 4,
-            "r2": 1 - 17 / 5,
-        }
-    )
 
 
 @pytest.mark.parametrize("constant", [0.1, 1e-30, 3e8])
@@ -110,10 +61,6 @@ def test_correlations_know_no_scale(scale: float) -> None:
     numbers = np.array([1.0, 2.0, 4.0])
     assert metrics.pearson(numbers * scale, numbers) == pytest.approx(1)
     assert metrics.spearman(numbers * scale, -numbers) == pytest.approx(-1)
-
-
-def test_equal_numbers_share_their_mean_rank() -> None:
-    assert metrics.ranks(metrics.order(np.array([5.0, 1.0, 5.0, 9.0]))).tolist() == [2.5, 1, 2.5, 4]
 
 
 @pytest.mark.parametrize(

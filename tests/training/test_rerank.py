@@ -1,10 +1,9 @@
 """Cross-encoders from data to a folder: scores next to their definitions, training, resuming, evaluation."""
 
-import itertools
 import json
 import random
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import mlxbert
 from mlxbert.data.relevance import Judged
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.text.batch import make_batch
-from mlxbert.training.events import Evaluated, Finished, Saved, Started
+from mlxbert.training.events import Finished, Started
 from mlxbert.training.scores.reranking import (
     average_precision,
     best_accuracy,
@@ -22,7 +21,8 @@ from mlxbert.training.scores.reranking import (
     rerank_metrics,
     reranking,
 )
-from tests.helpers.tiny import CONFIG, WORDS, save
+from tests.helpers.tiny import WORDS
+from tests.training.test_finetune import one
 
 ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
 SMALL = [word for word in WORDS.split() if word.isalpha()]
@@ -53,21 +53,9 @@ def groups(count: int, seed: int = 0) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    return mlxbert.save(model, folder / "tiny")
-
-
 def run(data: Any, base: Path, output: Path, **options: Any) -> list[Any]:
     usual = {"epochs": 1, "lr": 1e-2, "batch_size": 16}
     return [*mlxbert.finetune("rerank", train=data, model=base, output=output, **usual | options)]
-
-
-def one(events: list[Any], kind: type[Any]) -> Any:
-    (found,) = [event for event in events if isinstance(event, kind)]
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -136,24 +124,6 @@ def test_texts_of_a_query_stay_together_and_rankings_are_scored(base: Path, tmp_
     model = mlxbert.load(tmp_path / "out", task="classify")
     assert mlxbert.evaluate("rerank", model, data=groups(9, 3)).metrics.keys() >= {"map", "mrr@10", "f1"}
     assert "ndcg@10" not in mlxbert.evaluate("rerank", model, data=pairs(20, 3)).metrics
-
-
-def test_an_interrupted_call_resumes_to_the_same_bits(base: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"train": groups(30), "model": base, "batch_size": 16, "epochs": 2, "lr": 1e-2}
-    whole = [*mlxbert.finetune("rerank", output=tmp_path / "whole", **options)]
-    stream = cast(Any, mlxbert.finetune("rerank", output=tmp_path / "parts", **options))
-    seen = [*itertools.takewhile(lambda event: not isinstance(event, Evaluated), stream)]
-    stream.close()
-    rest = [*mlxbert.finetune("rerank", output=tmp_path / "parts", **options)]
-    assert any(isinstance(event, Started) for event in seen) and len(rest) < len(whole)
-    assert any(isinstance(event, Saved) for event in rest)
-    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
-    assert files[0] == files[1]
-    stream = cast(Any, mlxbert.finetune("rerank", output=tmp_path / "other", **options))
-    [*itertools.takewhile(lambda event: not isinstance(event, Evaluated), stream)]
-    stream.close()
-    with pytest.raises(ArgumentError, match="loss"):
-        [*mlxbert.finetune("rerank", output=tmp_path / "other", **options, loss="mse")]
 
 
 @pytest.mark.parametrize(

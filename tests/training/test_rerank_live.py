@@ -10,12 +10,13 @@ import pytest
 
 import mlxbert
 from mlxbert.data.relevance import Judged
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import mx
+from mlxbert.nn import dropout
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.rerank import Rerank
 from mlxbert.training.scores.reranking import rerank_metrics
 from tests.helpers.classifiers import save_classifier
-from tests.nn.test_gradients_live import load, parameters_of
+from tests.helpers.gradients import assert_same_gradients, our_step, their_gradients
 from tests.training.test_rerank import SMALL, pairs
 from tests.training.test_search import SCORE
 
@@ -37,11 +38,7 @@ def gradients_of_theirs(theirs: Any, kind: str, records: list[Judged], folder: P
     texts = [[record.text for record in records], [record.pair for record in records]]
     loss = loss_of(texts, torch.tensor([record.label for record in records]))
     loss.backward()
-    model = theirs.transformers_model
-    for parameter in model.parameters():
-        parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-    model.save_pretrained(folder)
-    return loss.item(), parameters_of(load(folder))
+    return loss.item(), their_gradients(theirs.transformers_model, folder)
 
 
 @pytest.mark.parametrize("kind", LOSSES)
@@ -54,24 +51,17 @@ def test_the_first_step_is_that_of_sentence_transformers(kind: str, tmp_path: Pa
     data = pairs(12, graded=kind == "mse")
     records = [Judged(one["query"], one["text"], one["label"] / (5 if kind == "mse" else 1), "") for one in data]
     batch = objective.collate([objective.prepare(record) for record in records], random.Random())
-    model.network.train()
-    for module in model.network.modules():
-        if hasattr(module, "rate"):
-            module.rate = 0.0
+    dropout.set_rate(model.network, 0.0)
 
     def loss(network: Any) -> mx.array:
         summed, weight = objective.loss(network, batch)
         return summed / weight
 
-    found, gradients = nn.value_and_grad(model.network, loss)(model.network)
-    flat: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
+    found, gradients = our_step(model.network, loss)
     theirs = library.CrossEncoder(str(folder), device="cpu")
     expected, arrays = gradients_of_theirs(theirs, kind, records, tmp_path / "gradients")
-    assert float(found) == pytest.approx(expected, rel=BOUND)
-    assert flat.keys() == arrays.keys()
-    largest = max(float(np.abs(array).max()) for array in arrays.values())
-    for name, array in arrays.items():
-        assert np.abs(np.array(flat[name]) - array).max() <= BOUND * largest, name
+    assert found == pytest.approx(expected, rel=BOUND)
+    assert_same_gradients(gradients, arrays, BOUND)
 
 
 @pytest.mark.parametrize("kind", LOSSES)

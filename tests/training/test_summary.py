@@ -23,41 +23,27 @@ def evaluated(confusion: list[list[int]]) -> Evaluation:
     return classification(given, NAMES, np.eye(4)[[column for _, column in pairs]], model="m", data=())
 
 
-def test_the_weakest_label_by_recall() -> None:
-    sentence = weakest(evaluated([[4, 3, 2, 0], [0, 50, 0, 0], [0, 1, 50, 0], [0, 0, 0, 0]]))
-    assert sentence == "ABBR: recall 0.44 on 9 examples, most often taken for DESC"
-
-
-def test_the_weakest_label_by_precision() -> None:
-    sentence = weakest(evaluated([[4, 0, 0, 0], [1, 50, 0, 0], [5, 0, 50, 0], [0, 0, 0, 9]]))
-    assert sentence == "ABBR: precision 0.40 (4 examples in all), most often in place of NUM"
-
-
-def test_a_label_that_is_never_predicted() -> None:
-    sentence = weakest(evaluated([[0, 1, 0, 0], [0, 50, 0, 0], [0, 0, 50, 0], [0, 0, 0, 9]]))
-    assert sentence == "ABBR: recall 0.00 on 1 example, most often taken for DESC"
-
-
 @pytest.mark.parametrize(
-    "confusion",
+    ("confusion", "facts"),
     [
-        [[9, 0, 0, 0], [0, 9, 0, 0], [0, 0, 9, 0], [0, 0, 0, 0]],  # no mistakes
-        [[5, 4, 0, 0], [4, 5, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]],  # all alike
-        [[5, 4, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]],  # one label only
+        ([[4, 3, 2, 0], [0, 50, 0, 0], [0, 1, 50, 0], [0, 0, 0, 0]], ("ABBR", "recall 0.44", "9 examples", "DESC")),
+        ([[4, 0, 0, 0], [1, 50, 0, 0], [5, 0, 50, 0], [0, 0, 0, 9]], ("ABBR", "precision 0.40", "4 examples", "NUM")),
+        ([[0, 1, 0, 0], [0, 50, 0, 0], [0, 0, 50, 0], [0, 0, 0, 9]], ("ABBR", "recall 0.00", "1 example", "DESC")),
+        ([[9, 0, 0, 0], [0, 9, 0, 0], [0, 0, 9, 0], [0, 0, 0, 0]], None),  # no mistakes
+        ([[5, 4, 0, 0], [4, 5, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], None),  # all alike
+        ([[5, 4, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], None),  # one label only
     ],
 )
-def test_nothing_stands_out(confusion: list[list[int]]) -> None:
-    assert weakest(evaluated(confusion)) is None
+def test_the_weakest_label(confusion: list[list[int]], facts: tuple[str, ...] | None) -> None:
+    sentence = weakest(evaluated(confusion))
+    assert sentence is None if facts is None else sentence and all(fact in sentence for fact in facts)
 
 
-def test_the_weakest_of_several_labels() -> None:
+def test_the_weakest_of_several_labels_and_of_numbers() -> None:
     given = records(("ABBR", "NUM"), ("NUM",), ("NUM",))
     probabilities = np.array([[0.1, 0, 0.9, 0], [0, 0, 0.9, 0], [0, 0, 0.9, 0]])
-    assert weakest(multilabel(given, NAMES, probabilities, model="m", data=())) == "ABBR: recall 0.00 on 1 example"
-
-
-def test_the_largest_distance_of_numbers() -> None:
+    assert "ABBR: recall 0.00" in (weakest(multilabel(given, NAMES, probabilities, model="m", data=())) or "")
     about: Any = {"model": "m", "data": ()}
-    sentence = weakest(regression(records(1.0, 2.0, 5.0), np.array([1.0, 2.5, 2.0]), **about))
-    assert sentence == "off by 3 at most: 5 is predicted as 2 (test.csv, line 4); by 1.17 on average"
+    sentence = weakest(regression(records(1.0, 2.0, 5.0), np.array([1.0, 2.5, 2.0]), **about)) or ""
+    assert "by 3 " in sentence and "(test.csv, line 4)" in sentence and "by 1.17" in sentence
     assert weakest(regression(records(1.0, 2.0), np.array([1.0, 2.0]), **about)) is None

@@ -24,7 +24,6 @@ from mlxbert.training.objectives.tag import HEAD, Tag, TagExample
 from mlxbert.training.plan import prepared
 from mlxbert.training.predict import predict
 from tests.helpers.taggers import save_tagger
-from tests.helpers.tiny import CONFIG, save
 from tests.training.test_finetune import one, run
 
 NAMES = ("O", "B-animal", "I-animal", "B-city", "I-city")
@@ -56,13 +55,6 @@ def write(path: Path, count: int, scheme: str = "iob2", seed: int = 0) -> Path:
     sentences = ["".join(f"{word}\t{tag}\n" for word, tag in sentence(rng, scheme)) for _ in range(count)]
     path.write_text("\n".join(sentences), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    return mlxbert.save(model, folder / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -319,13 +311,6 @@ def test_hard_sentences_are_trained_on_and_all_words_count(base: Path, tmp_path:
     assert again.metrics == pytest.approx(evaluation.metrics)
 
 
-def test_tags_that_are_numbers_are_said(base: Path, tmp_path: Path) -> None:
-    """As files of the hub have them, which hold the names elsewhere."""
-    data = [{"tokens": ["cat", word], "ner_tags": [1, 0]} for word in ("sat", "went", "is")] * 9
-    events = run("tag", train=data, valid=data, model=base, output=tmp_path / "out", dry_run=True)
-    assert any("numbers" in warning for warning in one(events, Started).report.warnings)
-
-
 def test_broken_tags_are_counted_and_said(base: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "train.conll", 30)
     path.write_text(path.read_text() + "\ncat O\ndog I-animal\n".replace(" ", "\t"))
@@ -377,16 +362,10 @@ def test_what_a_model_does_not_know_counts_as_missed(trained: Path, caplog: pyte
 @pytest.mark.parametrize(
     "options",
     [
-        {"scheme": "iob3"},
-        {"crf": True, "label_all_pieces": True},
-        {"crf": True, "scheme": "iob1"},
-        {"stride": -1},
-        {"stride": 17},
-        {"max_length": 16, "stride": 9},
-        {"metric": "spearman"},
-        {"class_weights": "balanced"},
+        {"scheme": "iob3"}, {"crf": True, "label_all_pieces": True}, {"crf": True, "scheme": "iob1"}, {"stride": -1},
+        {"stride": 17}, {"max_length": 16, "stride": 9}, {"metric": "spearman"}, {"class_weights": "balanced"},
     ],
-)
+)  # fmt: skip
 def test_options_that_do_not_go_are_refused(base: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         run("tag", train=write(tmp_path / "train.conll", 9), model=base, output=tmp_path / "out", **options)

@@ -1,6 +1,5 @@
 """Learning a task from a teacher: each distance is its formula, and what runs, resumes and refuses."""
 
-import importlib
 import itertools
 import json
 import random
@@ -18,12 +17,10 @@ from mlxbert.errors import ArgumentError, MissingHeadError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.training import distillation as module
 from mlxbert.training.distillation import Distillation, DistillationExample, ScoreDistillation, Targets
-from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
+from mlxbert.training.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objective import Part, TrainBatch
 from mlxbert.training.options import TeacherOptions
-from mlxbert.training.predict import compute
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, VOCAB, save
 from tests.training import test_answer_objective, test_finetune, test_tag
@@ -127,31 +124,6 @@ def test_the_distance_of_each_task_is_its_formula(name: str, loss: str | None, s
     assert float(objective.terms(cast(Network, same), batch)[0]["teacher"]) == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["classify", "multilabel", "tag"])
-def test_gradients_are_those_of_torch(name: str) -> None:
-    torch = importlib.import_module("torch")
-    rng = np.random.default_rng(1)
-    ours, theirs = (rng.normal(size=SIZES[name]) * 3 for _ in range(2))
-    objective = ScoreDistillation(cast(Any, Task(name)), TeacherOptions(teacher_weight=1.0, temperature=4.0))
-    batch = TrainBatch(Batch(mx.zeros((1, 1), mx.int32)), targets(name, theirs))
-
-    def far(scores: mx.array) -> mx.array:
-        return objective.loss(cast(Network, Scored(scores)), batch)[0]
-
-    wanted = torch.tensor(ours, requires_grad=True)
-    pair = [wanted / 4, torch.tensor(theirs) / 4]
-    if name == "tag":
-        pair = [scores[[0, 0, 1], [1, 3, 2]] for scores in pair]
-    elif name == "multilabel":
-        pair = [torch.stack([scores, torch.zeros_like(scores)], -1) for scores in pair]
-    one, other = (torch.log_softmax(scores, -1) for scores in pair)
-    loss = 16 * torch.nn.functional.kl_div(one, other, log_target=True, reduction="sum")
-    (loss / (3 if name == "multilabel" else 1)).backward()
-    found = np.array(mx.grad(far)(mx.array(ours.astype(np.float32))))
-    np.testing.assert_allclose(found, wanted.grad.numpy(), atol=1e-5)
-
-
 def test_a_batch_of_tokens_without_tags_has_no_distance() -> None:
     task = cast(Any, Task("tag"))
     task.collate = lambda examples, rng: TrainBatch(Batch(mx.zeros((2, 8), mx.int32)), mx.zeros(0))
@@ -164,13 +136,6 @@ def test_a_batch_of_tokens_without_tags_has_no_distance() -> None:
     found: Targets = objective.collate(filled, random.Random(0)).targets
     assert found.rows is not None and found.rows.tolist() == [1, 3, 10]
     assert found.scores[:, 0].tolist() == [0, 0, 1]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, save(folder / "vocabulary"))
-    return mlxbert.save(model, folder / "tiny")
 
 
 def finetune(task: str, folder: Path, output: Path, data: Any, **options: Any) -> list[Any]:
@@ -196,16 +161,9 @@ def weights(folder: Path) -> dict[str, mx.array]:
 def test_a_student_learns_its_teacher(base: Path, teacher: Path, tmp_path: Path) -> None:
     wrong = [record | {"label": "animal" if number % 2 else "place"} for number, record in enumerate(texts())]
     events = finetune(
-        "classify",
-        base,
-        tmp_path / "out",
-        wrong,
-        teacher=teacher,
-        teacher_weight=1,
-        valid=texts(),
-        epochs=8,
+        "classify", base, tmp_path / "out", wrong, teacher=teacher, teacher_weight=1, valid=texts(), epochs=8,
         dropout=0.0,
-    )
+    )  # fmt: skip
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)
     assert started.report is not None and started.report.facts["teacher"] == str(teacher)
@@ -232,41 +190,6 @@ def test_labels_are_matched_by_name(base: Path, teacher: Path, tmp_path: Path) -
     ]
     losses = [[event.terms["teacher"] for event in events if isinstance(event, Step)] for events in runs]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"gradient_accumulation": 2, "batch_size": 8},
-        pytest.param({"class_weights": "balanced"}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_an_interrupted_run_ends_in_the_same_bits(
-    base: Path, teacher: Path, tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    given = {"teacher": teacher, "epochs": 2, "save_every": 2, **changes}
-    finetune("classify", base, tmp_path / "whole", texts(), **given)
-    events = mlxbert.finetune(
-        "classify", train=texts(), output=tmp_path / "cut", lr=1e-2, device="cpu", model=base,
-        **({"batch_size": 16} | given),
-    )  # fmt: skip
-    next(event for event in events if isinstance(event, Saved))
-    cast(Any, events).close()
-    [again, *_] = finetune("classify", base, tmp_path / "cut", texts(), **given)
-    assert again.first_step > 0
-    one, other = (weights(tmp_path / name) for name in ("whole", "cut"))
-    assert all(mx.array_equal(one[name], other[name]) for name in one)
-
-
-def test_another_teacher_is_another_run(base: Path, teacher: Path, tmp_path: Path) -> None:
-    events = mlxbert.finetune(
-        "classify", train=texts(), output=tmp_path / "out", model=base, teacher=teacher, save_every=1, lr=1e-2
-    )
-    next(event for event in events if isinstance(event, Saved))
-    cast(Any, events).close()
-    with pytest.raises(ArgumentError, match="teacher"):
-        finetune("classify", base, tmp_path / "out", texts(), epochs=None, batch_size=32, save_every=1)
 
 
 TASKS: dict[str, list[dict[str, Any]]] = {
@@ -341,22 +264,6 @@ def test_what_is_judged_chooses_the_vectors(tmp_path: Path) -> None:
         events = finetune("embed", start, tmp_path / name, PLAIN, teacher=guide, **given)
         assert events[-1].metric == ("spearman" if name == "scores" else "ndcg@10")
         assert not any("teacher_error" in event.metrics for event in events if isinstance(event, Evaluated))
-
-
-def test_a_dry_run_asks_the_teacher_little(base: Path, teacher: Path, tmp_path: Path) -> None:
-    asked = 0
-
-    def counted(network: Network, inputs: Any, *rest: Any, **options: Any) -> Any:
-        nonlocal asked
-        asked += len(inputs)
-        return compute(network, inputs, *rest, **options)
-
-    data = texts() * 20
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(module, "compute", counted)
-        [started] = finetune("classify", base, tmp_path / "out", data, teacher=teacher, dry_run=True)
-    assert isinstance(started, Started) and started.estimate is not None and started.estimate.seconds > 0
-    assert 0 < asked < 0.2 * len(data)
 
 
 @pytest.mark.slow

@@ -21,9 +21,8 @@ from mlxbert.training.objective import TrainBatch
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.vector_loss import Texts
 from mlxbert.training.plan import make_plan
-from mlxbert.weights.build import build_network
-from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
+from tests.helpers.gradients import Arrays, assert_same_gradients, their_gradients
 
 if not os.environ.get("MLXBERT_TEST_EMBEDDER"):
     pytest.skip("MLXBERT_TEST_EMBEDDER is not set", allow_module_level=True)
@@ -34,7 +33,6 @@ from sentence_transformers.sentence_transformer import losses  # noqa: E402
 
 BOUND = 1e-5
 WORDS = ("cat", "mat", "dog", "house", "night", "friend", "runs", "sits", "far", "with", "near", "the", "and", "of")
-Arrays = dict[str, Any]
 
 
 def text(rng: np.random.Generator) -> str:
@@ -99,17 +97,8 @@ def theirs(folder: Path, kind: str, records: list[dict[str, Any]], make: Any, sa
     labels = torch.tensor([one.get("score", 0.0) for one in records])
     value = loss(features, labels)
     value.backward()
-    transformer = model[0].auto_model
-    for parameter in transformer.parameters():
-        parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-    transformer.save_pretrained(saved)
-    checkpoint = open_checkpoint(saved)
-    return value.item(), arrays_of(build_network(checkpoint, [], mx.float32).parameters())
-
-
-def arrays_of(tree: Any) -> Arrays:
-    found: dict[str, mx.array] = dict(nn.utils.tree_flatten(tree))
-    return {name: np.array(array) for name, array in found.items()}
+    found = their_gradients(model[0].auto_model, saved)
+    return value.item(), {name: array for name, array in found.items() if "pooler" not in name}
 
 
 def part_of(objective: Embed, examples: Sequence[Texts], number: int) -> tuple[TrainBatch, mx.array]:
@@ -146,10 +135,6 @@ def folder() -> Path:
     return Path(os.environ.get("MLXBERT_TEST_EMBEDDER", "/none"))
 
 
-def largest(gradients: Arrays) -> float:
-    return max(float(np.abs(array).max()) for array in gradients.values())
-
-
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.sampled
 def test_the_first_step_is_that_of_sentence_transformers(case: str, folder: Path, tmp_path: Path) -> None:
@@ -158,11 +143,7 @@ def test_the_first_step_is_that_of_sentence_transformers(case: str, folder: Path
     expected, gradients = theirs(folder, kind, records, make, tmp_path / "gradients")
     loss, found = ours(folder, records, options, 3 if "chunk" in options else 1)
     assert abs(loss - expected) <= BOUND * abs(expected)
-    assert found.keys() == gradients.keys()
-    bound = BOUND * largest(gradients)
-    assert bound > 0
-    for name, array in gradients.items():
-        assert np.abs(found[name] - array).max() <= bound, name
+    assert_same_gradients(found, gradients, BOUND)
 
 
 @pytest.mark.parametrize("case", ["negatives", "cosent", "matryoshka"])
@@ -173,8 +154,7 @@ def test_parts_give_what_the_whole_batch_gives(case: str, folder: Path) -> None:
     loss, gradients = ours(folder, records, options, 1)
     again, found = ours(folder, records, options, 5)
     assert abs(again - loss) <= BOUND * abs(loss)
-    for name, array in gradients.items():
-        assert np.abs(found[name] - array).max() <= BOUND * largest(gradients), name
+    assert_same_gradients(found, gradients, BOUND)
 
 
 def test_vectors_of_the_folder_are_those_of_sentence_transformers(folder: Path, tmp_path: Path) -> None:

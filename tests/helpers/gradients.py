@@ -1,0 +1,71 @@
+"""The first step of training next to torch: models without dropout, gradients by our names, how far they are apart."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn.heads import Network
+from tests.helpers.families import FAMILIES, make_config, make_model
+from tests.helpers.parity import load_network
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def without_dropout(family: str, head: str) -> Any:
+    """A model of transformers."""
+    compared = FAMILIES[family]
+    known = make_config(compared, head).to_dict()
+    rates = {key: 0.0 for key in known if key.endswith(("dropout", "dropout_prob"))}
+    rates |= {"cls_dropout": 0.0} if compared.classes == "DebertaV2" else {}
+    return make_model(replace(compared, changes=compared.changes | rates), head)
+
+
+def precision(model: Any) -> Any:
+    """Double precision: torch's own single precision is as far from it as we are."""
+    import torch
+
+    # In it torch gives NaN where ModernBERT's window holds padding alone.
+    return torch.float32 if type(model).__name__.startswith("ModernBert") else torch.float64
+
+
+def arrays_of(tree: Any) -> Arrays:
+    """Parameters or gradients by name."""
+    arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(tree))
+    return {name: np.array(array) for name, array in arrays.items()}
+
+
+def their_gradients(model: Any, folder: Path) -> Arrays:
+    """Gradients by our names: they are saved in the place of the weights and loaded as such."""
+    for parameter in model.parameters():
+        parameter.data = parameter.detach() * 0 if parameter.grad is None else parameter.grad
+    model.float().save_pretrained(folder)
+    return arrays_of(load_network(folder).parameters())
+
+
+def our_step(network: Network, loss: Callable[[Network], mx.array]) -> tuple[float, Arrays]:
+    """The loss of a network in training mode, and the gradients."""
+    network.train()
+    value, gradients = nn.value_and_grad(network, loss)(network)
+    return float(value), arrays_of(gradients)
+
+
+def assert_same_gradients(ours: Arrays, theirs: Arrays, bound: float = 1e-5, family: str | None = None) -> None:
+    """Checks every gradient, `bound` as a share of the largest; torch leaves the rows of a family's padding without."""
+    assert theirs.keys() == ours.keys()
+    largest = max(float(np.abs(array).max()) for array in theirs.values())
+    padded: dict[str, int] = {}
+    if family is not None:
+        tables = ("word", "position") if FAMILIES[family].kind.counted else ("word",)
+        padded = {f"encoder.embeddings.{table}.weight": FAMILIES[family].facts["pad_token_id"] for table in tables}
+    far = {}
+    for name, array in theirs.items():
+        difference = np.abs(ours[name] - array)
+        if name in padded:
+            difference[padded[name]] = 0
+        far[name] = float(difference.max()) / largest
+    worst = max(far, key=lambda name: far[name])
+    assert far[worst] <= bound, f"{worst} differs by {far[worst]:.1e} of the largest gradient"

@@ -1,0 +1,223 @@
+"""Layers that a head has in a file of its own: written next to the weights, read back, converted, inspected."""
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert import Labels
+from mlxbert.errors import ArgumentError, CheckpointError
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.weights.hub.files import needed_files
+from tests.helpers.frozen import add_vocabulary, arrays, change_config, read_config, write_model
+from tests.helpers.taggers import NER
+
+TEXT = "the man sat in paris"
+
+
+def is_zero(module: nn.Module) -> bool:
+    """Whether all parameters are, as those of a fresh CRF."""
+    arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(module.parameters()))
+    return not any(mx.any(array).item() for array in arrays.values())
+
+
+@dataclass(frozen=True)
+class Own:
+    """A head with a layer in a file of its own.
+
+    Attributes:
+        head: The head.
+        labels: The labels that ask for it.
+        file: The file.
+        names: Its tensors.
+        key: What `config.json` says of it.
+        parts: Tensors of the head, with those of other files.
+        wrong: Values of the key that are refused.
+    """
+
+    head: str
+    labels: Labels
+    file: str
+    names: frozenset[str]
+    key: dict[str, Any]
+    parts: int
+    wrong: tuple[Any, ...]
+
+    @property
+    def note(self) -> str:
+        """The sentence about the file."""
+        (found,) = (own.note for own in OWN_LAYERS if own.file == self.file)
+        return found
+
+    @property
+    def task(self) -> str:
+        """The task that uses it."""
+        return "tag" if self.head == "token_classifier" else "classify"
+
+    def result(self, model: mlxbert.Model) -> Any:
+        """What the model says of a text."""
+        return mlxbert.tag(model, TEXT) if self.task == "tag" else mlxbert.classify(model, TEXT)
+
+    def model(self, source: Path, folder: Path, dtype: str = "float32") -> mlxbert.Model:
+        """A model with a random layer, and its folder."""
+        model = mlxbert.load(source, new_heads={self.head: self.labels}, dtype=dtype)
+        crf = getattr(model.network.heads[self.head], "crf", None)
+        if crf is not None:
+            assert is_zero(crf)
+            crf.update(nn.utils.tree_map(lambda one: mx.random.normal(one.shape).astype(one.dtype), crf.parameters()))
+        mlxbert.save(model, folder)
+        return model
+
+
+OWN = {
+    "crf": Own(
+        "token_classifier", replace(NER, crf=True), "crf.safetensors",
+        frozenset({"crf.start", "crf.transitions", "crf.end"}), {"crf": True}, 5, ("yes", 1),
+    ),
+    "vectors": Own(
+        "sequence_classifier", Labels(("a", "b", "c"), "single_label_classification", head_pooling="mean"),
+        "vector_classifier.safetensors", frozenset({"vector_classifier.weight", "vector_classifier.bias"}),
+        {"head_pooling": "mean"}, 2, ("middle", 1, ["mean"], "attention", "mean+attention", ""),
+    ),
+}  # fmt: skip
+KINDS = [
+    *(("crf", family) for family in ("bert", "roberta", "distilbert", "albert", "modernbert", "deberta-v3")),
+    *(("vectors", family) for family in ("bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert")),
+    *(("vectors", family) for family in ("nomic", "gte", "deberta-v3")),
+]
+
+
+@pytest.fixture(params=OWN)
+def own(request: pytest.FixtureRequest) -> Own:
+    return OWN[request.param]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return add_vocabulary(write_model("bert", "Model", tmp_path_factory.mktemp("bert")))
+
+
+@pytest.mark.usefixtures("measurement")
+@pytest.mark.parametrize(("kind", "family"), KINDS)
+def test_it_is_saved_loaded_and_converted(kind: str, family: str, tmp_path: Path) -> None:
+    own = OWN[kind]
+    model = own.model(add_vocabulary(write_model(family, "Model", tmp_path / "source")), tmp_path / "saved")
+    assert arrays(tmp_path / "saved" / own.file).keys() == own.names
+    inside = arrays(tmp_path / "saved" / "model.safetensors").keys()
+    assert not own.names & inside
+    config = read_config(tmp_path / "saved")
+    assert config | own.key == config
+    if kind == "vectors":  # for other programs it is an encoder
+        assert config["architectures"][0].endswith("Model")
+        assert not any("classifier" in name or "pooler" in name for name in inside)
+    assert own.note in (tmp_path / "saved" / "saved.json").read_text()
+    conversion = mlxbert.convert(tmp_path / "saved", tmp_path / "converted")
+    assert own.note in conversion.changed and own.note in (tmp_path / "converted" / "README.md").read_text()
+    mlxbert.save(mlxbert.load(tmp_path / "converted", dtype="float32"), tmp_path / "again")
+    for name in ("saved", "converted", "again"):
+        found = mlxbert.load(tmp_path / name, task=own.task, dtype="float32")
+        assert found.labels == own.labels and own.result(found) == own.result(model)
+        assert arrays(tmp_path / name / own.file).keys() == own.names
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "cls+max"])
+def test_scores_are_a_linear_function_of_the_vector(source: Path, tmp_path: Path, pooling: str) -> None:
+    own = replace(OWN["vectors"], labels=replace(OWN["vectors"].labels, head_pooling=pooling))
+    found = own.result(own.model(source, tmp_path / "a"))
+    vector = mlxbert.embed(mlxbert.load(source, task="embed", dtype="float32"), TEXT, pooling=pooling)
+    stored = {name: np.array(array) for name, array in arrays(tmp_path / "a" / own.file).items()}
+    powers = np.exp(stored["vector_classifier.weight"] @ vector + stored["vector_classifier.bias"])
+    wanted = sorted(powers / powers.sum(), reverse=True)
+    assert [label.score for label in found.labels] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_it_follows_the_dtype_and_the_shards(own: Own, source: Path, tmp_path: Path) -> None:
+    model = own.model(source, tmp_path / "half", "float16")
+    assert {array.dtype for array in arrays(tmp_path / "half" / own.file).values()} == {mx.float16}
+    mlxbert.save(mlxbert.load(tmp_path / "half"), tmp_path / "shards", max_shard_size="20KB")
+    index = (tmp_path / "shards" / "model.safetensors.index.json").read_text()
+    assert not any(name in index for name in own.names)
+    for folder in ("half", "shards"):
+        assert own.result(mlxbert.load(tmp_path / folder, dtype="float16")) == own.result(model)
+
+
+def test_inspect_and_verify_know_it(own: Own, source: Path, tmp_path: Path) -> None:
+    own.model(source, tmp_path / "a")
+    found = mlxbert.inspect(tmp_path / "a")
+    assert own.file in dict(found.weights.files) and found.parts[own.head].tensors == own.parts
+    assert own.task in found.tasks and own.names <= {tensor.name for tensor in found.tensors}
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert mlxbert.verify(tmp_path / "a", tmp_path / "b")
+    last = min(own.names)
+    changed = {name: array + (name == last) for name, array in arrays(tmp_path / "a" / own.file).items()}
+    mx.eval(changed)
+    (tmp_path / "b" / own.file).unlink()
+    mx.save_safetensors(str(tmp_path / "b" / own.file), changed)
+    (difference,) = mlxbert.verify(tmp_path / "a", tmp_path / "b").differences
+    assert last.rpartition(".")[2] in difference.name
+    change_config(tmp_path / "b", **dict.fromkeys(own.key))
+    assert mlxbert.verify(tmp_path / "a", tmp_path / "b").differences
+
+
+def test_it_is_left_behind_with_the_labels_that_had_it(own: Own, source: Path, tmp_path: Path) -> None:
+    own.model(source, tmp_path / "a")
+    for head, kind in (("sequence_classifier", "Sequence"), ("token_classifier", "Token")):
+        model = mlxbert.load(tmp_path / "a", new_heads={head: Labels(("O", "B-X", "I-X"))})
+        saved = mlxbert.save(model, tmp_path / head)
+        assert not (saved / own.file).exists() and not own.key.keys() & read_config(saved).keys()
+        assert read_config(saved)["architectures"] == [f"BertFor{kind}Classification"]
+    encoder = mlxbert.save(mlxbert.load(tmp_path / "a", task="embed"), tmp_path / "encoder")
+    assert not (encoder / own.file).exists() and not own.key.keys() & read_config(encoder).keys()
+
+
+def test_a_crf_of_other_labels_is_fresh_and_one_that_nothing_asks_for_is_ignored(source: Path, tmp_path: Path) -> None:
+    own = OWN["crf"]
+    own.model(source, tmp_path / "a")
+    fresh: Any = mlxbert.load(tmp_path / "a", new_heads={own.head: Labels(("O", "B-X", "I-X"), crf=True)})
+    assert is_zero(fresh.network.heads[own.head].crf)
+    change_config(tmp_path / "a", crf=None)
+    assert mlxbert.load(tmp_path / "a").labels == NER
+
+
+def test_a_folder_without_it_or_with_another(own: Own, source: Path, tmp_path: Path) -> None:
+    own.model(source, tmp_path / "a")
+    (tmp_path / "a" / own.file).rename(tmp_path / "kept")
+    with pytest.raises(CheckpointError):
+        mlxbert.load(tmp_path / "a", task=own.task)
+    mlxbert.load(tmp_path / "a", task="embed")
+    mx.save_safetensors(str(tmp_path / "a" / own.file), {name: mx.zeros(7) for name in own.names})
+    with pytest.raises(CheckpointError, match="shape"):
+        mlxbert.load(tmp_path / "a", task=own.task)
+    (tmp_path / "a" / own.file).write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match=own.file):
+        mlxbert.load(tmp_path / "a", task=own.task)
+    (key,) = own.key
+    for value in own.wrong:
+        change_config(tmp_path / "a", **{key: value})
+        with pytest.raises(mlxbert.MlxbertError):
+            mlxbert.load(tmp_path / "a", task=own.task)
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "said"),
+    [
+        ("sequence_classifier", OWN["crf"].labels, "crf, which is for"),
+        ("token_classifier", Labels(("O", "B-X", "I-X", "Z"), crf=True), "crf is True"),
+        ("token_classifier", OWN["vectors"].labels, "pooling"),
+        ("sequence_classifier", Labels(("a", "b"), head_pooling="middle"), "pooling"),
+    ],
+)
+def test_labels_that_do_not_go_with_it(source: Path, head: str, labels: Labels, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        mlxbert.load(source, new_heads={head: labels})
+
+
+def test_it_is_downloaded_with_the_weights(own: Own) -> None:
+    listed = ["config.json", "model.safetensors", own.file, "vocab.txt", "other.safetensors"]
+    assert own.file in needed_files("a/b", listed, lambda name: json.loads("{}"))
