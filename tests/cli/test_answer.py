@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from tests.cli.test_terminal import STEERING, colours, plain, raw_controls
+from tests.cli.test_terminal import colours, plain
 from tests.helpers.answering import save_answering
 from tests.helpers.program import TERMINALS, Terminal, call, terminal
 
@@ -121,14 +121,6 @@ def test_no_answer_is_shown_with_the_span_that_was_not_sure_enough(model: str) -
     _, shown = terminal("answer", QUESTION, "--context", CONTEXT, "--model", model, "--no-answer-threshold", "0")
     rows = plain(shown)
     assert rows[1].startswith("no answer") and rows[2].startswith("not sure enough: ")
-
-
-@pytest.mark.parametrize("columns", ["50", "120"])
-def test_it_fits_the_width_and_steers_nothing(columns: str, model: str) -> None:
-    context = f"{STEERING} [bold]the cat[/bold] " * 30 + "x" * 400
-    _, shown = terminal("answer", STEERING + "?", "--context", context, "--model", model, *ALWAYS, COLUMNS=columns)
-    assert raw_controls(shown) == set()
-    assert max(map(len, plain(shown))) <= int(columns)
 
 
 def test_a_file_of_squad_becomes_a_model_and_its_evaluation(model: str, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import signal
 import struct
 import subprocess
 from collections.abc import Callable
@@ -12,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.machine.device import mx
-from mlxbert.text.batch import WINDOW
 from tests.helpers.program import (
-    ENDING,
     TIMEOUT,
     WITHOUT_PRIVILEGES,
     builtin_copy,
@@ -180,27 +177,6 @@ def test_a_target_outside_of_the_vocabulary_is_named(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ["--top-k", "0"],
-        ["--top-k", "-1"],
-        ["--top-k", "many"],
-        ["--top-k", "61"],
-        ["--batch-tokens", "0"],
-        ["--dtype", "int8"],
-        ["--device", "abacus"],
-        ["--overflow", "ignore"],
-        ["--top-k"],
-    ],
-    ids=" ".join,
-)
-def test_an_option_outside_of_what_is_possible_is_wrong_usage(options: list[str], tiny: str) -> None:
-    outcome = call("fill-mask", TEXT, "--model", tiny, *options)
-    outcome.fails(2, options[0])
-    assert outcome.out == ""
-
-
-@pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("utf-16.txt", "the [MASK]\n".encode("utf-16"), "UTF-16"),
@@ -355,25 +331,3 @@ def test_a_stream_closed_beforehand_is_no_traceback(closed: str, arguments: list
     assert b"Traceback" not in done.stderr
     assert b"Exception" not in done.stderr
     assert done.returncode in (0, 1, 2)
-
-
-@pytest.mark.parametrize("by", ENDING)
-@pytest.mark.slow
-@pytest.mark.usefixtures("hangups")
-def test_a_signal_ends_long_work_without_a_traceback(by: signal.Signals, tiny: str) -> None:
-    running = subprocess.Popen(
-        command("fill-mask", "--model", tiny),
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert running.stdin is not None
-    assert running.stdout is not None
-    running.stdin.write(b"the cat sat on [MASK]\n" * (2 * WINDOW + 1))  # and it waits for more
-    running.stdin.flush()
-    running.stdout.readline()
-    running.send_signal(by)
-    _, said = running.communicate(timeout=TIMEOUT)
-    assert running.returncode == 128 + by
-    assert said.strip() in (b"", b"error: interrupted")

@@ -74,37 +74,11 @@ def test_the_environment_names_a_model_and_the_option_wins(tiny: str) -> None:
     assert (by_option.status, len(by_option.lines)) == (0, 1)
 
 
-def test_several_texts_give_one_line_each_in_their_order(tiny: str) -> None:
-    texts = [f"{'the ' * (number % 5)}w{number} [MASK]" for number in range(12)]
-    outcome = call("fill-mask", *texts, "--model", tiny)
-    assert [line["text"] for line in outcome.lines] == texts
-
-
-def test_several_masks_of_a_text_are_filled_independently() -> None:
-    text = "the [MASK] sat on the [MASK]."
-    first, second = masks(text, "--top-k", "2")
-    assert [(mask["start"], mask["end"]) for mask in (first, second)] == [(4, 10), (22, 28)]
-    assert [first["position"], second["position"]] == [2, 6]
-    assert all(fill["text"].endswith("sat on the [MASK].") for fill in first["fills"])
-    assert all(fill["text"].startswith("the [MASK] sat on") for fill in second["fills"])
-
-
 def test_top_k_says_how_many_words() -> None:
     best_nine = masks(PARIS, "--top-k", "9")[0]["fills"]
     assert len(best_nine) == 9
     (best_one,) = masks(PARIS, "--top-k", "1")[0]["fills"]
     assert best_one["token"] == best_nine[0]["token"]
-
-
-@pytest.mark.slow
-def test_targets_compete_alone_and_keep_their_probabilities() -> None:
-    fills = masks(PARIS, "--targets", "london, paris,berlin")[0]["fills"]
-    assert {fill["token"] for fill in fills} == {"paris", "london", "berlin"}
-    everything = {fill["token"]: fill["score"] for fill in masks(PARIS, "--top-k", "3000")[0]["fills"]}
-    assert {fill["token"]: fill["score"] for fill in fills} == pytest.approx(
-        {word: everything[word] for word in ("paris", "london", "berlin")}
-    )
-    assert len(masks(PARIS, "--targets", "london,paris,berlin", "--top-k", "2")[0]["fills"]) == 2
 
 
 def test_a_target_is_spelled_as_the_vocabulary_does() -> None:
@@ -120,13 +94,6 @@ def test_a_mask_far_into_a_long_text_is_filled_through_a_window() -> None:
     assert mask["position"] == 1 + 700 + 6
     fill = mask["fills"][0]
     assert fill["text"] == text.replace("[MASK]", fill["token"])
-
-
-def test_every_mask_of_a_long_text_has_a_window_of_its_own(tiny: str) -> None:
-    text = " ".join(["the cat [MASK] on the mat ."] * 10)
-    found = masks(text, "--model", tiny)
-    assert [mask["position"] for mask in found] == [3 + 7 * number for number in range(10)]
-    assert all(text[mask["start"] : mask["end"]] == "[MASK]" for mask in found)
 
 
 def test_overflow_error_refuses_a_long_text_and_says_how_long(tiny: str) -> None:
@@ -145,16 +112,6 @@ def test_overflow_truncate_sees_the_beginning_only(tiny: str) -> None:
 def test_texts_cut_by_overflow_truncate_are_counted_in_a_note(tiny: str) -> None:
     outcome = call("fill-mask", "[MASK] " + "w1 " * 30, "the [MASK]", "--overflow", "truncate", "--model", tiny)
     assert "note: 1 of 2 inputs" in outcome.err
-
-
-def test_batches_do_not_change_what_is_found(tiny: str) -> None:
-    texts = [f"{'w3 ' * number}[MASK]" for number in range(9)]
-    together = call("fill-mask", *texts, "--model", tiny).lines
-    alone = call("fill-mask", *texts, "--model", tiny, "--batch-tokens", "1").lines
-    for one, other in zip(together, alone, strict=True):
-        assert [fill["token"] for fill in one["masks"][0]["fills"]] == [
-            fill["token"] for fill in other["masks"][0]["fills"]
-        ]
 
 
 def test_next_sentence_tells_a_continuation_from_something_else() -> None:
@@ -266,15 +223,3 @@ def test_the_help_of_every_command_has_an_example(command: list[str]) -> None:
     outcome = call(*command, "-h")
     assert (outcome.status, outcome.err) == (0, "")
     assert f"Example: mlxbert {' '.join(command)}" in outcome.out
-
-
-def test_the_program_alone_shows_its_help_without_an_empty_error() -> None:
-    for arguments in ([], ["models"]):
-        outcome = call(*arguments)
-        assert "Usage:" in outcome.out + outcome.err
-        assert "error: \n" not in outcome.err
-
-
-@pytest.mark.parametrize("arguments", [["no-such-command"], ["fill-mask", "[MASK]", "--no-such-option"]])
-def test_unknown_commands_and_options_are_wrong_usage(arguments: list[str]) -> None:
-    call(*arguments).fails(2, arguments[-1])

@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import os
 import subprocess
 import threading
 from pathlib import Path
@@ -326,19 +325,6 @@ def test_a_result_arrives_before_the_next_input(tiny: str, task: str) -> None:
     running.stdout.close()
 
 
-@pytest.mark.slow
-def test_a_named_pipe_is_an_input(tiny: str, tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe.txt"
-    os.mkfifo(pipe)
-    running = subprocess.Popen(
-        command("tokenize", "--model", tiny, "--input", str(pipe)), env=environment(), stdout=subprocess.PIPE
-    )
-    with pipe.open("w", encoding="utf-8") as writer:
-        writer.write("the cat\n")
-    out, _ = running.communicate(timeout=TIMEOUT)
-    assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat"]
-
-
 def test_a_parquet_has_a_text_per_row_in_a_column(read: Reader) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     written = io.BytesIO()
@@ -401,7 +387,3 @@ def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, 
     outcome.fails(2, ".parquet", "hint: ", said)
     assert ".conll" not in outcome.err
     call("tokenize", "--input", str(tmp_path / name), "--format", "txt", "--model", tiny).fails(1, "zip", ".csv")
-
-
-def test_an_existing_folder_is_no_output_file(tiny: str, tmp_path: Path) -> None:
-    call("tokenize", "the", "--model", tiny, "--output", str(tmp_path)).fails(2, "is a folder")

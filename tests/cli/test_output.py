@@ -104,13 +104,6 @@ def test_whatever_is_wrong_with_a_record_is_said_in_its_place(line: str, said: s
     assert said in outcome.lines[1]["error"]
 
 
-def test_a_row_with_columns_missing_fails_in_its_place(tiny: str, tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "in.csv", ["text,n", "the [MASK],1", "the [MASK]", "w1 [MASK],2"])
-    outcome = call("fill-mask", "--input", path, "--model", tiny)
-    assert ["error" in result for result in outcome.lines] == [False, True, False]
-    assert outcome.status == 1
-
-
 def test_strict_stops_at_the_first_bad_record(mixed: str, tiny: str) -> None:
     outcome = call("fill-mask", "--input", mixed, "--strict", "--model", tiny)
     outcome.fails(1, "no field 'text'")
@@ -127,15 +120,6 @@ def test_an_output_file_holds_the_lines_of_stdout(mixed: str, tiny: str, tmp_pat
     assert (written.status, written.out) == (1, "")  # one of the records is bad
     assert target.read_text(encoding="utf-8") == call(*arguments).out
     assert [path.name for path in target.parent.iterdir()] == ["out.jsonl"]
-
-
-def test_half_a_surrogate_pair_does_not_break_an_output_file(tiny: str, tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "in.jsonl", ['{"text": "the"}', '{"\\ud800": 1}', '{"text": "\\ud800"}'])
-    target = tmp_path / "out.jsonl"
-    outcome = call("tokenize", "--input", path, "--model", tiny, "--output", str(target))
-    outcome.fails(1, "2 of 3")
-    lines = [json.loads(line) for line in target.read_text(encoding="utf-8").split("\n")[:-1]]
-    assert ["error" in line for line in lines] == [False, True, True]
 
 
 def test_an_existing_output_is_refused_without_overwrite(tiny: str, tmp_path: Path) -> None:
@@ -209,19 +193,6 @@ def killed(tiny: str, long_input: str, tmp_path: Path) -> list[str]:
     arguments = ["fill-mask", "--input", long_input, "--model", tiny, "--output", str(tmp_path / "out.jsonl")]
     interrupt(arguments, signal.SIGKILL)
     return arguments
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
-    killed: list[str], tiny: str, long_input: str, tmp_path: Path
-) -> None:
-    target = Path(killed[-1])
-    outcome = call(*killed)
-    outcome.fails(1, f"12 of {8 * PART + 100:,} inputs failed")  # the bad records
-    whole = tmp_path / "whole.jsonl"
-    call(*killed[:-1], str(whole))
-    assert target.read_bytes() == whole.read_bytes()
-    assert not list(tmp_path.glob("*.partial"))
 
 
 @pytest.mark.slow

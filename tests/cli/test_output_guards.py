@@ -10,7 +10,6 @@ import pytest
 from mlxbert.cli.output.file import FileOutput, check_output
 from mlxbert.cli.output.parts import PART
 from mlxbert.errors import ArgumentError
-from mlxbert.files import write_record
 from mlxbert.folders.fingerprint import hash_folder
 from tests.cli.test_resume import FILE, finish, killed, result
 from tests.helpers.st_folder import pooling, save_st
@@ -109,20 +108,3 @@ def test_the_fingerprint_of_a_model_sees_through_links_and_equal_times(tmp_path:
     os.utime(config, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert config.stat().st_size == times.st_size
     assert hash_folder(folder) != before
-
-
-def test_a_part_finished_when_the_interrupt_came_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(path: Path, counts: dict[str, int], owner: object) -> None:
-        write_record(path, counts, owner)
-        raise KeyboardInterrupt
-
-    path = tmp_path / "x.jsonl"
-    monkeypatch.setattr("mlxbert.cli.output.parts.write_record", interrupted)
-    with pytest.raises(KeyboardInterrupt), FileOutput(path, FILE, overwrite=False) as output:
-        for number in range(PART):
-            output.write(result(number))
-    monkeypatch.undo()
-    assert f"hint: {PART} results are kept in {path}.partial" in capsys.readouterr().err
-    assert finish(path, FILE, PART + 1)[0] == PART

@@ -24,7 +24,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import Embedding, Failure
 from tests.helpers.cells import ALL
-from tests.helpers.program import ENDING, TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model
+from tests.helpers.program import ENDING, TIMEOUT, call, tiny_model
 
 WIDTH, PART, TOTAL = 16, 8, 29
 MANIFEST: dict[str, Any] = {"task": "embed", "model": "m", "input": "a hash", "options": {}}
@@ -180,11 +180,6 @@ def test_failures_that_the_file_cannot_tell_are_told_when_they_happen(
     assert capsys.readouterr().err == "error: input 7: no text\nerror: input 17: no text\n"
 
 
-def test_failures_that_the_file_tells_are_not_told_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    finish(tmp_path / "x.jsonl", 18)
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @ENDINGS
 @pytest.mark.slow
@@ -256,20 +251,6 @@ def test_another_run_is_refused_and_nothing_is_lost(ending: str, tmp_path: Path,
     assert path.read_bytes() == wholes[ending]
 
 
-def test_a_part_that_changed_its_size_is_made_again(tmp_path: Path, wholes: dict[str, bytes]) -> None:
-    path = tmp_path / "x.npy"
-    with pytest.raises(RuntimeError), output(path) as first:
-        for number in range(3 * PART):
-            first.write(result(number))
-        raise RuntimeError
-    os.truncate(next(Path(f"{path}.partial").glob("part-000001.columns")), 5)
-    with output(path) as out:
-        assert out.done == PART
-        for number in range(out.done, TOTAL):
-            out.write(result(number))
-    assert path.read_bytes() == wholes[".npy"]
-
-
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
     """No file may grow beyond a size: what a full disk does, without a disk."""
@@ -339,28 +320,6 @@ def test_the_program_says_that_the_disk_is_full(small_disk: Path, tmp_path: Path
     outcome = call(*arguments)
     outcome.fails(1, "x.jsonl.partial", "No space left on device", "the same command resumes")
     assert [entry.name for entry in small_disk.iterdir()] == ["x.jsonl.partial"]
-
-
-@pytest.mark.slow
-def test_a_folder_without_permission_is_refused_at_the_start(tmp_path: Path) -> None:
-    folder = tmp_path / "read-only"
-    folder.mkdir(mode=0o500)
-    check = f"""
-from pathlib import Path
-from mlxbert.cli.output import formats
-from mlxbert.cli.output.file import check_output
-for name in ("x.npy", "x.jsonl"):
-    try:
-        check_output(Path({str(folder)!r}, name), False, formats.VECTORS)
-    except Exception as problem:
-        print(problem)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PRIVILEGES + check], capture_output=True, text=True, cwd=ROOT, check=True
-    )
-    assert done.stdout.split("\n")[:-1] == [
-        f"{folder}/{name}: cannot be written (Permission denied)" for name in ("x.npy", "x.jsonl")
-    ]
 
 
 def test_what_cannot_be_written_is_said_before_a_model_is_loaded(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from mlxbert.cli.views.training import evaluation, report, summary, words
-from mlxbert.cli.views.training.curve import Curve, draw
 from mlxbert.cli.views.training.frame import frame
 from mlxbert.cli.views.training.live import LiveView
 from mlxbert.cli.views.training.state import State
@@ -72,14 +71,6 @@ def test_windows_are_counted_where_records_have_several() -> None:
     assert "462 in 3 epochs of 6,200 windows" in " ".join(" ".join(shown).split())
 
 
-def test_bars_of_labels_are_as_long_as_the_labels_are_frequent() -> None:
-    started = events.started()
-    assert started.report is not None
-    shown = lines(report.before(started, started.report), 100)
-    bars = [line.count("█") for line in shown if line.startswith("  ") and "█" in line]
-    assert len(bars) == 6 and bars == sorted(bars, reverse=True) and bars[0] > 5 * bars[-1]
-
-
 def test_a_report_on_numbers_has_their_range_and_no_labels() -> None:
     whole = events.report({})
     numbers = replace(whole, splits=tuple(replace(split, range=(0.0, 2.61, 5.0)) for split in whole.splits))
@@ -133,19 +124,6 @@ def test_the_best_evaluation_is_marked(width: int) -> None:
 
 
 @WIDTHS
-@pytest.mark.parametrize("metric", ["f1", "accuracy", "weighted_precision"])
-def test_an_evaluation_fits_beside_the_curve(width: int, metric: str) -> None:
-    state = after(0)
-    for number in range(3):
-        event = events.evaluated(154 * number + 154, 0.9, best=number == 1, metric=metric)
-        state.note(replace(event, metrics={metric: 0.9}))
-    shown = picture(state, width, 30)
-    assert sum(line.endswith("★ best") for line in shown) == 1
-    (title,) = [line for line in shown if " epoch  " in line]
-    assert title.rstrip().endswith(metric)  # tasks without a loss have no column for it
-
-
-@WIDTHS
 def test_a_later_run_says_where_it_resumes_and_how_the_earlier_ones_ended(width: int) -> None:
     state = State()
     for event in (
@@ -167,51 +145,6 @@ def test_a_low_terminal_keeps_the_progress_and_the_newest_evaluation() -> None:
     assert any("0.958" in line for line in shown) and any("100%" in line for line in shown)
 
 
-def test_many_evaluations_show_the_newest_and_the_best() -> None:
-    state = after(0)
-    for number in range(40):
-        state.note(
-            events.evaluated(10 * number + 1, 0.5 + 0.01 * (number == 3) - 0.001 * number, best=number in (0, 3))
-        )
-    shown = picture(state, 80)
-    assert sum("0.4" in line or "0.5" in line for line in shown if "█" in line) == 5
-    assert any("0.507" in line and "★" in line for line in shown)
-
-
-def test_a_curve_falls_where_the_loss_falls() -> None:
-    curve = Curve(1000)
-    for number in range(1, 1001):
-        curve.add(number, 2.0 - number / 500)
-    curve.add(500, float("nan"))
-    *rows, axis, numbers = [text.plain for text in draw(curve, 80, 8, marks={}, epochs=4)]
-    first = [next(place for place, char in enumerate(row) if "\u2801" <= char <= "\u28ff") for row in rows]
-    assert first == sorted(first) and first[0] == 9 and first[-1] > 60
-    assert rows[0].split()[0] == "1.99" and rows[-1].split()[0] == "0.00"
-    assert axis.count("─") == 71 and numbers.split() == ["0", "1", "2", "3", "4", "epochs"]
-
-
-def test_a_single_point_stands_at_its_distance_from_0() -> None:
-    curve = Curve(100)
-    curve.add(50, 0.7)
-    rows = [text.plain for text in draw(curve, 80, 8, marks={}, epochs=4)][:8]
-    assert rows[0].split()[0] == "0.70" and rows[-1].split()[0] == "0.00" and braille(rows) == 1
-
-
-def test_the_numbers_of_the_scale_differ() -> None:
-    curve = Curve(2)
-    for step, loss in ((1, 0.69312), (2, 0.69308)):
-        curve.add(step, loss)
-    rows = [text.plain for text in draw(curve, 80, 8, marks={}, epochs=4)][:8]
-    assert len({rows[place].split()[0] for place in (0, 3, 7)}) == 3
-
-
-def test_a_million_steps_take_no_more_room_than_a_thousand() -> None:
-    curve = Curve(1_000_000)
-    for number in range(1, 1_000_001, 500):
-        curve.add(number, 1.0)
-    assert len(curve.means(160)) == 160 and set(curve.means(160)) == {1.0}
-
-
 @WIDTHS
 def test_the_summary(width: int) -> None:
     shown = lines(summary.finished(events.finished()), width)
@@ -229,14 +162,6 @@ def test_the_summary(width: int) -> None:
     assert events.COMMAND in " ".join(text.split("use it   ")[1].split("\n"))
     checked = lines(summary.finished(replace(events.finished(), check=3.14e-7)), width)
     assert "check" not in text and "3.1e-07" in checked[-1]
-
-
-def test_the_error_bar_spans_the_interval() -> None:
-    found = events.finished().summary
-    assert found is not None
-    bar = summary.error_bar(replace(found, score=0.5, interval=(0.25, 0.75)), (0.0, 1.0))(40).plain
-    assert bar == "█" * 9 + "┣" + "━" * 9 + "╋" + "━" * 9 + "┫" + " " * 10
-    assert summary.error_bar(replace(found, score=0.5, interval=(0.5, 0.5)), (0.0, 1.0))(40).plain.rstrip() == "█" * 20
 
 
 @WIDTHS
@@ -340,13 +265,6 @@ def test_a_confusion_matrix_of_28_labels_fits_any_terminal(width: int, kind: str
         assert [place - places[0] for place in places] == [2 * number for number in range(28)]
         assert all(line.count("░░") == 1 for line in rows)
     assert sum("9 of" in line for line in shown) == 8 and any("20 other pairs" in line for line in shown)
-
-
-def test_columns_of_wide_characters_stay_in_line() -> None:
-    shown = lines(evaluation.details(events.evaluation(("中性", "喜び", "悲しみ")), 60), 60)
-    head = next(place for place, line in enumerate(shown) if line.split() == ["中性", "喜び", "悲しみ"])
-    ends = {cell_len(line) for line in shown[head : head + 4]}
-    assert len(ends) == 1
 
 
 def test_numbers_have_mistakes_only() -> None:

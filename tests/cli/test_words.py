@@ -16,7 +16,6 @@ from mlxbert.machine import device
 from tests.cli.test_terminal import plain
 from tests.helpers.program import COMMANDS, call, change_weights, terminal, tiny_model
 
-PANELS = ["Zero-shot", "Vectors", "Data", "Training", "Saving", "Input", "Model", "Output"]
 PROGRAM = typer.main.get_command(make_app())
 GROUPS = [[], ["models"], ["finetune"], ["evaluate"]]
 
@@ -51,15 +50,6 @@ def test_help_fits_on_a_terminal_of_24_lines_and_names_every_option(monkeypatch:
         short = help_of(words, whole=False)
         assert len(short) < (24 if words else 40), words  # the list of all commands has a line for each
         assert options(short) >= options(help_of(words, whole=True)), words
-
-
-def test_panels_come_in_the_same_order_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for words in COMMANDS:
-        for whole in (True, False):
-            headings = [line.partition(" -")[0].strip() for line in help_of(words, whole=whole)]
-            found = [heading for heading in headings if heading in PANELS]
-            assert found == [panel for panel in PANELS if panel in found], words
 
 
 def test_help_of_a_command_is_asked_for_in_two_ways() -> None:
@@ -160,14 +150,6 @@ def test_words_of_a_text_without_quotes_are_noticed(tiny_folder: Path) -> None:
     assert "quotes" in call("tokenize", *["he", "has", "lunch", "today"], "-m", str(tiny_folder)).err
     for texts in (["cat", "dog"], ["the cat", "dog", "paris", "tokyo"]):
         assert "quotes" not in call("tokenize", *texts, "-m", str(tiny_folder)).err
-
-
-def test_one_thing_is_not_called_several(tiny_folder: Path, tmp_path: Path) -> None:
-    assert [console.counted(number, "text") for number in (0, 1, 2000)] == ["0 texts", "1 text", "2,000 texts"]
-    (tmp_path / "in.txt").write_text("cat\n")
-    outcome = call("embed", "--input", str(tmp_path / "in.txt"), "-m", str(tiny_folder))
-    assert "note: 1 text, " in outcome.err
-    call("fill-mask", "cat", "--json", "-m", str(tiny_folder), "-o", str(tmp_path / "o.jsonl")).fails(1)
 
 
 def test_messages_wrap_between_words_and_count_wide_characters_twice() -> None:
