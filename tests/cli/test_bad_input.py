@@ -74,28 +74,14 @@ def _replace(name: str, array: mx.array) -> Callable[[Path], None]:
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "data cut off": (lambda f: _rewrite(f, lambda head, data: _with_length(head, data[:-100])), "truncated"),
-    "header cut off": (lambda f: _rewrite(f, lambda head, data: _with_length(head)[:50]), "truncated"),
     "empty file": (lambda f: _rewrite(f, lambda head, data: b""), "truncated"),
-    "header length beyond the file": (lambda f: _rewrite(f, lambda head, data: b"\xff" * 8 + head + data), "truncated"),
     "header not JSON": (lambda f: _rewrite(f, lambda head, data: _with_length(b"{" * len(head), data)), "damaged"),
-    "header not UTF-8": (lambda f: _rewrite(f, lambda head, data: _with_length(b"\xff" * len(head), data)), "damaged"),
-    "header nested": (lambda f: _rewrite(f, lambda head, data: _with_length(b"[" * 10**5, data)), "damaged"),
-    "bytes behind the data": (lambda f: _rewrite(f, lambda head, data: _with_length(head, data + b"x")), "damaged"),
-    "offsets": (
-        lambda f: _rewrite(f, lambda h, d: _with_length(h.replace(b'offsets":[0,', b'offsets":[1,'), d)),
-        "dam",
-    ),
     "dtype": (lambda f: _rewrite(f, lambda h, d: _with_length(h.replace(b'"F32"', b'"F31"'), d)), "'F31'"),
     "wrong shape": (_replace("bert.pooler.dense.weight", mx.zeros((3, 16))), "shape (3, 16)"),
-    "wrong vocabulary": (_replace("bert.embeddings.word_embeddings.weight", mx.zeros((59, 16))), "(59, 16)"),
-    "whole numbers": (_replace("bert.pooler.dense.bias", mx.zeros(16, dtype=mx.int32)), "dtype I32"),
     "unknown tensor": (_replace("bert.extra.weight", mx.zeros(3)), "unknown tensor 'bert.extra.weight'"),
-    "a layer too many": (_replace("bert.encoder.layer.2.output.dense.bias", mx.zeros(16)), "layer.2.output.dense.bias"),
     "missing tensor": (_rename("bert.pooler.dense.weight", "classifier.weight"), "pooler.dense.weight' is missing"),
     "untied decoder": (_replace("cls.predictions.decoder.weight", mx.zeros((60, 16))), "differs from"),
     "config not JSON": (lambda f: (f / "config.json").write_text('{"model_type": "be', encoding="utf-8"), "not valid"),
-    "config a list": (lambda f: (f / "config.json").write_text("[]", encoding="utf-8"), "expected a JSON object"),
-    "config binary": (lambda f: (f / "config.json").write_bytes(b"\xff\0\xfe"), "not valid JSON"),
     "vocabulary binary": (lambda f: (f / "vocab.txt").write_bytes(b"\xff\0\xfe"), "UTF-8"),
     "vocabulary short": (
         lambda f: (f / "vocab.txt").write_text("[PAD]\nthe\n", encoding="utf-8"),
@@ -104,18 +90,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "vocabulary long": (lambda f: (f / "vocab.txt").open("a", encoding="utf-8").write("x\ny\n"), "62 tokens"),
     "tokenizer.json": (lambda f: (f / "tokenizer.json").write_text('{"model": 3}', encoding="utf-8"), "damaged"),
 }
-CONFIGS: dict[str, object] = {
-    "model_type": "gpt5",
-    "hidden_act": "wiggle",
-    "position_embedding_type": "relative_key",
-    "is_decoder": True,
-    "hidden_size": 0,
-    "vocab_size": "60",
-    "num_attention_heads": 3,
-    "num_hidden_layers": None,
-    "layer_norm_eps": "small",
-    "max_position_embeddings": 2.5,
-}
+CONFIGS: dict[str, object] = {"model_type": "gpt5", "hidden_act": "wiggle", "hidden_size": 0, "is_decoder": True}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -179,7 +154,6 @@ def test_a_target_outside_of_the_vocabulary_is_named(word: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("utf-16.txt", "the [MASK]\n".encode("utf-16"), "UTF-16"),
         ("packed.txt", gzip.compress(b"the [MASK]\n", mtime=0), "gzip"),
         ("head.csv", b"text,caf\xe9\nthe [MASK],1\n", "line 1: byte 0xe9 at offset 8"),
         ("empty.csv", b"", "expected a header"),
@@ -199,12 +173,9 @@ def test_a_file_of_which_nothing_can_be_used_is_refused(
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("binary.txt", bytes(range(256)), "zero byte at offset 0"),
         ("image.txt", b"the [MASK]\n\x89PNG\r\n", "line 2: byte 0x89 at offset 11"),
         ("utf-16-be.txt", "the [MASK]\n".encode("utf-16-be"), "UTF-16"),
-        ("latin-1.txt", b"caf\xe9 [MASK]\n", "byte 0xe9 at offset 3"),
         ("marked.txt", b"\xef\xbb\xbfcaf\xe9 [MASK]\n", "byte 0xe9 at offset 6"),
-        ("surrogate.txt", b"\xed\xa0\x80 [MASK]\n", "byte 0xed at offset 0"),
         ("binary.jsonl", b"\0\1\2", "zero byte"),
         ("binary.csv", b"text\n\0\1\2\n", "line 2: a zero byte at offset 5"),
     ],
@@ -317,11 +288,10 @@ def test_a_full_disk_is_an_error(texts: int, tiny: str) -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
-@pytest.mark.parametrize("arguments", [[TEXT], ["--input", "-"]], ids=["argument", "stdin"])
 @pytest.mark.slow
-def test_a_stream_closed_beforehand_is_no_traceback(closed: str, arguments: list[str], tiny: str) -> None:
+def test_a_stream_closed_beforehand_is_no_traceback(closed: str, tiny: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {closed}', "sh", *command("fill-mask", *arguments, "--model", tiny)],
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command("fill-mask", "--input", "-", "--model", tiny)],
         input=b"the [MASK]\n",
         capture_output=True,
         env=environment(),

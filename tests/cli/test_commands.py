@@ -218,6 +218,11 @@ def test_version_is_that_of_the_package() -> None:
     assert (outcome.status, outcome.out, outcome.err) == (0, f"mlxbert {mlxbert.__version__}\n", "")
 
 
+def test_the_program_alone_shows_its_help() -> None:
+    for outcome in (call(), call("models")):
+        assert "Usage:" in outcome.out + outcome.err and "error: \n" not in outcome.err
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_the_help_of_every_command_has_an_example(command: list[str]) -> None:
     outcome = call(*command, "-h")
