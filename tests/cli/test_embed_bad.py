@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from mlxbert.cli.output import formats
 from tests.helpers.program import Outcome, call
 
 NO_TEXT = "no field 'text', the record has: n"
@@ -34,47 +32,6 @@ def test_bad_records_keep_their_place(mixed: str, embed: Callable[..., Outcome])
     assert outcome.lines[1] == {"index": 1, "error": NO_TEXT}
     assert outcome.lines[3] == {"index": 3, "error": TOO_LONG}
     assert embed("--input", mixed).err.count("2 of 5") == 0  # a text that is cut is not a failure
-
-
-@pytest.mark.parametrize("ending", formats.VECTORS)
-def test_bad_records_keep_their_place_in_a_file(
-    ending: str, mixed: str, embed: Callable[..., Outcome], tmp_path: Path
-) -> None:
-    if ending == ".parquet":
-        pytest.importorskip("pyarrow")
-    path = tmp_path / f"x{ending}"
-    outcome = embed("--input", mixed, "--overflow", "error", "--output", str(path))
-    told = {".jsonl": "says why in its place in the output", ".parquet": "says why in its place in the output"}
-    outcome.fails(1, "2 of 5", "failed", f"{told.get(ending, 'is a row of NaN in the output')}")
-    warnings = [line for line in outcome.err.splitlines() if line.startswith("error: input ")]
-    if ending in told:
-        assert warnings == []
-    else:
-        assert warnings == [f"error: input 1: {NO_TEXT}", f"error: input 3: {TOO_LONG}"]
-    good = embed("the cat", "", "a dog").lines
-    if ending == ".jsonl":
-        assert path.read_text() == embed("--input", mixed, "--overflow", "error").out
-    elif ending == ".parquet":
-        import pyarrow.parquet as pq
-
-        rows = pq.read_table(path).to_pylist()
-        assert [row["error"] for row in rows] == [None, NO_TEXT, None, TOO_LONG, None]
-        assert [row["text"] for row in rows] == ["the cat", None, "", None, "a dog"]
-        assert [row["tokens"] for row in rows] == [4, None, 2, None, 4]
-        assert np.isnan(rows[1]["embedding"]).all() and len(rows[3]["embedding"]) == 24
-        assert np.allclose(rows[4]["embedding"], good[2]["embedding"], atol=1e-6)
-    else:
-        found = np.load(path) if ending == ".npy" else _tensors(path)["embeddings"]
-        assert np.isnan(found).all(axis=1).tolist() == [False, True, False, True, False]
-        assert np.allclose(found[[0, 2, 4]], [line["embedding"] for line in good], atol=1e-6)
-
-
-def _tensors(path: Path) -> dict[str, np.ndarray]:
-    from mlxbert.machine.device import mx
-
-    found = mx.load(str(path))
-    assert isinstance(found, dict)
-    return {name: np.array(array) for name, array in found.items()}
 
 
 @pytest.mark.parametrize("ending", [".npy", ".safetensors"])

@@ -42,54 +42,43 @@ class Reader:
         return [line["text"] for line in outcome.lines]
 
 
-def test_a_txt_has_a_text_per_line(read: Reader) -> None:
-    assert read.texts("in.txt", b"the cat\nthe dog\n") == ["the cat", "the dog"]
-    assert read.texts("in.txt", b"the cat\nthe dog") == ["the cat", "the dog"]
-    assert read.texts("in.txt", b"") == []
+_SEPARATORS = "the\u2028cat\u2029sat\x85on\x0bthe\x0cmat\x1cw1\rw2"
+_JSON = b'\xef\xbb\xbf{"text": "the", "other": "cat"}\r\n\n{"text": "\\u2026", "other": "dog"}\n'
+_CSV = b'\xef\xbb\xbftext,other\r\n"the, ""cat""\nsat",x\r\n\r\ndog,y\r\n'
 
 
-def test_an_empty_line_is_an_empty_text_and_spaces_stay(read: Reader) -> None:
-    assert read.texts("in.txt", b"the\n\n  cat \n\n") == ["the", "", "  cat ", ""]
+@pytest.mark.parametrize(("name", "content", "options", "texts"), [
+    ("in.txt", b"the cat\nthe dog\n", [], ["the cat", "the dog"]),
+    ("in.txt", b"the cat\nthe dog", [], ["the cat", "the dog"]),
+    ("in.txt", b"", [], []),
+    ("in.txt", b"the\n\n  cat \n\n", [], ["the", "", "  cat ", ""]),
+    ("in.txt", b"\xef\xbb\xbfthe\r\n\r\ncat\r\n", [], ["the", "", "cat"]),
+    ("in.txt", f"{_SEPARATORS}\ndog\n".encode(), [], [_SEPARATORS, "dog"]),  # only a newline ends a line
+    ("in.jsonl", json.dumps({"text": _SEPARATORS}, ensure_ascii=False).encode(), [], [_SEPARATORS]),
+    ("in.csv", "text,n\nthe\u2028cat\u2029sat\x85,1\n".encode(), [], ["the\u2028cat\u2029sat\x85"]),
+    ("in.jsonl", _JSON, [], ["the", "…"]),
+    ("in.jsonl", _JSON, ["--field", "other"], ["cat", "dog"]),
+    ("in.csv", _CSV, [], ['the, "cat"\nsat', "dog"]),
+    ("in.csv", _CSV, ["--column", "other"], ["x", "y"]),
+    ("in.tsv", b'text\tn\n"the, cat\t1\ndog"\t2\n', [], ['"the, cat', 'dog"']),  # quotes are data
+    ("in.csv", f"text\n{'w1 ' * 100_000}\n".encode(), ["--overflow", "truncate", "--quiet"], ["w1 " * 100_000]),
+    ("in.csv", b"1,the\n2,cat\n", ["--no-header", "--column", "2"], ["the", "cat"]),
+    ("in.data", b"the\n", ["--format", "txt"], ["the"]),
+    ("in.txt", b'{"text": "the"}\n', ["--format", "jsonl"], ["the"]),
+    ("IN.JSONL", b'{"text": "the"}\n', [], ["the"]),
+    ("in.txt.gz", gzip.compress(b"the\ncat\n"), [], ["the", "cat"]),
+    ("in.csv.gz", gzip.compress(b"x,y\nthe,cat\n"), ["--column", "y"], ["cat"]),
+    ("in.data.gz", gzip.compress(b'{"x": "the"}\n'), ["--format", "jsonl", "--field", "x"], ["the"]),
+], ids=range(21))  # fmt: skip
+def test_texts_are_read_as_they_are(
+    read: Reader, name: str, content: bytes, options: list[str], texts: list[str]
+) -> None:
+    assert read.texts(name, content, *options) == texts
 
 
-def test_a_byte_order_mark_and_crlf_are_taken_off(read: Reader) -> None:
-    assert read.texts("in.txt", b"\xef\xbb\xbfthe\r\n\r\ncat\r\n") == ["the", "", "cat"]
-
-
-def test_only_a_newline_ends_a_line(read: Reader) -> None:
-    text = "the\u2028cat\u2029sat\x85on\x0bthe\x0cmat\x1cw1\rw2"
-    assert read.texts("in.txt", f"{text}\ndog\n".encode()) == [text, "dog"]
-    line = json.dumps({"text": text}, ensure_ascii=False)
-    assert read.texts("in.jsonl", f"{line}\n".encode()) == [text]
-    assert read.texts("in.csv", "text,n\nthe\u2028cat\u2029sat\x85,1\n".encode()) == ["the\u2028cat\u2029sat\x85"]
-
-
-def test_a_jsonl_has_a_text_per_object_in_a_field(read: Reader) -> None:
-    content = b'\xef\xbb\xbf{"text": "the", "other": "cat"}\r\n\n{"text": "\\u2026", "other": "dog"}\n'
-    assert read.texts("in.jsonl", content) == ["the", "…"]
-    assert read.texts("in.jsonl", content, "--field", "other") == ["cat", "dog"]
-
-
-def test_a_csv_has_a_text_per_row_in_a_column(read: Reader) -> None:
-    content = b'\xef\xbb\xbftext,other\r\n"the, ""cat""\nsat",x\r\n\r\ndog,y\r\n'
-    assert read.texts("in.csv", content) == ['the, "cat"\nsat', "dog"]
-    assert read.texts("in.csv", content, "--column", "other") == ["x", "y"]
-
-
-def test_quotes_are_data_in_a_tsv(read: Reader) -> None:
-    assert read.texts("in.tsv", b'text\tn\n"the, cat\t1\ndog"\t2\n') == ['"the, cat', 'dog"']
-
-
-def test_a_csv_field_may_be_longer_than_the_library_s_limit(read: Reader) -> None:
-    text = "w1 " * 100_000
-    assert read.texts("in.csv", f"text\n{text}\n".encode(), "--overflow", "truncate", "--quiet") == [text]
-
-
-def test_format_says_what_the_ending_does_not(read: Reader) -> None:
+def test_an_ending_that_says_nothing_needs_a_format(read: Reader) -> None:
     read("in.data", b"the\n").fails(2, "'.data'", "hint: ", "--format")
-    assert read.texts("in.data", b"the\n", "--format", "txt") == ["the"]
-    assert read.texts("in.txt", b'{"text": "the"}\n', "--format", "jsonl") == ["the"]
-    assert read.texts("IN.JSONL", b'{"text": "the"}\n') == ["the"]
+    read("in.data.gz", b"").fails(2, "'.gz'", "hint: ", "--format jsonl")
 
 
 @pytest.mark.parametrize(
@@ -115,6 +104,8 @@ def test_piped_texts_are_read_without_being_asked_for(tiny: str) -> None:
     assert (piped.status, piped.err) == (0, "")
     assert [line["text"] for line in piped.lines] == ["the [MASK]", "w1 [MASK]"]
     assert piped.out == call("fill-mask", "--model", tiny, "--input", "-", stdin=b"the [MASK]\nw1 [MASK]\n").out
+    given = call("fill-mask", "the [MASK]", "--model", tiny, stdin=b"w1 [MASK]\n")
+    assert [line["text"] for line in given.lines] == ["the [MASK]"]
 
 
 def test_the_first_line_of_stdin_may_be_long_and_end_with_a_carriage_return(tiny: str) -> None:
@@ -234,10 +225,6 @@ def test_a_table_of_vectors_carries_columns(tiny: str, tmp_path: Path) -> None:
     call(*arguments, str(tmp_path / "x.npy")).fails(2, "--keep", ".parquet")
 
 
-def test_arguments_win_over_stdin(tiny: str) -> None:
-    assert [line["text"] for line in call("tokenize", "the", "--model", tiny, stdin=b"cat\n").lines] == ["the"]
-
-
 def test_stdin_takes_the_format_that_options_name(tiny: str) -> None:
     arguments = ["tokenize", "--model", tiny, "--input", "-"]
     objects, table = b'{"text": "the", "x": "cat"}\n', b"text,x\nthe,cat\n"
@@ -256,24 +243,15 @@ def test_without_texts_at_a_terminal_the_program_does_not_wait(tiny: str) -> Non
     outcome.fails(2, "no input", "hint: ")
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("in.jsonl", b'{"a": "the cat", "b": "sat"}\n{"b": "w2", "a": "w1"}\n'),
-        ("in.csv", b"n,b,a\n1,sat,the cat\n2,w2,w1\n"),
-        ("in.tsv", b"a\tb\nthe cat\tsat\nw1\tw2\n"),
-    ],
-)
-def test_pairs_are_the_fields_a_and_b(tiny: str, tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
-    outcome = call("next-sentence", "--model", tiny, "--input", str(tmp_path / name))
+@pytest.mark.parametrize("name", ["in.jsonl", "in.csv", "in.tsv", "stdin"])
+def test_pairs_are_the_fields_a_and_b(tiny: str, tmp_path: Path, name: str) -> None:
+    objects = b'{"a": "the cat", "b": "sat"}\n{"b": "w2", "a": "w1"}\n'
+    tables = {"in.csv": b"n,b,a\n1,sat,the cat\n2,w2,w1\n", "in.tsv": b"a\tb\nthe cat\tsat\nw1\tw2\n"}
+    (tmp_path / name).write_bytes(tables.get(name, objects))
+    given = [] if name == "stdin" else ["--input", str(tmp_path / name)]
+    outcome = call("next-sentence", "--model", tiny, *given, stdin=b"" if given else objects)
     assert outcome.status == 0
     assert [(line["a"], line["b"]) for line in outcome.lines] == [("the cat", "sat"), ("w1", "w2")]
-
-
-def test_pairs_from_stdin_are_json_lines(tiny: str) -> None:
-    outcome = call("next-sentence", "--model", tiny, stdin=b'{"a": "the cat", "b": "sat"}\n')
-    assert [(line["a"], line["b"]) for line in outcome.lines] == [("the cat", "sat")]
 
 
 @pytest.mark.parametrize(("name", "options"), [("in.txt", []), ("in.jsonl", ["--field", "a"])])
@@ -295,8 +273,7 @@ def test_columns_of_pairs_are_named_in_one_way(tiny: str, tmp_path: Path) -> Non
     assert [(line["a"], line["b"]) for line in numbered.lines] == [("two", "one"), ("sat", "the cat")]
 
 
-def test_columns_of_a_table_without_a_header_have_numbers(read: Reader) -> None:
-    assert read.texts("in.csv", b"1,the\n2,cat\n", "--no-header", "--column", "2") == ["the", "cat"]
+def test_options_of_tables_are_refused_elsewhere(read: Reader) -> None:
     read("in.csv", b"1,the\n", "--no-header").fails(1, "'text'", "1, 2", "hint: ", "--column")
     read("in.jsonl", b"{}\n", "--no-header").fails(2, "--no-header works only with .csv, .tsv")
     call("tokenize", "the", "--no-header", "--model", read.model).fails(2, "--no-header")
@@ -338,13 +315,6 @@ def test_a_parquet_has_a_text_per_row_in_a_column(read: Reader) -> None:
     outcome.fails(1, "1 of 2 inputs failed")
     read("in.parquet", content, "--column", "body").fails(1, "'body'", "text, other, n", "hint: ", "--column")
     read("in.parquet", content, "--field", "text").fails(2, "--field works only with .jsonl")
-
-
-def test_a_compressed_file_is_read_as_what_it_holds(read: Reader) -> None:
-    assert read.texts("in.txt.gz", gzip.compress(b"the\ncat\n")) == ["the", "cat"]
-    assert read.texts("in.csv.gz", gzip.compress(b"x,y\nthe,cat\n"), "--column", "y") == ["cat"]
-    assert read.texts("in.data.gz", gzip.compress(b'{"x": "the"}\n'), "--format", "jsonl", "--field", "x") == ["the"]
-    read("in.data.gz", b"").fails(2, "'.gz'", "hint: ", "--format jsonl")
 
 
 def test_hints_of_the_library_name_options(read: Reader) -> None:
