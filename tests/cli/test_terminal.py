@@ -73,15 +73,6 @@ def test_no_color_removes_the_colours_and_nothing_else(tiny: str) -> None:
         assert plain(uncoloured) == plain(coloured)
 
 
-def test_several_masks_and_texts_are_told_apart(tiny: str) -> None:
-    _, shown = terminal("fill-mask", "the [MASK] sat [MASK]", "w1 [MASK]", "--top-k", "1", "--model", tiny)
-    lines = plain(shown)
-    assert lines[0] == "mask 1 of 2: the [MASK] sat [MASK]"
-    assert lines[2] == "mask 2 of 2: the [MASK] sat [MASK]"
-    assert lines[4] == ""
-    assert "%" in lines[5]
-
-
 def test_json_is_printed_at_a_terminal_when_asked_for(tiny: str) -> None:
     arguments = ["fill-mask", "the [MASK]", "--json", "--model", tiny]
     _, shown = terminal(*arguments)
@@ -170,11 +161,6 @@ def test_names_and_words_of_a_model_do_not_steer_the_terminal(show: Terminal, tm
         _, shown = show(*arguments)
         assert raw_controls(shown) == set()
     assert any(line.startswith("[red]dog") for line in plain(shown))
-
-
-def test_brackets_in_a_text_are_no_markup(tiny: str) -> None:
-    _, shown = terminal("next-sentence", "[bold]the[/bold] [/nothing]", "[link=x]cat", "--model", tiny)
-    assert plain(shown)[1:3] == ["A  [bold]the[/bold] [/nothing]", "B  [link=x]cat"]
 
 
 @TERMINALS

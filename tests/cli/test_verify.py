@@ -56,24 +56,16 @@ def test_at_a_terminal(show: Terminal, a: Path, b: Path) -> None:
     assert status == 1 and lines[0] == "the models differ in 1 thing"
     assert lines[lines.index("config") + 1].strip() == "layer_norm_eps: 1e-12 in A; 1e-05 in B"
     assert "dropout.attention_output" in lines[lines.index("notes") + 1]
-    outcome, shown = terminal("verify", str(a), str(b), "--json")
-    assert outcome.status == 1 and shown.startswith('{"agree": false')
-
-
-@pytest.mark.slow
-def test_many_differences_are_counted_at_a_terminal_and_whole_in_json(a: Path, b: Path) -> None:
-    def noisy(arrays: dict[str, mx.array]) -> None:
-        arrays.update({name: array + 0.01 * mx.random.normal(array.shape) for name, array in arrays.items()})
-
-    change_weights(b, noisy)
+    change_weights(b, lambda arrays: arrays.update({name: array + 1 for name, array in arrays.items()}))
     (found,) = call("verify", str(a), str(b)).lines
     count = found["tensors"]["compared"]
-    assert len(found["differences"]) == found["tensors"]["different"] == count
-    status, lines = drawn(a, b)
-    assert status == 1 and lines[0] == f"the models differ in {count} things"
-    assert lines[lines.index("tensor") + 1].strip() == f"{count} of {count} tensors differ"
-    assert any(line.strip() == f"… and {count - 3} more" for line in lines)
-    assert sum("numbers differ" in line for line in lines) == 3
+    assert sum(one["kind"] == "tensor" for one in found["differences"]) == count  # whole in JSON
+    _, lines = drawn(a, b)
+    assert (
+        f"{count} of {count} tensors differ" in "\n".join(lines) and sum("numbers differ" in one for one in lines) == 3
+    )
+    outcome, shown = terminal("verify", str(a), str(b), "--json")
+    assert outcome.status == 1 and shown.startswith('{"agree": false')
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import typer
 
 from mlxbert.cli.app import make_app
 from mlxbert.cli.commands import machine
-from mlxbert.cli.views import console
 from mlxbert.cli.views.help import draw
 from mlxbert.machine import device
 from tests.cli.test_terminal import plain
@@ -150,10 +149,3 @@ def test_words_of_a_text_without_quotes_are_noticed(tiny_folder: Path) -> None:
     assert "quotes" in call("tokenize", *["he", "has", "lunch", "today"], "-m", str(tiny_folder)).err
     for texts in (["cat", "dog"], ["the cat", "dog", "paris", "tokyo"]):
         assert "quotes" not in call("tokenize", *texts, "-m", str(tiny_folder)).err
-
-
-def test_messages_wrap_between_words_and_count_wide_characters_twice() -> None:
-    assert console.wrapped("one two  three", 8) == ["one two", "three"]
-    assert console.wrapped("\u6771\u4eac \u6771\u4eac a", 8) == ["\u6771\u4eac", "\u6771\u4eac a"]
-    assert console.wrapped("x " + "long" * 5, 8) == ["x", "long" * 5]
-    assert console.wrapped("", 8) == []
