@@ -27,11 +27,6 @@ from tests.helpers.program import (
 TEXT = "the [MASK]"
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
-
-
 def test_a_folder_that_is_not_there_is_an_error_with_a_hint(tmp_path: Path) -> None:
     for arguments in (["fill-mask", TEXT, "--model"], ["tokenize", TEXT, "--model"], ["inspect"]):
         call(*arguments, str(tmp_path / "none")).fails(1, f"{tmp_path}/none: no such folder", "hint: ")
@@ -140,8 +135,8 @@ def test_a_model_without_the_head_of_a_task_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["the cat", "", "the [mask]", "[ MASK ]"])
-def test_a_text_without_a_mask_says_where_one_goes(text: str, tiny: str) -> None:
-    outcome = call("fill-mask", text, "--model", tiny)
+def test_a_text_without_a_mask_says_where_one_goes(text: str, small: str) -> None:
+    outcome = call("fill-mask", text, "--model", small)
     outcome.fails(1, "no [MASK] in the text", "hint: put [MASK]")
     assert outcome.out == ""
 
@@ -162,10 +157,10 @@ def test_a_target_outside_of_the_vocabulary_is_named(word: str) -> None:
     ],
 )
 def test_a_file_of_which_nothing_can_be_used_is_refused(
-    name: str, content: bytes, said: str, tiny: str, tmp_path: Path
+    name: str, content: bytes, said: str, small: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    outcome = call("fill-mask", "--input", str(tmp_path / name), "--model", tiny)
+    outcome = call("fill-mask", "--input", str(tmp_path / name), "--model", small)
     outcome.fails(1, name, said)
     assert outcome.out == ""
 
@@ -181,18 +176,18 @@ def test_a_file_of_which_nothing_can_be_used_is_refused(
     ],
 )
 def test_a_line_that_is_no_text_is_a_bad_record_with_the_place(
-    name: str, content: bytes, said: str, tiny: str, tmp_path: Path
+    name: str, content: bytes, said: str, small: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    outcome = call("fill-mask", "--input", str(tmp_path / name), "--model", tiny)
+    outcome = call("fill-mask", "--input", str(tmp_path / name), "--model", small)
     outcome.fails(1, "failed", "hint: ", "iconv")
     assert any(said in line.get("error", "") for line in outcome.lines)
 
 
-def test_an_input_that_cannot_be_opened_is_named(tiny: str, tmp_path: Path) -> None:
-    call("fill-mask", "--input", str(tmp_path / "none.txt"), "--model", tiny).fails(1, "none.txt", "No such file")
+def test_an_input_that_cannot_be_opened_is_named(small: str, tmp_path: Path) -> None:
+    call("fill-mask", "--input", str(tmp_path / "none.txt"), "--model", small).fails(1, "none.txt", "No such file")
     (tmp_path / "folder.txt").mkdir()
-    call("fill-mask", "--input", str(tmp_path / "folder.txt"), "--model", tiny).fails(1, "folder.txt", "directory")
+    call("fill-mask", "--input", str(tmp_path / "folder.txt"), "--model", small).fails(1, "folder.txt", "directory")
 
 
 @pytest.mark.parametrize("name", ["in.txt", "model/config.json", "model/model.safetensors", "model/vocab.txt", "model"])
@@ -220,15 +215,15 @@ def test_what_may_not_be_read_is_named(name: str, tmp_path: Path) -> None:
     ],
     ids=range(6),
 )
-def test_an_argument_that_is_not_utf_8_is_an_error(arguments: list[str | bytes], status: int, tiny: str) -> None:
-    call("fill-mask", *arguments, MLXBERT_MODEL=tiny).fails(status)
+def test_an_argument_that_is_not_utf_8_is_an_error(arguments: list[str | bytes], status: int, small: str) -> None:
+    call("fill-mask", *arguments, MLXBERT_MODEL=small).fails(status)
 
 
-def test_a_text_that_is_not_utf_8_fails_in_its_place(tiny: str) -> None:
-    first, second = call("tokenize", b"the \xff", "the", "--model", tiny).lines
+def test_a_text_that_is_not_utf_8_fails_in_its_place(small: str) -> None:
+    first, second = call("tokenize", b"the \xff", "the", "--model", small).lines
     assert (first["index"], second["text"]) == (0, "the")
-    call("tokenize", "the", "--pair", b"\xff", "--model", tiny).fails(1, "surrogate")
-    call("next-sentence", "the", b"\xff", "--model", tiny).fails(1, "surrogate")
+    call("tokenize", "the", "--pair", b"\xff", "--model", small).fails(1, "surrogate")
+    call("next-sentence", "the", b"\xff", "--model", small).fails(1, "surrogate")
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None:
@@ -246,17 +241,17 @@ def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_output_is_utf_8_whatever_the_locale_says(tiny: str) -> None:
-    outcome = process("fill-mask", "東京 [MASK]", "--model", tiny, PYTHONIOENCODING="ascii")
+def test_output_is_utf_8_whatever_the_locale_says(small: str) -> None:
+    outcome = process("fill-mask", "東京 [MASK]", "--model", small, PYTHONIOENCODING="ascii")
     assert "Traceback" not in outcome.err
     assert (outcome.status, outcome.lines[0]["text"]) == (0, "東京 [MASK]")
 
 
 @pytest.mark.slow
-def test_a_closed_pipe_ends_the_program_quietly(tiny: str, tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_program_quietly(small: str, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the [MASK]\n" * 5000, encoding="utf-8")
     running = subprocess.Popen(
-        command("fill-mask", "--input", str(tmp_path / "in.txt"), "--model", tiny),
+        command("fill-mask", "--input", str(tmp_path / "in.txt"), "--model", small),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -273,10 +268,10 @@ def test_a_closed_pipe_ends_the_program_quietly(tiny: str, tmp_path: Path) -> No
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("texts", [1, 300])
 @pytest.mark.slow
-def test_a_full_disk_is_an_error(texts: int, tiny: str) -> None:
+def test_a_full_disk_is_an_error(texts: int, small: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            command("fill-mask", *[TEXT] * texts, "--model", tiny),
+            command("fill-mask", *[TEXT] * texts, "--model", small),
             stdout=full,
             stderr=subprocess.PIPE,
             env=environment(),
@@ -289,9 +284,9 @@ def test_a_full_disk_is_an_error(texts: int, tiny: str) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
 @pytest.mark.slow
-def test_a_stream_closed_beforehand_is_no_traceback(closed: str, tiny: str) -> None:
+def test_a_stream_closed_beforehand_is_no_traceback(closed: str, small: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {closed}', "sh", *command("fill-mask", "--input", "-", "--model", tiny)],
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command("fill-mask", "--input", "-", "--model", small)],
         input=b"the [MASK]\n",
         capture_output=True,
         env=environment(),

@@ -14,11 +14,6 @@ PARIS = "[MASK] is the capital of France."
 LONG = "the dog sat on the mat . " * 100  # 700 tokens, 26 characters for 7
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
-
-
 def masks(*arguments: str) -> list[Any]:
     """The masks of the one text that is filled."""
     outcome = call("fill-mask", *arguments)
@@ -62,14 +57,14 @@ def test_the_builtin_model_is_named_in_a_note_with_its_quality() -> None:
     assert outcome.err.count("\n") == 1
 
 
-def test_a_model_that_was_chosen_is_not_explained(tiny: str) -> None:
-    assert call("fill-mask", PARIS, "--model", tiny).err == ""
-    assert call("fill-mask", PARIS, MLXBERT_MODEL=tiny).err == ""
+def test_a_model_that_was_chosen_is_not_explained(small: str) -> None:
+    assert call("fill-mask", PARIS, "--model", small).err == ""
+    assert call("fill-mask", PARIS, MLXBERT_MODEL=small).err == ""
 
 
-def test_the_environment_names_a_model_and_the_option_wins(tiny: str) -> None:
-    by_variable = call("fill-mask", "the [MASK]", MLXBERT_MODEL=tiny)
-    assert by_variable.out == call("fill-mask", "the [MASK]", "--model", tiny).out
+def test_the_environment_names_a_model_and_the_option_wins(small: str) -> None:
+    by_variable = call("fill-mask", "the [MASK]", MLXBERT_MODEL=small)
+    assert by_variable.out == call("fill-mask", "the [MASK]", "--model", small).out
     by_option = call("fill-mask", PARIS, "--model", "builtin", MLXBERT_MODEL="/no/such")
     assert (by_option.status, len(by_option.lines)) == (0, 1)
 
@@ -96,21 +91,21 @@ def test_a_mask_far_into_a_long_text_is_filled_through_a_window() -> None:
     assert fill["text"] == text.replace("[MASK]", fill["token"])
 
 
-def test_overflow_error_refuses_a_long_text_and_says_how_long(tiny: str) -> None:
+def test_overflow_error_refuses_a_long_text_and_says_how_long(small: str) -> None:
     text = "the cat [MASK] " + "w1 " * 30
-    call("fill-mask", text, "--overflow", "error", "--model", tiny).fails(1, "35 tokens", "at most 24")
+    call("fill-mask", text, "--overflow", "error", "--model", small).fails(1, "35 tokens", "at most 24")
 
 
-def test_overflow_truncate_sees_the_beginning_only(tiny: str) -> None:
+def test_overflow_truncate_sees_the_beginning_only(small: str) -> None:
     text = "the cat [MASK] " + "w1 " * 30 + "[MASK]"
-    (mask,) = masks(text, "--overflow", "truncate", "--model", tiny)
+    (mask,) = masks(text, "--overflow", "truncate", "--model", small)
     assert mask["start"] == 8
-    late = call("fill-mask", "w1 " * 30 + "[MASK]", "--overflow", "truncate", "--model", tiny)
+    late = call("fill-mask", "w1 " * 30 + "[MASK]", "--overflow", "truncate", "--model", small)
     late.fails(1, "no [MASK] within the first 24 tokens")
 
 
-def test_texts_cut_by_overflow_truncate_are_counted_in_a_note(tiny: str) -> None:
-    outcome = call("fill-mask", "[MASK] " + "w1 " * 30, "the [MASK]", "--overflow", "truncate", "--model", tiny)
+def test_texts_cut_by_overflow_truncate_are_counted_in_a_note(small: str) -> None:
+    outcome = call("fill-mask", "[MASK] " + "w1 " * 30, "the [MASK]", "--overflow", "truncate", "--model", small)
     assert "note: 1 of 2 inputs" in outcome.err
 
 
@@ -126,14 +121,14 @@ def test_next_sentence_tells_a_continuation_from_something_else() -> None:
 
 
 @pytest.mark.parametrize("texts", [["only one"], ["one", "two", "three"]])
-def test_next_sentence_wants_two_texts(texts: list[str], tiny: str) -> None:
-    call("next-sentence", *texts, "--model", tiny).fails(2, "expected two")
+def test_next_sentence_wants_two_texts(texts: list[str], small: str) -> None:
+    call("next-sentence", *texts, "--model", small).fails(2, "expected two")
 
 
-def test_pairs_too_long_are_cut_and_counted_in_a_note(tiny: str, tmp_path: Path) -> None:
+def test_pairs_too_long_are_cut_and_counted_in_a_note(small: str, tmp_path: Path) -> None:
     pairs = [{"a": "the cat", "b": "sat"}, {"a": "w1 " * 30, "b": "sat"}, {"a": "w1 " * 20, "b": "w2 " * 20}]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
-    arguments = ["next-sentence", "--input", str(tmp_path / "pairs.jsonl"), "--model", tiny]
+    arguments = ["next-sentence", "--input", str(tmp_path / "pairs.jsonl"), "--model", small]
     outcome = call(*arguments)
     assert (outcome.status, len(outcome.lines)) == (0, 3)
     assert outcome.err.count("\n") == 1 and "2 of 3" in outcome.err and "--overflow" in outcome.err
@@ -157,23 +152,23 @@ def test_tokenize_shows_a_pair_with_segments_positions_and_offsets() -> None:
     assert (outcome.status, outcome.err) == (0, "")
 
 
-def test_offsets_count_characters_of_the_original_text(tiny: str) -> None:
+def test_offsets_count_characters_of_the_original_text(small: str) -> None:
     text = "\U0001d4b3 e\u0301 \u0130 the"  # beyond the basic plane, decomposed, doubled by lower-casing
-    last = call("tokenize", text, "--model", tiny).lines[0]["tokens"][-2]
+    last = call("tokenize", text, "--model", small).lines[0]["tokens"][-2]
     assert (last["token"], text[last["start"] : last["end"]]) == ("the", "the")
 
 
-def test_tokenize_refuses_a_text_too_long_or_cuts_it(tiny: str) -> None:
-    call("tokenize", "w1 " * 30, "--model", tiny).fails(1, "32 tokens", "at most 24")
-    cut = call("tokenize", "w1 " * 30, "--model", tiny, "--overflow", "truncate")
+def test_tokenize_refuses_a_text_too_long_or_cuts_it(small: str) -> None:
+    call("tokenize", "w1 " * 30, "--model", small).fails(1, "32 tokens", "at most 24")
+    cut = call("tokenize", "w1 " * 30, "--model", small, "--overflow", "truncate")
     assert len(cut.lines[0]["tokens"]) == 24
     assert "1 of 1 input was" in cut.err
 
 
-def test_inspect_accounts_for_every_tensor_and_parameter(tiny: str) -> None:
+def test_inspect_accounts_for_every_tensor_and_parameter(small: str) -> None:
     keys = ["folder", "family", "because", "architectures", "config", "max_length", "limited_by", "limits", "parts"]
     keys += ["unused", "skipped", "parameters", "memory", "weights", "tokenizer", "embedding", "labels", "tasks"]
-    for model, shortest in (("builtin", 512), (tiny, 24)):
+    for model, shortest in (("builtin", 512), (small, 24)):
         outcome = call("inspect", model)
         (found,) = outcome.lines
         assert list(found) == [*keys, "lacking", "tensors"]

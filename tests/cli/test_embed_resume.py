@@ -23,11 +23,6 @@ ENDINGS = pytest.mark.parametrize("ending", [".npy", ".jsonl"])
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
-
-
-@pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Lines of many lengths, some too long."""
     path = tmp_path_factory.mktemp("inputs") / "in.txt"
@@ -36,13 +31,13 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def wholes(model: str, texts: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def wholes(small: str, texts: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What an uninterrupted run writes."""
     folder = tmp_path_factory.mktemp("wholes")
     found = {}
     for ending in (".npy", ".jsonl"):
         path = folder / f"x{ending}"
-        assert call(*embed(model, texts, path)).status == 0
+        assert call(*embed(small, texts, path)).status == 0
         found[ending] = path.read_bytes()
     return found
 
@@ -64,10 +59,10 @@ def kill(arguments: list[str], path: Path, parts: int) -> bool:
 @ENDINGS
 @pytest.mark.slow
 def test_a_killed_command_ends_like_one_that_was_not(
-    ending: str, model: str, texts: str, wholes: dict[str, bytes], tmp_path: Path
+    ending: str, small: str, texts: str, wholes: dict[str, bytes], tmp_path: Path
 ) -> None:
     path = tmp_path / f"x{ending}"
-    arguments = embed(model, texts, path)
+    arguments = embed(small, texts, path)
     assert kill(arguments, path, 4)
     kept = finished_parts(path)
     assert len(kept) >= 8 and not path.exists()
@@ -78,10 +73,10 @@ def test_a_killed_command_ends_like_one_that_was_not(
 
 
 @pytest.fixture
-def killed(model: str, texts: str, tmp_path: Path) -> list[str]:
+def killed(small: str, texts: str, tmp_path: Path) -> list[str]:
     """The command of a run that was killed after its first part."""
     path = tmp_path / "x.npy"
-    arguments = embed(model, texts, path)
+    arguments = embed(small, texts, path)
     assert kill(arguments, path, 1)
     return arguments
 

@@ -15,7 +15,7 @@ import pytest
 from mlxbert.cli.training import parse_sweep
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.training.events import Event
-from tests.cli.test_terminal import plain
+from tests.cli.test_terminal import CODES, plain
 from tests.helpers import events
 from tests.helpers.program import call, terminal
 

@@ -12,17 +12,12 @@ import pytest
 
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import PairInputOptions, to_options
-from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal, tiny_model
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
+from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal
 
 
 @pytest.fixture
-def read(tiny: str, tmp_path: Path) -> "Reader":
-    return Reader(tiny, tmp_path)
+def read(small: str, tmp_path: Path) -> "Reader":
+    return Reader(small, tmp_path)
 
 
 class Reader:
@@ -99,16 +94,16 @@ def test_options_that_do_not_go_together_are_wrong_usage(read: Reader, name: str
     assert outcome.out == ""
 
 
-def test_piped_texts_are_read_without_being_asked_for(tiny: str) -> None:
-    piped = call("fill-mask", "--model", tiny, stdin=b"the [MASK]\r\nw1 [MASK]\r\n")
+def test_piped_texts_are_read_without_being_asked_for(small: str) -> None:
+    piped = call("fill-mask", "--model", small, stdin=b"the [MASK]\r\nw1 [MASK]\r\n")
     assert (piped.status, piped.err) == (0, "")
     assert [line["text"] for line in piped.lines] == ["the [MASK]", "w1 [MASK]"]
-    assert piped.out == call("fill-mask", "--model", tiny, "--input", "-", stdin=b"the [MASK]\nw1 [MASK]\n").out
-    given = call("fill-mask", "the [MASK]", "--model", tiny, stdin=b"w1 [MASK]\n")
+    assert piped.out == call("fill-mask", "--model", small, "--input", "-", stdin=b"the [MASK]\nw1 [MASK]\n").out
+    given = call("fill-mask", "the [MASK]", "--model", small, stdin=b"w1 [MASK]\n")
     assert [line["text"] for line in given.lines] == ["the [MASK]"]
 
 
-def test_the_first_line_of_stdin_may_be_long_and_end_with_a_carriage_return(tiny: str) -> None:
+def test_the_first_line_of_stdin_may_be_long_and_end_with_a_carriage_return(small: str) -> None:
     text = "the cat " * 20_000
     for content, expected in (
         (f"{text}\nthe\n", [text, "the"]),
@@ -116,40 +111,40 @@ def test_the_first_line_of_stdin_may_be_long_and_end_with_a_carriage_return(tiny
         ("the\rcat\r", ["the", "cat"]),
         ('{"text": "the"}\r{"text": "cat"}\r', ["the", "cat"]),
     ):
-        found = call("embed", "--model", tiny, "--quiet", stdin=content.encode())
+        found = call("embed", "--model", small, "--quiet", stdin=content.encode())
         assert [line["text"] for line in found.lines] == expected
 
 
-def test_json_lines_are_known_by_the_first_line_of_stdin(tiny: str) -> None:
+def test_json_lines_are_known_by_the_first_line_of_stdin(small: str) -> None:
     lines = b'\xef\xbb\xbf{"text": "the [MASK]"}\n{"text": "w1 [MASK]"}\n'
-    first = call("fill-mask", "--model", tiny, stdin=lines)
+    first = call("fill-mask", "--model", small, stdin=lines)
     assert (first.status, first.err.splitlines()[0].partition(": ")[0]) == (0, "note")
-    second = call("tokenize", "--model", tiny, "--input", "-", stdin=first.out.encode())
+    second = call("tokenize", "--model", small, "--input", "-", stdin=first.out.encode())
     for outcome in (first, second):
         assert [line["text"] for line in outcome.lines] == ["the [MASK]", "w1 [MASK]"]
-    plain = call("tokenize", "--model", tiny, "--format", "txt", "--overflow", "truncate", "--quiet", stdin=lines[3:])
+    plain = call("tokenize", "--model", small, "--format", "txt", "--overflow", "truncate", "--quiet", stdin=lines[3:])
     assert [line["text"] for line in plain.lines] == lines[3:].decode().splitlines()
-    assert [line["text"] for line in call("tokenize", "--model", tiny, stdin=b'["the"]\n{"text": 1}\n').lines] == [
+    assert [line["text"] for line in call("tokenize", "--model", small, stdin=b'["the"]\n{"text": 1}\n').lines] == [
         *('["the"]', '{"text": 1}')
     ]
 
 
-def test_a_table_in_a_pipe_is_texts_and_says_so(tiny: str) -> None:
+def test_a_table_in_a_pipe_is_texts_and_says_so(small: str) -> None:
     rows = b"id,text\n1,the [MASK]\n"
-    said = call("tokenize", "--model", tiny, stdin=rows)
+    said = call("tokenize", "--model", small, stdin=rows)
     assert [line["text"] for line in said.lines] == ["id,text", "1,the [MASK]"] and "--format csv" in said.err
-    named = call("tokenize", "--model", tiny, "--format", "csv", stdin=rows)
+    named = call("tokenize", "--model", small, "--format", "csv", stdin=rows)
     assert [line["text"] for line in named.lines] == ["the [MASK]"] and "note" not in named.err
 
 
-def test_several_processes_do_not_wait_for_stdin(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_do_not_wait_for_stdin(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.cli.inputs.first_line", None)
-    call("embed", "--model", tiny, stdin=b"the\n", MLX_RANK="0").fails(2, "stdin", "hint: ")
+    call("embed", "--model", small, stdin=b"the\n", MLX_RANK="0").fails(2, "stdin", "hint: ")
 
 
-def test_several_inputs_are_read_one_after_the_other(tiny: str, tmp_path: Path) -> None:
+def test_several_inputs_are_read_one_after_the_other(small: str, tmp_path: Path) -> None:
     contents = {"a.csv": b"n,text\n1,the\n", "b.txt": b"cat\n\xe9\n", "c.jsonl": b'{"text": "dog"}\n{"body": "mat"}\n'}
-    arguments = ["tokenize", "--model", tiny]
+    arguments = ["tokenize", "--model", small]
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
         arguments += ["--input", str(tmp_path / name)]
@@ -216,17 +211,17 @@ def test_inputs_that_are_read_otherwise_are_told_apart(tmp_path: Path) -> None:
     assert len({source.read_as for source in opened}) == len(given)
 
 
-def test_a_table_of_vectors_carries_columns(tiny: str, tmp_path: Path) -> None:
+def test_a_table_of_vectors_carries_columns(small: str, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     (tmp_path / "in.jsonl").write_bytes(b'{"text": "the", "n": 1}\n{"text": "cat", "n": "x"}\n{"text": "dog"}\n')
-    arguments = ["embed", "--model", tiny, "--input", str(tmp_path / "in.jsonl"), "--keep", "n", "--output"]
+    arguments = ["embed", "--model", small, "--input", str(tmp_path / "in.jsonl"), "--keep", "n", "--output"]
     assert call(*arguments, str(tmp_path / "x.parquet")).status == 0
     assert pq.read_table(tmp_path / "x.parquet")["n"].to_pylist() == ["1", "x", None]
     call(*arguments, str(tmp_path / "x.npy")).fails(2, "--keep", ".parquet")
 
 
-def test_stdin_takes_the_format_that_options_name(tiny: str) -> None:
-    arguments = ["tokenize", "--model", tiny, "--input", "-"]
+def test_stdin_takes_the_format_that_options_name(small: str) -> None:
+    arguments = ["tokenize", "--model", small, "--input", "-"]
     objects, table = b'{"text": "the", "x": "cat"}\n', b"text,x\nthe,cat\n"
     for stdin, options, text in (
         (objects, ["--format", "jsonl"], "the"),
@@ -238,34 +233,34 @@ def test_stdin_takes_the_format_that_options_name(tiny: str) -> None:
         assert [line["text"] for line in call(*arguments, *options, stdin=stdin).lines] == [text]
 
 
-def test_without_texts_at_a_terminal_the_program_does_not_wait(tiny: str) -> None:
-    outcome, _ = terminal("fill-mask", "--model", tiny, on=["stdin"])
+def test_without_texts_at_a_terminal_the_program_does_not_wait(small: str) -> None:
+    outcome, _ = terminal("fill-mask", "--model", small, on=["stdin"])
     outcome.fails(2, "no input", "hint: ")
 
 
 @pytest.mark.parametrize("name", ["in.jsonl", "in.csv", "in.tsv", "stdin"])
-def test_pairs_are_the_fields_a_and_b(tiny: str, tmp_path: Path, name: str) -> None:
+def test_pairs_are_the_fields_a_and_b(small: str, tmp_path: Path, name: str) -> None:
     objects = b'{"a": "the cat", "b": "sat"}\n{"b": "w2", "a": "w1"}\n'
     tables = {"in.csv": b"n,b,a\n1,sat,the cat\n2,w2,w1\n", "in.tsv": b"a\tb\nthe cat\tsat\nw1\tw2\n"}
     (tmp_path / name).write_bytes(tables.get(name, objects))
     given = [] if name == "stdin" else ["--input", str(tmp_path / name)]
-    outcome = call("next-sentence", "--model", tiny, *given, stdin=b"" if given else objects)
+    outcome = call("next-sentence", "--model", small, *given, stdin=b"" if given else objects)
     assert outcome.status == 0
     assert [(line["a"], line["b"]) for line in outcome.lines] == [("the cat", "sat"), ("w1", "w2")]
 
 
 @pytest.mark.parametrize(("name", "options"), [("in.txt", []), ("in.jsonl", ["--field", "a"])])
 def test_pairs_are_no_lines_of_text_and_no_single_column(
-    tiny: str, tmp_path: Path, name: str, options: list[str]
+    small: str, tmp_path: Path, name: str, options: list[str]
 ) -> None:
     (tmp_path / name).write_bytes(b"the\n")
-    call("next-sentence", "--model", tiny, "--input", str(tmp_path / name), *options).fails(2, "a and b", "hint: ")
+    call("next-sentence", "--model", small, "--input", str(tmp_path / name), *options).fails(2, "a and b", "hint: ")
 
 
-def test_columns_of_pairs_are_named_in_one_way(tiny: str, tmp_path: Path) -> None:
+def test_columns_of_pairs_are_named_in_one_way(small: str, tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_bytes(b"one,two\nthe cat,sat\n")
-    arguments = ["next-sentence", "--model", tiny, "--input", str(path)]
+    arguments = ["next-sentence", "--model", small, "--input", str(path)]
     call(*arguments).fails(1, "'a'", "one, two", "hint: ", "--text-column and --pair-column")
     named = call(*arguments, "--text-column", "one", "--pair-column", "two")
     assert [(line["a"], line["b"]) for line in named.lines] == [("the cat", "sat")]
@@ -281,9 +276,9 @@ def test_options_of_tables_are_refused_elsewhere(read: Reader) -> None:
 
 @pytest.mark.parametrize("task", ["tokenize", "fill-mask"])
 @pytest.mark.slow
-def test_a_result_arrives_before_the_next_input(tiny: str, task: str) -> None:
+def test_a_result_arrives_before_the_next_input(small: str, task: str) -> None:
     running = subprocess.Popen(
-        command(task, "--model", tiny), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command(task, "--model", small), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert running.stdin is not None
     assert running.stdout is not None
@@ -338,10 +333,10 @@ def test_arguments_in_hints_become_options(hint: str, shown: str) -> None:
     assert to_options(hint) == shown
 
 
-def test_rows_that_a_quote_swallows_are_told_with_their_lines(tiny: str, tmp_path: Path) -> None:
+def test_rows_that_a_quote_swallows_are_told_with_their_lines(small: str, tmp_path: Path) -> None:
     path = tmp_path / "open.csv"
     path.write_text('id,text\n1,"the cat\n2,dog\n3,"mat"\n4,paris\n5,a,b\n')
-    outcome = call("tokenize", "--input", str(path), "--model", tiny)
+    outcome = call("tokenize", "--input", str(path), "--model", small)
     outcome.fails(1, "2 of 3 inputs failed", "hint: ")
     first, _, last = outcome.lines
     assert "line 2: " in first["error"] and "to line 4" in first["error"] and "line 6: 3 columns" in last["error"]
@@ -351,9 +346,9 @@ def test_rows_that_a_quote_swallows_are_told_with_their_lines(tiny: str, tmp_pat
     ("name", "said"),
     [("a.docx", ".txt"), ("a.xlsx", ".csv"), ("a.npy", "vectors"), ("a.xml", "--format")],
 )
-def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, tiny: str, tmp_path: Path) -> None:
+def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, small: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK\x03\x04")
-    outcome = call("tokenize", "--input", str(tmp_path / name), "--model", tiny)
+    outcome = call("tokenize", "--input", str(tmp_path / name), "--model", small)
     outcome.fails(2, ".parquet", "hint: ", said)
     assert ".conll" not in outcome.err
-    call("tokenize", "--input", str(tmp_path / name), "--format", "txt", "--model", tiny).fails(1, "zip", ".csv")
+    call("tokenize", "--input", str(tmp_path / name), "--format", "txt", "--model", small).fails(1, "zip", ".csv")

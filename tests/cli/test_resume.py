@@ -17,7 +17,6 @@ from mlxbert.cli.output.file import FileOutput
 from mlxbert.cli.output.parts import PART
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
-from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import NextSentence
 from tests.helpers.program import call, command, environment, terminal, tiny_model
 
@@ -105,16 +104,6 @@ def test_a_run_over_several_files_resumes_among_them(tmp_path: Path, monkeypatch
     assert bar.call_args.kwargs["before"][1] == 8
     assert target.read_text() == call(*arguments).out
     assert json.loads(target.read_text().splitlines()[-1])["error"].startswith(f"{tmp_path / 'b.txt'}, record ")
-
-
-def test_results_beside_a_model_do_not_change_what_model_it_is(tmp_path: Path) -> None:
-    model = tiny_model(tmp_path / "model")
-    before = hash_folder(model)
-    finish(model / "x.jsonl", FILE, 5)
-    killed(model / "y.jsonl", FILE, 5)
-    assert hash_folder(model) == before
-    (model / "config.json").write_text("{}")
-    assert hash_folder(model) != before
 
 
 def test_a_named_pipe_is_read_once_and_whole(tmp_path: Path) -> None:

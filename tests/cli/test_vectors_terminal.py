@@ -9,7 +9,7 @@ import pytest
 import mlxbert
 from mlxbert.machine.device import mx
 from tests.cli.test_terminal import plain
-from tests.helpers.program import TERMINALS, Terminal, terminal
+from tests.helpers.program import TERMINALS, Terminal, call, terminal
 from tests.helpers.st_folder import dense, pooling, save_st
 
 TEXTS = ["the cat sat on the mat", "a dog", "paris , tokyo !"]
