@@ -201,17 +201,6 @@ def test_chosen_labels_have_a_check_mark_and_are_shown_however_small_they_are(fo
         assert sum("%" in row for row in plain(terminal(*arguments, "--top-k", "7")[1])) == 7
 
 
-def test_numbers_are_shown_as_numbers(folders: Path, tmp_path: Path) -> None:
-    _, shown = terminal("classify", "the cat", "--model", str(folders / "number"))
-    value = call("classify", "the cat", "--model", str(folders / "number")).lines[0]["value"]
-    text, number = plain(shown)[:2]
-    name, number = number.split()
-    assert text == "the cat" and name == "stars" and float(number) == pytest.approx(value, rel=1e-3)
-    two = save_classifier(tmp_path / "two", Labels(("valence", "arousal"), "regression"))
-    rows = plain(terminal("classify", "the cat", "--model", str(two))[1])
-    assert [row.split()[0] for row in rows[1:3]] == ["valence", "arousal"]
-
-
 def test_thresholds_of_labels_stand_beside_their_scores(tmp_path: Path) -> None:
     known = Labels(("joy", "anger"), "multi_label_classification", (0.01, 0.99))
     model = save_classifier(tmp_path / "model", known)

@@ -165,21 +165,6 @@ def test_a_bad_first_text_is_the_error(similarity: Callable[..., Outcome], tmp_p
     assert long.out == ""
 
 
-def test_a_terminal_shows_a_ranking_with_bars(unit_folder: Path) -> None:
-    given = ["similarity", QUERY, *TEXTS, "--model", str(unit_folder), "--prompt", ""]
-    lines = call(*given).lines
-    outcome, shown = terminal(*given, on=["stdout"])
-    assert (outcome.status, outcome.err) == (0, "")
-    rows = plain(shown)[:-1]
-    assert len(rows) == len(lines) and max(map(len, rows)) <= 100
-    for row, line in zip(rows, lines, strict=True):
-        found = re.fullmatch(r" +(\d+) +(-?\d\.\d{3})  ([█▏▎▍▌▋▊▉ ]{20})(?:  (.*))?", row.ljust(35))
-        assert found, row
-        assert (int(found[1]), found[2]) == (line["rank"], f"{line['score']:.3f}")
-        assert abs(len(found[3].strip()) - max(line["score"], 0) * 20) <= 1
-        assert (found[4] or "").strip() == line["text"]
-
-
 def test_a_file_shows_its_first_20_at_a_terminal_and_a_bar(unit_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("".join(f"cat {'w ' * (number % 9)}\n" for number in range(40)))
     given = ["similarity", QUERY, "--input", str(tmp_path / "in.txt"), "-m", str(unit_folder)]

@@ -84,21 +84,6 @@ def test_tokenize_draws_the_sum_of_token_segment_and_position(small: str) -> Non
     assert rows[3] == ["+", "position", *"012345678"]
 
 
-def test_a_row_of_tokens_wraps_at_the_width_of_the_terminal(small: str) -> None:
-    _, shown = terminal("tokenize", "the cat sat on the mat . " * 3, "--model", small, COLUMNS="60")
-    lines = plain(shown)
-    assert max(map(len, lines)) <= 60
-    positions = [number for line in lines if line.startswith("+ position") for number in line.split()[2:]]
-    assert positions == [str(number) for number in range(23)]
-
-
-def test_next_sentence_draws_its_answer() -> None:
-    _, shown = terminal("next-sentence", "The man went to the store.", "He bought a gallon of milk.")
-    lines = plain(shown)
-    assert re.fullmatch(r"follows +█+\S* +\d+\.\d%", lines[0])
-    assert lines[1:3] == ["A  The man went to the store.", "B  He bought a gallon of milk."]
-
-
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [

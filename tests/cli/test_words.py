@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from mlxbert.cli.app import make_app
 from mlxbert.cli.commands import machine
 from mlxbert.cli.views.help import draw
 from mlxbert.machine import device
 from tests.cli.test_terminal import plain
-from tests.helpers.program import COMMANDS, call, change_weights, terminal, tiny_model
+from tests.helpers.commands import COMMANDS, PROGRAM
+from tests.helpers.program import call, change_weights, terminal, tiny_model
 
-PROGRAM = typer.main.get_command(make_app())
-GROUPS = [[], ["models"], ["finetune"], ["evaluate"]]
+HELPS = [*(name.split() for name in COMMANDS), [], ["models"], ["finetune"], ["evaluate"]]
 
 
 def help_of(words: list[str], *, whole: bool) -> list[str]:
@@ -37,7 +35,7 @@ def test_help_is_not_wider_than_the_terminal_and_has_no_types_of_python(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    for words in (*COMMANDS, *GROUPS):
+    for words in HELPS:
         for line in (*help_of(words, whole=True), *help_of(words, whole=False)):
             assert len(line) <= columns or " " not in line.strip(), words  # names of models stay whole
             assert not re.search("<[a-z]", line), words
@@ -45,7 +43,7 @@ def test_help_is_not_wider_than_the_terminal_and_has_no_types_of_python(
 
 def test_help_fits_on_a_terminal_of_24_lines_and_names_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for words in (*COMMANDS, *GROUPS):
+    for words in HELPS:
         short = help_of(words, whole=False)
         assert len(short) < (24 if words else 40), words  # the list of all commands has a line for each
         assert options(short) >= options(help_of(words, whole=True)), words
