@@ -134,29 +134,15 @@ def test_a_file_of_squad_becomes_a_model_and_its_evaluation(model: str, tmp_path
     asked = [{"context": f"the man went to {name} .", "qas": qas(name)} for name in names for _ in range(3)]
     path, target = tmp_path / "train.json", tmp_path / "trained"
     path.write_text(json.dumps({"data": [{"paragraphs": asked}]}), encoding="utf-8")
-    trained = call(
-        "finetune",
-        "answer",
-        "--train",
-        str(path),
-        "--model",
-        model,
-        "--output",
-        str(target),
-        "--epochs",
-        "1",
-        "--stride",
-        "5",
-    )
+    given = ["--train", str(path), "--model", model, "--output", str(target)]
+    trained = call("finetune", "answer", *given, "--epochs", "1", "--stride", "5")
     assert trained.status == 0, trained.err
     assert trained.lines[0]["report"]["splits"][0]["labels"].keys() == {"answer", "no answer"}
     assert trained.lines[-1]["event"] == "finished" and trained.lines[-1]["metric"] == "f1"
     found = call("evaluate", "answer", "--data", str(path), "--model", str(target), "--max-words", "3")
     assert found.status == 0, found.err
-    assert (
-        found.lines[0]["examples"] == 36
-        and {"f1", "exact_match", "no_answer_accuracy"} <= found.lines[0]["metrics"].keys()
-    )
+    assert found.lines[0]["examples"] == 36
+    assert {"f1", "exact_match", "no_answer_accuracy"} <= found.lines[0]["metrics"].keys()
     outcome, shown = terminal("evaluate", "answer", "--data", str(path), "--model", str(target))
     assert outcome.status == 0 and "exact_match" in shown and "no answer" in shown
     path.write_text("{}", encoding="utf-8")

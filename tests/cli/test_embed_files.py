@@ -58,7 +58,8 @@ def read(path: Path) -> dict[str, Any]:
         assert found.dtype in (np.dtype("<f4"), np.int8) and found.flags.c_contiguous
         return {"embeddings": found}
     if path.suffix == ".safetensors":
-        arrays, metadata = mx.load(str(path), return_metadata=True)  # type: ignore[misc]
+        arrays, metadata = mx.load(str(path), return_metadata=True)
+        assert isinstance(arrays, dict)
         assert set(arrays) == {"embeddings", "text_sha256", "tokens"}
         return {name: np.array(array) for name, array in arrays.items()} | {"metadata": metadata}
     names = ("text", "tokens", "truncated", "error")

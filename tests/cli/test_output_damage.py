@@ -11,7 +11,7 @@ import pytest
 from mlxbert.cli.output.parts import PART as ROWS
 from mlxbert.errors import ArgumentError, MlxbertError
 from tests.cli.test_output_batches import interrupted
-from tests.cli.test_output_survives import ENDINGS, PART, TOTAL, finish, form, output, result, small_parts
+from tests.cli.test_output_survives import ENDINGS, PART, TOTAL, finish, form, output, result, small_parts, stopped
 from tests.helpers.damage import DAMAGES, damage
 from tests.helpers.program import call, tiny_model
 
@@ -26,15 +26,6 @@ def _small_parts(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with small_parts():
         yield
-
-
-def stopped(path: Path) -> Path:
-    """The parts of a run that was interrupted in its fourth."""
-    with pytest.raises(RuntimeError), output(path) as out:
-        for number in range(3 * PART + 1):
-            out.write(result(number))
-        raise RuntimeError
-    return Path(f"{path}.partial")
 
 
 def check(partial: Path, expected: bytes, file: str, kind: str, again: Callable[[Path], bool], places: int) -> int:
@@ -72,7 +63,7 @@ def again(path: Path) -> bool:
 def test_damage_never_gives_another_result(ending: str, file: str, kind: str, places: int, tmp_path: Path) -> None:
     file = file.replace(".PART", form(ending).part_ending)
     finish(tmp_path / f"whole{ending}")
-    partial = stopped(tmp_path / f"x{ending}")
+    partial = stopped(tmp_path / f"x{ending}", 3 * PART + 1).partial
     refused = check(partial, (tmp_path / f"whole{ending}").read_bytes(), file, kind, again, places)
     assert not refused or file == "manifest.json"
 
@@ -80,7 +71,7 @@ def test_damage_never_gives_another_result(ending: str, file: str, kind: str, pl
 @ENDINGS
 def test_a_part_in_the_place_of_another_is_computed_again(ending: str, tmp_path: Path) -> None:
     finish(tmp_path / f"whole{ending}")
-    partial = stopped(tmp_path / f"x{ending}")
+    partial = stopped(tmp_path / f"x{ending}", 3 * PART + 1).partial
     for path in partial.glob("part-000002.*"):
         shutil.copyfile(path, path.with_name(path.name.replace("2", "1")))
     with output(tmp_path / f"x{ending}") as out:

@@ -118,6 +118,15 @@ def finish(path: Path, total: int = TOTAL, **changes: object) -> FileOutput:
     return out
 
 
+def stopped(path: Path, results: int) -> FileOutput:
+    """A run that ends with an error after some results."""
+    with pytest.raises(RuntimeError), output(path) as out:
+        for number in range(results):
+            out.write(result(number))
+        raise RuntimeError
+    return out
+
+
 def finished_parts(path: Path) -> dict[str, tuple[int, int]]:
     """Inode and time of the parts that are there, with what counts them."""
     folder = Path(f"{path}.partial")
@@ -144,11 +153,8 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 @ENDINGS
 def test_a_resumed_run_counts_everything(ending: str, tmp_path: Path, wholes: dict[str, bytes]) -> None:
     path = tmp_path / f"x{ending}"
-    with pytest.raises(RuntimeError), output(path) as first:
-        for number in range(2 * PART + 3):
-            first.write(result(number))
-        raise RuntimeError
-    assert first.done == 2 * PART and [entry.name for entry in tmp_path.iterdir()] == [f"x{ending}.partial"]
+    assert stopped(path, 2 * PART + 3).done == 2 * PART
+    assert [entry.name for entry in tmp_path.iterdir()] == [f"x{ending}.partial"]
     before = finished_parts(path)
     with output(path) as out:
         assert out.done == 2 * PART and finished_parts(path) == before
@@ -265,10 +271,7 @@ def file_size_limit(size: int) -> Iterator[None]:
 @ENDINGS
 def test_no_room_for_the_whole_keeps_the_parts(ending: str, tmp_path: Path, wholes: dict[str, bytes]) -> None:
     path = tmp_path / f"x{ending}"
-    with pytest.raises(RuntimeError), output(path) as first:
-        for number in range(TOTAL - 1):
-            first.write(result(number))
-        raise RuntimeError
+    stopped(path, TOTAL - 1)
     largest = max(part.stat().st_size for part in Path(f"{path}.partial").glob("part-*"))
     assert largest + 1 < len(wholes[ending])
     with (

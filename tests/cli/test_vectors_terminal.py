@@ -13,7 +13,6 @@ from tests.helpers.program import TERMINALS, Terminal, call, terminal
 from tests.helpers.st_folder import dense, pooling, save_st
 
 TEXTS = ["the cat sat on the mat", "a dog", "paris , tokyo !"]
-STRIP = set("▁▂▃▄▅▆▇█")
 
 
 @pytest.fixture
@@ -37,11 +36,9 @@ def test_a_text_is_shown_with_its_size_its_norm_and_a_strip(
     first, strip, end = plain(shown)
     vector = mlxbert.embed(unit, ["the cat"], normalize=False)[0]
     assert first == f"the cat  24 values, norm {np.linalg.norm(vector):.3f}, 4 tokens"
-    assert len(strip) == 24 and set(strip) <= STRIP and end == ""
+    assert len(strip) == 24 and end == ""
     heights = ["▁▂▃▄▅▆▇█".index(mark) for mark in strip]
-    order = np.argsort(vector)
-    assert sorted(heights) == [heights[place] for place in order]
-    assert np.abs(vector).argmax() in (np.argmax(heights), np.argmin(heights))
+    assert sorted(heights) == [heights[place] for place in np.argsort(vector)]
 
 
 def test_a_text_that_was_cut_says_so(embed: list[str]) -> None:
