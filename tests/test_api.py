@@ -2,8 +2,6 @@
 
 import dataclasses
 import inspect
-import json
-import logging
 import os
 import subprocess
 import sys
@@ -125,13 +123,6 @@ def test_token_ids_become_text_again(tiny: mlxbert.Model) -> None:
             tokenizer.decode(bad)
 
 
-def test_embed_takes_one_or_a_sequence_and_gives_numpy(tiny: mlxbert.Model) -> None:
-    vectors = mlxbert.embed(tiny, ["a", "b"])
-    assert type(vectors) is np.ndarray and vectors.dtype == np.float32 and vectors.shape == (2, 24)
-    vector = mlxbert.embed(tiny, "a")
-    assert vector.dtype == np.float32 and vector.shape == (24,)
-
-
 def test_embed_stream_gives_an_iterator_of_embeddings_in_order(tiny: mlxbert.Model) -> None:
     stream = mlxbert.embed_stream(tiny, iter(["a", "the cat", "b"]))
     assert iter(stream) is stream
@@ -140,26 +131,6 @@ def test_embed_stream_gives_an_iterator_of_embeddings_in_order(tiny: mlxbert.Mod
     assert [result.text for result in found] == ["a", "the cat", "b"]
     with pytest.raises(dataclasses.FrozenInstanceError):
         found[0].text = "c"  # type: ignore[misc]
-
-
-def test_an_embedding_is_a_line_of_json_that_gives_the_same_numbers_back(tiny: mlxbert.Model) -> None:
-    (result,) = mlxbert.embed_stream(tiny, ["the cat"])
-    line = json.loads(json.dumps(result.to_dict()))
-    assert {key: line[key] for key in line if key != "embedding"} == {
-        "text": "the cat",
-        "tokens": 4,
-        "truncated": False,
-    }
-    assert (np.array(line["embedding"], dtype=np.float32) == result.embedding).all()
-    assert all(len(str(number)) <= 14 for number in line["embedding"])  # no digits beyond those of a float32
-
-
-def test_similarity_gives_a_ranked_list(tiny: mlxbert.Model) -> None:
-    found = mlxbert.similarity(tiny, "the cat", ["a dog", "the cat", "milk"])
-    assert [type(result) for result in found] == [mlxbert.Similarity] * 3
-    scores = [result.score for result in found if isinstance(result, mlxbert.Similarity)]
-    assert scores == sorted(scores, reverse=True)
-    assert isinstance(found[0], mlxbert.Similarity) and (found[0].index, found[0].rank) == (1, 1)
 
 
 def test_what_is_wrong_for_embed_is_said_before_anything_is_computed(tiny: mlxbert.Model) -> None:
@@ -172,13 +143,6 @@ def test_what_is_wrong_for_embed_is_said_before_anything_is_computed(tiny: mlxbe
             mlxbert.embed_stream(tiny, texts(), **options)
         with pytest.raises(mlxbert.ArgumentError):
             mlxbert.similarity(tiny, "a", texts(), **options)
-
-
-def test_a_model_has_what_it_computes_with_and_no_tasks(tiny: mlxbert.Model) -> None:
-    for name in ("tokenizer", "network", "labels", "config", "source", "embedder"):
-        assert hasattr(tiny, name)
-    for name in ("embed", "embed_stream", "similarity", "fill_mask", "encode"):
-        assert not hasattr(tiny, name)
 
 
 @pytest.mark.slow
@@ -222,21 +186,6 @@ def test_a_platform_without_mlx_gets_a_sentence() -> None:
     assert found.returncode == 1 and "Traceback" not in found.stderr
     assert "error: MLX cannot be loaded on Darwin x86_64" in found.stderr
     assert "hint: mlxbert runs on Apple silicon" in found.stderr
-
-
-def test_nothing_prints_and_logging_goes_through_one_logger(
-    caplog: pytest.LogCaptureFixture, tiny_folder: Path
-) -> None:
-    with caplog.at_level(logging.DEBUG):
-        mlxbert.load(str(tiny_folder))
-    assert all(record.name == "mlxbert" for record in caplog.records)
-
-
-@pytest.mark.slow
-def test_what_device_describes_is_what_doctor_needs() -> None:
-    found = device.describe()
-    assert found["device"] in ("cpu", "gpu") and found["dtype"] in device.DTYPES
-    assert device.measure_gflops(size=64, runs=1) > 0
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,14 @@
 """Every number that a user can give has a smallest and a largest value, in the library and on the command line."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 import mlxbert
 from mlxbert.bounds import BOUNDS, MOST_LISTED, MOST_RUNS, check_number, check_whole
-from mlxbert.cli.app import make_app
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.files import to_path
 from mlxbert.nn.embedder import parse_poolings
@@ -19,6 +17,7 @@ from mlxbert.readers import lines
 from mlxbert.tasks.zero_shot import check_labels
 from mlxbert.training.objectives.vector_loss import VectorLoss
 from mlxbert.training.options import TrainingOptions, check_sweep
+from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call
 from tests.helpers.tiny import CONFIG
 from tests.pretraining.files import text_file
@@ -27,16 +26,9 @@ HUGE = 10**5000  # which Python does not write in digits
 SETS = {"quantize", "group_size"}  # a few values, which are listed where they are used
 
 
-def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    yield path, command
-    for name, below in getattr(command, "commands", {}).items():
-        yield from commands(below, (*path, name))
-
-
-PROGRAM: Any = typer.main.get_command(make_app())
 NUMBERS = [
-    (path, one)
-    for path, command in commands(PROGRAM)
+    (name, one)
+    for name, command in COMMANDS.items()
     for one in command.params
     if "int" in one.type.name or "float" in one.type.name
 ]
@@ -67,14 +59,12 @@ def test_every_number_of_the_command_line_has_bounds() -> None:
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e309", f"1{'0' * 24}", "9" * 5000])
 def test_no_command_takes_numbers_that_are_not_finite_or_huge(value: str) -> None:
-    for path, one in NUMBERS[::37]:
-        below, required = PROGRAM, list[str]()
-        for name in path:
-            below = below.commands[name]
-        for other in below.params:
+    for name, one in NUMBERS[::37]:
+        required = list[str]()
+        for other in COMMANDS[name].params:
             if other.required and other.name != one.name:
                 required += [other.opts[0], "x"] if other.param_type_name == "option" else ["x"]
-        call(*path, *required, one.opts[-1], value).fails(2, one.opts[-1])
+        call(*name.split(), *required, one.opts[-1], value).fails(2, one.opts[-1])
 
 
 @pytest.mark.parametrize("seeds", [1, 7])

@@ -14,7 +14,6 @@ from mlxbert.files import (
     acquire_lock,
     atomic_write,
     check_hash,
-    fsync_dir,
     read_record,
     sha256,
     write_record,
@@ -102,10 +101,6 @@ def test_nothing_remains_of_a_failed_write(tmp_path: Path, error: type[BaseExcep
         file.write(b"new")
         raise error
     assert list(tmp_path.iterdir()) == []
-
-
-def test_syncing_a_folder_that_is_missing_is_no_error(tmp_path: Path) -> None:
-    fsync_dir(tmp_path / "none")
 
 
 def test_a_lock_is_held_until_its_file_is_closed(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import signal
 import struct
 import subprocess
 from collections.abc import Callable
@@ -12,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.machine.device import mx
-from mlxbert.text.batch import WINDOW
 from tests.helpers.program import (
-    ENDING,
     TIMEOUT,
     WITHOUT_PRIVILEGES,
     builtin_copy,
@@ -28,11 +25,6 @@ from tests.helpers.program import (
 )
 
 TEXT = "the [MASK]"
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
 
 
 def test_a_folder_that_is_not_there_is_an_error_with_a_hint(tmp_path: Path) -> None:
@@ -77,28 +69,14 @@ def _replace(name: str, array: mx.array) -> Callable[[Path], None]:
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "data cut off": (lambda f: _rewrite(f, lambda head, data: _with_length(head, data[:-100])), "truncated"),
-    "header cut off": (lambda f: _rewrite(f, lambda head, data: _with_length(head)[:50]), "truncated"),
     "empty file": (lambda f: _rewrite(f, lambda head, data: b""), "truncated"),
-    "header length beyond the file": (lambda f: _rewrite(f, lambda head, data: b"\xff" * 8 + head + data), "truncated"),
     "header not JSON": (lambda f: _rewrite(f, lambda head, data: _with_length(b"{" * len(head), data)), "damaged"),
-    "header not UTF-8": (lambda f: _rewrite(f, lambda head, data: _with_length(b"\xff" * len(head), data)), "damaged"),
-    "header nested": (lambda f: _rewrite(f, lambda head, data: _with_length(b"[" * 10**5, data)), "damaged"),
-    "bytes behind the data": (lambda f: _rewrite(f, lambda head, data: _with_length(head, data + b"x")), "damaged"),
-    "offsets": (
-        lambda f: _rewrite(f, lambda h, d: _with_length(h.replace(b'offsets":[0,', b'offsets":[1,'), d)),
-        "dam",
-    ),
     "dtype": (lambda f: _rewrite(f, lambda h, d: _with_length(h.replace(b'"F32"', b'"F31"'), d)), "'F31'"),
     "wrong shape": (_replace("bert.pooler.dense.weight", mx.zeros((3, 16))), "shape (3, 16)"),
-    "wrong vocabulary": (_replace("bert.embeddings.word_embeddings.weight", mx.zeros((59, 16))), "(59, 16)"),
-    "whole numbers": (_replace("bert.pooler.dense.bias", mx.zeros(16, dtype=mx.int32)), "dtype I32"),
     "unknown tensor": (_replace("bert.extra.weight", mx.zeros(3)), "unknown tensor 'bert.extra.weight'"),
-    "a layer too many": (_replace("bert.encoder.layer.2.output.dense.bias", mx.zeros(16)), "layer.2.output.dense.bias"),
     "missing tensor": (_rename("bert.pooler.dense.weight", "classifier.weight"), "pooler.dense.weight' is missing"),
     "untied decoder": (_replace("cls.predictions.decoder.weight", mx.zeros((60, 16))), "differs from"),
     "config not JSON": (lambda f: (f / "config.json").write_text('{"model_type": "be', encoding="utf-8"), "not valid"),
-    "config a list": (lambda f: (f / "config.json").write_text("[]", encoding="utf-8"), "expected a JSON object"),
-    "config binary": (lambda f: (f / "config.json").write_bytes(b"\xff\0\xfe"), "not valid JSON"),
     "vocabulary binary": (lambda f: (f / "vocab.txt").write_bytes(b"\xff\0\xfe"), "UTF-8"),
     "vocabulary short": (
         lambda f: (f / "vocab.txt").write_text("[PAD]\nthe\n", encoding="utf-8"),
@@ -107,18 +85,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "vocabulary long": (lambda f: (f / "vocab.txt").open("a", encoding="utf-8").write("x\ny\n"), "62 tokens"),
     "tokenizer.json": (lambda f: (f / "tokenizer.json").write_text('{"model": 3}', encoding="utf-8"), "damaged"),
 }
-CONFIGS: dict[str, object] = {
-    "model_type": "gpt5",
-    "hidden_act": "wiggle",
-    "position_embedding_type": "relative_key",
-    "is_decoder": True,
-    "hidden_size": 0,
-    "vocab_size": "60",
-    "num_attention_heads": 3,
-    "num_hidden_layers": None,
-    "layer_norm_eps": "small",
-    "max_position_embeddings": 2.5,
-}
+CONFIGS: dict[str, object] = {"model_type": "gpt5", "hidden_act": "wiggle", "hidden_size": 0, "is_decoder": True}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -168,8 +135,8 @@ def test_a_model_without_the_head_of_a_task_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["the cat", "", "the [mask]", "[ MASK ]"])
-def test_a_text_without_a_mask_says_where_one_goes(text: str, tiny: str) -> None:
-    outcome = call("fill-mask", text, "--model", tiny)
+def test_a_text_without_a_mask_says_where_one_goes(text: str, small: str) -> None:
+    outcome = call("fill-mask", text, "--model", small)
     outcome.fails(1, "no [MASK] in the text", "hint: put [MASK]")
     assert outcome.out == ""
 
@@ -180,30 +147,8 @@ def test_a_target_outside_of_the_vocabulary_is_named(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ["--top-k", "0"],
-        ["--top-k", "-1"],
-        ["--top-k", "many"],
-        ["--top-k", "61"],
-        ["--batch-tokens", "0"],
-        ["--dtype", "int8"],
-        ["--device", "abacus"],
-        ["--overflow", "ignore"],
-        ["--top-k"],
-    ],
-    ids=" ".join,
-)
-def test_an_option_outside_of_what_is_possible_is_wrong_usage(options: list[str], tiny: str) -> None:
-    outcome = call("fill-mask", TEXT, "--model", tiny, *options)
-    outcome.fails(2, options[0])
-    assert outcome.out == ""
-
-
-@pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("utf-16.txt", "the [MASK]\n".encode("utf-16"), "UTF-16"),
         ("packed.txt", gzip.compress(b"the [MASK]\n", mtime=0), "gzip"),
         ("head.csv", b"text,caf\xe9\nthe [MASK],1\n", "line 1: byte 0xe9 at offset 8"),
         ("empty.csv", b"", "expected a header"),
@@ -212,10 +157,10 @@ def test_an_option_outside_of_what_is_possible_is_wrong_usage(options: list[str]
     ],
 )
 def test_a_file_of_which_nothing_can_be_used_is_refused(
-    name: str, content: bytes, said: str, tiny: str, tmp_path: Path
+    name: str, content: bytes, said: str, small: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    outcome = call("fill-mask", "--input", str(tmp_path / name), "--model", tiny)
+    outcome = call("fill-mask", "--input", str(tmp_path / name), "--model", small)
     outcome.fails(1, name, said)
     assert outcome.out == ""
 
@@ -223,29 +168,26 @@ def test_a_file_of_which_nothing_can_be_used_is_refused(
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("binary.txt", bytes(range(256)), "zero byte at offset 0"),
         ("image.txt", b"the [MASK]\n\x89PNG\r\n", "line 2: byte 0x89 at offset 11"),
         ("utf-16-be.txt", "the [MASK]\n".encode("utf-16-be"), "UTF-16"),
-        ("latin-1.txt", b"caf\xe9 [MASK]\n", "byte 0xe9 at offset 3"),
         ("marked.txt", b"\xef\xbb\xbfcaf\xe9 [MASK]\n", "byte 0xe9 at offset 6"),
-        ("surrogate.txt", b"\xed\xa0\x80 [MASK]\n", "byte 0xed at offset 0"),
         ("binary.jsonl", b"\0\1\2", "zero byte"),
         ("binary.csv", b"text\n\0\1\2\n", "line 2: a zero byte at offset 5"),
     ],
 )
 def test_a_line_that_is_no_text_is_a_bad_record_with_the_place(
-    name: str, content: bytes, said: str, tiny: str, tmp_path: Path
+    name: str, content: bytes, said: str, small: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    outcome = call("fill-mask", "--input", str(tmp_path / name), "--model", tiny)
+    outcome = call("fill-mask", "--input", str(tmp_path / name), "--model", small)
     outcome.fails(1, "failed", "hint: ", "iconv")
     assert any(said in line.get("error", "") for line in outcome.lines)
 
 
-def test_an_input_that_cannot_be_opened_is_named(tiny: str, tmp_path: Path) -> None:
-    call("fill-mask", "--input", str(tmp_path / "none.txt"), "--model", tiny).fails(1, "none.txt", "No such file")
+def test_an_input_that_cannot_be_opened_is_named(small: str, tmp_path: Path) -> None:
+    call("fill-mask", "--input", str(tmp_path / "none.txt"), "--model", small).fails(1, "none.txt", "No such file")
     (tmp_path / "folder.txt").mkdir()
-    call("fill-mask", "--input", str(tmp_path / "folder.txt"), "--model", tiny).fails(1, "folder.txt", "directory")
+    call("fill-mask", "--input", str(tmp_path / "folder.txt"), "--model", small).fails(1, "folder.txt", "directory")
 
 
 @pytest.mark.parametrize("name", ["in.txt", "model/config.json", "model/model.safetensors", "model/vocab.txt", "model"])
@@ -273,15 +215,15 @@ def test_what_may_not_be_read_is_named(name: str, tmp_path: Path) -> None:
     ],
     ids=range(6),
 )
-def test_an_argument_that_is_not_utf_8_is_an_error(arguments: list[str | bytes], status: int, tiny: str) -> None:
-    call("fill-mask", *arguments, MLXBERT_MODEL=tiny).fails(status)
+def test_an_argument_that_is_not_utf_8_is_an_error(arguments: list[str | bytes], status: int, small: str) -> None:
+    call("fill-mask", *arguments, MLXBERT_MODEL=small).fails(status)
 
 
-def test_a_text_that_is_not_utf_8_fails_in_its_place(tiny: str) -> None:
-    first, second = call("tokenize", b"the \xff", "the", "--model", tiny).lines
+def test_a_text_that_is_not_utf_8_fails_in_its_place(small: str) -> None:
+    first, second = call("tokenize", b"the \xff", "the", "--model", small).lines
     assert (first["index"], second["text"]) == (0, "the")
-    call("tokenize", "the", "--pair", b"\xff", "--model", tiny).fails(1, "surrogate")
-    call("next-sentence", "the", b"\xff", "--model", tiny).fails(1, "surrogate")
+    call("tokenize", "the", "--pair", b"\xff", "--model", small).fails(1, "surrogate")
+    call("next-sentence", "the", b"\xff", "--model", small).fails(1, "surrogate")
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None:
@@ -299,17 +241,17 @@ def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_output_is_utf_8_whatever_the_locale_says(tiny: str) -> None:
-    outcome = process("fill-mask", "東京 [MASK]", "--model", tiny, PYTHONIOENCODING="ascii")
+def test_output_is_utf_8_whatever_the_locale_says(small: str) -> None:
+    outcome = process("fill-mask", "東京 [MASK]", "--model", small, PYTHONIOENCODING="ascii")
     assert "Traceback" not in outcome.err
     assert (outcome.status, outcome.lines[0]["text"]) == (0, "東京 [MASK]")
 
 
 @pytest.mark.slow
-def test_a_closed_pipe_ends_the_program_quietly(tiny: str, tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_program_quietly(small: str, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the [MASK]\n" * 5000, encoding="utf-8")
     running = subprocess.Popen(
-        command("fill-mask", "--input", str(tmp_path / "in.txt"), "--model", tiny),
+        command("fill-mask", "--input", str(tmp_path / "in.txt"), "--model", small),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -326,10 +268,10 @@ def test_a_closed_pipe_ends_the_program_quietly(tiny: str, tmp_path: Path) -> No
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("texts", [1, 300])
 @pytest.mark.slow
-def test_a_full_disk_is_an_error(texts: int, tiny: str) -> None:
+def test_a_full_disk_is_an_error(texts: int, small: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            command("fill-mask", *[TEXT] * texts, "--model", tiny),
+            command("fill-mask", *[TEXT] * texts, "--model", small),
             stdout=full,
             stderr=subprocess.PIPE,
             env=environment(),
@@ -341,11 +283,10 @@ def test_a_full_disk_is_an_error(texts: int, tiny: str) -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
-@pytest.mark.parametrize("arguments", [[TEXT], ["--input", "-"]], ids=["argument", "stdin"])
 @pytest.mark.slow
-def test_a_stream_closed_beforehand_is_no_traceback(closed: str, arguments: list[str], tiny: str) -> None:
+def test_a_stream_closed_beforehand_is_no_traceback(closed: str, small: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {closed}', "sh", *command("fill-mask", *arguments, "--model", tiny)],
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command("fill-mask", "--input", "-", "--model", small)],
         input=b"the [MASK]\n",
         capture_output=True,
         env=environment(),
@@ -355,25 +296,3 @@ def test_a_stream_closed_beforehand_is_no_traceback(closed: str, arguments: list
     assert b"Traceback" not in done.stderr
     assert b"Exception" not in done.stderr
     assert done.returncode in (0, 1, 2)
-
-
-@pytest.mark.parametrize("by", ENDING)
-@pytest.mark.slow
-@pytest.mark.usefixtures("hangups")
-def test_a_signal_ends_long_work_without_a_traceback(by: signal.Signals, tiny: str) -> None:
-    running = subprocess.Popen(
-        command("fill-mask", "--model", tiny),
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert running.stdin is not None
-    assert running.stdout is not None
-    running.stdin.write(b"the cat sat on [MASK]\n" * (2 * WINDOW + 1))  # and it waits for more
-    running.stdin.flush()
-    running.stdout.readline()
-    running.send_signal(by)
-    _, said = running.communicate(timeout=TIMEOUT)
-    assert running.returncode == 128 + by
-    assert said.strip() in (b"", b"error: interrupted")

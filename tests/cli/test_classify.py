@@ -6,15 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 import mlxbert
-from mlxbert.cli.output.file import FileOutput
-from mlxbert.cli.output.parts import PART
 from mlxbert.labels.labels import Labels
-from tests.cli.test_terminal import STEERING, colours, plain, raw_controls
+from tests.cli.test_terminal import colours, plain
 from tests.helpers.classifiers import EMOTIONS, SENTIMENT, STARS, save_classifier
 from tests.helpers.program import TERMINALS, Terminal, call, terminal
 
@@ -175,36 +172,6 @@ def test_a_model_without_a_classifier_is_refused_with_what_makes_one() -> None:
     )
 
 
-def test_half_precision_runs(folders: Path) -> None:
-    for name in ("one", "several", "number"):
-        outcome = call("classify", "the cat", "--dtype", "float16", "--model", str(folders / name))
-        assert (outcome.status, len(outcome.lines)) == (0, 1)
-
-
-@pytest.mark.slow
-def test_an_interrupted_output_goes_on_and_ends_as_one_that_was_not(model: str, tmp_path: Path) -> None:
-    rows = "".join(f"w{number} the cat,dog {'on ' * (number % 30)}\n" for number in range(PART + 20))
-    (tmp_path / "in.csv").write_text(f"text,b\n{rows}", encoding="utf-8")
-    arguments = ["classify", "--input", str(tmp_path / "in.csv"), "--pair-column", "b", "--model", model, "--output"]
-    whole, target = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
-    assert call(*arguments, str(whole)).status == 0 and whole.read_bytes().count(b"\n") == PART + 20
-    write, seen = FileOutput.write, []
-
-    def interrupted(self: FileOutput, result: Any, *kept: Any) -> None:
-        seen.append(result)
-        if len(seen) > PART + 5:
-            raise KeyboardInterrupt
-        write(self, result, *kept)
-
-    with mock.patch.object(FileOutput, "write", interrupted):
-        assert call(*arguments, str(target)).status == 130
-    assert not target.exists() and Path(f"{target}.partial").is_dir()
-    for change in (["--top-k", "1"], ["--overflow", "window"], ["--text-column", "b"]):
-        call(*arguments, str(target), *change).fails(2, "unfinished", "hint: ")
-    assert call(*arguments, str(target)).status == 0
-    assert target.read_bytes() == whole.read_bytes() and not Path(f"{target}.partial").exists()
-
-
 @TERMINALS
 def test_a_bar_for_each_label(show: Terminal, model: str) -> None:
     outcome, shown = show("classify", "the cat", "a dog", "--model", model)
@@ -234,17 +201,6 @@ def test_chosen_labels_have_a_check_mark_and_are_shown_however_small_they_are(fo
         assert sum("%" in row for row in plain(terminal(*arguments, "--top-k", "7")[1])) == 7
 
 
-def test_numbers_are_shown_as_numbers(folders: Path, tmp_path: Path) -> None:
-    _, shown = terminal("classify", "the cat", "--model", str(folders / "number"))
-    value = call("classify", "the cat", "--model", str(folders / "number")).lines[0]["value"]
-    text, number = plain(shown)[:2]
-    name, number = number.split()
-    assert text == "the cat" and name == "stars" and float(number) == pytest.approx(value, rel=1e-3)
-    two = save_classifier(tmp_path / "two", Labels(("valence", "arousal"), "regression"))
-    rows = plain(terminal("classify", "the cat", "--model", str(two))[1])
-    assert [row.split()[0] for row in rows[1:3]] == ["valence", "arousal"]
-
-
 def test_thresholds_of_labels_stand_beside_their_scores(tmp_path: Path) -> None:
     known = Labels(("joy", "anger"), "multi_label_classification", (0.01, 0.99))
     model = save_classifier(tmp_path / "model", known)
@@ -254,14 +210,3 @@ def test_thresholds_of_labels_stand_beside_their_scores(tmp_path: Path) -> None:
     assert not told["anger"].startswith("✓") and told["anger"].endswith("from 99.0%")
     without = save_classifier(tmp_path / "without", Labels(("joy", "anger"), "multi_label_classification"))
     assert "from" not in terminal("classify", "the cat", "--model", str(without))[1]
-
-
-@pytest.mark.parametrize("columns", ["50", "80", "120"])
-def test_it_fits_the_width_and_steers_nothing(columns: str, tmp_path: Path) -> None:
-    names = ("a name of a label that takes more room than there is in a narrow window" * 2, f"{STEERING}[red]", "c")
-    model = save_classifier(tmp_path / "model", Labels(names, "multi_label_classification"))
-    text = f"{STEERING} [bold]the cat[/bold]"
-    _, shown = terminal("classify", text, "--pair", STEERING * 9, "--model", str(model), COLUMNS=columns)
-    assert raw_controls(shown) == set()
-    assert "[red]" in shown and "[bold]the cat[/bold]" in " ".join(plain(shown)).replace("  ", " ")
-    assert max(map(len, plain(shown))) <= int(columns)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from tests.helpers.program import Outcome, call, process
+from tests.helpers.program import Outcome, call
 
 TEXTS = ["the cat sat on the mat", "a dog", "", "paris , tokyo !", "cat " * 40]
 
@@ -56,36 +56,6 @@ def test_numbers_are_the_shortest_that_are_these_float32_values(
         assert np.float32(f"{value:.{shorter}e}") != value
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "options"),
-    [
-        ("in.txt", "\ufeffthe cat\r\n\na dog\n", []),
-        ("in.jsonl", '{"text": "the cat"}\n{"text": "", "n": 1}\n\n{"text": "a dog"}\n', []),
-        ("in.jsonl", '{"body": "the cat"}\n{"body": ""}\n{"body": "a dog"}\n', ["--field", "body"]),
-        ("in.csv", 'n,body\n1,the cat\n2,""\n3,"a dog"\n', ["--column", "body"]),
-        ("in.tsv", "text\tn\nthe cat\t1\n\t2\na dog\t3\n", []),
-    ],
-    ids=["txt", "jsonl", "field", "csv", "tsv"],
-)
-def test_texts_come_from_files(
-    name: str, content: str, options: list[str], embed: Callable[..., Outcome], tmp_path: Path
-) -> None:
-    (tmp_path / name).write_bytes(content.encode())
-    outcome = embed("--input", str(tmp_path / name), *options)
-    assert (outcome.status, outcome.out) == (0, embed("the cat", "", "a dog").out)
-
-
-@pytest.mark.parametrize("given", [[], ["--input", "-"]])
-def test_texts_come_from_stdin(given: list[str], embed: Callable[..., Outcome]) -> None:
-    assert embed(*given, stdin=b"the cat\n\na dog\n").out == embed("the cat", "", "a dog").out
-
-
-@pytest.mark.slow
-def test_a_process_of_its_own_reads_a_pipe(unit_folder: Path, embed: Callable[..., Outcome]) -> None:
-    outcome = process("embed", "--model", str(unit_folder), "--dtype", "float32", stdin=b"the cat\na dog\n")
-    assert (outcome.status, outcome.out) == (0, embed("the cat", "a dog").out)
-
-
 POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last_token", "attention", "cls+mean")
 OPTIONS: list[tuple[list[str], dict[str, Any]]] = [
     *((["--pooling", name], {"pooling": name}) for name in POOLINGS),
@@ -108,36 +78,6 @@ def test_an_option_does_what_it_does_in_the_library(
     found = vectors(embed(*TEXTS, *given))
     assert found.shape == (len(TEXTS), {"cls+mean": 48}.get(options.get("pooling", ""), options.get("dimensions", 24)))
     assert np.array_equal(found, mlxbert.embed(unit, TEXTS, **options))
-
-
-@pytest.mark.slow
-def test_options_that_change_vectors_change_them(embed: Callable[..., Outcome]) -> None:
-    own = embed(*TEXTS).out
-    same = (["--pooling", "mean"], ["--overflow", "truncate"], ["--prompt", ""])
-    assert [given for given in same if embed(*TEXTS, *given).out != own] == []
-    nearly = (["--normalize"], ["--batch-tokens", "1"])
-    assert all(np.allclose(vectors(embed(*TEXTS, *given)), vectors(embed(*TEXTS)), atol=1e-6) for given in nearly)
-    others = [given for given, _ in OPTIONS if given not in same + nearly]
-    assert len(others) == 13
-    assert [given for given in others if embed(*TEXTS, *given).out == own] == []
-
-
-def test_the_length_of_vectors_is_chosen(embed: Callable[..., Outcome]) -> None:
-    def lengths(*given: str) -> Any:
-        return np.linalg.norm(vectors(embed(*TEXTS, *given)), axis=1)
-
-    assert np.allclose(lengths(), 1, atol=1e-6)
-    assert np.allclose(lengths("--dimensions", "5", "--normalize"), 1, atol=1e-6)
-    assert np.allclose(lengths("--overflow", "window"), 1, atol=1e-6)
-    for given in (["--no-normalize"], ["--dimensions", "5"]):
-        assert not np.isclose(lengths(*given), 1, atol=1e-2).any()
-
-
-def test_all_values_are_kept_with_as_many_dimensions_as_there_are(embed: Callable[..., Outcome]) -> None:
-    for given in ([], ["--overflow", "window"]):
-        kept = embed(*TEXTS, *given, "--dimensions", "24")
-        assert kept.out == embed(*TEXTS, *given).out
-        assert "no longer of length 1" not in kept.err
 
 
 def test_windows_cover_a_text_that_is_too_long(embed: Callable[..., Outcome]) -> None:
@@ -196,10 +136,3 @@ def test_a_file_ends_with_a_summary_and_arguments_do_not(embed: Callable[..., Ou
         assert texts.endswith(" texts/s") and tokens.endswith(" tokens/s")
         assert padding == f"{2 / 24:.1%} padding"
     assert notes(embed("the cat")) == []
-
-
-def test_nothing_is_noted_when_quiet(embed: Callable[..., Outcome], tiny_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("the cat\n" + TEXTS[-1])
-    given = ["--input", str(tmp_path / "in.txt"), "--quiet"]
-    assert notes(embed(*given, "--dimensions", "5")) == []
-    assert notes(call("embed", *given, "--model", str(tiny_folder), "--output", str(tmp_path / "x.npy"))) == []

@@ -3,12 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from mlxbert.cli.output import formats
 from tests.helpers.program import Outcome, call
-from tests.helpers.st_folder import pooling, save_st, write_json
 
 NO_TEXT = "no field 'text', the record has: n"
 TOO_LONG = "the text has 42 tokens, the model takes at most 32"
@@ -37,55 +34,6 @@ def test_bad_records_keep_their_place(mixed: str, embed: Callable[..., Outcome])
     assert embed("--input", mixed).err.count("2 of 5") == 0  # a text that is cut is not a failure
 
 
-@pytest.mark.parametrize("ending", formats.VECTORS)
-def test_bad_records_keep_their_place_in_a_file(
-    ending: str, mixed: str, embed: Callable[..., Outcome], tmp_path: Path
-) -> None:
-    if ending == ".parquet":
-        pytest.importorskip("pyarrow")
-    path = tmp_path / f"x{ending}"
-    outcome = embed("--input", mixed, "--overflow", "error", "--output", str(path))
-    told = {".jsonl": "says why in its place in the output", ".parquet": "says why in its place in the output"}
-    outcome.fails(1, "2 of 5", "failed", f"{told.get(ending, 'is a row of NaN in the output')}")
-    warnings = [line for line in outcome.err.splitlines() if line.startswith("error: input ")]
-    if ending in told:
-        assert warnings == []
-    else:
-        assert warnings == [f"error: input 1: {NO_TEXT}", f"error: input 3: {TOO_LONG}"]
-    good = embed("the cat", "", "a dog").lines
-    if ending == ".jsonl":
-        assert path.read_text() == embed("--input", mixed, "--overflow", "error").out
-    elif ending == ".parquet":
-        import pyarrow.parquet as pq
-
-        rows = pq.read_table(path).to_pylist()
-        assert [row["error"] for row in rows] == [None, NO_TEXT, None, TOO_LONG, None]
-        assert [row["text"] for row in rows] == ["the cat", None, "", None, "a dog"]
-        assert [row["tokens"] for row in rows] == [4, None, 2, None, 4]
-        assert np.isnan(rows[1]["embedding"]).all() and len(rows[3]["embedding"]) == 24
-        assert np.allclose(rows[4]["embedding"], good[2]["embedding"], atol=1e-6)
-    else:
-        found = np.load(path) if ending == ".npy" else _tensors(path)["embeddings"]
-        assert np.isnan(found).all(axis=1).tolist() == [False, True, False, True, False]
-        assert np.allclose(found[[0, 2, 4]], [line["embedding"] for line in good], atol=1e-6)
-
-
-def _tensors(path: Path) -> dict[str, np.ndarray]:
-    from mlxbert.machine.device import mx
-
-    found = mx.load(str(path))
-    assert isinstance(found, dict)
-    return {name: np.array(array) for name, array in found.items()}
-
-
-def test_quiet_leaves_out_notes_and_hints_and_keeps_errors(
-    mixed: str, embed: Callable[..., Outcome], tmp_path: Path
-) -> None:
-    outcome = embed("--input", mixed, "--output", str(tmp_path / "x.npy"), "--quiet")
-    said = f"error: input 1: {NO_TEXT}\nerror: 1 of 5 inputs failed; each is a row of NaN in the output\n"
-    assert (outcome.status, outcome.err) == (1, said)
-
-
 @pytest.mark.parametrize("ending", [".npy", ".safetensors"])
 def test_a_file_of_which_all_inputs_failed_is_not_written(
     ending: str, embed: Callable[..., Outcome], tmp_path: Path
@@ -94,14 +42,6 @@ def test_a_file_of_which_all_inputs_failed_is_not_written(
     outcome = embed("--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / f"x{ending}"))
     outcome.fails(1, "30", "failed", f"{tmp_path}/x{ending}", "hint: ", "--field")
     assert outcome.err.count("error: input ") == 20 and "note: more inputs fail" in outcome.err
-    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
-
-
-def test_strict_stops_at_the_first_bad_record(mixed: str, embed: Callable[..., Outcome], tmp_path: Path) -> None:
-    outcome = embed("--input", mixed, "--strict")
-    outcome.fails(1, f"error: input 1: {NO_TEXT}\n")
-    assert [line["text"] for line in outcome.lines] in ([], ["the cat"])
-    embed("--input", mixed, "--strict", "--output", str(tmp_path / "x.npy")).fails(1, "input 1")
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
@@ -145,43 +85,3 @@ def test_bad_options_are_refused_with_what_is_possible(
     outcome = embed("the cat", *given, "--output", str(target))
     outcome.fails(2, said)
     assert outcome.out == "" and list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["x.csv", "x", "x.npz", "x.NPY.gz"])
-def test_an_unknown_ending_is_refused_with_those_that_are_known(
-    name: str, embed: Callable[..., Outcome], tmp_path: Path
-) -> None:
-    outcome = embed("the cat", "--output", str(tmp_path / name))
-    outcome.fails(2, f"{Path(name).suffix!r}", ".jsonl, .npy, .safetensors, .parquet")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_existing_file_is_kept_without_overwrite(embed: Callable[..., Outcome], tmp_path: Path) -> None:
-    target = tmp_path / "x.npy"
-    target.write_text("precious")
-    embed("the cat", "--output", str(target)).fails(2, "exists already", "hint: --overwrite")
-    assert target.read_text() == "precious"
-    assert embed("the cat", "--output", str(target), "--overwrite").status == 0
-    assert np.load(target).shape == (1, 24)
-
-
-def test_no_input_at_all_is_an_error(embed: Callable[..., Outcome], tmp_path: Path) -> None:
-    embed("--input", str(tmp_path / "no.txt")).fails(1, "no.txt", "No such file or directory")
-    (tmp_path / "latin.txt").write_bytes(b"the cat\ncaf\xe9\n")
-    embed("--input", str(tmp_path / "latin.txt")).fails(1, "1 of 2", "UTF-8", "hint: ")
-
-
-def test_a_module_that_is_not_known_is_named(tmp_path: Path) -> None:
-    folder = save_st(tmp_path / "model", pooling("mean"))
-    entries = [("", "models.Transformer"), ("1_Pooling", "models.Pooling"), ("2_CNN", "models.CNN")]
-    write_json(
-        folder / "modules.json",
-        [
-            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.{kind}"}
-            for number, (path, kind) in enumerate(entries)
-        ],
-    )
-    for command in ("embed", "similarity"):
-        outcome = call(command, "the cat", "a dog", "--model", str(folder))
-        outcome.fails(1, "modules.json", "CNN")
-        assert outcome.out == ""

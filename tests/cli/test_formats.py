@@ -1,6 +1,5 @@
 """Output formats by themselves: what is written is what other libraries read, and parts are never held together."""
 
-import hashlib
 import io
 import json
 import sys
@@ -18,7 +17,6 @@ from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.columns import Npy
 from mlxbert.cli.output.file import check_output
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.machine.device import mx
 from mlxbert.results import Embedding, Failure
 
 WIDTH = 5
@@ -63,100 +61,6 @@ def written(folder: Path, ending: str, total: int, part: int = 4) -> Path:
         form.assemble(file, parts, total)
         assert not file.closed
     return whole
-
-
-def same_vectors(found: np.ndarray, total: int) -> None:
-    assert found.shape == (total, WIDTH) and found.dtype == np.float32
-    for row, result in zip(found, results(total), strict=True):
-        if isinstance(result, Failure):
-            assert np.isnan(row).all()
-        else:
-            assert row.tobytes() == result.embedding.tobytes()
-
-
-TOTALS = pytest.mark.parametrize("total", [0, 1, 4, 11])
-
-
-@TOTALS
-def test_npy_is_what_numpy_reads(total: int, tmp_path: Path) -> None:
-    path = written(tmp_path, ".npy", total)
-    found = np.load(path, allow_pickle=False)
-    assert found.flags.c_contiguous
-    same_vectors(found, total)
-    same_vectors(np.asarray(np.load(path, mmap_mode="r")) if total else found, total)
-
-
-@TOTALS
-def test_jsonl_has_an_object_for_each_result(total: int, tmp_path: Path) -> None:
-    text = written(tmp_path, ".jsonl", total).read_bytes().decode("utf-8")
-    lines = [json.loads(line) for line in text.split("\n")[:-1]]
-    assert lines == [result.to_dict() for result in results(total)]
-
-
-def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The file by the letter of its format."""
-    data = path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    assert length % 8 == 0
-    header = json.loads(data[8 : 8 + length])
-    metadata, end, found = header.pop("__metadata__"), 8 + length, {}
-    for name, tensor in header.items():
-        start, stop = (8 + length + offset for offset in tensor["data_offsets"])
-        assert start == end  # in the order of the header, without gaps
-        dtype = {"F32": "<f4", "U8": "u1", "I32": "<i4"}[tensor["dtype"]]
-        found[name], end = np.frombuffer(data[start:stop], dtype).reshape(tensor["shape"]), stop
-    assert end == len(data)
-    return found, metadata
-
-
-@TOTALS
-def test_safetensors_hold_vectors_hashes_and_tokens(total: int, tmp_path: Path) -> None:
-    path = written(tmp_path, ".safetensors", total)
-    found, metadata = read_safetensors(path)
-    assert metadata == {"format": "mlxbert embeddings"} | METADATA
-    assert {name: value.shape for name, value in found.items()} == {
-        "embeddings": (total, WIDTH), "text_sha256": (total, 32), "tokens": (total,),
-    }  # fmt: skip
-    same_vectors(found["embeddings"], total)
-    for number, result in enumerate(results(total)):
-        good = isinstance(result, Embedding)
-        text_hash = hashlib.sha256(result.text.encode()).digest() if isinstance(result, Embedding) else bytes(32)
-        assert found["text_sha256"][number].tobytes() == text_hash
-        assert found["tokens"][number] == (number + 2 if good else 0)
-    theirs = mx.load(str(path))
-    assert isinstance(theirs, dict)
-    for name, value in found.items():
-        np.testing.assert_array_equal(np.array(theirs[name]), value, strict=True)
-
-
-@TOTALS
-@pytest.mark.slow
-def test_safetensors_are_what_their_library_reads(total: int, tmp_path: Path) -> None:
-    library = pytest.importorskip("safetensors.numpy")
-    path = written(tmp_path, ".safetensors", total)
-    for name, value in library.load_file(path).items():
-        np.testing.assert_array_equal(value, read_safetensors(path)[0][name], strict=True)
-
-
-@TOTALS
-def test_parquet_is_a_table_with_a_row_group_for_each_part(total: int, tmp_path: Path) -> None:
-    pq = pytest.importorskip("pyarrow.parquet")
-    path = written(tmp_path, ".parquet", total)
-    table = pq.read_table(path)
-    assert [f"{field.name}: {field.type}" for field in table.schema] == [
-        "text: string", f"embedding: fixed_size_list<element: float>[{WIDTH}]",
-        "tokens: int32", "truncated: bool", "error: string",
-    ]  # fmt: skip
-    assert pq.read_metadata(path).num_row_groups == -(-total // 4)
-    assert table.schema.metadata[b"options"].decode() == METADATA["options"]
-    for row, result in zip(table.to_pylist(), results(total), strict=True):
-        if isinstance(result, Failure):
-            assert row.pop("error") == "no field 'text', the record has: \\ud800 é"
-            assert np.isnan(row.pop("embedding")).all()
-            assert set(row.values()) == {None}
-        else:
-            assert np.array(row.pop("embedding"), np.float32).tobytes() == result.embedding.tobytes()
-            assert row == {"text": result.text, "tokens": result.tokens, "truncated": result.truncated, "error": None}
 
 
 @pytest.mark.parametrize("ending", formats.VECTORS)

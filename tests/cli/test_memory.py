@@ -37,12 +37,8 @@ def peak(model: Path, lines: int, folder: Path) -> int:
 
 def run(*arguments: str) -> tuple[int, int]:
     """The most memory that a command holds at any time, and its exit status."""
-    launched = subprocess.run(
-        [sys.executable, "-c", LAUNCHER, *command(*arguments)],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        timeout=5 * TIMEOUT,
-    )
+    launcher = [sys.executable, "-c", LAUNCHER, *command(*arguments)]
+    launched = subprocess.run(launcher, env=environment(), stdout=subprocess.PIPE, timeout=5 * TIMEOUT)
     return int(launched.stdout), launched.returncode
 
 
@@ -60,17 +56,8 @@ def test_a_line_takes_little_memory_however_long_it_is(tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
 
     def embed(name: str) -> int:
-        arguments = [
-            "embed",
-            "--model",
-            str(model),
-            "--input",
-            str(tmp_path / name),
-            "--output",
-            str(target),
-            "--quiet",
-        ]
-        memory, status = run(*arguments, "--overwrite")
+        arguments = ["--model", str(model), "--input", str(tmp_path / name), "--output", str(target)]
+        memory, status = run("embed", *arguments, "--quiet", "--overwrite")
         records = [json.loads(line) for line in target.read_text().splitlines()]
         assert [record.get("text", "")[:3] for record in records] == ["the", "the" * (status == 0), "dog"]
         return memory

@@ -49,7 +49,7 @@ WIDTHS = (1, 10, 20, 40, 80, 200)
 WORD = "Paris"
 # Overrides and isolates of direction, a space without width, a line and a paragraph separator, tags, joiners between
 # Latin letters, and control characters of both kinds.
-HOSTILE = "Pa\u202e\u2066ri\u200bs\u2028\u2029\U000e0001\U000e0041\u200d\u200cx\x1b[5A\x9b5A\xad\ufeff\u3164"
+HOSTILE = "Pa\u202e\u2066ri\u200bs\u2028\u2029\U000e0001\U000e0041\u200d\u200cx\x1b[5A\x9b5A\xad\ufeff\u3164[/x][bold]"
 
 
 def _ranked(word: str, width: int) -> Parts:
@@ -186,7 +186,7 @@ def _filled(word: str, width: int) -> Parts:
 
 # What draws a view with a word in its texts, and what must be there whatever the width; {} is the word.
 VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
-    "fill-mask": (_filled, ("{}", "41.0%", "rome")),
+    "fill-mask": (_filled, ("{}", "41.0%", "rome", "mask 2 of 2")),
     "classify": (_classified, ("{}98.0%", "about {}", "{}3.25")),
     "similarity and rerank": (_ranked, ("0.910", "{}", "12-3.250", "{} again")),
     "similarity --pairs": (lambda word, _: vectors.draw_pair(results.PairSimilarity(word, "b", 0.5)), ("0.500", "A{}")),

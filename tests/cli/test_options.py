@@ -2,38 +2,32 @@
 
 import importlib
 import inspect
+import itertools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from mlxbert.cli.app import make_app
 from mlxbert.cli.options import RENAMED
 from mlxbert.cli.training import parse_sweep
 from mlxbert.cli.views import help as view
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.training.objectives import OBJECTIVES
 from mlxbert.training.task_options import TASKS, defaults_of
+from tests.helpers.commands import COMMANDS, PROGRAM
 from tests.helpers.program import call
 
 DOCS = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
 ROW = re.compile(r"\| ((?:`--[^|]+`,? ?(?:\([^|]*\) )?)+)\|([^|]*)\|(.*)")
-PROGRAM: Any = typer.main.get_command(make_app())
-
-
-def parameters(command: Any = PROGRAM) -> Iterator[Any]:
-    """The options of a command and of those below it."""
-    yield from (one for one in command.params if one.param_type_name == "option")
-    for below in getattr(command, "commands", {}).values():
-        yield from parameters(below)
-
-
-KNOWN = {name: [one for one in parameters() if name in (*one.opts, *one.secondary_opts)] for name in (
-    name for one in parameters() for name in (*one.opts, *one.secondary_opts)
-)}  # fmt: skip
+OPTIONS = {
+    command: [one for one in found.params if one.param_type_name == "option"]
+    for command, found in {"": PROGRAM, **COMMANDS}.items()
+}
+KNOWN: dict[str, list[Any]] = {}
+for one in itertools.chain(*OPTIONS.values()):
+    for name in (*one.opts, *one.secondary_opts):
+        KNOWN.setdefault(name, []).append(one)
 ROWS = [(path.name, *row.groups()) for path in DOCS for row in map(ROW.match, path.read_text().splitlines()) if row]
 
 
@@ -57,8 +51,8 @@ def test_tables_of_options_say_what_the_help_says(file: str, names: str, usual: 
 
 def test_every_option_of_training_is_in_the_docs() -> None:
     text = "\n".join(path.read_text() for path in DOCS)
-    for command in ("finetune", "evaluate", "pretrain", "distill"):
-        for option in parameters(PROGRAM.commands[command]):
+    for command, options in OPTIONS.items():
+        for option in options if command.split(" ")[0] in ("finetune", "evaluate", "pretrain", "distill") else ():
             assert re.search(rf"{option.opts[0]}\b", text), f"{command} {option.opts[0]}"
 
 

@@ -25,11 +25,6 @@ from tests.helpers.program import (
 BAD = {"index": 1, "error": "no field 'text', the record has: n"}
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
-
-
 @pytest.fixture
 def mixed(tmp_path: Path) -> str:
     """Three records, of which the second has no text."""
@@ -50,7 +45,7 @@ def test_stdout_is_data_and_stderr_is_talk(mixed: str) -> None:
     assert [line.split(": ")[0] for line in talk] == ["note", "error", "hint"]
 
 
-def test_quiet_silences_notes_and_hints_but_no_errors(mixed: str, tiny: str) -> None:
+def test_quiet_silences_notes_and_hints_but_no_errors(mixed: str, small: str) -> None:
     assert call("fill-mask", "the [MASK]", "--quiet").err == ""
     assert call("fill-mask", "--input", mixed, "--quiet").err.startswith("error: ")
     for arguments in (["--model", "/no/such/model"], ["--targets", "playwrights"]):
@@ -61,17 +56,17 @@ def test_quiet_silences_notes_and_hints_but_no_errors(mixed: str, tiny: str) -> 
 
 
 @pytest.mark.parametrize("command", ["fill-mask", "tokenize"])
-def test_a_bad_record_keeps_its_place_and_the_rest_goes_on(command: str, mixed: str, tiny: str) -> None:
-    outcome = call(command, "--input", mixed, "--model", tiny)
+def test_a_bad_record_keeps_its_place_and_the_rest_goes_on(command: str, mixed: str, small: str) -> None:
+    outcome = call(command, "--input", mixed, "--model", small)
     first, second, third = outcome.lines
     assert (first["text"], second, third["text"]) == ("the [MASK]", BAD, "w1 [MASK]")
     outcome.fails(1, "1 of 3 inputs failed")
 
 
-def test_bad_records_are_counted_from_the_beginning_of_the_input(tiny: str, tmp_path: Path) -> None:
+def test_bad_records_are_counted_from_the_beginning_of_the_input(small: str, tmp_path: Path) -> None:
     bad = (3, 255, 256, 300, 599)
     path = write_lines(tmp_path / "in.txt", ("the" if number in bad else "[MASK]" for number in range(600)))
-    outcome = call("fill-mask", "--input", path, "--model", tiny)
+    outcome = call("fill-mask", "--input", path, "--model", small)
     assert [(place, line["index"]) for place, line in enumerate(outcome.lines) if "error" in line] == [
         (place, place) for place in bad
     ]
@@ -94,62 +89,46 @@ def test_bad_records_are_counted_from_the_beginning_of_the_input(tiny: str, tmp_
     ],
     ids=range(10),
 )
-def test_whatever_is_wrong_with_a_record_is_said_in_its_place(line: str, said: str, tiny: str, tmp_path: Path) -> None:
+def test_whatever_is_wrong_with_a_record_is_said_in_its_place(line: str, said: str, small: str, tmp_path: Path) -> None:
     good = '{"text": "the [MASK]"}'
     path = write_lines(tmp_path / "in.jsonl", [good, line, good])
-    outcome = call("fill-mask", "--input", path, "--model", tiny)
+    outcome = call("fill-mask", "--input", path, "--model", small)
     outcome.fails(1, "1 of 3")
     assert ["error" in result for result in outcome.lines] == [False, True, False]
     assert outcome.lines[1]["index"] == 1
     assert said in outcome.lines[1]["error"]
 
 
-def test_a_row_with_columns_missing_fails_in_its_place(tiny: str, tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "in.csv", ["text,n", "the [MASK],1", "the [MASK]", "w1 [MASK],2"])
-    outcome = call("fill-mask", "--input", path, "--model", tiny)
-    assert ["error" in result for result in outcome.lines] == [False, True, False]
-    assert outcome.status == 1
-
-
-def test_strict_stops_at_the_first_bad_record(mixed: str, tiny: str) -> None:
-    outcome = call("fill-mask", "--input", mixed, "--strict", "--model", tiny)
+def test_strict_stops_at_the_first_bad_record(mixed: str, small: str) -> None:
+    outcome = call("fill-mask", "--input", mixed, "--strict", "--model", small)
     outcome.fails(1, "no field 'text'")
     assert all("error" not in line and line["text"] == "the [MASK]" for line in outcome.lines)
-    arguments = call("fill-mask", "the [MASK]", "the", "w1 [MASK]", "--strict", "--model", tiny)
+    arguments = call("fill-mask", "the [MASK]", "the", "w1 [MASK]", "--strict", "--model", small)
     arguments.fails(1, "no [MASK]")
 
 
-def test_an_output_file_holds_the_lines_of_stdout(mixed: str, tiny: str, tmp_path: Path) -> None:
+def test_an_output_file_holds_the_lines_of_stdout(mixed: str, small: str, tmp_path: Path) -> None:
     target = tmp_path / "folder" / "out.jsonl"
     target.parent.mkdir()
-    arguments = ["fill-mask", "--input", mixed, "--model", tiny]
+    arguments = ["fill-mask", "--input", mixed, "--model", small]
     written = call(*arguments, "--output", str(target))
     assert (written.status, written.out) == (1, "")  # one of the records is bad
     assert target.read_text(encoding="utf-8") == call(*arguments).out
     assert [path.name for path in target.parent.iterdir()] == ["out.jsonl"]
 
 
-def test_half_a_surrogate_pair_does_not_break_an_output_file(tiny: str, tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "in.jsonl", ['{"text": "the"}', '{"\\ud800": 1}', '{"text": "\\ud800"}'])
-    target = tmp_path / "out.jsonl"
-    outcome = call("tokenize", "--input", path, "--model", tiny, "--output", str(target))
-    outcome.fails(1, "2 of 3")
-    lines = [json.loads(line) for line in target.read_text(encoding="utf-8").split("\n")[:-1]]
-    assert ["error" in line for line in lines] == [False, True, True]
-
-
-def test_an_existing_output_is_refused_without_overwrite(tiny: str, tmp_path: Path) -> None:
+def test_an_existing_output_is_refused_without_overwrite(small: str, tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
     target.write_text("precious", encoding="utf-8")
-    arguments = ["fill-mask", "the [MASK]", "--model", tiny, "--output", str(target)]
+    arguments = ["fill-mask", "the [MASK]", "--model", small, "--output", str(target)]
     call(*arguments).fails(2, "exists already", "hint: --overwrite")
     assert target.read_text(encoding="utf-8") == "precious"
     assert call(*arguments, "--overwrite").status == 0
     assert json.loads(target.read_text(encoding="utf-8"))["text"] == "the [MASK]"
 
 
-def test_an_output_is_chosen_by_an_ending_that_is_known(tiny: str, tmp_path: Path) -> None:
-    arguments = ["fill-mask", "the [MASK]", "--model", tiny, "--output"]
+def test_an_output_is_chosen_by_an_ending_that_is_known(small: str, tmp_path: Path) -> None:
+    arguments = ["fill-mask", "the [MASK]", "--model", small, "--output"]
     call(*arguments, str(tmp_path / "out.csv")).fails(2, "'.csv'", ".jsonl")
     (tmp_path / "folder.jsonl").mkdir()
     call(*arguments, str(tmp_path / "folder.jsonl")).fails(2, "is a folder")
@@ -157,27 +136,27 @@ def test_an_output_is_chosen_by_an_ending_that_is_known(tiny: str, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_an_output_that_cannot_be_written_is_an_error(tiny: str, tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_an_error(small: str, tmp_path: Path) -> None:
     folder = tmp_path / "read-only"
     folder.mkdir(mode=0o500)
-    arguments = ["fill-mask", "the [MASK]", "--model", tiny, "--output", str(folder / "out.jsonl")]
+    arguments = ["fill-mask", "the [MASK]", "--model", small, "--output", str(folder / "out.jsonl")]
     outcome = process(*arguments, prelude=WITHOUT_PRIVILEGES)
     outcome.fails(1, "out.jsonl", "ermission denied")
-    below_a_file = call(*arguments[:-1], f"{tiny}/config.json/out.jsonl")
+    below_a_file = call(*arguments[:-1], f"{small}/config.json/out.jsonl")
     below_a_file.fails(1, "cannot be written")
 
 
-def test_output_from_stdin_says_that_it_cannot_go_on(tiny: str, tmp_path: Path) -> None:
-    arguments = ["tokenize", "--model", tiny, "--output"]
+def test_output_from_stdin_says_that_it_cannot_go_on(small: str, tmp_path: Path) -> None:
+    arguments = ["tokenize", "--model", small, "--output"]
     outcome = call(*arguments, str(tmp_path / "a.jsonl"), stdin=b"the cat\n")
     assert (outcome.status, outcome.err.count("\n")) == (0, 1)
     assert outcome.err.startswith("note: input is stdin")
     assert call(*arguments, str(tmp_path / "b.jsonl"), "--quiet", stdin=b"the cat\n").err == ""
 
 
-def test_a_failed_run_leaves_nothing_where_nothing_is_to_go_on_from(mixed: str, tiny: str, tmp_path: Path) -> None:
+def test_a_failed_run_leaves_nothing_where_nothing_is_to_go_on_from(mixed: str, small: str, tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
-    call("fill-mask", "--input", mixed, "--strict", "--model", tiny, "--output", str(target)).fails(1)
+    call("fill-mask", "--input", mixed, "--strict", "--model", small, "--output", str(target)).fails(1)
     assert [path.name for path in tmp_path.iterdir()] == ["mixed.jsonl"]
 
 
@@ -204,28 +183,15 @@ def interrupt(arguments: list[str], by: signal.Signals) -> str:
 
 
 @pytest.fixture
-def killed(tiny: str, long_input: str, tmp_path: Path) -> list[str]:
+def killed(small: str, long_input: str, tmp_path: Path) -> list[str]:
     """The command of a run that was killed after its first part."""
-    arguments = ["fill-mask", "--input", long_input, "--model", tiny, "--output", str(tmp_path / "out.jsonl")]
+    arguments = ["fill-mask", "--input", long_input, "--model", small, "--output", str(tmp_path / "out.jsonl")]
     interrupt(arguments, signal.SIGKILL)
     return arguments
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
-    killed: list[str], tiny: str, long_input: str, tmp_path: Path
-) -> None:
-    target = Path(killed[-1])
-    outcome = call(*killed)
-    outcome.fails(1, f"12 of {8 * PART + 100:,} inputs failed")  # the bad records
-    whole = tmp_path / "whole.jsonl"
-    call(*killed[:-1], str(whole))
-    assert target.read_bytes() == whole.read_bytes()
-    assert not list(tmp_path.glob("*.partial"))
-
-
-@pytest.mark.slow
-def test_another_command_does_not_go_on_from_what_is_there(killed: list[str], tiny: str, tmp_path: Path) -> None:
+def test_another_command_does_not_go_on_from_what_is_there(killed: list[str], small: str, tmp_path: Path) -> None:
     before = sorted(Path(f"{killed[-1]}.partial").iterdir())
     other_model = str(tiny_model(tmp_path / "other", hidden_act="relu"))
     other_input = write_lines(tmp_path / "other.txt", ["the [MASK]"])
@@ -248,9 +214,9 @@ def test_another_command_does_not_go_on_from_what_is_there(killed: list[str], ti
 @pytest.mark.slow
 @pytest.mark.usefixtures("hangups")
 def test_an_interrupted_run_says_that_it_can_go_on(
-    by: signal.Signals, quiet: bool, tiny: str, long_input: str, tmp_path: Path
+    by: signal.Signals, quiet: bool, small: str, long_input: str, tmp_path: Path
 ) -> None:
-    arguments = ["fill-mask", "--input", long_input, "--model", tiny, *["--quiet"] * quiet]
+    arguments = ["fill-mask", "--input", long_input, "--model", small, *["--quiet"] * quiet]
     said = interrupt([*arguments, "--output", str(tmp_path / "out.jsonl")], by)
     assert "Traceback" not in said
     assert ("hint: " in said) is not quiet

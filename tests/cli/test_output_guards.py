@@ -10,10 +10,7 @@ import pytest
 from mlxbert.cli.output.file import FileOutput, check_output
 from mlxbert.cli.output.parts import PART
 from mlxbert.errors import ArgumentError
-from mlxbert.files import write_record
-from mlxbert.folders.fingerprint import hash_folder
 from tests.cli.test_resume import FILE, finish, killed, result
-from tests.helpers.st_folder import pooling, save_st
 
 
 def test_a_file_that_came_while_the_run_went_on_is_not_replaced(tmp_path: Path) -> None:
@@ -96,33 +93,3 @@ def test_what_another_run_does_otherwise_is_said(changes: dict[str, Any], said: 
     killed(tmp_path / "x.jsonl", manifest)
     with pytest.raises(ArgumentError, match=said):
         finish(tmp_path / "x.jsonl", manifest | changes, 3)
-
-
-def test_the_fingerprint_of_a_model_sees_through_links_and_equal_times(tmp_path: Path) -> None:
-    folder = save_st(tmp_path / "model", pooling("cls"))
-    (folder / "1_Pooling").rename(tmp_path / "elsewhere")
-    (folder / "1_Pooling").symlink_to(tmp_path / "elsewhere")
-    (folder / "loop").symlink_to(folder)
-    before, config = hash_folder(folder), folder / "1_Pooling" / "config.json"
-    times = config.stat()
-    config.write_text(config.read_text().replace('"cls"', '"max"'))
-    os.utime(config, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert config.stat().st_size == times.st_size
-    assert hash_folder(folder) != before
-
-
-def test_a_part_finished_when_the_interrupt_came_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(path: Path, counts: dict[str, int], owner: object) -> None:
-        write_record(path, counts, owner)
-        raise KeyboardInterrupt
-
-    path = tmp_path / "x.jsonl"
-    monkeypatch.setattr("mlxbert.cli.output.parts.write_record", interrupted)
-    with pytest.raises(KeyboardInterrupt), FileOutput(path, FILE, overwrite=False) as output:
-        for number in range(PART):
-            output.write(result(number))
-    monkeypatch.undo()
-    assert f"hint: {PART} results are kept in {path}.partial" in capsys.readouterr().err
-    assert finish(path, FILE, PART + 1)[0] == PART

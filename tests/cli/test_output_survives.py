@@ -24,7 +24,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import Embedding, Failure
 from tests.helpers.cells import ALL
-from tests.helpers.program import ENDING, TIMEOUT, WITHOUT_PRIVILEGES, call, tiny_model
+from tests.helpers.program import ENDING, TIMEOUT, call, tiny_model
 
 WIDTH, PART, TOTAL = 16, 8, 29
 MANIFEST: dict[str, Any] = {"task": "embed", "model": "m", "input": "a hash", "options": {}}
@@ -118,6 +118,15 @@ def finish(path: Path, total: int = TOTAL, **changes: object) -> FileOutput:
     return out
 
 
+def stopped(path: Path, results: int) -> FileOutput:
+    """A run that ends with an error after some results."""
+    with pytest.raises(RuntimeError), output(path) as out:
+        for number in range(results):
+            out.write(result(number))
+        raise RuntimeError
+    return out
+
+
 def finished_parts(path: Path) -> dict[str, tuple[int, int]]:
     """Inode and time of the parts that are there, with what counts them."""
     folder = Path(f"{path}.partial")
@@ -144,11 +153,8 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 @ENDINGS
 def test_a_resumed_run_counts_everything(ending: str, tmp_path: Path, wholes: dict[str, bytes]) -> None:
     path = tmp_path / f"x{ending}"
-    with pytest.raises(RuntimeError), output(path) as first:
-        for number in range(2 * PART + 3):
-            first.write(result(number))
-        raise RuntimeError
-    assert first.done == 2 * PART and [entry.name for entry in tmp_path.iterdir()] == [f"x{ending}.partial"]
+    assert stopped(path, 2 * PART + 3).done == 2 * PART
+    assert [entry.name for entry in tmp_path.iterdir()] == [f"x{ending}.partial"]
     before = finished_parts(path)
     with output(path) as out:
         assert out.done == 2 * PART and finished_parts(path) == before
@@ -178,11 +184,6 @@ def test_failures_that_the_file_cannot_tell_are_told_when_they_happen(
 ) -> None:
     finish(tmp_path / f"x{ending}", 18)
     assert capsys.readouterr().err == "error: input 7: no text\nerror: input 17: no text\n"
-
-
-def test_failures_that_the_file_tells_are_not_told_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    finish(tmp_path / "x.jsonl", 18)
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
@@ -256,20 +257,6 @@ def test_another_run_is_refused_and_nothing_is_lost(ending: str, tmp_path: Path,
     assert path.read_bytes() == wholes[ending]
 
 
-def test_a_part_that_changed_its_size_is_made_again(tmp_path: Path, wholes: dict[str, bytes]) -> None:
-    path = tmp_path / "x.npy"
-    with pytest.raises(RuntimeError), output(path) as first:
-        for number in range(3 * PART):
-            first.write(result(number))
-        raise RuntimeError
-    os.truncate(next(Path(f"{path}.partial").glob("part-000001.columns")), 5)
-    with output(path) as out:
-        assert out.done == PART
-        for number in range(out.done, TOTAL):
-            out.write(result(number))
-    assert path.read_bytes() == wholes[".npy"]
-
-
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
     """No file may grow beyond a size: what a full disk does, without a disk."""
@@ -284,10 +271,7 @@ def file_size_limit(size: int) -> Iterator[None]:
 @ENDINGS
 def test_no_room_for_the_whole_keeps_the_parts(ending: str, tmp_path: Path, wholes: dict[str, bytes]) -> None:
     path = tmp_path / f"x{ending}"
-    with pytest.raises(RuntimeError), output(path) as first:
-        for number in range(TOTAL - 1):
-            first.write(result(number))
-        raise RuntimeError
+    stopped(path, TOTAL - 1)
     largest = max(part.stat().st_size for part in Path(f"{path}.partial").glob("part-*"))
     assert largest + 1 < len(wholes[ending])
     with (
@@ -339,28 +323,6 @@ def test_the_program_says_that_the_disk_is_full(small_disk: Path, tmp_path: Path
     outcome = call(*arguments)
     outcome.fails(1, "x.jsonl.partial", "No space left on device", "the same command resumes")
     assert [entry.name for entry in small_disk.iterdir()] == ["x.jsonl.partial"]
-
-
-@pytest.mark.slow
-def test_a_folder_without_permission_is_refused_at_the_start(tmp_path: Path) -> None:
-    folder = tmp_path / "read-only"
-    folder.mkdir(mode=0o500)
-    check = f"""
-from pathlib import Path
-from mlxbert.cli.output import formats
-from mlxbert.cli.output.file import check_output
-for name in ("x.npy", "x.jsonl"):
-    try:
-        check_output(Path({str(folder)!r}, name), False, formats.VECTORS)
-    except Exception as problem:
-        print(problem)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PRIVILEGES + check], capture_output=True, text=True, cwd=ROOT, check=True
-    )
-    assert done.stdout.split("\n")[:-1] == [
-        f"{folder}/{name}: cannot be written (Permission denied)" for name in ("x.npy", "x.jsonl")
-    ]
 
 
 def test_what_cannot_be_written_is_said_before_a_model_is_loaded(tmp_path: Path) -> None:

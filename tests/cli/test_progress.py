@@ -79,24 +79,6 @@ def test_the_time_left_is_that_of_whole_windows(monkeypatch: pytest.MonkeyPatch,
     assert any(re.search(r"/s +1\d:\d\d$", line) for line in screen.lines)
 
 
-def test_a_rate_is_that_of_late(clock: list[float]) -> None:
-    pace = progress.Pace()
-    for done in range(3):
-        pace.add(done * 100)
-        assert pace.left(10_000) is None  # two seconds say nothing
-        clock[0] += 1
-    pace.add(300)
-    assert pace.left(10_000) == pytest.approx(97)
-    for number in range(1, 20):  # ten times as fast
-        clock[0] += 1
-        pace.add(300 + 1000 * number)
-    assert pace.left(100_000) == pytest.approx(80.7)
-    clock[0] += 80
-    assert pace.left(100_000) == pytest.approx(0.7)  # it is counted down between measurements
-    clock[0] += 80
-    assert pace.left(100_000) is None and pace.left(None) is None
-
-
 @pytest.mark.parametrize("columns", [1, 10, 20, 40])
 def test_a_narrow_terminal_has_the_share_and_no_bar(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     screen = Screen(monkeypatch, columns)

@@ -15,17 +15,6 @@ __all__ = ["library"]
 MODEL = ("--model", "some/model")
 
 
-def test_columns_and_options_reach_training(library: Library) -> None:
-    typed = ("finetune", "rerank", "--train", "pairs.csv", "--output", "model", *MODEL)
-    assert call(*typed, "--query-column", "q", "--text-column", "t", "--loss", "mse", "--max-score", "5").status == 0
-    given = library.given
-    assert (given["task"], given["query_column"], given["text_column"]) == ("rerank", "q", "t")
-    assert (given["label_column"], given["loss"], given["max_score"]) == (None, "mse", 5.0)
-    assert "embedder" not in given and "pair_column" not in given
-    outcome = call(*typed, "--loss", "hinge")
-    assert outcome.status == 2 and "bce" in outcome.err
-
-
 def test_pairs_are_evaluated_with_the_classifier(library: Library) -> None:
     outcome = call("evaluate", "rerank", "--data", "pairs.csv", *MODEL, "--max-score", "5")
     assert outcome.status == 0 and outcome.lines == json.loads(json.dumps([events.evaluation().to_dict()]))

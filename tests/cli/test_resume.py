@@ -13,14 +13,11 @@ from unittest import mock
 
 import pytest
 
-from mlxbert.cli.inputs import Places
 from mlxbert.cli.output.file import FileOutput
 from mlxbert.cli.output.parts import PART
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
-from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results import NextSentence
-from mlxbert.text.batch import WINDOW
 from tests.helpers.program import call, command, environment, terminal, tiny_model
 
 FILE: dict[str, Any] = {"task": "t", "input": "a hash"}
@@ -47,15 +44,6 @@ def finish(path: Path, manifest: dict[str, Any], total: int) -> tuple[int, int]:
         for number in range(taken, total):
             output.write(result(number, truncated=number % 2 == 0))
     return taken, output.truncated
-
-
-def test_a_killed_run_is_gone_on_with_and_what_was_cut_is_counted_in_all(tmp_path: Path) -> None:
-    whole = tmp_path / "whole.jsonl"
-    assert finish(whole, FILE, PART + 10) == (0, (PART + 10) // 2)
-    killed(tmp_path / "x.jsonl", FILE)
-    assert finish(tmp_path / "x.jsonl", FILE, PART + 10) == (PART, (PART + 10) // 2)
-    assert (tmp_path / "x.jsonl").read_bytes() == whole.read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["whole.jsonl", "x.jsonl"]
 
 
 def test_a_killed_run_over_stdin_is_never_gone_on_with(tmp_path: Path) -> None:
@@ -118,24 +106,6 @@ def test_a_run_over_several_files_resumes_among_them(tmp_path: Path, monkeypatch
     assert json.loads(target.read_text().splitlines()[-1])["error"].startswith(f"{tmp_path / 'b.txt'}, record ")
 
 
-def test_two_runs_at_once_do_not_destroy_each_other(tmp_path: Path) -> None:
-    with FileOutput(tmp_path / "x.jsonl", FILE, overwrite=False) as first:
-        first.write(result(0))
-        with pytest.raises(ArgumentError, match="another"):
-            finish(tmp_path / "x.jsonl", FILE, 5)
-    assert (tmp_path / "x.jsonl").read_text().count("\n") == 1
-
-
-def test_results_beside_a_model_do_not_change_what_model_it_is(tmp_path: Path) -> None:
-    model = tiny_model(tmp_path / "model")
-    before = hash_folder(model)
-    finish(model / "x.jsonl", FILE, 5)
-    killed(model / "y.jsonl", FILE, 5)
-    assert hash_folder(model) == before
-    (model / "config.json").write_text("{}")
-    assert hash_folder(model) != before
-
-
 def test_a_named_pipe_is_read_once_and_whole(tmp_path: Path) -> None:
     model, pipe = tiny_model(tmp_path / "model"), tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -146,24 +116,6 @@ def test_a_named_pipe_is_read_once_and_whole(tmp_path: Path) -> None:
     writer.join()
     assert outcome.status == 0 and "cannot be resumed" in outcome.err
     assert (tmp_path / "x.jsonl").read_text().count("\n") == 5
-
-
-def test_a_stray_quote_in_a_table_is_not_passed_over(tmp_path: Path) -> None:
-    model, table = tiny_model(tmp_path / "model"), tmp_path / "in.csv"
-    table.write_text('text\nthe [MASK]\n"abc [MASK].\nfoo [MASK].\n')
-    outcome = call("fill-mask", "--input", str(table), "--model", str(model))
-    outcome.fails(1, "1 of 2 inputs failed")
-    assert outcome.lines[0]["text"] == "the [MASK]" and "unexpected end of data" in outcome.lines[1]["error"]
-
-
-def test_long_work_into_a_file_shows_a_bar_at_a_terminal(tmp_path: Path) -> None:
-    model, texts = tiny_model(tmp_path / "model"), tmp_path / "in.txt"
-    texts.write_text("the [MASK]\n" * 600)
-    arguments = ["fill-mask", "--input", str(texts), "--model", str(model), "--output", str(tmp_path / "x.jsonl")]
-    outcome, shown = terminal(*arguments, on=("stdout", "stderr"))
-    assert outcome.status == 0 and "600 done" in shown
-    _, shown = terminal(*arguments, "--overwrite", "--quiet", on=("stdout", "stderr"))
-    assert shown == ""
 
 
 def test_the_bar_of_a_resumed_run_begins_where_it_stopped(tmp_path: Path) -> None:
@@ -178,10 +130,6 @@ def test_the_bar_of_a_resumed_run_begins_where_it_stopped(tmp_path: Path) -> Non
     assert shown.index(f"resumed: {PART:,} results") < shown.index("done")
     counts = [int(count.replace(",", "")) for count in re.findall(r"([\d,]+) done", shown)]
     assert (counts[0], counts[-1]) == (PART, PART + 900)
-    assert f"{PART:,} done, 0/s" in shown
-    shown = shown[shown.index("━") :]
-    filled = shown.split("━ ")[0].split("\x1b[0m")[0].count("━")  # of a bar of 40, up to the first change of colour
-    assert filled == 40 * PART // (PART + 900)
 
 
 def interrupted_after(results: int) -> Callable[..., Any]:
@@ -198,10 +146,6 @@ def interrupted_after(results: int) -> Callable[..., Any]:
     return progress
 
 
-def test_a_part_is_made_of_whole_windows() -> None:
-    assert PART % WINDOW == 0
-
-
 @pytest.mark.slow
 def test_a_folder_whose_name_is_no_text_is_named_all_the_same() -> None:
     arguments = [*command("inspect"), b"bad\xff"]
@@ -209,22 +153,3 @@ def test_a_folder_whose_name_is_no_text_is_named_all_the_same() -> None:
     assert done.returncode == 1 and b"error: " in done.stderr and b"Traceback" not in done.stderr
     outcome, shown = terminal("inspect", "bad\udcff", on=("stdout", "stderr"))
     assert outcome.status == 1 and " bad\\udcff: no such folder" in shown
-
-
-def test_records_that_have_results_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Resumed(FileOutput):
-        done = 900
-
-    class Counted(Places):
-        def after(self, count: int) -> int:
-            waiting.append(len(self._waiting))
-            return super().after(count)
-
-    waiting: list[int] = []
-    monkeypatch.setattr("mlxbert.cli.session.FileOutput", Resumed)
-    monkeypatch.setattr("mlxbert.cli.inputs.Places", Counted)
-    (tmp_path / "in.txt").write_text("the\n" * 1000)
-    model = str(tiny_model(tmp_path / "tiny"))
-    arguments = ["--model", model, "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "x.jsonl")]
-    assert call("tokenize", *arguments).status == 0
-    assert max(waiting) == 100 and len(waiting) > 1000

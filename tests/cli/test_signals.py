@@ -1,6 +1,5 @@
 """SIGTERM and SIGHUP in the middle of every long command: the exit status, what is said, and what stays on disk."""
 
-import importlib
 import json
 import os
 import signal
@@ -206,11 +205,3 @@ except KeyboardInterrupt:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=TIMEOUT, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, b"")
-
-
-def test_every_place_is_there() -> None:
-    for place, _, _ in LONG.values():
-        module, _, name = place.partition(":")
-        found = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)

@@ -9,7 +9,7 @@ import pytest
 
 import mlxbert
 from mlxbert.tasks.ranking import Ranking
-from tests.cli.test_terminal import STEERING, plain, raw_controls
+from tests.cli.test_terminal import plain
 from tests.helpers.program import Outcome, call, terminal, tiny_model
 
 QUERY = "the cat sat on the mat"
@@ -70,11 +70,6 @@ def test_top_k_shows_the_nearest(top_k: int, similarity: Callable[..., Outcome])
     assert similarity(QUERY, *TEXTS, "--top-k", str(top_k)).lines == similarity(QUERY, *TEXTS).lines[:top_k]
 
 
-@pytest.mark.parametrize("top_k", ["0", "-1", "x", "1.5"])
-def test_top_k_that_is_no_number_of_texts_is_refused(top_k: str, similarity: Callable[..., Outcome]) -> None:
-    similarity(QUERY, *TEXTS, "--top-k", top_k).fails(2, "--top-k")
-
-
 @pytest.mark.parametrize(
     ("given", "options"),
     [
@@ -115,12 +110,6 @@ def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> 
     assert similarity(QUERY, "a dog", "cat " * 40, "--quiet").err == ""
     assert similarity("cat " * 40, "a dog", "a cat", *none).err == said  # the first text is one of them
     assert similarity(QUERY, QUERY, "cat " * 40, "--top-k", "1", *none).err == said  # shown or not
-
-
-def test_a_pooling_that_nobody_named_is_said_to_be_assumed(tiny_folder: Path) -> None:
-    outcome = call("similarity", QUERY, "a dog", "--model", str(tiny_folder))
-    assert outcome.err.startswith(f"note: {tiny_folder}") and "modules.json" in outcome.err
-    assert call("similarity", QUERY, "a dog", "--model", str(tiny_folder), "--pooling", "cls").err == ""
 
 
 def test_one_text_alone_is_refused(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
@@ -174,31 +163,6 @@ def test_a_bad_first_text_is_the_error(similarity: Callable[..., Outcome], tmp_p
     long = similarity("cat " * 40, "a dog", "--overflow", "error", "--prompt", "")
     long.fails(1, "text", "42 tokens", "32")
     assert long.out == ""
-
-
-def test_a_terminal_shows_a_ranking_with_bars(unit_folder: Path) -> None:
-    given = ["similarity", QUERY, *TEXTS, "--model", str(unit_folder), "--prompt", ""]
-    lines = call(*given).lines
-    outcome, shown = terminal(*given, on=["stdout"])
-    assert (outcome.status, outcome.err) == (0, "")
-    rows = plain(shown)[:-1]
-    assert len(rows) == len(lines) and max(map(len, rows)) <= 100
-    for row, line in zip(rows, lines, strict=True):
-        found = re.fullmatch(r" +(\d+) +(-?\d\.\d{3})  ([█▏▎▍▌▋▊▉ ]{20})(?:  (.*))?", row.ljust(35))
-        assert found, row
-        assert (int(found[1]), found[2]) == (line["rank"], f"{line['score']:.3f}")
-        assert abs(len(found[3].strip()) - max(line["score"], 0) * 20) <= 1
-        assert (found[4] or "").strip() == line["text"]
-
-
-def test_texts_do_not_steer_the_terminal(unit_folder: Path) -> None:
-    texts = [QUERY, f"{STEERING}\nthe dog\rcat", "word " * 60, "[bold]cat[/bold]", "東京 " * 30]
-    for width in ("100", "40"):
-        outcome, shown = terminal("similarity", *texts, "-m", str(unit_folder), "--top-k", "4", COLUMNS=width)
-        assert outcome.status == 0
-        assert raw_controls(shown) == set()
-        assert len(plain(shown)) == 5  # a line for each, and what is behind the last newline
-        assert "[bol" in shown and "東" in shown
 
 
 def test_a_file_shows_its_first_20_at_a_terminal_and_a_bar(unit_folder: Path, tmp_path: Path) -> None:

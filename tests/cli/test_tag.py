@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
 
 import mlxbert
-from mlxbert.labels.labels import Labels
-from tests.cli.test_terminal import STEERING, colours, plain, raw_controls
-from tests.helpers.program import TERMINALS, Terminal, call, terminal
+from tests.cli.test_terminal import colours, plain
+from tests.helpers.program import TERMINALS, Terminal, call
 from tests.helpers.taggers import NER, POS, save_tagger
 
 NAMES = {"paris": "B-LOC", "city": "I-LOC", "tokyo": "B-LOC", "man": "B-PER"}
@@ -83,27 +81,3 @@ def test_parts_of_speech_stand_under_their_words(show: Terminal, folders: Path) 
     assert rows[0].split() == ["The", "man", "went", ",", "a", "dog"]
     assert rows[1].split() == ["DET", "NOUN", "VERB", "PUNCT", "DET", "NOUN"]
     assert rows[0].index("man") == rows[1].index("NOUN") and rows[0].index(",") == rows[1].index("PUNCT")
-
-
-@pytest.mark.parametrize("kind", ["entities", "words"])
-def test_without_colours_the_same_is_said(kind: str, folders: Path) -> None:
-    _, coloured = terminal("tag", TEXT, "--model", str(folders / kind))
-    _, uncoloured = terminal("tag", TEXT, "--model", str(folders / kind), NO_COLOR="1")
-    assert colours(coloured) and not colours(uncoloured)
-    assert plain(uncoloured) == plain(coloured)
-
-
-@pytest.mark.parametrize("columns", ["30", "80"])
-@pytest.mark.parametrize("kind", ["entities", "words"])
-def test_it_fits_the_width_and_steers_nothing(columns: str, kind: str, folders: Path) -> None:
-    text = f"{STEERING} [bold]paris[/bold] \u5317\u4eac\u5929\u5b89\u95e8 " + "the man " * 30 + "x" * 90
-    _, shown = terminal("tag", text, "--model", str(folders / kind), COLUMNS=columns)
-    assert raw_controls(shown) == set()
-    assert max(map(cell_len, plain(shown))) <= int(columns)
-    assert kind == "words" or "paris LOC" in " ".join(plain(shown))
-
-
-def test_names_of_tags_cannot_steer_either(tmp_path: Path) -> None:
-    labels = Labels((f"{STEERING}[red]", "B"))
-    _, shown = terminal("tag", "the cat", "--model", str(save_tagger(tmp_path / "model", labels, {"cat": "B"})))
-    assert raw_controls(shown) == set() and "[red]" in shown

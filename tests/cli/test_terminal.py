@@ -17,11 +17,6 @@ STEERING = "\x1b]0;title\x07 \x1b[5A \x9b5A \x9d0;t\x9c \x08\x7f \x0e \u202e\u20
 CODES = re.compile(r"\x1b\[([0-9;]*)m")
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
-
-
 def plain(shown: str) -> list[str]:
     """Lines without colours."""
     return [line.rstrip() for line in CODES.sub("", shown).split("\n")]
@@ -55,8 +50,8 @@ def test_fill_mask_draws_words_bars_percents_and_the_sentence(show: Terminal) ->
     assert outcome.err.startswith("note: built-in model")
 
 
-def test_the_word_that_fills_the_mask_is_highlighted(tiny: str) -> None:
-    _, shown = terminal("fill-mask", "the cat [MASK] on", "--targets", "sat,##s", "--model", tiny)
+def test_the_word_that_fills_the_mask_is_highlighted(small: str) -> None:
+    _, shown = terminal("fill-mask", "the cat [MASK] on", "--targets", "sat,##s", "--model", small)
     rows = {re.findall(r"(\S+)\x1b\[0m", row)[0]: row for row in shown.split("\n") if "█" in row or "%" in row}
     sat = next(row for row in rows.values() if "sat" in row)
     assert re.search(r"\x1b\[2mthe cat \x1b\[0m\x1b\[1;32msat\x1b\[0m\x1b\[2m on\x1b\[0m", sat)
@@ -64,53 +59,29 @@ def test_the_word_that_fills_the_mask_is_highlighted(tiny: str) -> None:
     assert colours(shown)
 
 
-def test_no_color_removes_the_colours_and_nothing_else(tiny: str) -> None:
+def test_no_color_removes_the_colours_and_nothing_else(small: str) -> None:
     for arguments in (["fill-mask", "the [MASK]"], ["tokenize", "the cat"]):
-        _, coloured = terminal(*arguments, "--model", tiny)
-        _, uncoloured = terminal(*arguments, "--model", tiny, NO_COLOR="1")
+        _, coloured = terminal(*arguments, "--model", small)
+        _, uncoloured = terminal(*arguments, "--model", small, NO_COLOR="1")
         assert colours(coloured)
         assert not colours(uncoloured)
         assert plain(uncoloured) == plain(coloured)
 
 
-def test_several_masks_and_texts_are_told_apart(tiny: str) -> None:
-    _, shown = terminal("fill-mask", "the [MASK] sat [MASK]", "w1 [MASK]", "--top-k", "1", "--model", tiny)
-    lines = plain(shown)
-    assert lines[0] == "mask 1 of 2: the [MASK] sat [MASK]"
-    assert lines[2] == "mask 2 of 2: the [MASK] sat [MASK]"
-    assert lines[4] == ""
-    assert "%" in lines[5]
-
-
-def test_json_is_printed_at_a_terminal_when_asked_for(tiny: str) -> None:
-    arguments = ["fill-mask", "the [MASK]", "--json", "--model", tiny]
+def test_json_is_printed_at_a_terminal_when_asked_for(small: str) -> None:
+    arguments = ["fill-mask", "the [MASK]", "--json", "--model", small]
     _, shown = terminal(*arguments)
     assert json.loads(shown) == json.loads(call(*arguments).out)
     assert "\x1b" not in shown
 
 
-def test_tokenize_draws_the_sum_of_token_segment_and_position(tiny: str) -> None:
-    _, shown = terminal("tokenize", "the cats!", "--pair", "sat.", "--model", tiny)
+def test_tokenize_draws_the_sum_of_token_segment_and_position(small: str) -> None:
+    _, shown = terminal("tokenize", "the cats!", "--pair", "sat.", "--model", small)
     rows = [line.split() for line in plain(shown) if line]
     assert rows[0] == ["token", "[CLS]", "the", "cat", "##s", "!", "[SEP]", "sat", ".", "[SEP]"]
     assert rows[1] == ["id", "2", "5", "6", "13", "16", "3", "8", "14", "3"]
     assert rows[2] == ["+", "segment", *"AAAAAABBB"]
     assert rows[3] == ["+", "position", *"012345678"]
-
-
-def test_a_row_of_tokens_wraps_at_the_width_of_the_terminal(tiny: str) -> None:
-    _, shown = terminal("tokenize", "the cat sat on the mat . " * 3, "--model", tiny, COLUMNS="60")
-    lines = plain(shown)
-    assert max(map(len, lines)) <= 60
-    positions = [number for line in lines if line.startswith("+ position") for number in line.split()[2:]]
-    assert positions == [str(number) for number in range(23)]
-
-
-def test_next_sentence_draws_its_answer() -> None:
-    _, shown = terminal("next-sentence", "The man went to the store.", "He bought a gallon of milk.")
-    lines = plain(shown)
-    assert re.fullmatch(r"follows +█+\S* +\d+\.\d%", lines[0])
-    assert lines[1:3] == ["A  The man went to the store.", "B  He bought a gallon of milk."]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +101,8 @@ def test_objects_are_drawn_as_tables(arguments: list[str], found: list[str]) -> 
     assert not text.startswith("{")
 
 
-def test_a_bad_text_is_an_error_on_stderr_in_its_place(tiny: str) -> None:
-    outcome, shown = terminal("fill-mask", "the", "w1 [MASK]", "--model", tiny)
+def test_a_bad_text_is_an_error_on_stderr_in_its_place(small: str) -> None:
+    outcome, shown = terminal("fill-mask", "the", "w1 [MASK]", "--model", small)
     outcome.fails(1, "error: input 0: no [MASK]", "1 of 2")
     assert "no [MASK]" not in shown
 
@@ -155,8 +126,8 @@ def test_a_bad_text_is_an_error_on_stderr_in_its_place(tiny: str) -> None:
     ],
     ids=range(13),
 )
-def test_control_characters_never_reach_the_terminal(arguments: list[str], tiny: str) -> None:
-    _, shown = terminal(*arguments, on=["stdout", "stderr"], MLXBERT_MODEL=tiny)
+def test_control_characters_never_reach_the_terminal(arguments: list[str], small: str) -> None:
+    _, shown = terminal(*arguments, on=["stdout", "stderr"], MLXBERT_MODEL=small)
     assert shown
     assert raw_controls(shown) == set()
 
@@ -172,15 +143,10 @@ def test_names_and_words_of_a_model_do_not_steer_the_terminal(show: Terminal, tm
     assert any(line.startswith("[red]dog") for line in plain(shown))
 
 
-def test_brackets_in_a_text_are_no_markup(tiny: str) -> None:
-    _, shown = terminal("next-sentence", "[bold]the[/bold] [/nothing]", "[link=x]cat", "--model", tiny)
-    assert plain(shown)[1:3] == ["A  [bold]the[/bold] [/nothing]", "B  [link=x]cat"]
-
-
 @TERMINALS
-def test_long_work_shows_a_bar_with_its_rate_on_stderr(show: Terminal, tiny: str, tmp_path: Path) -> None:
+def test_long_work_shows_a_bar_with_its_rate_on_stderr(show: Terminal, small: str, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n" * 300, encoding="utf-8")
-    arguments = ["tokenize", "--input", str(tmp_path / "in.txt"), "--model", tiny]
+    arguments = ["tokenize", "--input", str(tmp_path / "in.txt"), "--model", small]
     outcome, shown = show(*arguments, "--output", str(tmp_path / "out.jsonl"), on=["stderr"])
     assert outcome.status == 0
     assert re.search(r"100% +of 2\.4 kB, 300 done, [\d,]+/s", shown)
@@ -189,8 +155,8 @@ def test_long_work_shows_a_bar_with_its_rate_on_stderr(show: Terminal, tiny: str
 
 
 @TERMINALS
-def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(show: Terminal, tiny: str) -> None:
-    arguments = ["fill-mask", "the", "--model", tiny]
+def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(show: Terminal, small: str) -> None:
+    arguments = ["fill-mask", "the", "--model", small]
     assert colours(show(*arguments, on=["stderr"])[1])
     _, uncoloured = show(*arguments, on=["stderr"], NO_COLOR="1")
     assert "error: no [MASK]" in uncoloured
@@ -210,8 +176,8 @@ def test_messages_are_wrapped_between_words_and_long_paths_stay_whole(variables:
     assert "needs the name of the task first, one of classify" in " ".join(lines)
 
 
-def test_words_without_the_filled_text_are_drawn_in_it_all_the_same(tiny: str) -> None:
-    given = ["fill-mask", "the [MASK] on", "--targets", "sat", "--model", tiny]
+def test_words_without_the_filled_text_are_drawn_in_it_all_the_same(small: str) -> None:
+    given = ["fill-mask", "the [MASK] on", "--targets", "sat", "--model", small]
     assert plain(terminal(*given, "--no-text")[1]) == plain(terminal(*given)[1])
     fills = call(*given, "--no-text").lines[0]["masks"][0]["fills"]
     assert [list(fill) for fill in fills] == [["token", "token_id", "score"]]

@@ -1,13 +1,10 @@
 """`mlxbert verify`: exit status, one object for a pipe, tables at a terminal."""
 
-import math
 import re
 from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.views.verify import outputs
-from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
 from mlxbert.machine.device import mx
 from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
 
@@ -59,49 +56,16 @@ def test_at_a_terminal(show: Terminal, a: Path, b: Path) -> None:
     assert status == 1 and lines[0] == "the models differ in 1 thing"
     assert lines[lines.index("config") + 1].strip() == "layer_norm_eps: 1e-12 in A; 1e-05 in B"
     assert "dropout.attention_output" in lines[lines.index("notes") + 1]
-    outcome, shown = terminal("verify", str(a), str(b), "--json")
-    assert outcome.status == 1 and shown.startswith('{"agree": false')
-
-
-@pytest.mark.slow
-def test_many_differences_are_counted_at_a_terminal_and_whole_in_json(a: Path, b: Path) -> None:
-    def noisy(arrays: dict[str, mx.array]) -> None:
-        arrays.update({name: array + 0.01 * mx.random.normal(array.shape) for name, array in arrays.items()})
-
-    change_weights(b, noisy)
+    change_weights(b, lambda arrays: arrays.update({name: array + 1 for name, array in arrays.items()}))
     (found,) = call("verify", str(a), str(b)).lines
     count = found["tensors"]["compared"]
-    assert len(found["differences"]) == found["tensors"]["different"] == count
-    status, lines = drawn(a, b)
-    assert status == 1 and lines[0] == f"the models differ in {count} things"
-    assert lines[lines.index("tensor") + 1].strip() == f"{count} of {count} tensors differ"
-    assert any(line.strip() == f"… and {count - 3} more" for line in lines)
-    assert sum("numbers differ" in line for line in lines) == 3
-
-
-def test_what_is_measured_is_said_in_words() -> None:
-    found = OutputDifferences(
-        texts=17,
-        last_hidden_state=0.25,
-        heads=table({"next_sentence": 0.5}),
-        vectors=VectorDifferences(smallest_cosine=0.75, largest_difference=1e-7),
-        fill_mask=MaskDifferences(masks=5, same_first_word=0.8, largest_score_difference=math.inf),
+    assert sum(one["kind"] == "tensor" for one in found["differences"]) == count  # whole in JSON
+    _, lines = drawn(a, b)
+    assert (
+        f"{count} of {count} tensors differ" in "\n".join(lines) and sum("numbers differ" in one for one in lines) == 3
     )
-    assert dict(outputs(found)) == {
-        "texts with the same tokens": "17 of 18",
-        "hidden states, largest difference": "0.25",
-        "logits of next_sentence, largest difference": "0.5",
-        "vectors, smallest cosine": "0.75",
-        "vectors, largest difference": "1e-07",
-        "same first word": "4 of 5 masks",
-        "probabilities of words, largest difference": "inf",
-        "allowed difference": "any (quantized)",
-    }
-    assert found.to_dict()["fill_mask"]["largest_score_difference"] == "inf"
-    assert dict(outputs(OutputDifferences(texts=0, tolerance=0.02))) == {
-        "texts with the same tokens": "0 of 18",
-        "allowed difference": "0.02",
-    }
+    outcome, shown = terminal("verify", str(a), str(b), "--json")
+    assert outcome.status == 1 and shown.startswith('{"agree": false')
 
 
 @pytest.mark.slow
@@ -132,14 +96,6 @@ def test_a_tolerance(a: Path, b: Path) -> None:
     assert (outcome.status, outcome.lines[0]["differences"][0]["kind"]) == (1, "output")
     call("verify", str(a), str(b), "--tolerance", "nan").fails(2, "--tolerance")
     call("verify", str(a), str(b), "--tolerance", "-1").fails(2, "--tolerance")
-
-
-def test_names_in_files_cannot_steer_the_terminal(a: Path, b: Path) -> None:
-    for number, folder in enumerate((a, b)):
-        vocab = (folder / "vocab.txt").read_text(encoding="utf-8")
-        (folder / "vocab.txt").write_text(vocab.replace("paris", f"\x1b[3{number}mx\x9b"), encoding="utf-8")
-    status, shown = terminal("verify", str(a), str(b))
-    assert status.status == 1 and "\x1b[30m" not in shown and "\x1b[31mx" not in shown and "\x9b" not in shown
 
 
 def test_bad_input(a: Path, b: Path) -> None:

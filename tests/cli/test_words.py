@@ -6,19 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from mlxbert.cli.app import make_app
 from mlxbert.cli.commands import machine
-from mlxbert.cli.views import console
 from mlxbert.cli.views.help import draw
 from mlxbert.machine import device
 from tests.cli.test_terminal import plain
-from tests.helpers.program import COMMANDS, call, change_weights, terminal, tiny_model
+from tests.helpers.commands import COMMANDS, PROGRAM
+from tests.helpers.program import call, change_weights, terminal, tiny_model
 
-PANELS = ["Zero-shot", "Vectors", "Data", "Training", "Saving", "Input", "Model", "Output"]
-PROGRAM = typer.main.get_command(make_app())
-GROUPS = [[], ["models"], ["finetune"], ["evaluate"]]
+HELPS = [*(name.split() for name in COMMANDS), [], ["models"], ["finetune"], ["evaluate"]]
 
 
 def help_of(words: list[str], *, whole: bool) -> list[str]:
@@ -39,7 +35,7 @@ def test_help_is_not_wider_than_the_terminal_and_has_no_types_of_python(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    for words in (*COMMANDS, *GROUPS):
+    for words in HELPS:
         for line in (*help_of(words, whole=True), *help_of(words, whole=False)):
             assert len(line) <= columns or " " not in line.strip(), words  # names of models stay whole
             assert not re.search("<[a-z]", line), words
@@ -47,19 +43,10 @@ def test_help_is_not_wider_than_the_terminal_and_has_no_types_of_python(
 
 def test_help_fits_on_a_terminal_of_24_lines_and_names_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for words in (*COMMANDS, *GROUPS):
+    for words in HELPS:
         short = help_of(words, whole=False)
         assert len(short) < (24 if words else 40), words  # the list of all commands has a line for each
         assert options(short) >= options(help_of(words, whole=True)), words
-
-
-def test_panels_come_in_the_same_order_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for words in COMMANDS:
-        for whole in (True, False):
-            headings = [line.partition(" -")[0].strip() for line in help_of(words, whole=whole)]
-            found = [heading for heading in headings if heading in PANELS]
-            assert found == [panel for panel in PANELS if panel in found], words
 
 
 def test_help_of_a_command_is_asked_for_in_two_ways() -> None:
@@ -160,18 +147,3 @@ def test_words_of_a_text_without_quotes_are_noticed(tiny_folder: Path) -> None:
     assert "quotes" in call("tokenize", *["he", "has", "lunch", "today"], "-m", str(tiny_folder)).err
     for texts in (["cat", "dog"], ["the cat", "dog", "paris", "tokyo"]):
         assert "quotes" not in call("tokenize", *texts, "-m", str(tiny_folder)).err
-
-
-def test_one_thing_is_not_called_several(tiny_folder: Path, tmp_path: Path) -> None:
-    assert [console.counted(number, "text") for number in (0, 1, 2000)] == ["0 texts", "1 text", "2,000 texts"]
-    (tmp_path / "in.txt").write_text("cat\n")
-    outcome = call("embed", "--input", str(tmp_path / "in.txt"), "-m", str(tiny_folder))
-    assert "note: 1 text, " in outcome.err
-    call("fill-mask", "cat", "--json", "-m", str(tiny_folder), "-o", str(tmp_path / "o.jsonl")).fails(1)
-
-
-def test_messages_wrap_between_words_and_count_wide_characters_twice() -> None:
-    assert console.wrapped("one two  three", 8) == ["one two", "three"]
-    assert console.wrapped("\u6771\u4eac \u6771\u4eac a", 8) == ["\u6771\u4eac", "\u6771\u4eac a"]
-    assert console.wrapped("x " + "long" * 5, 8) == ["x", "long" * 5]
-    assert console.wrapped("", 8) == []

@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 import mlxbert
-from tests.cli.test_terminal import plain
 from tests.helpers.classifiers import NLI, SENTIMENT, save_classifier
-from tests.helpers.program import call, terminal
-
-LONG = "the cat sat on the mat , a man went to the store . " * 4
+from tests.helpers.program import call
 
 
 @pytest.fixture(scope="module")
@@ -78,25 +75,3 @@ def test_models_that_cannot_do_it_say_what_can(tmp_path: Path) -> None:
     call("classify", "the cat", "--labels", "a,b").fails(1, "hint: ", "mnli")
     other = save_classifier(tmp_path / "other", SENTIMENT)
     call("classify", "the cat", "--labels", "a,b", "--model", str(other)).fails(1, "'entail'", "hint: ", "NLI")
-
-
-def test_a_file_of_texts_counts_those_that_are_truncated(model: str, tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text(f"the cat\n{LONG}\n\n", encoding="utf-8")
-    arguments = ["classify", "--input", str(tmp_path / "in.txt"), "--labels", "milk,tokyo", "--model", model]
-    outcome = call(*arguments)
-    assert outcome.status == 0 and "1 of 3 inputs was too long" in outcome.err
-    assert [line["text"] for line in outcome.lines] == ["the cat", LONG, ""]
-    written = tmp_path / "out.jsonl"
-    assert call(*arguments, "--output", str(written)).status == 0
-    assert [json.loads(line) for line in written.read_text(encoding="utf-8").splitlines()] == outcome.lines
-    call(*arguments, "--overflow", "error").fails(1, "1 of 3 inputs failed")
-
-
-def test_a_terminal_shows_bars_and_checks(model: str) -> None:
-    many = ["--labels", ",".join(f"w{number}" for number in range(8)), "--model", model]
-    one = plain(terminal("classify", "the cat", *many)[1])
-    assert sum(row.endswith("%") for row in one) == 5 and "and 3 more" in "".join(one)
-    several = plain(terminal("classify", "the cat", *many, "--multi", "--json")[1])
-    chosen = [label["label"] for label in json.loads("".join(several))["labels"] if label["chosen"]]
-    shown = plain(terminal("classify", "the cat", *many, "--multi")[1])
-    assert [row.split()[1] for row in shown if row.startswith("✓")] == chosen

@@ -5,13 +5,10 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
 
 import mlxbert
-from mlxbert.cli.app import make_app
 from mlxbert.cli.output.parts import PART
 from mlxbert.cli.views.vectors import MOST_COMPARED
 from mlxbert.nn.heads import HEADS
@@ -22,6 +19,7 @@ from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.source import builtin_folder
 from tests.docs.pages import DOCS, README, ROOT, blocks, installs, rows
+from tests.helpers.commands import COMMANDS, PROGRAM
 
 MAIN = (
     "python3 -m venv .venv && . .venv/bin/activate && pip install . && "
@@ -36,17 +34,7 @@ def test_the_readme_has_the_two_commands_verbatim() -> None:
     assert MAIN in lines and TESTS in lines
 
 
-def _commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The commands of the program, those of groups too: name and click's command."""
-    if not hasattr(command, "commands"):
-        yield name, command
-    for part, child in getattr(command, "commands", {}).items():
-        yield from _commands(child, f"{name} {part}".strip())
-
-
 OF_MLX_LAUNCH = {"--backend", "--hostfile"}
-PROGRAM = typer.main.get_command(make_app())
-COMMANDS = dict(_commands(PROGRAM))
 
 
 def test_every_command_is_in_the_table_of_the_readme() -> None:

@@ -25,23 +25,6 @@ from tests.helpers.tiny import to_theirs
 
 PROGRAM = "from mlxbert.cli import main; main()"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that end it
-COMMANDS = (
-    *(
-        ["fill-mask"], ["embed"], ["similarity"], ["rerank"], ["classify"], ["tag"], ["answer"], ["next-sentence"],
-        ["replaced"],
-    ),
-    ["tokenize"],
-    ["mine"],
-    ["pretrain"],
-    ["distill"],
-    *(["vocabulary"], ["inspect"], ["convert"], ["verify"], ["doctor"], ["bench"], ["help"]),
-    *(["models", name] for name in ("list", "download", "verify", "path", "remove")),
-    *(
-        [group, task]
-        for group in ("finetune", "evaluate")
-        for task in ("classify", "multilabel", "regress", "answer", "embed", "rerank")
-    ),
-)  # fmt: skip
 TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
 # Root reads and writes whatever it likes; without its capabilities file permissions apply to it, too.
 WITHOUT_PRIVILEGES = """

@@ -1,0 +1,18 @@
+"""A model that many tests of the command line share, and what they must not leave behind."""
+
+import pytest
+
+from mlxbert.cli.views import console
+from tests.helpers.program import tiny_model
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a model that knows 60 words and takes 24 tokens."""
+    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture(autouse=True)
+def _loud() -> None:
+    """The `--quiet` of an earlier test in this process is forgotten."""
+    console.set_quiet(False)
