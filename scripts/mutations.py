@@ -215,7 +215,7 @@ MUTATIONS = (
     Mutation(
         "the probabilities of a vocabulary are summed in order",
         "mlxbert/nn/heads/__init__.py",
-        "return shares / kernels.tree_sum(shares)",
+        "return shares / ops.tree_sum(shares)",
         "return mx.softmax(wide, axis=-1)",
         "tests/nn/test_kernels.py::test_probabilities_of_a_vocabulary_add_up_to_one_beside_a_likely_word",
     ),
@@ -443,9 +443,9 @@ MUTATIONS = (
     ),
     Mutation(
         "training leaves BLAS on one thread",
-        "mlxbert/nn/encoder.py",
-        "self.training or not self.divisible else input_ids",
-        "not self.divisible else input_ids",
+        "mlxbert/nn/ops.py",
+        "1 if module.training or not module.divisible else rows",
+        "1 if not module.divisible else rows",
         f"{_TRAINING}::test_training_gives_blas_its_threads_back",
     ),
     Mutation(
