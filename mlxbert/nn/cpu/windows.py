@@ -10,13 +10,7 @@ _SMALLEST_BLOCK = 32  # tokens; smaller matrix products are not worth it
 
 
 def blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
-    """The tokens that may be attended to, bool (B or 1, 1, blocks, size, 3 * size); `None` for nearly all.
-
-    Args:
-        length: L.
-        window: How far away the tokens on each side may be.
-        mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded.
-    """
+    """See `ops.window_blocks`: bool (B or 1, 1, blocks, size, 3 * size); `None` if blocks are not worth it."""
     size = max(window, _SMALLEST_BLOCK)
     if length <= 3 * size:
         return None
