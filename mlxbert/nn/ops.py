@@ -8,7 +8,7 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar, cast
@@ -174,9 +174,8 @@ def by_rows(run: Pass) -> Pass:
         ends = [rows * number // len(streams) for number in range(len(streams) + 1)]
         jobs = []
         for part in pairwise(ends):
-            cut = partial(_rows, part=slice(*part))
-            named = {name: cut(value) for name, value in options.items()}
-            jobs.append(partial(run, module, *map(cut, (input_ids, *args)), **named))
+            given, named = nn.utils.tree_map(partial(_rows, part=slice(*part)), [(input_ids, *args), options])
+            jobs.append(partial(run, module, *given, **named))
         if inferring():
             mx.eval(module.parameters(), [(job.args[1:], job.keywords) for job in jobs])
             parts = in_parallel([partial(_computed, job) for job in jobs])
@@ -206,13 +205,10 @@ def _computed(job: Callable[[], T]) -> T:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """The arrays of parts of a batch as those of the whole, within tuples and dataclasses."""
-    first = parts[0]
-    if isinstance(first, mx.array):
-        return mx.concatenate(list(parts))
-    if isinstance(first, tuple):
-        return tuple(map(_joined, zip(*parts, strict=True)))
-    if is_dataclass(first) and not isinstance(first, type):
-        names = [field.name for field in fields(first)]
-        return replace(first, **{name: _joined([getattr(part, name) for part in parts]) for name in names})
-    return first
+    """The arrays of the outputs of all parts, as one output."""
+
+    def join(*arrays: mx.array | None) -> mx.array | None:
+        found = [array for array in arrays if array is not None]
+        return mx.concatenate(found) if found else None
+
+    return replace(parts[0], **nn.utils.tree_map(join, *map(vars, parts)))
