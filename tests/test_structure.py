@@ -119,6 +119,22 @@ def test_only_the_device_module_imports_mlx_and_the_command_line_never(module: s
         assert not uses & {"rich", "typer"}
 
 
+@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("mlxbert.nn.")])
+def test_layers_do_not_know_what_computes_them(module: str) -> None:
+    if module.startswith(("mlxbert.nn.ops", "mlxbert.nn.cpu")):
+        return
+    imports = [node for node in ast.walk(_tree(MODULES[module])) if isinstance(node, ast.ImportFrom)]
+    assert "on_gpu" not in {alias.name for node in imports for alias in node.names}
+    rooms = ("mlxbert.nn.cpu", "mlxbert.machine.cores")
+    assert not [name for name in _imports(MODULES[module]) if name.startswith(rooms)]
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.rpartition(".")[0] == "mlxbert.nn"])
+def test_layers_do_not_know_the_heads_on_them(module: str) -> None:
+    if module not in ("mlxbert.nn.heads", "mlxbert.nn.cpu"):
+        assert not [name for name in _imports(MODULES[module]) if name.startswith("mlxbert.nn.heads")]
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_what_is_slow_to_import_is_imported_where_it_is_used(module: str) -> None:
     for node in _tree(MODULES[module]).body:

@@ -97,7 +97,7 @@ def build_network(
         check_tied(checkpoint)
     network = Network(config, [*(part for part in parts if part in HEADS), *new_heads])
     fresh = {name for name in parameters(network) if _is_fresh(name, parts, new_heads)}
-    initialize(network, fresh, seed, dtype)
+    initialize(network, config, fresh, seed, dtype)
     if streamed:
         layers = range(len(network.encoder.layers))
         network.encoder.divisible = False  # each part would read all layers
@@ -124,7 +124,7 @@ def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = m
     bare = not heads and architecture.family.pooled and "pooler" in architecture.family.parts
     config = _with_new_heads(architecture, ("pooler",) if bare else (), heads)
     network = Network(config, heads)
-    initialize(network, parameters(network), seed, dtype)
+    initialize(network, config, parameters(network), seed, dtype)
     network.eval()
     mx.eval(network.parameters())
     return network

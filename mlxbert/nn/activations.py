@@ -1,23 +1,17 @@
-"""The activation functions that `hidden_act` may name, each as `transformers` computes it.
+"""The activation functions that `hidden_act` may name, each as `transformers` computes it."""
 
-On a GPU each is one fused kernel (`mx.compile`); on a CPU nothing is compiled, see `mlxbert.nn.cpu.kernels`.
-"""
-
-import functools
 import math
 from collections.abc import Callable
-from typing import cast
 
 from mlxbert.errors import ConfigError
-from mlxbert.machine.device import mx, on_gpu
-from mlxbert.nn.cpu import kernels
+from mlxbert.machine.device import mx
 
 Activation = Callable[[mx.array], mx.array]
 
 
 def gelu(x: mx.array) -> mx.array:
     """`x Phi(x)` with the exact normal CDF (arXiv:1606.08415)."""
-    return 0.5 * x * (1 + mx.erf(x * math.sqrt(0.5))) if on_gpu() else cast(mx.array, kernels.gelu(x))
+    return 0.5 * x * (1 + mx.erf(x * math.sqrt(0.5)))
 
 
 def gelu_tanh(x: mx.array) -> mx.array:
@@ -61,12 +55,6 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-@functools.cache
-def _fused(function: Activation) -> Activation:
-    compiled: Activation = mx.compile(function, shapeless=True)
-    return compiled
-
-
 def check_activation(name: str) -> str:
     """Returns `name` if mlxbert knows this activation.
 
@@ -77,9 +65,3 @@ def check_activation(name: str) -> str:
         known = ", ".join(ACTIVATIONS)
         raise ConfigError(f"hidden_act is {name!r}, expected one of {known}")
     return name
-
-
-def activate(name: str, x: mx.array) -> mx.array:
-    """Applies the activation called `name` elementwise."""
-    function = ACTIVATIONS[name]
-    return _fused(function)(x) if on_gpu() else function(x)

@@ -4,34 +4,14 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
 
 import math
-from dataclasses import dataclass
 from typing import assert_never
 
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
-from mlxbert.machine.device import mx, nn, on_gpu
-from mlxbert.nn.cpu import kernels, vectorized_attention
-from mlxbert.nn.cpu.vectorized import Linear, pays
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn import ops
 from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.ops import Linear, PositionedQK
 from mlxbert.nn.positions import Context, Distances
-
-
-@dataclass(frozen=True)
-class PositionedQK:
-    """Queries and keys with positions applied.
-
-    Attributes:
-        q: (B, H, L, d).
-        k: (B, H, L, d).
-        bias: Added to the scores, broadcast to (B, H, L, L); `None` for no bias.
-        mask: bool, broadcast to (B, H, L, L), true where a token may be attended to; `None` for no mask.
-        blocks: See `Rotated.blocks`.
-    """
-
-    q: mx.array
-    k: mx.array
-    bias: mx.array | None = None
-    mask: mx.array | None = None
-    blocks: mx.array | None = None
 
 
 class SelfAttention(nn.Module):
@@ -59,68 +39,14 @@ class SelfAttention(nn.Module):
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if asked for.
 
-        The fused kernel does not return weights. They are computed apart from it, lazily: unused, they cost nothing.
+        `ops.attention` does not return weights. They are computed apart from it, lazily: unused, they cost nothing.
         """
         q, k, v = (self.split(project(x)) for project in (self.query, self.key, self.value))
         positioned = self.apply_positions(q, k, context)
-        weights = _weights(positioned, self.scale) if context.output_attentions else None
-        if on_gpu():
-            mixed = self._fused(positioned, v)
-        elif positioned.blocks is not None:
-            mixed = self._blockwise(positioned, v, positioned.blocks)
-        else:
-            mixed = self._attend(positioned.q, positioned.k, v, positioned.mask, positioned.bias)
+        weights = ops.attention_weights(positioned, self.scale) if context.output_attentions else None
+        mixed = ops.attention(positioned, v, self.scale, self.dropout)
         merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
         return self.output(merged), weights
-
-    def _fused(self, positioned: PositionedQK, v: mx.array) -> mx.array:
-        """Attention on a GPU, (B, H, L, d)."""
-        if self.dropout.drops:  # the fused kernel has no dropout
-            return self.dropout(_weights(positioned, self.scale)) @ v
-        mask = positioned.mask if positioned.bias is None else _additive(positioned.bias, positioned.mask)
-        return mx.fast.scaled_dot_product_attention(positioned.q, positioned.k, v, scale=self.scale, mask=mask)
-
-    def _attend(
-        self, q: mx.array, k: mx.array, v: mx.array, mask: mx.array | None, bias: mx.array | None = None
-    ) -> mx.array:
-        """Attention on a CPU, of the shape of q."""
-        if pays(q.size // q.shape[-1] * k.shape[-2]):
-            return vectorized_attention.attention(q, k, v, self.scale, mask, bias)
-        kept = self.dropout.draw((*q.shape[:-1], k.shape[-2]))
-        return kernels.attention(q, k, v, self.scale, mask, bias, kept)
-
-    def _blockwise(self, positioned: PositionedQK, v: mx.array, blocks: mx.array) -> mx.array:
-        """Sliding-window attention: each block of queries attends to three blocks of keys instead of all."""
-        batch, heads, length, _ = positioned.q.shape
-        count, size = blocks.shape[2:4]
-        padding = count * size - length
-        queries = mx.pad(positioned.q, [(0, 0), (0, 0), (0, padding), (0, 0)]).reshape(batch, heads, count, size, -1)
-        keys, values = (_with_neighbours(x, size, padding) for x in (positioned.k, v))
-        mixed = self._attend(queries, keys, values, blocks)
-        return mixed.reshape(batch, heads, count * size, -1)[:, :, :length]
-
-
-def _additive(bias: mx.array, mask: mx.array | None) -> mx.array:
-    # Half of the lowest number: scores are added to it, and a fully masked row that overflows to -inf gives NaN.
-    return bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min / 2)
-
-
-def _weights(positioned: PositionedQK, scale: float) -> mx.array:
-    scores = (positioned.q * scale) @ positioned.k.swapaxes(-1, -2)
-    if positioned.bias is not None:
-        scores = scores + positioned.bias
-    if positioned.mask is not None:
-        scores = mx.where(positioned.mask, scores, mx.finfo(scores.dtype).min)
-    return mx.softmax(scores, axis=-1, precise=True)
-
-
-def _with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
-    """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block between its two neighbours."""
-    if x.dtype == mx.float32 and pays(3 * x.size):  # each block is in three windows
-        return vectorized_attention.with_neighbours(x, size, padding)
-    padded = mx.pad(x, [(0, 0), (0, 0), (size, padding + size), (0, 0)])
-    blocks = padded.reshape(*x.shape[:2], -1, size, x.shape[-1])
-    return mx.concatenate([blocks[:, :, :-2], blocks[:, :, 1:-1], blocks[:, :, 2:]], axis=3)
 
 
 class RotaryAttention(SelfAttention):
@@ -133,15 +59,8 @@ class RotaryAttention(SelfAttention):
     def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
         """See `SelfAttention.apply_positions`."""
         rotated = context.rotated[self.rotation]
-        q, k = (_rotate(x, rotated.cosines, rotated.sines) for x in (q, k))
+        q, k = (ops.rotate(x, rotated.cosines, rotated.sines) for x in (q, k))
         return PositionedQK(q, k, mask=rotated.mask, blocks=rotated.blocks)
-
-
-def _rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
-    if x.dtype == mx.float32 and pays(6 * x.size):  # the products, sums and copies below
-        return vectorized_attention.rotated(x, cosines, sines)
-    first, second = mx.split(x, 2, axis=-1)
-    return mx.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
 
 
 class DisentangledAttention(SelfAttention):

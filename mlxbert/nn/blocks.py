@@ -7,11 +7,11 @@ from typing import assert_never
 
 from mlxbert.config import Convolution, EncoderConfig, PostNorm, PreNorm
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.activations import activate, check_activation
+from mlxbert.nn import ops
+from mlxbert.nn.activations import check_activation
 from mlxbert.nn.attention import build_attention
-from mlxbert.nn.cpu import vectorized
-from mlxbert.nn.cpu.vectorized import LayerNorm, Linear
 from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.ops import LayerNorm, Linear
 from mlxbert.nn.positions import Context
 
 
@@ -34,13 +34,8 @@ class FeedForward(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, L, D)."""
-        inner = self._activated(self.gate if "gate" in self else self.up, x)
+        inner = ops.activated(self.activation, self.gate if "gate" in self else self.up, x)
         return self.down(self.dropout(inner * self.up(x) if "gate" in self else inner))
-
-    def _activated(self, layer: nn.Module, x: mx.array) -> mx.array:
-        if isinstance(layer, Linear) and vectorized.activates(self.activation, layer, x):
-            return vectorized.activated(self.activation, layer, x)
-        return activate(self.activation, layer(x))
 
 
 class PostNormBlock(nn.Module):
@@ -97,7 +92,7 @@ class EmbeddingConvolution(nn.Module):
         """Embeddings and the output of the first layer, both (B, L, D) → (B, L, D)."""
         if mask is not None:  # padding must not leak into its neighbours
             embedded = mx.where(mask[:, 0, 0, :, None], embedded, 0)
-        return self.norm(x + activate(self.activation, self.dropout(self.conv(embedded))))
+        return self.norm(x + ops.activate(self.activation, self.dropout(self.conv(embedded))))
 
 
 def build_block(config: EncoderConfig, layer: int) -> PostNormBlock | PreNormBlock:

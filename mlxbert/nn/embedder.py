@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from mlxbert.bounds import check_listed
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.activations import activate, check_activation
+from mlxbert.nn import ops
+from mlxbert.nn.activations import check_activation
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool
 
@@ -31,7 +32,7 @@ class Dense(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, W) → (B, W')."""
-        y = activate(self.activation, self.linear(x))
+        y = ops.activate(self.activation, self.linear(x))
         if not self.has_residual:
             return y
         return y + (self.residual(x) if "residual" in self else x)

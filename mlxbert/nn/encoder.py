@@ -3,15 +3,12 @@
 Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored layers.
 """
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.errors import InputError
-from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import dropout
+from mlxbert.nn import dropout, ops
 from mlxbert.nn.blocks import EmbeddingConvolution, build_block, layer_norm
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.gradient_checkpointing import recomputed
@@ -129,7 +126,7 @@ class Encoder(nn.Module):
     Attributes:
         checkpointing: Whether training computes the arrays of each layer again for its gradients: less memory, a third
             more time, the same gradients.
-        divisible: Whether inference may compute parts of a batch in threads of their own.
+        divisible: Whether parts of a batch may be computed apart.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -147,6 +144,7 @@ class Encoder(nn.Module):
         self.checkpointing = False
         self.divisible = True
 
+    @ops.by_rows
     def __call__(
         self,
         input_ids: mx.array,
@@ -170,33 +168,6 @@ class Encoder(nn.Module):
         """
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")
-        # In training a batch is not split here, and BLAS gets back the threads that an earlier pass took from it; a
-        # loop that divides batches itself has `training_workers`.
-        streams = cpu_streams(1 if self.training or not self.divisible else input_ids.shape[0])
-        if len(streams) < 2:
-            return self._run(input_ids, attention_mask, token_type_ids, output_hidden_states, output_attentions)
-        jobs = []
-        for number in range(len(streams)):
-            rows = slice(*(input_ids.shape[0] * end // len(streams) for end in (number, number + 1)))
-            mask = None if attention_mask is None else attention_mask[rows]
-            segments = None if token_type_ids is None else token_type_ids[rows]
-            jobs.append(partial(self._run, input_ids[rows], mask, segments, output_hidden_states, output_attentions))
-        if inferring():
-            mx.eval(self.parameters(), [job.args for job in jobs])
-            parts = in_parallel([partial(_computed, job) for job in jobs])
-            cpu_streams(1)  # a head has all cores again
-        else:
-            parts = [_on(stream, job) for stream, job in zip(streams, jobs, strict=True)]
-        return replace(_join(parts), attention_mask=attention_mask)
-
-    def _run(
-        self,
-        input_ids: mx.array,
-        attention_mask: mx.array | None,
-        token_type_ids: mx.array | None,
-        output_hidden_states: bool,
-        output_attentions: bool,
-    ) -> EncoderOutput:
         mask = None if attention_mask is None else (attention_mask != 0)[:, None, None, :]
         x = embedded = self.embeddings(input_ids, token_type_ids)
         context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
@@ -227,35 +198,3 @@ class Encoder(nn.Module):
             return recomputed(self.layers[stored], x, context, key)
         with dropout.seeded(key):
             return self.layers[stored](x, context)
-
-
-def _on(stream: mx.Stream, job: Callable[[], EncoderOutput]) -> EncoderOutput:
-    with mx.stream(stream):
-        return job()
-
-
-def _computed(job: Callable[[], EncoderOutput]) -> EncoderOutput:
-    """The output of a part of a batch, on a thread of its own."""
-    with inference():
-        output = job()
-    mx.eval(output.last_hidden_state, output.pooler_output, output.hidden_states, output.attentions)
-    return output
-
-
-def _join(parts: list[EncoderOutput]) -> EncoderOutput:
-    """The outputs of the parts of a batch as one."""
-
-    def whole(arrays: Iterable[mx.array | None]) -> mx.array | None:
-        found = [array for array in arrays if array is not None]
-        return mx.concatenate(found) if found else None
-
-    def each(layers: Iterable[tuple[mx.array, ...] | None]) -> tuple[mx.array, ...] | None:
-        found = [arrays for arrays in layers if arrays is not None]
-        return tuple(mx.concatenate(list(arrays)) for arrays in zip(*found, strict=True)) if found else None
-
-    return EncoderOutput(
-        last_hidden_state=mx.concatenate([part.last_hidden_state for part in parts]),
-        pooler_output=whole(part.pooler_output for part in parts),
-        hidden_states=each(part.hidden_states for part in parts),
-        attentions=each(part.attentions for part in parts),
-    )

@@ -7,19 +7,21 @@ from collections.abc import Iterable
 from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig, Initialization
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.heads import Network
 
 # Layers whose output is added to the residual stream, and the dense layers of heads.
 _OUTPUTS = (".attention.output.weight", ".feed_forward.down.weight", ".transform.dense.weight")
 
 
-def initialize(network: Network, names: Iterable[str], seed: int = 0, dtype: mx.Dtype = mx.float32) -> None:
-    """Draws weights by the network's configuration; those of norms become 1, and biases and all other parameters 0.
+def initialize(
+    network: nn.Module, config: EncoderConfig, names: Iterable[str], seed: int = 0, dtype: mx.Dtype = mx.float32
+) -> None:
+    """Draws weights by a configuration; those of norms become 1, and biases and all other parameters 0.
 
     Each depends on the seed and its name alone, not on which others are drawn.
 
     Args:
         network: The network, whose other parameters stay as they are.
+        config: The configuration of its encoder.
         names: Full names of the parameters.
         seed: A whole number.
         dtype: The dtype of the parameters; they are drawn in float32.
@@ -39,7 +41,7 @@ def initialize(network: Network, names: Iterable[str], seed: int = 0, dtype: mx.
             drawn[name] = mx.zeros(shape, dtype=dtype)
         else:
             key = mx.random.key(zlib.crc32(f"{seed} {name}".encode()))
-            drawn[name] = _weight(name, shape, network.encoder.config, key).astype(dtype)
+            drawn[name] = _weight(name, shape, config, key).astype(dtype)
     network.load_weights(list(drawn.items()), strict=False)
 
 

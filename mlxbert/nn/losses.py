@@ -5,12 +5,11 @@ Sums and not means: the parts of a batch are computed apart and divided by the w
 Shapes: N rows, C classes or words.
 """
 
-import math
 from typing import Any, cast
 
 from mlxbert.errors import ArgumentError
-from mlxbert.machine.device import mx, on_gpu
-from mlxbert.nn.cpu import kernels
+from mlxbert.machine.device import mx
+from mlxbert.nn import ops
 
 
 def cross_entropy(
@@ -18,7 +17,7 @@ def cross_entropy(
 ) -> mx.array:
     """The sum of `-log softmax(logits)[target]`; as `torch.nn.functional.cross_entropy` with `reduction="sum"`.
 
-    Accurate for rows as long as a vocabulary, see `kernels.tree_sum`.
+    Accurate for rows as long as a vocabulary, see `ops.tree_sum`.
 
     Args:
         logits: (N, C).
@@ -69,23 +68,12 @@ def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.
     return (log_sum - mx.take_along_axis(wide, targets[:, None], axis=1))[:, 0], wide, log_sum
 
 
-def exponentials(x: mx.array, largest: mx.array) -> mx.array:
-    """`exp(x - largest)`, to which a softmax is proportional.
-
-    Args:
-        x: Scores, float32 (N, C).
-        largest: The largest of each row, (N, 1).
-    """
-    below = x - largest
-    return mx.exp(below) if on_gpu() else cast(mx.array, kernels.exp2(below * (1 / math.log(2))))
-
-
 @mx.custom_function
 def _log_sum_exp(x: mx.array) -> Any:
     """The logarithm of the sum of exponentials of each row, (N, 1), and what its derivative needs."""
     largest = x.max(axis=-1, keepdims=True)
-    shares = exponentials(x, largest)
-    total = kernels.tree_sum(shares)
+    shares = ops.exponentials(x - largest)
+    total = ops.tree_sum(shares)
     return largest + mx.log(total), shares, total
 
 

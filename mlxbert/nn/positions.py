@@ -10,8 +10,7 @@ from typing import NamedTuple, assert_never
 
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.machine.device import mx, nn
-
-_SMALLEST_BLOCK = 32  # tokens; smaller matrix products are not worth it
+from mlxbert.nn import ops
 
 
 class Rotated(NamedTuple):
@@ -21,8 +20,7 @@ class Rotated(NamedTuple):
         cosines: (L, head size / 2).
         sines: (L, head size / 2).
         mask: bool, broadcast to (B, 1, L, L), true where a token may be attended to; `None` for no mask.
-        blocks: The same for blocks of queries and the three blocks of keys around each, bool (B or 1, 1, blocks, size,
-            3 * size); `None` where a layer attends to all tokens, or nearly all.
+        blocks: The same as `ops.window_blocks` gives it.
     """
 
     cosines: mx.array
@@ -122,24 +120,9 @@ class RotaryTables(nn.Module):
             if kind.window is not None and kind.window < length - 1:
                 near = (mx.abs(positions[:, None] - positions) <= kind.window)[None, None]
                 mask = near if base.mask is None else mx.logical_and(near, base.mask)
-                blocks = _blocks(length, kind.window, base.mask)
+                blocks = ops.window_blocks(length, kind.window, base.mask)
             rotated[kind] = Rotated(mx.cos(angles).astype(dtype), mx.sin(angles).astype(dtype), mask, blocks)
         return replace(base, rotated=rotated)
-
-
-def _blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
-    """See `Rotated.blocks`."""
-    size = max(window, _SMALLEST_BLOCK)
-    if length <= 3 * size:
-        return None
-    own, around = mx.arange(size)[:, None], mx.arange(3 * size) - size
-    near = mx.abs(around - own) <= window
-    number = -(-length // size)
-    positions = size * mx.arange(number)[:, None] + around  # (blocks, 3 * size)
-    real = mx.logical_and(positions >= 0, positions < length)[None]
-    if mask is not None:
-        real = mx.logical_and(real, mask[:, 0, 0][:, mx.clip(positions, 0, length - 1)])
-    return mx.logical_and(near, real[:, None, :, None])
 
 
 class DistanceTable(nn.Module):

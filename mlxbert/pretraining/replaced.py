@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import ClassVar
 
 from mlxbert.machine.device import mx
+from mlxbert.nn import ops
 from mlxbert.nn.encoder import EncoderOutput
-from mlxbert.nn.losses import binary_cross_entropies, exponentials
+from mlxbert.nn.losses import binary_cross_entropies
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.examples import Example
 from mlxbert.pretraining.terms import MaskedWords, Term, TermInputs
@@ -117,7 +118,7 @@ def sampled(logits: mx.array, draws: mx.array) -> mx.array:
     """
     wide = mx.stop_gradient(logits).astype(mx.float32)
     rows, size = wide.shape
-    shares = mx.pad(exponentials(wide, wide.max(axis=-1, keepdims=True)), [(0, 0), (0, -size % _BLOCK)])
+    shares = mx.pad(ops.exponentials(wide - wide.max(axis=-1, keepdims=True)), [(0, 0), (0, -size % _BLOCK)])
     blocks = shares.reshape(rows, -1, _BLOCK)
     block = _place(blocks.sum(axis=-1), draws[:, 0])
     word = _place(blocks[mx.arange(rows), block], draws[:, 1])

@@ -8,8 +8,9 @@ import pytest
 
 from mlxbert.config import Biases, PreNorm, Rotary, Rotation
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import attention, dropout, positions
+from mlxbert.nn import dropout, ops, positions
 from mlxbert.nn.attention import SelfAttention
+from mlxbert.nn.cpu import windows
 from mlxbert.nn.encoder import Encoder
 from tests.helpers.families import FROZEN, walked
 from tests.helpers.frozen import frozen_outputs, write_model
@@ -30,7 +31,7 @@ NEAR = tuple(Rotation(30.0, window) for window in (None, 3, 5))
 def test_the_way_of_gpus_gives_the_same(
     family: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "on_gpu", lambda: True)
+    monkeypatch.setattr(ops, "on_gpu", lambda: True)
     network = load_network(write_model(family, "Model", tmp_path), dtype)
     for name, case in FROZEN[family].cases.items():
         assert_equal(outputs(network, case), frozen_outputs(family, "Model", name), dtype)
@@ -41,7 +42,7 @@ def test_the_way_of_gpus_gives_the_same(
 def test_a_row_of_padding_alone_gives_numbers_on_gpus_too(
     family: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "on_gpu", lambda: True)
+    monkeypatch.setattr(ops, "on_gpu", lambda: True)
     network = load_network(write_model(family, "Model", tmp_path), dtype)
     mask = mx.array([[1, 1, 1, 0], [0, 0, 0, 0]])
     assert mx.isfinite(network(mx.full((2, 4), 5), mask).last_hidden_state).all().item()
@@ -67,7 +68,7 @@ def test_training_with_dropout_is_the_same_on_gpus(
 
     found = []
     for gpu in (False, True):
-        monkeypatch.setattr(attention, "on_gpu", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(ops, "on_gpu", lambda gpu=gpu: gpu)
         value, gradients = nn.value_and_grad(network.encoder, loss)(network.encoder)
         arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
         found.append((float(value), {name: np.array(array) for name, array in arrays.items()}))
@@ -92,13 +93,13 @@ def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
     mx.random.seed(length)
     ids = mx.random.randint(0, 40, (4, length))
     mask = mx.arange(length) < mx.array([[length], [length - 6], [1], [length // 2]])
-    monkeypatch.setattr(positions, "_SMALLEST_BLOCK", 4)
-    used = [positions._blocks(length, rotation.window, None) for rotation in NEAR if rotation.window]
+    monkeypatch.setattr(windows, "_SMALLEST_BLOCK", 4)
+    used = [windows.blocks(length, rotation.window, None) for rotation in NEAR if rotation.window]
     assert any(blocks is not None for blocks in used) and (length > 15 or used[1] is None)
     for given in (None, mask):
         near = encoder(ids, given).last_hidden_state
         with monkeypatch.context() as patch:
-            patch.setattr(positions, "_blocks", lambda *facts: None)
+            patch.setattr(windows, "blocks", lambda *facts: None)
             whole = encoder(ids, given).last_hidden_state
         real = mx.ones_like(mask) if given is None else given
         assert np.abs(np.array((near - whole) * real[:, :, None])).max() < 2e-5
@@ -106,7 +107,7 @@ def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
 
 
 def test_blocks_of_near_tokens_drop_at_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "_SMALLEST_BLOCK", 4)
+    monkeypatch.setattr(windows, "_SMALLEST_BLOCK", 4)
     encoder = near_encoder()
     encoder.train()
     layer = encoder.layers[1].attention

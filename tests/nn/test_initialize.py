@@ -12,7 +12,7 @@ WEIGHT, OTHER = "encoder.layers.0.attention.query.weight", "encoder.layers.1.att
 def drawn(seed: int, names: Iterable[str]) -> dict[str, mx.array]:
     """The parameters of a network of which these are drawn anew."""
     network = random_network(tiny_config())
-    initialize(network, names, seed)
+    initialize(network, network.encoder.config, names, seed)
     return dict(nn.utils.tree_flatten(network.parameters()))
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from mlxbert.machine.device import mx
-from mlxbert.nn.activations import ACTIVATIONS, activate
+from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.ops import activate
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import GOLDENS, arrays, frozen_outputs, write_model
 from tests.helpers.parity import BOUNDS, Array, Case, assert_equal, difference, load_network, outputs

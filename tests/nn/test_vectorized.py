@@ -11,9 +11,9 @@ import pytest
 from mlxbert.config import Absolute, Positions, Rotary, Rotation
 from mlxbert.machine.cores import inference, inferring
 from mlxbert.machine.device import mx
-from mlxbert.nn import attention
-from mlxbert.nn.activations import ACTIVATIONS, activate
-from mlxbert.nn.cpu import kernels, vectorized, vectorized_attention
+from mlxbert.nn import ops
+from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.cpu import kernels, vectorized, vectorized_attention, windows
 from tests.helpers.tiny import random_network, tiny_config
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there")
@@ -92,23 +92,23 @@ def test_scores_far_apart_give_no_subnormal_weights() -> None:
 @pytest.mark.parametrize("name", vectorized.ACTIVATIONS)
 def test_activations_are_those_of_the_graph(name: str, biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectorized, "block_size", lambda: 900)
-    layer = vectorized.Linear(8, 24, bias=biased)
+    layer = ops.Linear(8, 24, bias=biased)
     x = _random(3, 17, 8, scale=8, seed=3)
     assert name in ACTIVATIONS
-    assert _far(vectorized.activated(name, layer, x), activate(name, layer(x))) < 5e-6
+    assert _far(vectorized.activated(name, layer, x), ops.activate(name, layer(x))) < 5e-6
     assert vectorized.activated(name, layer, x).shape == (3, 17, 24)
 
 
 def test_gelu_is_that_of_the_kernels_to_the_bit() -> None:
     x = mx.linspace(-12, 12, 2**14).reshape(2, -1)
-    layer = vectorized.Linear(2, 2, bias=False)
+    layer = ops.Linear(2, 2, bias=False)
     layer.weight = mx.eye(2)
-    assert _far(vectorized.activated("gelu", layer, x.T), activate("gelu", x.T)) == 0
+    assert _far(vectorized.activated("gelu", layer, x.T), ops.activate("gelu", x.T)) == 0
 
 
 @pytest.mark.parametrize("biased", [True, False])
 def test_norms_and_dense_layers_are_those_of_mlx(biased: bool) -> None:
-    norm, dense = vectorized.LayerNorm(48, bias=biased), vectorized.Linear(48, 20, bias=biased)
+    norm, dense = ops.LayerNorm(48, bias=biased), ops.Linear(48, 20, bias=biased)
     norm.weight = _random(48, seed=1)
     x = _random(4, 9, 48, scale=3, seed=2) + 5
     outside = norm(x), dense(x)
@@ -156,9 +156,9 @@ def test_numbers_that_are_not_finite_are_rotated_in_silence() -> None:
 def test_vectors_are_rotated_and_put_beside_their_neighbours_as_by_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     x = _random(2, 70, 3, 8, seed=1).transpose(0, 2, 1, 3)
     cosines, sines = _random(70, 4, seed=2), _random(70, 4, seed=3)
-    graph = attention._rotate(x, cosines, sines), attention._with_neighbours(x, 32, 26)
+    graph = ops.rotate(x, cosines, sines), windows.with_neighbours(x, 32, 26)
     monkeypatch.setattr(vectorized, "_WORTH", 0)
     with inference():
-        found = attention._rotate(x, cosines, sines), attention._with_neighbours(x, 32, 26)
+        found = ops.rotate(x, cosines, sines), windows.with_neighbours(x, 32, 26)
     assert _far(found[0], graph[0]) < 1e-6
     assert mx.array_equal(found[1], graph[1])

@@ -32,7 +32,6 @@ _SLOPE_END = 5.6
 _SLOPE_P = (0.021523574602, 4.02093473974, 2.21354492570, 1593.40900498, -3469.38016780, 89368.4428686)
 _SLOPE_Q = (1.0, 21.5114428388, 394.560635850, 4590.47244600, 32988.2243493, 112006.622815)
 MASKED = -1e30  # added to a score, it leaves no digit of it
-_FAN_IN = 16  # of the tree that sums a long row
 _ROUND = 1.5 * 2**23  # added to a float32, it leaves the nearest integer in the last bits
 
 
@@ -164,15 +163,3 @@ def _sum_to(x: mx.array, like: mx.array) -> mx.array:
     """`x` summed over the axes along which `like` was broadcast."""
     axes = [axis for axis, (long, short) in enumerate(zip(x.shape, like.shape, strict=True)) if long != short]
     return (x.sum(axis=axes, keepdims=True) if axes else x).astype(like.dtype)
-
-
-def tree_sum(x: mx.array) -> mx.array:
-    """The sum over the last axis, which stays with length 1, in float32 to its last digits.
-
-    MLX's CPU backend sums a row in order: of a vocabulary's probabilities, 30,000 small ones fall below the last digit
-    of the sum.
-    """
-    while x.shape[-1] > 1:
-        x = mx.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % _FAN_IN)])
-        x = x.reshape(*x.shape[:-1], -1, _FAN_IN).sum(axis=-1)
-    return x

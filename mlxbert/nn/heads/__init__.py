@@ -11,7 +11,7 @@ from typing import cast
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.cpu import kernels
+from mlxbert.nn import ops
 from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput
 from mlxbert.nn.heads import (
     discriminator,
@@ -88,10 +88,10 @@ def class_names(prefix: str, heads: Sequence[str]) -> list[str]:
 
 
 def probabilities(logits: mx.array) -> mx.array:
-    """Softmax over the last axis, in float32, accurate for rows as long as a vocabulary, see `kernels.tree_sum`."""
+    """Softmax over the last axis, in float32, accurate for rows as long as a vocabulary, see `ops.tree_sum`."""
     wide = logits.astype(mx.float32)
     shares = mx.exp(wide - wide.max(axis=-1, keepdims=True))
-    return shares / kernels.tree_sum(shares)
+    return shares / ops.tree_sum(shares)
 
 
 class Network(nn.Module):

@@ -11,7 +11,8 @@ from mlxbert.config import EncoderConfig, HeadFacts, Transform
 from mlxbert.errors import CheckpointError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.activations import activate, check_activation
+from mlxbert.nn import ops
+from mlxbert.nn.activations import check_activation
 from mlxbert.nn.blocks import layer_norm
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.encoder import Encoder, EncoderOutput
@@ -110,7 +111,7 @@ class DenseTransform(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, D) → (…, width)."""
-        x = activate(self.activation, self.dense(x))
+        x = ops.activate(self.activation, self.dense(x))
         return self.norm(x) if "norm" in self else x
 
 

@@ -1,0 +1,214 @@
+"""What layers compute with, each in the way that is fastest here: the only file of this room that knows the device.
+
+A GPU has fused kernels. A CPU gets the same numbers, but for their last digits, from `mlxbert.nn.cpu`.
+
+Shapes: B batch, L length, D hidden size, H heads, d head size.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeVar, cast
+
+from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring
+from mlxbert.machine.device import mx, nn, on_gpu
+from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu
+from mlxbert.nn.cpu import kernels, vectorized, vectorized_attention, windows
+from mlxbert.nn.dropout import Dropout
+
+T = TypeVar("T")
+Pass = TypeVar("Pass", bound=Callable[..., Any])
+_FAN_IN = 16  # of the tree that sums a long row
+
+
+class Linear(nn.Linear):
+    """A dense layer. `mx.addmm` copies the bias into every row, 1.1 ns an element; adding it later takes 0.2."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """(…, input size) → (…, output size)."""
+        if "bias" not in self or not inferring():
+            return super().__call__(x)
+        return x @ self.weight.T + self.bias
+
+
+class LayerNorm(nn.LayerNorm):
+    """A norm over the last axis."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """(…, D) → (…, D)."""
+        if x.dtype != mx.float32 or not inferring():
+            return super().__call__(x)
+        y = vectorized.normalized(x, self.eps)
+        y = y * self.weight if "weight" in self else y
+        return y + self.bias if "bias" in self else y
+
+
+def activate(name: str, x: mx.array) -> mx.array:
+    """Applies one of `ACTIVATIONS` elementwise."""
+    function = ACTIVATIONS[name]
+    if on_gpu():
+        return _fused(function)(x)
+    return cast(mx.array, kernels.gelu(x)) if function is gelu else function(x)
+
+
+@functools.cache
+def _fused(function: Activation) -> Activation:
+    compiled: Activation = mx.compile(function, shapeless=True)
+    return compiled
+
+
+def activated(name: str, layer: nn.Module, x: mx.array) -> mx.array:
+    """The activation of `layer(x)`."""
+    if isinstance(layer, Linear) and vectorized.activates(name, layer, x):
+        return vectorized.activated(name, layer, x)
+    return activate(name, layer(x))
+
+
+def exponentials(x: mx.array) -> mx.array:
+    """`exp(x)` for x <= 0, float32; on a CPU it stays at 2**-64 below that."""
+    return mx.exp(x) if on_gpu() else cast(mx.array, kernels.exp2(x * (1 / math.log(2))))
+
+
+def tree_sum(x: mx.array) -> mx.array:
+    """The sum over the last axis, which stays with length 1, in float32 to its last digits.
+
+    MLX's CPU backend sums a row in order: of a vocabulary's probabilities, 30,000 small ones fall below the last digit
+    of the sum.
+    """
+    while x.shape[-1] > 1:
+        x = mx.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % _FAN_IN)])
+        x = x.reshape(*x.shape[:-1], -1, _FAN_IN).sum(axis=-1)
+    return x
+
+
+@dataclass(frozen=True)
+class PositionedQK:
+    """Queries and keys with positions applied, and who may attend to whom.
+
+    Attributes:
+        q: (B, H, L, d).
+        k: (B, H, L, d).
+        bias: Added to the scores, broadcast to (B, H, L, L); `None` for no bias.
+        mask: bool, broadcast to (B, H, L, L), true where a token may be attended to; `None` for no mask.
+        blocks: The mask once more, as `window_blocks` gives it.
+    """
+
+    q: mx.array
+    k: mx.array
+    bias: mx.array | None = None
+    mask: mx.array | None = None
+    blocks: mx.array | None = None
+
+
+def attention_weights(given: PositionedQK, scale: float) -> mx.array:
+    """The softmax of the products of queries and keys times `scale`, (B, H, L, L)."""
+    scores = (given.q * scale) @ given.k.swapaxes(-1, -2)
+    if given.bias is not None:
+        scores = scores + given.bias
+    if given.mask is not None:
+        scores = mx.where(given.mask, scores, mx.finfo(scores.dtype).min)
+    return mx.softmax(scores, axis=-1, precise=True)
+
+
+def attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
+    """`dropout(attention_weights(given, scale)) @ v`, values and result (B, H, L, d)."""
+    q, k, bias, mask, length = given.q, given.k, given.bias, given.mask, v.shape[2]
+    if on_gpu():
+        if dropout.drops:  # the fused kernel has no dropout
+            return dropout(attention_weights(given, scale)) @ v
+        if bias is not None:
+            # Half of the lowest number: scores are added to it, and a masked row that overflows to -inf gives NaN.
+            mask = bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min / 2)
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+    if given.blocks is not None:
+        q, k, v, mask = *windows.divided(q, k, v, given.blocks.shape[3]), given.blocks
+    if vectorized.pays(q.size // q.shape[-1] * k.shape[-2]):
+        mixed = vectorized_attention.attention(q, k, v, scale, mask, bias)
+    else:
+        mixed = kernels.attention(q, k, v, scale, mask, bias, dropout.draw((*q.shape[:-1], k.shape[-2])))
+    return mixed if given.blocks is None else mixed.flatten(2, 3)[:, :, :length]
+
+
+def window_blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
+    """The mask of a sliding window in the form that `attention` computes fastest; `None` if that is the whole mask.
+
+    Args:
+        length: L.
+        window: How far away the tokens on each side may be.
+        mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded.
+    """
+    return None if on_gpu() else windows.blocks(length, window, mask)
+
+
+def rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
+    """Vectors rotated by their positions: element n of the first half with element n of the second.
+
+    Args:
+        x: (B, H, L, d).
+        cosines: (L, d / 2).
+        sines: (L, d / 2).
+    """
+    if x.dtype == mx.float32 and vectorized.pays(6 * x.size):  # the products, sums and copies below
+        return vectorized_attention.rotated(x, cosines, sines)
+    first, second = mx.split(x, 2, axis=-1)
+    return mx.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+
+
+def by_rows(run: Pass) -> Pass:
+    """Decorates a forward pass: on a Linux CPU, each core computes some rows of the batch.
+
+    The pass is a method of a module that says whether it is `divisible`; it takes arrays (B, …) and gives arrays
+    (B, …) in a dataclass. In training a batch is not split here, and BLAS gets back the threads that an earlier pass
+    took from it; a loop that divides batches itself has `training_workers`.
+    """
+
+    @functools.wraps(run)
+    def split(module: Any, input_ids: mx.array, *args: Any, **options: Any) -> Any:
+        rows = input_ids.shape[0]
+        streams = cpu_streams(1 if module.training or not module.divisible else rows)
+        if len(streams) < 2:
+            return run(module, input_ids, *args, **options)
+        ends = [rows * number // len(streams) for number in range(len(streams) + 1)]
+        jobs = []
+        for part in pairwise(ends):
+            given, named = nn.utils.tree_map(partial(_rows, part=slice(*part)), [(input_ids, *args), options])
+            jobs.append(partial(run, module, *given, **named))
+        if inferring():
+            mx.eval(module.parameters(), [(job.args[1:], job.keywords) for job in jobs])
+            parts = in_parallel([partial(_computed, job) for job in jobs])
+            cpu_streams(1)  # a head has all cores again
+        else:
+            parts = [_on(stream, job) for stream, job in zip(streams, jobs, strict=True)]
+        return _joined(parts)
+
+    return cast(Pass, split)
+
+
+def _rows(value: Any, part: slice) -> Any:
+    return value[part] if isinstance(value, mx.array) else value
+
+
+def _on(stream: mx.Stream, job: Callable[[], T]) -> T:
+    with mx.stream(stream):
+        return job()
+
+
+def _computed(job: Callable[[], T]) -> T:
+    """The output of a part of a batch, on a thread of its own."""
+    with inference():
+        output = job()
+    mx.eval(vars(output))
+    return output
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """The arrays of the outputs of all parts, as one output."""
+
+    def join(*arrays: mx.array | None) -> mx.array | None:
+        found = [array for array in arrays if array is not None]
+        return mx.concatenate(found) if found else None
+
+    return replace(parts[0], **nn.utils.tree_map(join, *map(vars, parts)))
