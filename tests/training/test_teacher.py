@@ -24,6 +24,7 @@ from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
 from mlxbert.training.objective import Part, TrainBatch
 from mlxbert.training.options import TeacherOptions
 from mlxbert.training.predict import compute
+from mlxbert.weights.source import ModelRef
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, VOCAB, save
 from tests.training import test_answer_objective, test_finetune, test_tag
@@ -414,4 +415,4 @@ def test_tags_are_compared_token_by_token(base: Path, tmp_path: Path) -> None:
 def test_an_objective_of_ones_own_has_no_teacher() -> None:
     nothing = Part([], [], [], [])
     with pytest.raises(ArgumentError, match="one's own"):
-        Distillation("builtin", Parity(network()), nothing, nothing, TeacherOptions())
+        Distillation(ModelRef(), Parity(network()), nothing, nothing, TeacherOptions())

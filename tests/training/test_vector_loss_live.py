@@ -24,6 +24,7 @@ from mlxbert.training.plan import make_plan
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.source import ModelRef
 
 if not os.environ.get("MLXBERT_TEST_EMBEDDER"):
     pytest.skip("MLXBERT_TEST_EMBEDDER is not set", allow_module_level=True)
@@ -119,7 +120,7 @@ def part_of(objective: Embed, examples: Sequence[Texts], number: int) -> tuple[T
 def ours(folder: Path, records: list[dict[str, Any]], options: dict[str, Any], parts: int) -> tuple[float, Arrays]:
     """Our loss and gradients, in that many parts."""
     objective = Embed(**options)
-    source = BaseModel(name="start", files=ModelFolder(folder), device="cpu")
+    source = BaseModel(ref=ModelRef("start", device="cpu"), files=ModelFolder(folder))
     plan = make_plan(objective, source, read_rows(records), read_rows(records), None, 0)
     network = source.with_heads(plan.heads, 0).network
     dropout.set_rate(network, 0.0)
