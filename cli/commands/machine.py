@@ -79,7 +79,7 @@ def _report(name: str) -> dict[str, Any]:
         "gflops": gflops,
         "python_path": sys.executable,
         "packages": versions,
-        "problems": [hint for hint in (_slow_blas(found, gflops), _two_backends(versions)) if hint],
+        "problems": [*device.mac_problems(), *filter(None, (_slow_blas(found, gflops), _two_backends(versions)))],
     }
 
 

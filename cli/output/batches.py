@@ -36,6 +36,7 @@ class Batches:
         self._new: list[tuple[str, Sequence[Any]]] = []
         self._written = time.monotonic()
         self._stored = self._found()
+        self._used: list[tuple[str, Sequence[Any]]] = []  # of the file that is being used
 
     def __len__(self) -> int:
         """How many files there are."""
@@ -54,9 +55,13 @@ class Batches:
         stored = next(self._stored, None)
         if stored is not None and stored[0] == key:
             outputs: Sequence[Any] = stored[1]
+            self._used.append((key, outputs))
             return outputs
-        if stored is not None:
-            self._stored, self._files = iter(()), 0
+        if stored is not None:  # from here on other batches were made: what is left of the files is of no use
+            self._stored, self._files, self._new = iter(()), self._files - 1, self._used
+            for path in self._folder.glob(f"batches-{self._part:06}-*.json"):
+                if path >= self._path(self._files):
+                    path.unlink(missing_ok=True)
         outputs = compute()
         if self._size < _MOST:
             self._new.append((key, outputs))
@@ -89,7 +94,7 @@ class Batches:
         with suppress(OSError, DamagedError):
             while True:
                 content = read_record(self._path(self._files), self._owner)["batches"]
-                self._files, self._size = self._files + 1, self._size + len(content)
+                self._files, self._size, self._used = self._files + 1, self._size + len(content), []
                 yield from json.loads(content, object_hook=_decoded)
 
 

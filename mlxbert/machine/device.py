@@ -14,6 +14,7 @@ import sys
 import time
 
 from mlxbert.errors import DeviceError
+from mlxbert.machine import mac
 from mlxbert.machine.blas import load_blas
 from mlxbert.options import Device, DType, check_choice
 
@@ -38,6 +39,7 @@ def _keep_freed_memory() -> None:
         pass
 
 
+os.environ.setdefault("MLX_ENABLE_TF32", "0")  # MLX reads it once; M5 chips and CUDA round float32 products without it
 BLAS = load_blas()
 if sys.platform == "linux":
     _keep_freed_memory()
@@ -47,7 +49,8 @@ try:
     import mlx.nn as nn
 except ImportError as problem:
     raise DeviceError(
-        f"MLX cannot be loaded on {platform.system()} {platform.machine()} ({problem})", hint=SUPPORTED
+        f"MLX cannot be loaded on {platform.system()} {platform.machine()} ({problem})",
+        hint=next(iter([] if (this := mac.look()) is None else mac.problems(this, metal=True)), SUPPORTED),
     ) from None
 
 __all__ = [
@@ -56,19 +59,22 @@ __all__ = [
     "choose_dtype",
     "describe",
     "dtype_name",
+    "mac_problems",
     "measure_gflops",
     "mx",
     "nn",
     "on_gpu",
+    "tf32",
     "use",
 ]
 
 
-def use(device: str = "auto") -> mx.Device:
+def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     """Makes `device` MLX's default and bounds what MLX keeps of freed buffers.
 
     Args:
         device: `auto` (that of `MLXBERT_DEVICE`, else the GPU if there is one), `gpu` or `cpu`.
+        fast_float32: Whether float32 products may be rounded to TF32; MLX asks once, before its first product.
 
     Returns:
         The device now in use.
@@ -81,6 +87,8 @@ def use(device: str = "auto") -> mx.Device:
     if device == "auto" and os.environ.get("MLXBERT_DEVICE"):
         named, device = "MLXBERT_DEVICE", os.environ["MLXBERT_DEVICE"]
     check_choice(named, device, Device)
+    if fast_float32:
+        os.environ["MLX_ENABLE_TF32"] = "1"
     gpu = mx.is_available(mx.gpu)
     if device == "gpu" and not gpu:
         raise DeviceError(f"{named} is 'gpu', but MLX finds no GPU here", hint="'auto' uses what is available")
@@ -104,6 +112,11 @@ def on_gpu() -> bool:
     return mx.default_device().type == mx.DeviceType.gpu
 
 
+def tf32() -> bool:
+    """Whether float32 products may be rounded to TF32 on chips that have it: `MLX_ENABLE_TF32=1`."""
+    return os.environ["MLX_ENABLE_TF32"] != "0"
+
+
 def choose_dtype(name: str = "auto") -> mx.Dtype:
     """The dtype to compute in: as named, or the one that suits the device in use.
 
@@ -124,18 +137,26 @@ def dtype_name(dtype: mx.Dtype) -> str:
 
 def describe() -> dict[str, object]:
     """What `mlxbert doctor` shows of the device in use."""
-    info = mx.device_info()
+    info, this = mx.device_info(), mac.look()
     return {
         "device": "gpu" if on_gpu() else "cpu",
         "gpu_found": mx.is_available(mx.gpu),
-        "chip": info.get("device_name") or platform.processor(),
+        "chip": this.chip if this else info.get("device_name") or platform.processor(),
+        **({"macos": this.macos, "wheel_for": this.wheel} if this else {}),
         "dtype": dtype_name(choose_dtype()),
+        "float32_products": "TF32" if tf32() else "float32",
         "cores": os.cpu_count(),
         "memory_gib": None if (memory := available_memory()) is None else round(memory / _GIB, 1),
         "blas": BLAS.name,
         "blas_path": BLAS.path,
         "blas_hint": BLAS.hint,
     }
+
+
+def mac_problems() -> list[str]:
+    """What to mend on a Mac; nothing on other systems."""
+    this = mac.look()
+    return [] if this is None else mac.problems(this, metal=mx.is_available(mx.gpu))
 
 
 def measure_gflops(size: int = 1024, runs: int = 5, dtype: mx.Dtype = mx.float32) -> float:

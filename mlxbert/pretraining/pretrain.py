@@ -124,7 +124,7 @@ def pretrain(
         if model is not None and config is not None:
             raise ArgumentError("model and config are given, expected one: continue a model, or begin a new one")
         ref = ModelRef(BUILTIN if model is None else model, adapter, revision, offline, dtype, device)
-        devices.use(ref.device)
+        devices.use(ref.device, fast_float32=loop.fast_float32)
         base = find_initial(ref, config, vocabulary, layers, heads_of(weights), on_progress)
         if loop.lora is not None:
             _check_lora(base)

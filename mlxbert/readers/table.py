@@ -87,7 +87,7 @@ def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list
     """The names of the columns, and the rows below them; every row has as many values."""
     name, called = text.lines.name, "header" if named else "first row"
     try:
-        first, damage = _first_row(reader, text, named)
+        start, first, damage = _first_row(reader, text, named)
     except csv.Error as problem:
         hint = "commas separate the columns of a .csv, and a quote inside quotes is written twice"
         raise InputError(
@@ -100,17 +100,19 @@ def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list
     rest = _rows(reader, text, len(first), format, called)
     if named:
         return first, rest
-    return [str(number) for number in range(1, len(first) + 1)], chain([(1, damage or first)], rest)
+    return [str(number) for number in range(1, len(first) + 1)], chain([(start, damage or first)], rest)
 
 
-def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[list[str] | None, InputError | None]:
-    """The first row, of data the first that is not empty; and what is wrong with it."""
+def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[int, list[str] | None, InputError | None]:
+    """The first row, of data the first that is not empty; the line in which it begins, and what is wrong with it."""
+    start = 1
     for row in reader:
         text.begin(reader.line_num + 1)
         damage = text.lines.problem()
         if row or named or damage is not None:
-            return row, damage
-    return None, None
+            return start, row, damage
+        start = reader.line_num + 1
+    return start, None, None
 
 
 def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -> _Rows:

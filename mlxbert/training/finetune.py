@@ -136,7 +136,7 @@ def finetune(
         if given.lora is not None:
             refuse_with_adapters(base.files, check=check)
         target = claim(output, base, overwrite, group)
-        devices.use(ref.device)
+        devices.use(ref.device, fast_float32=given.fast_float32)
         rows = read_rows(train, format=format)
         plan = make_plan(
             objective, base, rows, None if valid is None else read_rows(valid, format=format), validation_fraction,

@@ -270,7 +270,7 @@ class Run:
     def try_update(self, batches: list[list[int]]) -> None:
         """Computes an update and drops it."""
         found = self._gradients(batches, self.state.progress)
-        weight = scalar(found.weight) * self.state.progress.scale
+        weight = (scalar(found.weight) or 1.0) * self.state.progress.scale  # as in `step`
         self._updated(self.state, found.arrays, scalar(norm(found.arrays)) / weight, weight, 0.0)
 
     def _step_event(self, loss: float, terms: Mapping[str, float], lr: float, length: float) -> Step:

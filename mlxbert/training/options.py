@@ -39,6 +39,9 @@ class TrainingOptions:
     layer_decay: Annotated[float, Option("Learning rate of each layer, relative to the layer above.")] = 1.0
     freeze: Annotated[int, Option("Keep the embeddings and the first N layers as they are.")] = 0
     checkpointing: Annotated[bool, Option("Use less memory, but more time: gradient checkpointing.")] = False
+    fast_float32: Annotated[
+        bool, Option("Let M5 chips and CUDA round float32 products to TF32, which is faster; for the whole process.")
+    ] = False
     patience: Annotated[int | None, Option("Stop after N evaluations without improvement.", usual="never")] = None
     eval_every: Annotated[int | None, Option("Steps between evaluations.", usual="one per epoch", panel="Saving")] = (
         None
@@ -122,8 +125,9 @@ class TeacherOptions:
                 raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
 
 
+_NOT_VARIED = ("save_every", "eval_every", "fast_float32")
 # What a sweep can vary.
-VARIED = tuple(field.name for field in fields(TrainingOptions) if field.name not in ("save_every", "eval_every"))
+VARIED = tuple(field.name for field in fields(TrainingOptions) if field.name not in _NOT_VARIED)
 
 
 def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -146,7 +146,8 @@ class TrainingRun(ABC):
         """What decides the bits of a result besides what is trained: versions, device, processes."""
         return {
             "mlxbert": __version__, "mlx": metadata.version("mlx"), "dtype": dtype_name(self.dtype),
-            "device": "gpu" if devices.on_gpu() else "cpu", "blas": BLAS.name, "streams": len(training_workers()),
+            "device": "gpu" if devices.on_gpu() else "cpu", "tf32": devices.on_gpu() and devices.tf32(),
+            "blas": BLAS.name, "streams": len(training_workers()),
             "processes": self.group.size,
         }  # fmt: skip
 
@@ -166,7 +167,10 @@ class TrainingRun(ABC):
     def _events(self, manifest: Mapping[str, Any]) -> Iterator[Event]:
         first = self.group.rank == 0
         workspace = Workspace(self.target, manifest)
-        with workspace.locked(overwrite=self.overwrite) if first else nullcontext():
+        with ExitStack() as held:
+            with self.group.together():
+                if first:
+                    held.enter_context(workspace.locked(overwrite=self.overwrite))
             run = self.opened(workspace.folder)
             for number in range(len(self.variants)):
                 with self.group.together():

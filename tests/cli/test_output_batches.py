@@ -1,5 +1,6 @@
 """Runs that are interrupted within a window of texts: what is computed is not computed again."""
 
+import functools
 import random
 import shutil
 from collections.abc import Iterator
@@ -7,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mlxbert
 from mlxbert.cli.output import batches
+from mlxbert.cli.output.batches import Batches
 from mlxbert.labels.labels import Labels
 from mlxbert.tasks import runner
 from mlxbert.text import batch
@@ -101,3 +104,27 @@ def test_batches_are_computed_once(
     assert total > 8 and rest == [total - done]
     assert parts.read_bytes() == whole.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.jsonl", "whole.jsonl"]
+
+
+def test_batches_after_others_replace_what_is_left_of_their_files(tmp_path: Path) -> None:
+    def outputs(kept: Batches, *keys: str) -> int:
+        """Uses batches, one per file; returns how many were computed."""
+        computed = list[str]()
+
+        def compute(key: str) -> list[Any]:
+            computed.append(key)
+            return [np.array([ord(key)])]
+
+        for key in keys:
+            kept.remember(key, functools.partial(compute, key))
+            kept.write()
+        return len(computed)
+
+    def again() -> Batches:
+        return Batches(tmp_path, "owner")
+
+    assert outputs(again(), *"abcdef") == 6
+    assert outputs(again(), *"abXY") == 2
+    assert len(again()) == 4
+    assert outputs(again(), *"abXYZ") == 1
+    assert [again().remember(key, list)[0].item() for key in "a"] == [ord("a")]

@@ -72,7 +72,7 @@ def test_every_option_that_is_named_exists(page: str) -> None:
     text = DOCS[page]
     for _, block in blocks(page):
         text = text.replace(block, "") if installs(block) else text
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= known | {"--help"} | OF_MLX_LAUNCH
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)) <= known | {"--help"} | OF_MLX_LAUNCH
 
 
 def _shown(page: str) -> Iterator[list[str]]:

@@ -295,6 +295,11 @@ def test_columns_of_a_table_without_a_header_are_numbered(tmp_path: Path) -> Non
         read_records(write(tmp_path / "in.jsonl", b"{}"), header=False)
 
 
+def test_the_first_row_without_a_header_has_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.csv", b"\n\nthe,cat\nsat\n")
+    assert [one.place for one in read_records(path, "1", header=False)] == ["line 3", "line 4"]
+
+
 def test_other_columns_are_kept_for_each_record(tmp_path: Path) -> None:
     csv = write(tmp_path / "in.csv", b"id,text,n\n1,the,x\n2\n3,cat,y\n")
     jsonl = write(tmp_path / "in.jsonl", b'{"id": [1, NaN], "text": "the"}\n{"n": 2}\n{"text": "cat"}\n')

@@ -15,7 +15,9 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import DeviceError
+from mlxbert.files import acquire_lock
 from mlxbert.machine.distributed import join
+from mlxbert.partial import LOCK
 from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment
 from tests.helpers.tiny import CONFIG, save
 from tests.training.files import TASKS, data_file
@@ -206,6 +208,11 @@ def test_what_fails_on_one_machine_ends_all_with_one_message(data: Path, tmp_pat
         first, second = map(ended, processes)
     first.fails(1, "process 1: not the same as in process 0", "sha256")
     assert not (tmp_path / "out.partial").exists()
+    (tmp_path / "out.partial").mkdir()
+    with acquire_lock(tmp_path / "out.partial" / LOCK, "run", hint=""), started([good, good], tmp_path) as processes:
+        first, second = map(ended, processes)
+    first.fails(2, "out.partial")
+    second.fails(1, "process 0: ", "another run")
 
 
 @pytest.mark.slow

@@ -230,6 +230,13 @@ def test_training_used_rows_is_training_all_rows(monkeypatch: pytest.MonkeyPatch
     assert all(scalar(mx.abs(here[name] - there[name]).max()) < 1e-5 for name in here if "key.bias" not in name)
 
 
+def test_an_update_without_a_target_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Parity, "loss", lambda self, network, batch: (mx.array(0.0), 0.0))
+    run = make_run()
+    run.try_update([[0, 1]])
+    assert run.state.progress.step == 0
+
+
 def test_damaged_states_are_refused(tmp_path: Path) -> None:
     list(make_run(tmp_path, epochs=1).events())
     (path,) = tmp_path.glob("state-*.safetensors")

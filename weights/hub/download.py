@@ -7,7 +7,7 @@ effect at once: the thread pool of huggingface_hub's `snapshot_download` would f
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -164,7 +164,10 @@ class Commit:
         if missing:
             sizes = {file: self.listed[file].size or 0 for file in missing}
             blobs = self.folder.parents[1] / "blobs"
-            begun = sum(path.stat().st_size for path in blobs.glob("*.incomplete"))
+            begun = 0
+            for path in blobs.glob("*.incomplete"):
+                with suppress(FileNotFoundError):  # another process has finished it
+                    begun += path.stat().st_size
             check_space(blobs / "new", sum(sizes.values()) - begun, hint=NO_SPACE)
             progress = _Progress(sum(sizes.values()), on_progress)
             for file in missing:

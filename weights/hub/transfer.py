@@ -66,7 +66,7 @@ def fetch_file(
     else:
         if held.is_file():
             _LOG.warning("%s %s; it is thrown away and fetched again", what, wrong)
-            held.unlink()
+            held.unlink(missing_ok=True)  # another process may have thrown it away
         _receive(hub, what, url, blob, known, count)
         held = blob
     if held is blob:
@@ -118,6 +118,7 @@ def _receive(hub: Any, what: str, url: str, blob: Path, known: Known, count: Cal
             if out.tell() > transfer.size:
                 wrong = f"has more bytes than the {transfer.size:,} that the hub announces"
             transfer.drop()
+            transfer.furthest = 0
             if again:
                 _LOG.warning("%s %s; it is thrown away and fetched again", what, wrong)
         raise HubError(f"{what} {wrong}; it was fetched twice and not kept", hint=_HINT)
@@ -199,7 +200,7 @@ def _link(blob: Path, path: Path) -> None:
         path.symlink_to(os.path.relpath(blob, path.parent))
     except FileExistsError:  # another process was faster, or the file of an old link is gone or another one
         if not path.is_file() or not path.samefile(blob):
-            path.unlink()
+            path.unlink(missing_ok=True)
             _link(blob, path)
     except OSError:  # a file system without links
         os.replace(blob, path)

@@ -22,6 +22,7 @@ from mlxbert.weights.tokenizers.classes import (
     TokenizerClass,
     template,
 )
+from mlxbert.weights.tokenizers.growth import check_templates
 from mlxbert.weights.tokenizers.settings import (
     ROLES,
     declared_class,
@@ -165,6 +166,7 @@ def _read_whole(path: Path) -> Tokenizer:
         data = read_checked(path)
         with guarded(str(path)):
             tokenizer = Tokenizer.from_buffer(data)
+            check_templates(path, tokenizer)
     except OSError as problem:
         raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
     except TokenizerError:

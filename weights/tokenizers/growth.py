@@ -29,7 +29,8 @@ _FACTORS = {
     **{"NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 1.5, "BertNormalizer": 5, "ByteLevel": 2},
     "Metaspace": 5,
 }
-_LISTS = ("normalizers", "pretokenizers", "decoders")
+_MAX_SPECIAL = 64  # tokens that a post-processor adds; BERT's adds three
+_LISTS = ("normalizers", "pretokenizers", "decoders", "processors")
 _SECTION = re.compile(rb'"(normalizer|pre_tokenizer|decoder|added_tokens)"\s*:\s*(?=[{\[])')
 
 
@@ -91,6 +92,27 @@ def check_growth(path: Path, data: bytes) -> None:
         if name == "normalizer":
             normalizer = max(normalizer, limits[0][0])
     check_added(path, added, normalizer)
+
+
+def check_templates(path: Path, tokenizer: Tokenizer) -> None:
+    """Refuses a post-processor that adds many tokens or repeats a text.
+
+    Raises:
+        TokenizerError: It does.
+    """
+    before = tokenizer.post_processor
+    added = 0
+    for step in [] if before is None else _steps(json.loads(before.__getstate__())):
+        ids = {name: len(token["ids"]) for name, token in step.get("special_tokens", {}).items()}
+        for name in ("single", "pair"):
+            pieces = step.get(name, [])
+            texts = [piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece]
+            if len(texts) != len(set(texts)):
+                raise TokenizerError(f"{path}: the post_processor repeats a text, expected each text once")
+            added += sum(ids.get(piece["SpecialToken"]["id"], 0) for piece in pieces if "SpecialToken" in piece)
+        added += 0 if "single" in step else 1  # others add a few
+    if added > _MAX_SPECIAL:
+        raise TokenizerError(f"{path}: the post_processor adds {added:,} tokens, expected at most {_MAX_SPECIAL}")
 
 
 def _read(path: Path, data: bytes, start: int) -> Any:

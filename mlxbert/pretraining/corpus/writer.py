@@ -1,7 +1,6 @@
 """Writes the tokens of documents block by block, each committed by a state that is replaced last."""
 
 import hashlib
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -11,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from mlxbert.files import DamagedError, check_hash, hashed, read_record, write_record
+from mlxbert.files import DamagedError, check_hash, fsync, hashed, read_record, write_record
 from mlxbert.pretraining.corpus.documents import DocumentReader, Part, Place
 from mlxbert.pretraining.corpus.tokens import tokenize
 from mlxbert.text.tokenizer import Tokenizer
@@ -149,7 +148,7 @@ class Writer:
     def _commit(self, place: Place, *, complete: bool = False) -> None:
         for file in self._files.values():
             file.flush()
-            os.fsync(file.fileno())
+            fsync(file.fileno())
         seconds = round(self._before + time.monotonic() - self._begun, 3)
         hashes = {name: found.hexdigest() for name, found in self._hashes.items()}
         self._state = replace(self._state, place=place, seconds=seconds, sha256=hashes, complete=complete)

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import huggingface_hub.errors
 import pytest
 
 from mlxbert.errors import HubError, MlxbertError
+from mlxbert.weights.hub import wire
 from mlxbert.weights.hub.hashes import Known
 from mlxbert.weights.hub.transfer import fetch_file
 
@@ -112,3 +114,25 @@ def test_a_full_disk_is_told_before_anything_is_written(blobs: Path, monkeypatch
     assert not list(blobs.iterdir())
     (blobs / f"{GIT}.incomplete").write_bytes(DATA[:501])
     assert fetch_file(hub(GIT), "org/tiny", COMMIT, "x").read_bytes() == DATA
+
+
+def test_a_second_transfer_may_break_as_often_as_the_first(blobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is thrown away does not count as bytes that are there: each new piece is one more reason to try again."""
+    monkeypatch.setattr(wire, "ENOUGH", 1000)
+    monkeypatch.setattr(wire, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=time.monotonic))
+    broken = hub(SHA256, OTHER)
+    good = hub(SHA256).utils.get_session().stream
+    other, requests = broken.utils.get_session().stream, list[int]()
+
+    @contextmanager
+    def stream(method: str, url: str, *, headers: dict[str, str], **options: Any) -> Iterator[SimpleNamespace]:
+        requests.append(1)
+        with (other if len(requests) == 1 else good)(method, url, headers=headers) as answer:
+            pieces = [next(answer.iter_bytes())]
+            if len(requests) > 1:
+                pieces = [pieces[0][:1000]]  # then the connection ends
+            yield SimpleNamespace(**{**vars(answer), "iter_bytes": lambda: iter(pieces)})
+
+    broken.utils.get_session = lambda: SimpleNamespace(stream=stream)
+    assert fetch_file(broken, "org/tiny", COMMIT, "x").read_bytes() == DATA
+    assert len(requests) == 2 + len(DATA) // 1000

@@ -71,6 +71,21 @@ def test_it_cannot_hide_in_escapes_or_old_spellings(tmp_path: Path) -> None:
         assert "1,000,000,000,000 times" in refusal(folder)
 
 
+@pytest.mark.parametrize("many", ["texts", "tokens", "ids", "steps"])
+def test_a_post_processor_that_makes_many_tokens_is_refused(tmp_path: Path, many: str) -> None:
+    cls, text = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    single = {"texts": [text, text], "tokens": [cls] * 65 + [text]}.get(many, [cls, text])
+    ids = [2] * (65 if many == "ids" else 1)
+    template = {
+        **{"type": "TemplateProcessing", "single": single, "pair": [text, {"Sequence": {"id": "B", "type_id": 1}}]},
+        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": ids, "tokens": ["[CLS]"] * len(ids)}},
+    }
+    word_pieces(tmp_path)
+    saved = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    saved["post_processor"] = {"type": "Sequence", "processors": [template] * (65 if many == "steps" else 1)}
+    assert "post_processor" in refusal(put(tmp_path, {"tokenizer.json": saved}))
+
+
 def test_added_tokens_may_not_be_long_when_they_are_normalized(tmp_path: Path) -> None:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "special": False}
     for normalized in (True, False):

@@ -1,0 +1,131 @@
+"""What a Mac says of itself, and what has to be mended before mlxbert is right and fast on it.
+
+Nothing here imports MLX: on a Python for Intel there is none.
+"""
+
+import ctypes
+import importlib.metadata
+import platform
+import re
+import sys
+from dataclasses import dataclass
+
+_OLDEST = 14  # of macOS that MLX has wheels for
+# MLX's wheel for macOS 26 is built for 26.2 and runs the matrix units of M5 chips on 26.0 and 26.1, too, which lack
+# them there (ml-explore/mlx#4525); its wheels for older systems do not use them at all.
+_UNITS = (26, 2)
+_FIRST_WITH_UNITS = 5  # M5
+
+
+@dataclass(frozen=True)
+class Mac:
+    """A Mac as its system describes it.
+
+    Attributes:
+        chip: `Apple M4 Pro`; `Intel(R) Core(TM) …` without Apple silicon.
+        macos: The version of the system, which a Python built for an older one reports as 10.16 or 16.
+        python: What this Python is built for: `arm64` or `x86_64`.
+        translated: Whether Rosetta translates this Python.
+        virtual: Whether it is a virtual machine.
+        wheel: The system that MLX's installed wheel is for, such as `macosx_26_0_arm64`; `None` without one.
+    """
+
+    chip: str
+    macos: str
+    python: str
+    translated: bool
+    virtual: bool
+    wheel: str | None
+
+
+def look() -> Mac | None:
+    """This Mac; `None` on another system."""
+    if sys.platform != "darwin":
+        return None
+    return Mac(
+        chip=sysctl("machdep.cpu.brand_string") or platform.processor(),
+        macos=sysctl("kern.osproductversion") or platform.mac_ver()[0],
+        python=platform.machine(),
+        translated=sysctl("sysctl.proc_translated") == "1",
+        virtual=sysctl("kern.hv_vmm_present") == "1",
+        wheel=_wheel(),
+    )
+
+
+def sysctl(name: str) -> str | None:
+    """A value of the kernel, numbers as decimal digits; `None` if there is none of this name."""
+    call, key, size = ctypes.CDLL(None).sysctlbyname, name.encode(), ctypes.c_size_t(0)
+    if call(key, None, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return None
+    data = ctypes.create_string_buffer(size.value)
+    if call(key, data, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return None
+    raw = data.raw[: size.value]
+    return raw.rstrip(b"\0").decode("utf-8", "replace") if size.value not in (4, 8) else str(_number(raw))
+
+
+def _number(raw: bytes) -> int:
+    return int.from_bytes(raw, "little")
+
+
+def _wheel() -> str | None:
+    try:
+        written = importlib.metadata.distribution("mlx-metal").read_text("WHEEL") or ""
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = re.search(r"^Tag: .*-(macosx_\w+)$", written, re.MULTILINE)
+    return found[1] if found else None
+
+
+def problems(mac: Mac, *, metal: bool) -> list[str]:
+    """What keeps MLX from running, or from running as fast as it could, each with what to do.
+
+    Args:
+        mac: The Mac.
+        metal: Whether MLX finds a GPU.
+    """
+    if mac.translated:
+        return [
+            "this Python is for Intel and runs under Rosetta; MLX needs one for Apple silicon: `brew install python` "
+            "or `uv python install 3.13`, in a terminal without Rosetta, and a new environment with it"
+        ]
+    if mac.python != "arm64":
+        return [f"this Mac has no Apple silicon ({mac.chip}), on which alone MLX runs"]
+    if _version(mac.macos) < (_OLDEST,):
+        return [f"this is macOS {mac.macos}; MLX needs {_OLDEST} or newer"]
+    found = []
+    if not metal:
+        kind = "virtual machine without a GPU for Metal" if mac.virtual else "session without a GPU for Metal"
+        found.append(f"this is a {kind}: mlxbert computes on the CPU, many times slower than a Mac can")
+    if metal and _generation(mac.chip) >= _FIRST_WITH_UNITS and (advice := _units(mac)):
+        found.append(advice)
+    return found
+
+
+def _units(mac: Mac) -> str | None:
+    """Advice where the matrix units of the chip are not used, or where the system lacks them."""
+    new_wheel = mac.wheel is not None and _version(mac.wheel.removeprefix("macosx_").replace("_", ".")) >= _UNITS[:1]
+    if _version(mac.macos) >= _UNITS:
+        if new_wheel or mac.wheel is None:
+            return None
+        return (
+            f"MLX is installed for an older system ({mac.wheel}) and does not use the matrix units of {mac.chip}: this "
+            f"Python reports macOS {platform.mac_ver()[0]}; take a newer one (`brew install python` or `uv python "
+            "install 3.13`) and a new environment"
+        )
+    if new_wheel and _version(mac.macos) >= _UNITS[:1]:
+        return (
+            f"MLX's wheel for macOS 26 needs 26.2 on {mac.chip}, this is {mac.macos}: update macOS, or results can be "
+            "wrong"
+        )
+    return None
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
+def _generation(chip: str) -> int:
+    """5 of `Apple M5 Pro`; 0 of other chips."""
+    found = re.match(r"Apple M(\d+)", chip)
+    return int(found[1]) if found else 0

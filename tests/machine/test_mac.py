@@ -1,0 +1,125 @@
+"""A Mac that is described by a fake system: what is wrong with it, and what is advised."""
+
+import ctypes
+import fcntl
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mlxbert import files
+from mlxbert.machine import device, mac
+from mlxbert.machine.mac import Mac, problems
+
+M2 = {"machdep.cpu.brand_string": "Apple M2", "kern.osproductversion": "15.6", "kern.hv_vmm_present": "0"}
+M5 = {**M2, "machdep.cpu.brand_string": "Apple M5 Pro", "kern.osproductversion": "26.2"}
+Make = Callable[..., Mac]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes this machine a Mac with some values of the kernel."""
+
+    def made(values: dict[str, str], *, python: str = "arm64", tag: str = "macosx_15_0_arm64") -> Mac:
+        wheel = SimpleNamespace(read_text=lambda name: f"Wheel-Version: 1.0\nTag: py3-none-{tag}\n")
+        monkeypatch.setattr(sys, "platform", "darwin")
+        monkeypatch.setattr(platform, "machine", lambda: python)
+        monkeypatch.setattr(platform, "mac_ver", lambda: ("16.0", ("", "", ""), python))
+        monkeypatch.setattr(mac, "sysctl", values.get)
+        monkeypatch.setattr(importlib.metadata, "distribution", lambda name: wheel)
+        found = mac.look()
+        assert found is not None
+        return found
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("values", "others", "metal", "expected"),
+    [
+        (M2, {}, True, ()),
+        (M5, {"tag": "macosx_26_0_arm64"}, True, ()),
+        ({**M2, "sysctl.proc_translated": "1"}, {"python": "x86_64"}, False, ("Rosetta", "brew install python")),
+        ({**M2, "machdep.cpu.brand_string": "Intel(R) Core(TM) i7"}, {"python": "x86_64"}, False, ("Apple silicon",)),
+        ({**M2, "kern.osproductversion": "13.7.1"}, {}, True, ("13.7.1", "14")),
+        ({**M2, "kern.hv_vmm_present": "1"}, {}, False, ("virtual machine", "CPU")),
+        (M2, {}, False, ("CPU",)),
+        (M5, {"tag": "macosx_15_0_arm64"}, True, ("macosx_15_0_arm64", "16.0", "Apple M5 Pro")),
+        ({**M5, "kern.osproductversion": "26.1"}, {"tag": "macosx_26_0_arm64"}, True, ("26.2", "26.1")),
+        ({**M5, "kern.osproductversion": "26.1"}, {"tag": "macosx_15_0_arm64"}, True, ()),
+        ({**M2, "kern.osproductversion": "26.1"}, {"tag": "macosx_26_0_arm64"}, True, ()),
+    ],
+)
+def test_what_is_wrong_with_a_mac_is_said(
+    make: Make, values: dict[str, str], others: dict[str, Any], metal: bool, expected: tuple[str, ...]
+) -> None:
+    found = problems(make(values, **others), metal=metal)
+    assert len(found) == bool(expected)
+    assert all(word in found[0] for word in expected)
+
+
+def test_another_system_is_no_mac() -> None:
+    assert sys.platform == "darwin" or mac.look() is None
+
+
+def test_values_of_the_kernel_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = {b"text": b"Apple M1\0", b"number": (1).to_bytes(4, "little")}
+
+    def sysctlbyname(name: bytes, data: Any, size: Any, new: Any, length: Any) -> int:
+        if name not in stored:
+            return -1
+        size._obj.value = len(stored[name])
+        if data is not None:
+            data[: len(stored[name])] = stored[name]
+        return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(sysctlbyname=sysctlbyname))
+    assert [mac.sysctl(name) for name in ("text", "number", "other")] == ["Apple M1", "1", None]
+
+
+@pytest.mark.slow
+def test_float32_is_float32_unless_the_user_says_otherwise() -> None:
+    script = "import os; from mlxbert.machine.device import tf32; print(os.environ['MLX_ENABLE_TF32'], tf32())"
+    for given, expected in ((None, "0 False"), ("1", "1 True")):
+        environment = {name: value for name, value in os.environ.items() if name != "MLX_ENABLE_TF32"}
+        environment |= {"MLX_ENABLE_TF32": given} if given else {}
+        run = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
+        )
+        assert run.stdout.strip() == expected
+
+
+def test_what_has_to_survive_a_power_cut_leaves_the_cache_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On macOS fsync leaves data in the disk's own cache."""
+    asked: list[int] = []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda descriptor, command: asked.append(command))
+    with files.atomic_write(tmp_path / "a") as file:
+        file.write(b"x")
+    assert asked == [51, 51]  # the file, and the folder with its name
+
+    def refused(descriptor: int, command: int) -> None:
+        raise OSError("not on this file system")
+
+    monkeypatch.setattr(fcntl, "fcntl", refused)
+    with files.atomic_write(tmp_path / "b") as file:
+        file.write(b"y")
+    assert (tmp_path / "b").read_bytes() == b"y"
+
+
+def test_doctor_says_what_is_wrong(make: Make) -> None:
+    make({**M2, "kern.hv_vmm_present": "1"})
+    (said,) = device.mac_problems()
+    assert "virtual machine" in said
+    found = device.describe()
+    assert found["chip"] == "Apple M2" and found["macos"] == "15.6" and found["wheel_for"] == "macosx_15_0_arm64"
