@@ -42,6 +42,7 @@ class Both:
         from mlxbert.pretraining.terms import MaskedWords
         from mlxbert.training.loop import Run, Training
         from mlxbert.training.options import TrainingOptions
+        from mlxbert.weights.source import ModelRef
 
         config = {
             "model_type": "bert", "hidden_size": given.width, "num_hidden_layers": given.layers,
@@ -50,7 +51,7 @@ class Both:
             "attention_probs_dropout_prob": given.dropout, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
         }  # fmt: skip
         (folder / "size.json").write_text(json.dumps(config))
-        start = find_initial(None, None, folder / "size.json", given.vocabulary, None, ["masked_lm"], "auto")
+        start = find_initial(ModelRef(), folder / "size.json", given.vocabulary, None, ["masked_lm"])
         self.model = start.model(["masked_lm"], 0)
         mlxbert.save(self.model, folder / "start")
         settings = Settings(corpus=(given.corpus,), length=str(given.length), shards=folder / "corpus")

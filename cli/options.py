@@ -22,10 +22,9 @@ import typer
 
 from mlxbert.bounds import BOUNDS
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Option, kinds_of
+from mlxbert.options import Device, DType, Option, kinds_of
+from mlxbert.weights.source import BUILTIN, ModelRef
 
-DType = Literal["auto", "float32", "float16", "bfloat16"]
-Device = Literal["auto", "gpu", "cpu"]
 TextFormat = Literal["txt", "jsonl", "csv", "tsv", "parquet"]  # those that do not hold words with tags
 # What happens to a text too long for the model: windows can cover it; it becomes one vector or a few scores; or no
 # window can cover it.
@@ -60,7 +59,7 @@ class ModelName:
         Option(
             "Name on the Hugging Face hub, folder of a checkpoint, or 'builtin'.", short="-m", variable="MLXBERT_MODEL"
         ),
-    ] = "builtin"
+    ] = BUILTIN
     revision: Revision = None
     offline: Offline = False
 
@@ -72,6 +71,11 @@ class ComputingOptions(ModelName):
     adapter: Adapter = None
     dtype: Annotated[DType, Option("Dtype of computation; auto depends on the device.")] = "auto"
     device: Annotated[Device, Option("Device of computation; auto uses the GPU if there is one.")] = "auto"
+
+    @property
+    def ref(self) -> ModelRef:
+        """The model, checked."""
+        return ModelRef(self.model, self.adapter, self.revision, self.offline, self.dtype, self.device)
 
 
 @dataclass(frozen=True)

@@ -55,16 +55,7 @@ def load(task: str, options: ModelOptions) -> "Model":
 
     note_builtin(task, options.model)
     with progress.download(options.model) as update:
-        found = load_model(
-            options.model,
-            adapter=options.adapter,
-            task=task,
-            dtype=options.dtype,
-            device=options.device,
-            revision=options.revision,
-            offline=options.offline,
-            on_progress=update,
-        )
+        found = load_model(options.ref, task=task, on_progress=update)
     keep(found)
     return found
 

@@ -76,3 +76,4 @@ from mlxbert.training.objective import Example as Example, Objective as Objectiv
 from mlxbert.training.scores.search import evaluate_reranking as evaluate_reranking, evaluate_search as evaluate_search
 from mlxbert.training.scores.summary import Evaluation as Evaluation
 from mlxbert.version import __version__ as __version__
+from mlxbert.weights.source import ModelRef as ModelRef

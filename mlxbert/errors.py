@@ -12,7 +12,7 @@ MlxbertError             everything below; has .message and .hint
 ├── HubError             a name that the hub does not know, may not be read, cannot be reached, or is not cached
 ├── DeviceError          no such device, MLX not available on this platform
 ├── DivergedError        training whose loss or gradient is no longer finite
-└── ThreadError          a model used from another thread than the one that loaded it
+└── ThreadError          a model used from another thread than its own
 ```
 """
 
@@ -77,4 +77,4 @@ class DivergedError(MlxbertError):
 
 
 class ThreadError(MlxbertError):
-    """A model used from another thread than the one that loaded it."""
+    """A model used from another thread than its own, see `Model.adopt`."""

@@ -16,6 +16,7 @@ from mlxbert.machine import device as devices
 from mlxbert.machine.device import dtype_name, mx
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts, titles
+from mlxbert.progress import Progress
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import build_network, first_problem, new_network
@@ -24,9 +25,16 @@ from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import Architecture, read_architecture
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.source import BUILTIN, check_source, find_folder
+from mlxbert.weights.source import BUILTIN, ModelRef, check_source, find_folder
 
 _LOG = logging.getLogger("mlxbert")
+
+
+@dataclass
+class _Owner:
+    """The thread that may use a model."""
+
+    thread: threading.Thread = field(default_factory=threading.current_thread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +62,7 @@ class Model:
     device: mx.Device = field(default_factory=mx.default_device)
     architecture: Architecture = field(kw_only=True, repr=False)
     files: ModelFolder = field(kw_only=True, repr=False)
-    _thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
+    _owner: _Owner = field(default_factory=_Owner, repr=False)  # copies by `replace` share it, as they share weights
     _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
 
     @property
@@ -80,24 +88,39 @@ class Model:
 
         Raises:
             CheckpointError: A part that the task needs is missing.
-            ThreadError: The model was loaded on another thread; MLX arrays and streams belong to the thread that
-                created them.
+            ThreadError: See `check_thread`.
         """
         self.check_thread()
         _check_parts(self.source, task, self.config, self._parts)
         mx.set_default_device(self.device)  # another model may have been loaded since
 
     def check_thread(self) -> None:
-        """Refuses use from another thread than the one that loaded the model.
+        """Refuses use from another thread than the owner: the one that loaded the model, or adopted it since.
 
         Raises:
-            ThreadError: This is another thread; MLX arrays and streams belong to the thread that created them.
+            ThreadError: This is another thread; MLX's streams, and arrays that are not computed yet, belong to one.
         """
-        if threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._owner.thread:
             raise ThreadError(
-                "the model was loaded on another thread, and MLX arrays cannot change threads",
-                hint="load the model on the thread that uses it, and send that thread its inputs through a queue",
+                "the model belongs to another thread, which has loaded or adopted it",
+                hint="send that thread its inputs through a queue; or call model.adopt() on this thread, once that "
+                "thread has finished with the model",
             )
+
+    def adopt(self) -> None:
+        """Makes the calling thread the owner. The former one is refused from now on, and must not be computing.
+
+        Raises:
+            ThreadError: There are weights that the former owner has changed, but not computed.
+        """
+        try:
+            mx.eval(self.network.parameters())
+        except RuntimeError:  # there is no such stream on this thread
+            raise ThreadError(
+                "the model has weights that are not computed yet, and only the thread that made them can do that",
+                hint="call mx.eval(model.network.parameters()) on that thread",
+            ) from None
+        self._owner.thread = threading.current_thread()
 
     @property
     def _parts(self) -> tuple[str, ...]:
@@ -147,7 +170,7 @@ def _check_all(checkpoint: Checkpoint) -> None:
 
 
 def load(
-    source: str | Path = BUILTIN,
+    source: str | Path | ModelRef = BUILTIN,
     *,
     adapter: str | Path | None = None,
     task: str | None = None,
@@ -169,7 +192,8 @@ def load(
 
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`. Files in the hub's cache are
-            used as they are; missing ones are downloaded. The folder of an adapter stands for its base with it.
+            used as they are; missing ones are downloaded. The folder of an adapter stands for its base with it. A
+            `ModelRef` is also the adapter, dtype, device and revision, and whether to be offline.
         adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
             name on the hub.
         task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
@@ -191,16 +215,16 @@ def load(
         MlxbertError: A ConfigError, CheckpointError, TokenizerError, ArgumentError, HubError or DeviceError, which says
             what is wrong.
     """
-    check_source(source)
+    ref = _ref(source, adapter, revision, offline, dtype, device)
     if task is not None and task not in TASKS:
         raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
     given = {"task": task, "new_heads": new_heads, "heads": heads}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(named)} are given, expected one of them")
-    source = str(source)
-    devices.use(device)
-    chosen = devices.choose_dtype(dtype)
-    folder = find_model(source, adapter, revision=revision, offline=offline, on_progress=on_progress)
+    source = str(ref.source)
+    devices.use(ref.device)
+    chosen = devices.choose_dtype(ref.dtype)
+    folder = find_model(ref, on_progress)
     checkpoint, parts = _open(source, folder, task)
     if heads is not None:
         parts, new_heads = _known_and_new(checkpoint, [*heads])
@@ -233,6 +257,18 @@ def load(
         files=folder,
         _embedder=embedder,
     )
+
+
+def _ref(source: str | Path | ModelRef, *others: Any) -> ModelRef:
+    """The reference that is given, which excludes its other fields, or one of all of them."""
+    if not isinstance(source, ModelRef):
+        return ModelRef(source, *others)
+    if ModelRef(BUILTIN, *others) != ModelRef():
+        raise ArgumentError(
+            "source is a ModelRef, which has its own adapter, revision, offline, dtype and device",
+            hint="dataclasses.replace(ref, …) changes them",
+        )
+    return source
 
 
 def new_model(
@@ -274,7 +310,7 @@ def new_model(
     except (TypeError, ValueError) as problem:
         raise ArgumentError(f"config is not the content of a config.json: {problem}") from None
     config_json = ConfigJson(Path("config.json"), values)
-    folder = ModelFolder(find_folder(str(vocabulary)), described_by=config_json)
+    folder = ModelFolder(find_folder(ModelRef(vocabulary)), described_by=config_json)
     architecture = read_architecture(config_json)
     tokenizer = load_tokenizer(folder, architecture.config)
     _warn_about_tokenizer(str(vocabulary), tokenizer, architecture.config)
@@ -318,12 +354,7 @@ def embedder_of(folder: ModelFolder, config: EncoderConfig, tokenizer: Tokenizer
     return embedder
 
 
-def load_tokenizer_of(
-    source: str,
-    revision: str | None = None,
-    offline: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> tuple[Path, Tokenizer]:
-    """The folder of `source` and its tokenizer, without the weights; see `load`."""
-    folder = find_model(source, revision=revision, offline=offline, on_progress=on_progress)
+def load_tokenizer_of(ref: ModelRef, on_progress: Progress | None = None) -> tuple[Path, Tokenizer]:
+    """The folder of a model and its tokenizer, without the weights; see `load`."""
+    folder = find_model(ref, on_progress)
     return folder.path, load_tokenizer(folder, read_architecture(folder.config_json).config)

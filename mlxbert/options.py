@@ -7,6 +7,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from mlxbert.bounds import check_number, check_whole, shown
 from mlxbert.errors import ArgumentError
 
+DType = Literal["auto", "float32", "float16", "bfloat16"]  # of computation
+Device = Literal["auto", "gpu", "cpu"]
+
 
 @dataclass(frozen=True)
 class Option:
@@ -43,8 +46,18 @@ def check_fields(options: Any) -> None:
             check_number(name, value)
         elif int in kinds:
             check_whole(name, value)
-        elif (choices := choices_of(hint)) and value not in choices:
-            raise ArgumentError(f"{name} is {shown(value)}, expected one of {', '.join(choices)}")
+        else:
+            check_choice(name, value, hint)
+
+
+def check_choice(name: str, value: object, hint: Any) -> None:
+    """Refuses a value that a type with a `Literal` does not allow.
+
+    Raises:
+        ArgumentError: It does not.
+    """
+    if (choices := choices_of(hint)) and value not in choices:
+        raise ArgumentError(f"{name} is {shown(value)}, expected one of {', '.join(choices)}")
 
 
 def kinds_of(hint: Any) -> tuple[Any, ...]:

@@ -48,5 +48,5 @@ def test_a_download_in_a_notebook_has_a_bar_of_bytes(
     monkeypatch.setattr(source, "download", download)
     monkeypatch.setattr(cache, "find_snapshot", lambda *given: None)
     monkeypatch.setattr(cache, "is_offline", lambda: False)
-    assert source.find_folder("some/name") == tiny_folder
+    assert source.find_folder(source.ModelRef("some/name")) == tiny_folder
     assert "3.00M/3.00M" in capsys.readouterr().err

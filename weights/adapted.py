@@ -7,49 +7,41 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.progress import Progress
 from mlxbert.weights.adapter import described, read_settings
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.files import has_weights, open_weights
 from mlxbert.weights.formats.names import ADAPTER
-from mlxbert.weights.source import check_source, find_folder, local_folder
+from mlxbert.weights.source import ModelRef, find_folder, find_headers, local_folder
 
 _LOG = logging.getLogger("mlxbert")
-Find = Callable[[str, str | None], ModelFolder]  # (source, revision) → its folder
 
 
-def find_model(
-    source: str | Path,
-    adapter: str | Path | None = None,
-    *,
-    revision: str | None = None,
-    offline: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> ModelFolder:
+def find_model(ref: ModelRef, on_progress: Progress | None = None, *, headers_only: bool = False) -> ModelFolder:
     """The folder of a model, with its adapter if it has one.
 
     Args:
-        source: The model, see `find_folder`; or the folder of an adapter, whose base is found by its name in there.
-        adapter: The folder of an adapter for the model, or its name on the hub.
-        revision: Branch, tag or commit of `source`.
-        offline: Make no requests to the hub.
+        ref: The model; its source may be the folder of an adapter, whose base is found by its name in there.
         on_progress: Called with the downloaded and the total bytes during a download.
+        headers_only: Whether only the headers of weights are downloaded, see `find_headers`.
 
     Raises:
         MlxbertError: A folder cannot be found, see `find_folder`; or the adapter cannot be used, or names another base.
     """
 
-    def find(name: str | Path, revision: str | None) -> ModelFolder:
-        return ModelFolder(find_folder(name, revision=revision, offline=offline, on_progress=on_progress))
+    def find(ref: ModelRef) -> ModelFolder:
+        if headers_only:
+            return ModelFolder(*find_headers(ref, on_progress))
+        return ModelFolder(find_folder(ref, on_progress))
 
-    found = find(source, revision)
-    if adapter is not None:
-        check_source(adapter, "adapter")
+    found = find(ref)
+    if ref.adapter is not None:
         if is_adapter(found.path):
-            raise ArgumentError(f"{found.path}: is an adapter, expected the model that {adapter} is for")
-        chosen = with_adapter(found, find(adapter, None).path)
-        _check_base(chosen, str(source))
+            raise ArgumentError(f"{found.path}: is an adapter, expected the model that {ref.adapter} is for")
+        chosen = with_adapter(found, find(replace(ref, source=ref.adapter, revision=None)).path)
+        _check_base(chosen, str(ref.source))
         return chosen
-    return with_base(found, find)
+    return _with_base(found, ref, find)
 
 
 def _check_base(found: ModelFolder, source: str) -> None:
@@ -107,12 +99,13 @@ def with_adapter(base: ModelFolder, adapter: Path) -> ModelFolder:
     return replace(base, adapter=adapter, described_by=described(adapter, base.config_json))
 
 
-def with_base(found: ModelFolder, find: Callable[[str, str | None], ModelFolder]) -> ModelFolder:
+def _with_base(found: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], ModelFolder]) -> ModelFolder:
     """The base of an adapter with the adapter; any other model as it is.
 
     Args:
         found: The folder.
-        find: Finds a model by name and revision.
+        ref: Where it was found.
+        find: Finds a model.
 
     Raises:
         MlxbertError: The base cannot be found.
@@ -122,7 +115,7 @@ def with_base(found: ModelFolder, find: Callable[[str, str | None], ModelFolder]
     settings = read_settings(found.path)
     name, revision = settings.string("base_model_name_or_path"), settings.get("revision")
     try:
-        base = find(name, None if revision is None else str(revision))
+        base = find(replace(ref, source=name, revision=None if revision is None else str(revision)))
     except MlxbertError as problem:
         raise type(problem)(
             f"{found.path}: is an adapter for {name}, which cannot be found ({problem.message})",

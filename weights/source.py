@@ -5,11 +5,13 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
-from mlxbert.progress import progress
+from mlxbert.options import Device, DType, check_choice
+from mlxbert.progress import Progress, progress
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.download import download
@@ -66,14 +68,36 @@ def builtin_folder() -> Path:
     return _FOLDER
 
 
-def find_folder(
-    source: str | Path,
-    *,
-    revision: str | None = None,
-    offline: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> Path:
-    """The folder of a model: of `builtin`, of the path of a model folder, or of a model on the hub.
+@dataclass(frozen=True)
+class ModelRef:
+    """Which model, and how to compute with it: the arguments of `mlxbert.load`, which takes it. It can be pickled.
+
+    Example:
+        >>> ref = mlxbert.ModelRef("BAAI/bge-small-en-v1.5", dtype="float16")
+        >>> model = mlxbert.load(ref, task="embed")
+
+    Raises:
+        ArgumentError: A value is of the wrong type, or not one of those that are possible.
+    """
+
+    source: str | Path = BUILTIN
+    adapter: str | Path | None = None
+    revision: str | None = None
+    offline: bool = False
+    dtype: str = "auto"
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_source(self.source)
+        if self.adapter is not None:
+            check_source(self.adapter, "adapter")
+        cache.check_revision(self.revision)
+        check_choice("device", self.device, Device)
+        check_choice("dtype", self.dtype, DType)
+
+
+def find_folder(ref: ModelRef, on_progress: Progress | None = None) -> Path:
+    """The folder of a model without its adapter: of `builtin`, of the path of a model folder, or of a model on the hub.
 
     A local folder takes precedence over a hub model of the same name. A hub model in the shared cache is used without
     checking for a newer version; `mlxbert models download NAME` does that. If the cache does not list which files the
@@ -81,24 +105,21 @@ def find_folder(
     model computes, for example `modules.json`.
 
     Args:
-        source: The name or path of the model.
-        revision: Branch, tag or commit of a hub model; the main branch if `None`.
-        offline: Make no requests to the hub. HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 in the environment do the same.
+        ref: The model. HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 in the environment act as its `offline`.
         on_progress: Called with the downloaded and the total bytes during a download; without it, a notebook shows a
             bar.
 
     Raises:
         CheckpointError: There is no such folder, and the name is not a valid hub name.
         HubError: The hub model is not available.
-        ArgumentError: A revision is given for a local model, or the revision is invalid.
+        ArgumentError: A revision is given for a local model.
     """
-    check_source(source)
 
     def fetch(name: str, revision: str | None) -> Path:
         with progress(on_progress, "B") as update:
             return download(name, revision, update)
 
-    return _find(str(source), revision, offline, fetch)
+    return _find(ref, fetch)
 
 
 def check_source(source: object, name: str = "source") -> None:
@@ -117,13 +138,7 @@ def check_source(source: object, name: str = "source") -> None:
         )
 
 
-def find_headers(
-    source: str,
-    *,
-    revision: str | None = None,
-    offline: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> tuple[Path, dict[Path, "Header"]]:
+def find_headers(ref: ModelRef, on_progress: Progress | None = None) -> tuple[Path, dict[Path, "Header"]]:
     """Like `find_folder`, but fetches only the headers of weights that are not in the cache.
 
     Returns:
@@ -139,7 +154,7 @@ def find_headers(
         headers.update(found)
         return folder
 
-    return _find(source, revision, offline, fetch), headers
+    return _find(ref, fetch), headers
 
 
 def find_cached(name: str, revision: str | None = None) -> Path:
@@ -152,14 +167,15 @@ def find_cached(name: str, revision: str | None = None) -> Path:
     return _from_cache(name, revision, cache.find_snapshot(name, revision), "")
 
 
-def _find(source: str, revision: str | None, offline: bool, fetch: _Fetch) -> Path:
+def _find(ref: ModelRef, fetch: _Fetch) -> Path:
+    source = str(ref.source)
     folder = local_folder(source)
     if folder is None:
-        with whole_name(source, revision):
-            return _hub_folder(source, revision, offline, fetch)
-    if revision is not None:
+        with whole_name(source, ref.revision):
+            return _hub_folder(source, ref.revision, ref.offline, fetch)
+    if ref.revision is not None:
         raise ArgumentError(
-            f"revision is {revision!r}, but {source} is a local model; only hub models have revisions",
+            f"revision is {ref.revision!r}, but {source} is a local model; only hub models have revisions",
             hint="omit the revision",
         )
     return folder

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import ComputingOptions, Device, OutputOptions
+from mlxbert.cli.options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import bench as bench_view, console, doctor as view, progress
-from mlxbert.options import Option
+from mlxbert.options import Device, Option
 from mlxbert.version import __version__
 
 _WHEELS = ("mlx-metal", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13")

@@ -10,6 +10,7 @@ from mlxbert.cli.options import FileOptions, ModelName, NoWindow, RecordOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import progress, tokens as view
 from mlxbert.options import Option
+from mlxbert.weights.source import ModelRef
 
 
 def tokenize(
@@ -30,7 +31,7 @@ def tokenize(
     from mlxbert.tasks.tokenize import tokenize as task
 
     with progress.download(model.model) as update:
-        folder, tokenizer = load_tokenizer_of(model.model, model.revision, model.offline, update)
+        folder, tokenizer = load_tokenizer_of(ModelRef(model.model, None, model.revision, model.offline), update)
     session.keep(tokenizer)
     given: dict[str, Any] = {"pair": pair, "overflow": overflow}
     results = task(tokenizer, opened.records, **given, on_error=opened.on_error)

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import Device, Offline, OutputOptions
+from mlxbert.cli.options import Offline, OutputOptions
 from mlxbert.cli.views import progress, verify as views
-from mlxbert.options import Option
+from mlxbert.options import Device, Option
 
 
 def verify(

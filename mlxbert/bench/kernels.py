@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.machine.device import dtype_name, mx
-from mlxbert.nn.activations import ACTIVATIONS, activate
+from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.ops import activate
 
 F64 = NDArray[np.float64]
 DTYPES = (mx.float32, mx.float16, mx.bfloat16)

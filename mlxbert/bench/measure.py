@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.save import save
 from mlxbert.machine import device as devices
 from mlxbert.model import load
+from mlxbert.weights.source import ModelRef
 
 PEERS = (PEER,)
 SHAPES = ((32, 32), (16, 128), (8, 512))
@@ -81,11 +83,10 @@ def bench(
             raise MlxbertError(
                 f"against is 'torch', but {package} is not installed", hint="pip install torch transformers"
             )
-    loaded = load(
-        model, adapter=adapter, revision=revision, offline=offline, dtype="float32", device=device, quantized=False
-    )
+    ref = ModelRef(model, adapter, revision, offline, dtype, device)
+    loaded = load(replace(ref, dtype="float32"), quantized=False)
     # Both sides have the same: left to itself, another library might choose another one.
-    device, dtype = "gpu" if devices.on_gpu() else "cpu", devices.dtype_name(devices.choose_dtype(dtype))
+    device, dtype = "gpu" if devices.on_gpu() else "cpu", devices.dtype_name(devices.choose_dtype(ref.dtype))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         save(loaded, folder)  # a form that the peer reads, too

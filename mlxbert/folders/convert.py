@@ -23,7 +23,7 @@ from mlxbert.weights.adapted import find_model
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
 from mlxbert.weights.hub.files import CONFIG
 from mlxbert.weights.hub.guard import is_commit
-from mlxbert.weights.source import BUILTIN, local_folder
+from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
 
 OnProgress = Callable[[int, int], None]
 _LOG = logging.getLogger("mlxbert")
@@ -79,7 +79,7 @@ def convert(
     stored, how = _options(dtype, quantize, group_size)
     most = save.parse_size(max_shard_size)
     devices.use()
-    files = find_model(source, adapter, revision=revision, offline=offline, on_progress=on_progress)
+    files = find_model(ModelRef(source, adapter, revision, offline), on_progress)
     found = files.path
     target = destination.check_target(folder, found, overwrite)
     if files.adapter is not None:

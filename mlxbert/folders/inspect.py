@@ -23,12 +23,12 @@ from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import TASKS, missing_parts, task_parts, titles
-from mlxbert.weights.adapted import with_base
+from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.source import BUILTIN, check_source, find_headers
+from mlxbert.weights.source import BUILTIN, ModelRef
 from mlxbert.weights.tokenizers.files import TokenizerFiles, read_tokenizer
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -61,8 +61,8 @@ def inspect(
     if isinstance(source, Model):
         folder = replace(source.files)  # read again
     else:
-        check_source(source)
-        folder = _find(str(source), revision, offline, on_progress)
+        ref = ModelRef(source, revision=revision, offline=offline)
+        folder = find_model(ref, on_progress, headers_only=True)
     checkpoint = open_checkpoint(folder)
     config, files = checkpoint.config, read_tokenizer(folder)
     embedder, embedding = _embedding(folder, config, files)
@@ -92,15 +92,6 @@ def inspect(
         lacking=lacking,
         tensors=inventory.tensors(checkpoint),
     )
-
-
-def _find(
-    source: str, revision: str | None, offline: bool, on_progress: Callable[[int, int], None] | None
-) -> ModelFolder:
-    def find(name: str, revision: str | None) -> ModelFolder:
-        return ModelFolder(*find_headers(name, revision=revision, offline=offline, on_progress=on_progress))
-
-    return with_base(find(source, revision), find)
 
 
 def _longest(config: EncoderConfig, files: TokenizerFiles) -> int:

@@ -12,7 +12,7 @@ from mlxbert.folders.inventory import storage_name
 from mlxbert.folders.results import Difference, OutputDifferences, Verification, to_json
 from mlxbert.machine import device as devices
 from mlxbert.weights.adapted import find_model
-from mlxbert.weights.source import check_source
+from mlxbert.weights.source import ModelRef, check_source
 
 # How far outputs may be apart if tensors are equal once rounded to a dtype; quantized weights allow no such bound.
 TOLERANCES = {"F32": 1e-4, "F16": 2e-2, "BF16": 0.2}
@@ -86,7 +86,7 @@ def verify(
 def _open(source: _Source, offline: bool, on_progress: Callable[[int, int], None] | None) -> OpenedModel:
     if isinstance(source, OpenedModel):
         return source
-    return open_model(str(source), find_model(source, offline=offline, on_progress=on_progress))
+    return open_model(str(source), find_model(ModelRef(source, offline=offline), on_progress))
 
 
 def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:

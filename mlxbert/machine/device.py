@@ -13,12 +13,11 @@ import platform
 import sys
 import time
 
-from mlxbert.errors import ArgumentError, DeviceError
+from mlxbert.errors import DeviceError
 from mlxbert.machine import mac
 from mlxbert.machine.blas import load_blas
+from mlxbert.options import Device, DType, check_choice
 
-DTYPES = ("auto", "float32", "float16", "bfloat16")
-DEVICES = ("auto", "gpu", "cpu")
 SUPPORTED = "mlxbert runs on Apple silicon (macOS 14 or newer) and on Linux with glibc 2.35 or newer (x86-64, arm64)"
 
 _GIB = 2**30
@@ -56,8 +55,6 @@ except ImportError as problem:
 
 __all__ = [
     "BLAS",
-    "DEVICES",
-    "DTYPES",
     "available_memory",
     "choose_dtype",
     "describe",
@@ -89,8 +86,7 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     named = "device"
     if device == "auto" and os.environ.get("MLXBERT_DEVICE"):
         named, device = "MLXBERT_DEVICE", os.environ["MLXBERT_DEVICE"]
-    if device not in DEVICES:
-        raise ArgumentError(f"{named} is {device!r}, expected one of {', '.join(DEVICES)}")
+    check_choice(named, device, Device)
     if fast_float32:
         os.environ["MLX_ENABLE_TF32"] = "1"
     gpu = mx.is_available(mx.gpu)
@@ -127,8 +123,7 @@ def choose_dtype(name: str = "auto") -> mx.Dtype:
     `auto` is float32 on a CPU (half precision is emulated there), float16 on an Apple GPU (M1 and M2 have no bfloat16
     units), bfloat16 on CUDA.
     """
-    if name not in DTYPES:
-        raise ArgumentError(f"dtype is {name!r}, expected one of {', '.join(DTYPES)}")
+    check_choice("dtype", name, DType)
     if name == "auto":
         name = "float32" if not on_gpu() else "float16" if mx.metal.is_available() else "bfloat16"
     dtype: mx.Dtype = getattr(mx, name)

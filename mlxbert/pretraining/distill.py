@@ -9,6 +9,7 @@ from mlxbert.pretraining.pretrain import pretrain
 from mlxbert.training.events import Event
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.families.registry import read_architecture
+from mlxbert.weights.source import ModelRef
 
 OBJECTIVE = "mlm:2,soft:5,hidden:1"  # DistilBERT's terms and weights (arXiv:1910.01108)
 
@@ -54,8 +55,8 @@ def distill(
             corpus, output=output, model=student, teacher=teacher, objective=objective, **options
         )  # fmt: skip
     if layers is None:
-        where = {name: options[name] for name in ("revision", "offline", "on_progress") if name in options}
-        found = read_architecture(find_model(str(teacher), **where).config_json).config
+        ref = ModelRef(teacher, **{name: options[name] for name in ("revision", "offline") if name in options})
+        found = read_architecture(find_model(ref, options.get("on_progress")).config_json).config
         layers = range(0, found.num_stored_layers, 2)
     return pretrain(
         corpus, output=output, model=teacher, layers=layers, teacher=teacher, objective=objective, **options

@@ -87,13 +87,13 @@ def with_generator(model: Model, base: InitialModel, share: float, seed: int) ->
     """
     folder = base.files.path / GENERATOR
     if base.config is None and (folder / CONFIG).is_file():
-        found = load(folder, heads=["masked_lm"], dtype="float32", device=base.device, quantized=False, seed=seed)
+        found = load(folder, heads=["masked_lm"], dtype="float32", device=base.ref.device, quantized=False, seed=seed)
         _check_shared(model, found)
     else:
         values = {**model.architecture.config_json.values, **generator_sizes(model.config, share)}
         # Another seed: of the same one, layers of the same size would begin with the same weights.
         found = new_model(
-            values, base.files.path, heads={"masked_lm": None}, dtype="float32", device=base.device, seed=seed + 1
+            values, base.files.path, heads={"masked_lm": None}, dtype="float32", device=base.ref.device, seed=seed + 1
         )
     return replace(model, network=Electra(model.network, found))
 

@@ -10,11 +10,12 @@ from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, new_model
+from mlxbert.progress import Progress
 from mlxbert.training.base import BaseModel
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import parameters
 from mlxbert.weights.folder import ModelFolder, open_folder
-from mlxbert.weights.source import find_folder
+from mlxbert.weights.source import ModelRef, find_folder
 from mlxbert.weights.tokenizers.files import read_tokenizer
 
 # Layers and width, as in Google's smaller BERTs (arXiv:1908.08962); a head is 64 wide.
@@ -30,7 +31,7 @@ class InitialModel(BaseModel):
     """What pre-training starts from.
 
     Attributes:
-        name: The model's name, or that of the size.
+        ref: The model; its source is the size or the file of one with fresh weights.
         files: The folder of the model, or of the vocabulary.
         config: The configuration of a model with fresh weights; `None` for the weights in the folder.
         layers: Of the model in the folder, only these layers, in this order; `None` for all.
@@ -43,9 +44,9 @@ class InitialModel(BaseModel):
         """The model in float32, with these heads."""
         if self.config is None:
             whole = self.load(heads=heads, seed=seed)
-            return whole if self.layers is None else with_layers(whole, self.layers, self.device)
+            return whole if self.layers is None else with_layers(whole, self.layers, self.ref.device)
         return new_model(
-            self.config, self.folder, heads=dict.fromkeys(heads), dtype="float32", device=self.device, seed=seed
+            self.config, self.folder, heads=dict.fromkeys(heads), dtype="float32", device=self.ref.device, seed=seed
         )
 
     def manifest(self) -> dict[str, Any]:
@@ -88,26 +89,22 @@ def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Mo
 
 
 def find_initial(
-    model: str | Path | None,
-    adapter: str | Path | None,
+    ref: ModelRef,
     config: str | Path | None,
     vocabulary: str | Path | None,
     layers: str | Sequence[int] | None,
     heads: Sequence[str],
-    device: str,
-    **where: Any,
+    on_progress: Progress | None = None,
 ) -> InitialModel:
     """Finds a model, or describes a new one.
 
     Args:
-        model: A model, see `mlxbert.load`.
-        adapter: An adapter of it that is merged into its weights first.
+        ref: The model to continue; of a new one, the vocabulary takes the place of its source.
         config: One of `SIZES`, or a file as a `config.json`.
         vocabulary: The folder or name of a vocabulary, for a new model.
         layers: Only these layers of the model: numbers, or a text as `0,2,4`.
         heads: The heads that are trained.
-        device: See `mlxbert.load`.
-        **where: `revision`, `offline` and `on_progress`, see `mlxbert.load`.
+        on_progress: See `mlxbert.load`.
 
     Raises:
         ArgumentError: They exclude each other, or one is missing.
@@ -119,15 +116,9 @@ def find_initial(
                 "vocabulary is given without config: a trained model has its own vocabulary",
                 hint=f"config={'|'.join(SIZES)} or a file makes a new model",
             )
-        name = "builtin" if model is None else str(model)
-        files = find_model(name, adapter, **where)
-        return InitialModel(
-            name=name, files=files, config=None, device=device, revision=where.get("revision"),
-            layers=None if layers is None else _read_layers(layers),
-        )  # fmt: skip
-    if model is not None:
-        raise ArgumentError("model and config are given, expected one: continue a model, or begin a new one")
-    if adapter is not None:
+        files, chosen = find_model(ref, on_progress), None if layers is None else _read_layers(layers)
+        return InitialModel(ref=ref, files=files, config=None, layers=chosen)
+    if ref.adapter is not None:
         raise ArgumentError("adapter and config are given, but an adapter belongs to a trained model")
     if layers is not None:
         raise ArgumentError("layers and config are given, expected one: layers are those of a trained model")
@@ -135,8 +126,9 @@ def find_initial(
         raise ArgumentError(
             "config is given without vocabulary", hint="mlxbert vocabulary CORPUS --output DIR makes one"
         )
-    files = open_folder(find_folder(vocabulary, **where))
-    return InitialModel(name=str(config), files=files, config=_configuration(str(config), files, heads), device=device)
+    files = open_folder(find_folder(replace(ref, source=vocabulary), on_progress))
+    described = _configuration(str(config), files, heads)
+    return InitialModel(ref=replace(ref, source=str(config)), files=files, config=described)
 
 
 def _read_layers(given: str | Sequence[int]) -> tuple[int, ...]:

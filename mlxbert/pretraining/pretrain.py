@@ -27,6 +27,7 @@ from mlxbert.training.events import Event
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
+from mlxbert.weights.source import BUILTIN, ModelRef
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions)) - {"epochs", "patience"}
 _SETTINGS = frozenset(field.name for field in fields(Settings)) - {"corpus", "valid", "shards"}
@@ -120,9 +121,11 @@ def pretrain(
         _check_electra(loop)
     group = join()
     with group.together():
-        devices.use(device, fast_float32=loop.fast_float32)
-        where: dict[str, Any] = {"revision": revision, "offline": offline, "on_progress": on_progress}
-        base = find_initial(model, adapter, config, vocabulary, layers, heads_of(weights), device, **where)
+        if model is not None and config is not None:
+            raise ArgumentError("model and config are given, expected one: continue a model, or begin a new one")
+        ref = ModelRef(BUILTIN if model is None else model, adapter, revision, offline, dtype, device)
+        devices.use(ref.device, fast_float32=loop.fast_float32)
+        base = find_initial(ref, config, vocabulary, layers, heads_of(weights), on_progress)
         if loop.lora is not None:
             _check_lora(base)
         target = claim(output, base, overwrite, group)
@@ -131,15 +134,15 @@ def pretrain(
         own = first.architecture.parts or ()
         adapters = adapt_model(first, loop, tuple(head for head in first.network.heads if head not in own))
         learned = learned_from(weights)
-        source = find_teacher(teacher, base, learned, where)
+        source = find_teacher(teacher, base, learned, on_progress)
         taught = None if source is None else load_teacher(source, learned, first)
         if "lr" not in known:
             factor = 1 if base.config is None else _NEW_RATE
             loop = replace(loop, lr=usual_rate(first.config.hidden_size, loop, factor))
         electra = isinstance(first.network, Electra)
         run = PretrainRun(
-            base=base, target=target, task="pretrain", options=loop, dtype=compute_dtype(dtype), overwrite=overwrite,
-            objective=Pretraining(make_terms(weights, temperature), taught),
+            base=base, target=target, task="pretrain", options=loop, dtype=compute_dtype(ref.dtype),
+            objective=Pretraining(make_terms(weights, temperature), taught), overwrite=overwrite,
             group=group, settings=settings, steps=steps, epochs=epochs, teacher=source, on_read=on_read, first=first,
             fill=(fill,) if isinstance(fill, str) else tuple(fill), adapters=adapters,
             maker=Maker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=electra),

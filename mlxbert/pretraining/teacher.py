@@ -1,19 +1,21 @@
 """The model that a student of plain text learns from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 from mlxbert.pretraining.initial import InitialModel
 from mlxbert.pretraining.terms import Teacher
+from mlxbert.progress import Progress
 from mlxbert.training.base import BaseModel
+from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 
 
 def find_teacher(
-    teacher: str | Path | None, base: InitialModel, terms: Sequence[str], where: Mapping[str, Any]
+    teacher: str | Path | None, base: InitialModel, terms: Sequence[str], on_progress: Progress | None = None
 ) -> BaseModel | None:
     """Finds a teacher; by default it is the model that training starts from.
 
@@ -21,7 +23,7 @@ def find_teacher(
         teacher: Its name or folder.
         base: The model that training starts from.
         terms: The names of the terms that learn from a teacher.
-        where: See `find_initial`.
+        on_progress: See `mlxbert.load`.
 
     Raises:
         ArgumentError: No term learns from the teacher, or there is none.
@@ -33,8 +35,9 @@ def find_teacher(
     if teacher is None and base.config is not None:
         raise ArgumentError(f"the objective has {terms[0]}, which learns from a teacher, but none is given")
     if teacher is None or (str(teacher) == base.name and base.files.adapter is None):
-        return BaseModel(name=base.name, files=base.files, device=base.device)
-    return BaseModel.find(teacher, device=base.device, **{**where, "revision": None})
+        return BaseModel(ref=base.ref, files=base.files)
+    ref = replace(base.ref, source=teacher, adapter=None, revision=None)
+    return BaseModel(ref=ref, files=find_model(ref, on_progress))
 
 
 def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Teacher:

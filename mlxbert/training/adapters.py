@@ -46,7 +46,7 @@ class Adapters:
         on_disk = base.name != BUILTIN and local_folder(base.name) is not None
         names = {
             "base_model_name_or_path": str(base.folder.resolve()) if on_disk else base.name,
-            "revision": base.revision,
+            "revision": base.ref.revision,
         }
         return lambda folder: write_adapter(
             folder, model.architecture, model.network, self.targets, self.settings, names, self.heads

@@ -8,10 +8,10 @@ from typing import Any
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.heads import HEADS, OWN_LAYERS
-from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
+from mlxbert.weights.source import ModelRef
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,44 +19,20 @@ class BaseModel:
     """The model that training starts from.
 
     Attributes:
-        name: Hub name, folder, or `builtin`.
+        ref: What it is called, and where it computes; it always computes in float32.
         files: Its folder, and its adapter if it has one; found once, as a branch on the hub may move while a run takes
             hours.
-        device: See `mlxbert.load`.
-        revision: See `mlxbert.load`.
         packed: Whether quantized weights stay quantized, where the device computes with them: they cannot be trained.
     """
 
-    name: str
+    ref: ModelRef
     files: ModelFolder
-    device: str = "auto"
-    revision: str | None = None
     packed: bool = False
 
-    @classmethod
-    def find(
-        cls,
-        name: str | Path,
-        adapter: str | Path | None = None,
-        *,
-        device: str = "auto",
-        packed: bool = False,
-        **where: Any,
-    ) -> "BaseModel":
-        """Finds a model.
-
-        Args:
-            name: See `mlxbert.load`.
-            adapter: An adapter of it that is merged into its weights first.
-            device: See `mlxbert.load`.
-            packed: See `BaseModel`.
-            **where: `revision`, `offline` and `on_progress`, see `mlxbert.load`.
-
-        Raises:
-            MlxbertError: It cannot be found.
-        """
-        files = find_model(name, adapter, **where)
-        return cls(name=str(name), files=files, device=device, revision=where.get("revision"), packed=packed)
+    @property
+    def name(self) -> str:
+        """Hub name, folder, or `builtin`."""
+        return str(self.ref.source)
 
     @property
     def folder(self) -> Path:
@@ -65,13 +41,8 @@ class BaseModel:
 
     def load(self, **chosen: Any) -> Model:
         """The model in float32; see `mlxbert.load`."""
-        return replace(
-            load(
-                self.folder, adapter=self.files.adapter, dtype="float32", device=self.device, quantized=self.packed,
-                **chosen,
-            ),
-            source=self.name,
-        )  # fmt: skip
+        found = ModelRef(self.folder, self.files.adapter, dtype="float32", device=self.ref.device)
+        return replace(load(found, quantized=self.packed, **chosen), source=self.name)
 
     def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
         """Whether the model has what is trained: one head, with the same labels; or none, for vectors."""

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -26,6 +25,7 @@ from mlxbert.nn.embedder import Normalize
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
+from mlxbert.progress import Progress
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.base import BaseModel
@@ -35,6 +35,8 @@ from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.options import TeacherOptions
 from mlxbert.training.predict import compute
+from mlxbert.weights.adapted import find_model
+from mlxbert.weights.source import ModelRef
 
 ERROR = "teacher_error"  # the metric that chooses vectors where nobody has judged the validation data
 _OF_TOKENS = ("tag", "answer")
@@ -234,12 +236,12 @@ class Distillation:
     """What is learned from a teacher, a finished model for the same task and labels.
 
     Args:
-        teacher: Hub name or folder of the model, which is asked once for every example.
+        ref: The teacher, which is asked once for every example.
         task: The objective, bound to the student.
         train: The training data.
         valid: The validation data.
         options: How much it counts.
-        **where: See `BaseModel.find`.
+        on_progress: See `mlxbert.load`.
 
     Attributes:
         objective: What the loop trains.
@@ -254,16 +256,16 @@ class Distillation:
 
     def __init__(
         self,
-        teacher: str | Path,
+        ref: ModelRef,
         task: Objective[Any],
         train: Part,
         valid: Part,
         options: TeacherOptions,
-        **where: Any,
+        on_progress: Progress | None = None,
     ) -> None:
         _check_task(task)
         assert isinstance(task, TaskObjective)
-        found = BaseModel.find(teacher, **where)
+        found = BaseModel(ref=ref, files=find_model(ref, on_progress))
         model = found.load(task=task.needs)
         self.name, self._files, self._options = found.name, found.files, options
         self._task, self._train, self._valid = task, train, valid

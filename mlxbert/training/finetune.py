@@ -29,7 +29,9 @@ from mlxbert.training.plan import Plan, make_plan
 from mlxbert.training.predict import predict
 from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
 from mlxbert.training.sampler import Epochs
+from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.source import ModelRef
 
 Data = str | Path | Iterable[Any]
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
@@ -129,12 +131,12 @@ def finetune(
     )
     group = join()
     with group.together():
-        where: dict[str, Any] = {"device": device, "offline": offline, "on_progress": on_progress}
-        base = BaseModel.find(model, adapter, revision=revision, packed=given.lora is not None, **where)
+        ref = ModelRef(model, adapter, revision, offline, dtype, device)
+        base = BaseModel(ref=ref, files=find_model(ref, on_progress), packed=given.lora is not None)
         if given.lora is not None:
             refuse_with_adapters(base.files, check=check)
         target = claim(output, base, overwrite, group)
-        devices.use(device, fast_float32=given.fast_float32)
+        devices.use(ref.device, fast_float32=given.fast_float32)
         rows = read_rows(train, format=format)
         plan = make_plan(
             objective, base, rows, None if valid is None else read_rows(valid, format=format), validation_fraction,
@@ -142,15 +144,15 @@ def finetune(
         )  # fmt: skip
         distillation = None
         if teacher is not None:
-            asked = TeacherOptions(**learned)
-            distillation = Distillation(teacher, objective, plan.train, plan.valid, asked, **where)
+            asked, other = TeacherOptions(**learned), replace(ref, source=teacher, adapter=None, revision=None)
+            distillation = Distillation(other, objective, plan.train, plan.valid, asked, on_progress)
             plan = replace(plan, report=distillation.noted(plan.report))
         if check:
             require(plan.heads)
         run = FinetuneRun(
             base=base, target=target, task=objective.name, plan=plan, distillation=distillation,
             objective=objective if distillation is None else distillation.objective,
-            options=_with_defaults(given, loop, plan), variants=variants, dtype=compute_dtype(dtype),
+            options=_with_defaults(given, loop, plan), variants=variants, dtype=compute_dtype(ref.dtype),
             overwrite=overwrite, group=Group() if dry_run else group, check=check, dry_run=dry_run, line=line,
         )  # fmt: skip
         for number in range(len(variants)):  # checked before hours of work

@@ -17,6 +17,7 @@ from mlxbert.pretraining.initial import find_initial
 from mlxbert.pretraining.objective import Pretraining, make_terms, read_terms
 from mlxbert.pretraining.pretrain import pretrain
 from mlxbert.training.events import Event
+from mlxbert.weights.source import ModelRef
 from tests.helpers import tiny
 
 CONFIG = tiny.CONFIG | {"model_type": "electra", "embedding_size": 16, "hidden_dropout_prob": 0.1}
@@ -54,7 +55,7 @@ class Folder:
         """Both as they are trained, with weights far from 0."""
         values = {**CONFIG, **config}
         self.config.write_text(json.dumps(values), encoding="utf-8")
-        start = find_initial(None, None, self.config, self.vocabulary, None, ["discriminator"], "cpu")
+        start = find_initial(ModelRef(device="cpu"), self.config, self.vocabulary, None, ["discriminator"])
         model = with_generator(start.model(["discriminator"], 0), start, 0.34, 0)
         mx.random.seed(3)
         drawn = nn.utils.tree_map(lambda array: mx.random.normal(array.shape) * 0.3 + 0.1, model.network.parameters())

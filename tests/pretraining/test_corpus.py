@@ -26,6 +26,7 @@ from mlxbert.pretraining.corpus.store import Corpus, read_corpus
 from mlxbert.pretraining.vocabulary import vocabulary
 from mlxbert.readers.live import LONGEST
 from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.weights.source import ModelRef
 from tests.helpers.vocabularies import put, trained
 
 FILES = ("ids.bin", "sentences.bin", "documents.bin")
@@ -34,7 +35,7 @@ TEXT = "The cat sat.\nThe dogs sat on mats.\n\n\nTokyo, Paris!\n"
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return load_tokenizer_of("builtin")[1]
+    return load_tokenizer_of(ModelRef("builtin"))[1]
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -187,7 +188,7 @@ def test_special_tokens_spelled_out_are_text(tmp_path: Path, tokenizer: Tokenize
         "config.json": config,
         "tokenizer_config.json": settings,
     }
-    pieces = load_tokenizer_of(str(put(tmp_path / "v", files)))[1]
+    pieces = load_tokenizer_of(ModelRef(put(tmp_path / "v", files)))[1]
     corpus = read_corpus([path], tmp_path / "d", pieces)  # of <mask> this vocabulary makes the mask token
     assert pieces.token_id("<mask>") not in corpus.tokens(0, corpus.report.tokens)
     assert pieces.encode("a <mask>").ids.count(pieces.token_id("<mask>") or -1) == 1  # elsewhere it stays one
@@ -290,9 +291,10 @@ from pathlib import Path
 from mlxbert.model import load_tokenizer_of
 from mlxbert.pretraining.corpus import writer
 from mlxbert.pretraining.corpus.store import read_corpus
+from mlxbert.weights.source import ModelRef
 writer.BLOCK = 3000
 writer.BATCH_SENTENCES = 100
-read_corpus([sys.argv[1]], Path(sys.argv[2]), load_tokenizer_of("builtin")[1])
+read_corpus([sys.argv[1]], Path(sys.argv[2]), load_tokenizer_of(ModelRef("builtin"))[1])
 """
 
 

@@ -20,6 +20,7 @@ from mlxbert.pretraining.replaced import ElectraInputs, ReplacedTokens, sampled
 from mlxbert.training.events import Evaluated, Step
 from mlxbert.training.loop import scalar
 from mlxbert.weights.build import parameters
+from mlxbert.weights.source import ModelRef
 from tests.helpers.tiny import CONFIG, tiny_config
 from tests.pretraining.electras import Folder, examples, objective, with_draws
 
@@ -233,7 +234,7 @@ def test_the_size_of_a_generator(heads: int, share: float, expected: tuple[int, 
 
 @pytest.mark.parametrize("size", ["small", "base"])
 def test_sizes_by_name(folder: Folder, size: str) -> None:
-    config = find_initial(None, None, size, folder.vocabulary, None, ["discriminator"], "cpu").config
+    config = find_initial(ModelRef(), size, folder.vocabulary, None, ["discriminator"]).config
     assert config is not None and config["model_type"] == "electra"
     found = (config["num_hidden_layers"], config["hidden_size"], config["embedding_size"])
     assert found == {"small": (12, 256, 128), "base": (12, 768, 768)}[size]

@@ -20,6 +20,7 @@ from mlxbert.pretraining.teacher import find_teacher
 from mlxbert.pretraining.terms import Teacher, TermInputs
 from mlxbert.weights.build import parameters
 from mlxbert.weights.folder import open_folder
+from mlxbert.weights.source import ModelRef
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 from tests.pretraining.corpora import WORDS, examples, random_corpus
@@ -167,8 +168,8 @@ def test_teachers_and_layers_that_are_refused(folder: Path, tmp_path: Path, chan
 
 def test_a_teacher_that_is_the_model_is_of_the_same_revision(folder: Path) -> None:
     files = open_folder(folder / "deep")
-    base = InitialModel(name="some/model", files=files, config=None, device="auto", revision="v1")
-    found = find_teacher("some/model", base, ["soft"], {"revision": "v1"})
+    base = InitialModel(ref=ModelRef("some/model", revision="v1"), files=files, config=None)
+    found = find_teacher("some/model", base, ["soft"])
     assert found is not None and found.files is files
 
 

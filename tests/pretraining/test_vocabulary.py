@@ -14,6 +14,7 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.model import load_tokenizer_of
 from mlxbert.pretraining.corpus.tokens import tokenize
 from mlxbert.pretraining.vocabulary import KINDS, Vocabulary
+from mlxbert.weights.source import ModelRef
 from tests.helpers.program import call, names, snapshot, terminal
 from tests.helpers.vocabularies import SENTENCES
 
@@ -49,7 +50,7 @@ def test_the_folder_of_a_vocabulary(corpus: Path, kind: str) -> None:
     files = [*FILES[kind], "config.json", "tokenizer.json", "tokenizer_config.json", "vocabulary.json"]
     assert names(found.folder) == sorted(files)
     assert found.written.keys() == {*files} - {"vocabulary.json"}
-    _, tokenizer = load_tokenizer_of(str(found.folder))
+    _, tokenizer = load_tokenizer_of(ModelRef(found.folder))
     assert {token: tokenizer.token_id(token) for token in SPECIAL[kind]} == SPECIAL[kind]
     assert (tokenizer.vocab_size, tokenizer.max_length) == (SIZES[kind], 512)
     for text in SENTENCES:
@@ -70,7 +71,7 @@ def test_a_new_model_has_the_vocabulary(corpus: Path) -> None:
 
 def test_words_of_wordpiece_are_cased_on_request(corpus: Path) -> None:
     folder = mlxbert.vocabulary([corpus], corpus.with_name("v"), size=150, cased=True).folder
-    _, tokenizer = load_tokenizer_of(str(folder))
+    _, tokenizer = load_tokenizer_of(ModelRef(folder))
     assert tokenizer.token_id("P") is not None and not tokenizer.files.lower_cases
     assert "Paris" in tokenizer.decode(tokenizer.pieces("in Paris"))
     assert train(corpus, "wordpiece", "w").frequent[0] == "the"
@@ -136,7 +137,7 @@ def test_transformers_opens_the_folder_and_gives_the_same_ids(corpus: Path, kind
     transformers = pytest.importorskip("transformers")
     folder = train(corpus, kind).folder
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    _, ours = load_tokenizer_of(str(folder))
+    _, ours = load_tokenizer_of(ModelRef(folder))
     assert (len(theirs), theirs.model_max_length) == (ours.vocab_size, ours.max_length)
     assert theirs.mask_token_id == ours.token_id(ours.special["mask"])
     assert transformers.AutoConfig.from_pretrained(folder).vocab_size == ours.vocab_size

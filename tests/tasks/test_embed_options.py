@@ -148,7 +148,7 @@ def test_another_thread_is_refused_at_the_call_and_at_an_iterator(tiny: mlxbert.
     ]
     for work in works:
         problem = _in_a_thread(work)
-        assert isinstance(problem, mlxbert.ThreadError) and "loaded on another thread" in problem.message
+        assert isinstance(problem, mlxbert.ThreadError)
 
 
 def test_weights_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from mlxbert.training.objectives.answer import AnswerObjective, target
 from mlxbert.training.plan import make_plan
 from mlxbert.training.predict import predict
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.source import ModelRef
 from tests.helpers.answering import save_answering
 
 WORDS = (
@@ -198,7 +199,9 @@ def test_training_goes_on_with_the_head_that_a_model_has(trained: tuple[Path, li
 def test_questions_about_a_context_are_all_in_one_part(base: Path, tmp_path: Path) -> None:
     found = [{**one, "question": f"{word} in ?"} for one in records(30) for word in ("cat", "dog", "man", "he")]
     objective = make_objective("answer")
-    plan = make_plan(objective, BaseModel(name="base", files=ModelFolder(base)), read_rows(found), None, 0.2, 0)
+    plan = make_plan(
+        objective, BaseModel(ref=ModelRef("base"), files=ModelFolder(base)), read_rows(found), None, 0.2, 0
+    )
     train, valid = ({record.pair for record in part.records} for part in (plan.train, plan.valid))
     assert valid and not train & valid and len(plan.valid.records) == 4 * len(valid) == 24
     assert plan.report is not None and plan.report.splits[0].duplicates == 0

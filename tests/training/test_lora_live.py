@@ -20,6 +20,7 @@ from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.build import parameters
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.save_adapter import write_adapter
+from mlxbert.weights.source import ModelRef
 from tests.helpers.families import FAMILIES, Compared, make_config
 from tests.helpers.frozen import add_vocabulary
 from tests.weights.test_adapter_live import change
@@ -89,7 +90,7 @@ def _ours(family: str, kind: dict[str, Any], folder: Path) -> tuple[mlxbert.Mode
     assert adapters is not None
     change(model.network, adapters.trained)
     (folder / "out").mkdir()
-    source = BaseModel(name=str(folder / "base"), files=ModelFolder(folder / "base"))
+    source = BaseModel(ref=ModelRef(folder / "base"), files=ModelFolder(folder / "base"))
     write_trained(model, folder / "out", lambda path: {}, {}, adapter=adapters.writer(model, source))
     return model, adapters.trained
 

@@ -21,6 +21,7 @@ from mlxbert.training.distillation import Distillation, DistillationExample, Sco
 from mlxbert.training.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objective import Part, TrainBatch
 from mlxbert.training.options import TeacherOptions
+from mlxbert.weights.source import ModelRef
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, VOCAB, save
 from tests.training import test_answer_objective, test_finetune, test_tag
@@ -321,4 +322,4 @@ def test_tags_are_compared_token_by_token(base: Path, tmp_path: Path) -> None:
 def test_an_objective_of_ones_own_has_no_teacher() -> None:
     nothing = Part([], [], [], [])
     with pytest.raises(ArgumentError, match="one's own"):
-        Distillation("builtin", Parity(network()), nothing, nothing, TeacherOptions())
+        Distillation(ModelRef(), Parity(network()), nothing, nothing, TeacherOptions())

@@ -22,6 +22,7 @@ from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.vector_loss import Texts
 from mlxbert.training.plan import make_plan
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.source import ModelRef
 from tests.helpers.gradients import Arrays, assert_same_gradients, their_gradients
 
 if not os.environ.get("MLXBERT_TEST_EMBEDDER"):
@@ -108,7 +109,7 @@ def part_of(objective: Embed, examples: Sequence[Texts], number: int) -> tuple[T
 def ours(folder: Path, records: list[dict[str, Any]], options: dict[str, Any], parts: int) -> tuple[float, Arrays]:
     """Our loss and gradients, in that many parts."""
     objective = Embed(**options)
-    source = BaseModel(name="start", files=ModelFolder(folder), device="cpu")
+    source = BaseModel(ref=ModelRef("start", device="cpu"), files=ModelFolder(folder))
     plan = make_plan(objective, source, read_rows(records), read_rows(records), None, 0)
     network = source.with_heads(plan.heads, 0).network
     dropout.set_rate(network, 0.0)

@@ -17,6 +17,7 @@ from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.selection import Selection
+from mlxbert.weights.source import ModelRef
 from tests.helpers.families import FAMILIES, make_model
 from tests.helpers.frozen import add_vocabulary
 from tests.helpers.parity import Case
@@ -98,7 +99,7 @@ def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_
     assert adapters is not None
     change(model.network, adapters.trained)
     (tmp_path / "out").mkdir()
-    source = BaseModel(name=str(base), files=ModelFolder(base))
+    source = BaseModel(ref=ModelRef(base), files=ModelFolder(base))
     write_trained(model, tmp_path / "out", lambda folder: {}, {}, adapter=adapters.writer(model, source))
     (tmp_path / "out/.unfinished").unlink()
     # Theirs.

@@ -19,6 +19,7 @@ from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.selection import Selection
+from mlxbert.weights.source import ModelRef
 from tests.helpers.tiny import CONFIG, save
 
 LAYER = "base_model.model.bert.encoder.layer."
@@ -37,7 +38,7 @@ def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = mlxbert.load(base, dtype="float32")
     adapters = adapt_model(model, TrainingOptions(lora=3))
     assert adapters is not None
-    adapters.writer(model, BaseModel(name=str(base), files=ModelFolder(base)))(folder)
+    adapters.writer(model, BaseModel(ref=ModelRef(base), files=ModelFolder(base)))(folder)
     return folder
 
 

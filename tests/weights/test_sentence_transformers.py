@@ -15,6 +15,7 @@ from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
+from mlxbert.weights.source import ModelRef
 from tests.helpers.st_folder import (
     FLAGS,
     NORMALIZE,
@@ -159,7 +160,7 @@ def test_the_transformer_may_lie_in_a_folder_of_its_own(tmp_path: Path) -> None:
     for said in (None, {"__version__": "0.4.1"}):
         if said is not None:
             write_json(outer / "config.json", said)
-        assert ModelFolder(outer).transformer == inner and load_tokenizer_of(str(outer))[0] == outer
+        assert ModelFolder(outer).transformer == inner and load_tokenizer_of(ModelRef(outer))[0] == outer
         found = mlxbert.embed(mlxbert.load(outer, dtype="float32"), "the cat sat on the mat")
         assert np.abs(found - expected).max() < 1e-6
 

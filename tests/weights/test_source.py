@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.errors import CheckpointError, HubError
-from mlxbert.weights.source import find_folder
+from mlxbert.weights.source import ModelRef, find_folder
 
 
 def test_a_name_that_is_no_folder_and_no_model_suggests_a_folder(
@@ -14,14 +14,14 @@ def test_a_name_that_is_no_folder_and_no_model_suggests_a_folder(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     with pytest.raises(HubError, match="no folder of that name") as caught:
-        find_folder("my-model", offline=True)
+        find_folder(ModelRef("my-model", offline=True))
     assert caught.value.hint and "my-model2" not in caught.value.hint
     (tmp_path / "my-model2").mkdir()
     with pytest.raises(HubError) as caught:
-        find_folder("my-model", offline=True)
+        find_folder(ModelRef("my-model", offline=True))
     assert caught.value.hint and "my-model2" in caught.value.hint
     with pytest.raises(HubError) as caught:
-        find_folder("org/my-model", offline=True)
+        find_folder(ModelRef("org/my-model", offline=True))
     assert "folder" not in caught.value.message
 
 
@@ -41,7 +41,7 @@ def test_a_name_without_its_organization_is_answered_with_it(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache" / "models--someone--Own-Model").mkdir(parents=True)
     with pytest.raises(HubError) as caught:
-        find_folder(name, offline=True)
+        find_folder(ModelRef(name, offline=True))
     assert caught.value.hint and (whole is None or caught.value.hint.endswith(f" {whole}"))
     assert (whole is None) == ("organization" not in caught.value.hint)
 
@@ -51,7 +51,7 @@ def test_a_name_like_that_of_the_built_in_model_is_answered_with_it(
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     with pytest.raises(HubError) as caught:
-        find_folder("buildin", offline=True)
+        find_folder(ModelRef("buildin", offline=True))
     assert caught.value.hint and "builtin" in caught.value.hint
 
 
@@ -71,5 +71,5 @@ def test_a_name_like_that_of_the_built_in_model_is_answered_with_it(
 )
 def test_an_address_of_the_hub_is_answered_with_the_name(address: str, said: str | None) -> None:
     with pytest.raises(CheckpointError) as caught:
-        find_folder(address, offline=True)
+        find_folder(ModelRef(address, offline=True))
     assert caught.value.hint and caught.value.hint.endswith(f"the name is {said}") == (said is not None)

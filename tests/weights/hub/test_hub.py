@@ -13,7 +13,7 @@ import pytest
 import mlxbert
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.files import leaves_folder, needed_files
-from mlxbert.weights.source import find_folder
+from mlxbert.weights.source import ModelRef, find_folder
 from mlxbert.weights.tokenizers.classes import CLASSES
 from tests.helpers.fake_hub import Files, files_of, serve
 from tests.helpers.hub_machine import FILL, NAME, Machine
@@ -246,7 +246,7 @@ def test_an_interrupted_file_goes_on_where_it_stopped(machine: Machine, files: F
             raise KeyboardInterrupt
 
     with machine.client(), pytest.raises(KeyboardInterrupt):
-        find_folder(NAME, on_progress=interrupt)
+        find_folder(ModelRef(NAME), interrupt)
     machine.hub.forget()
     assert machine.run("models", "download", NAME).status == 0
     ((file, start, end),) = machine.hub.served
@@ -297,7 +297,7 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(machine: Machine, files: Files
 @pytest.mark.parametrize("revision", ["../x", "a/../../b", "/etc", "", "a//b", "./a", "a\\b", "a\0b", "a\nb"])
 def test_a_revision_that_leads_out_of_the_cache_is_wrong_usage(revision: str) -> None:
     with pytest.raises(mlxbert.ArgumentError, match="expected a branch, a tag or a commit"):
-        find_folder(NAME, revision=revision)
+        find_folder(ModelRef(NAME, revision=revision))
 
 
 def test_a_revision_goes_with_a_hub_name(tiny: Path) -> None:

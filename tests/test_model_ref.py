@@ -1,0 +1,97 @@
+"""A reference to a model, and the thread that a model belongs to."""
+
+import dataclasses
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.machine.device import mx
+
+TEXTS = ["the cat", "a dog", "the man sat"]
+
+
+@pytest.fixture
+def thread() -> Iterator[ThreadPoolExecutor]:
+    """Another thread, always the same one."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def test_a_reference_is_what_load_is_given(tiny_folder: Path) -> None:
+    ref = mlxbert.ModelRef(tiny_folder, dtype="float16", device="cpu")
+    sent = pickle.loads(pickle.dumps(ref))
+    assert sent == ref and hash(sent) == hash(ref)
+    found = mlxbert.embed(mlxbert.load(sent, task="embed"), TEXTS)
+    given = mlxbert.load(tiny_folder, task="embed", dtype="float16", device="cpu")
+    assert np.array_equal(found, mlxbert.embed(given, TEXTS))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ref.source = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"source": 5},
+        {"adapter": 5},
+        {"revision": 5},
+        {"revision": "../x"},
+        {"dtype": "float8"},
+        {"dtype": None},
+        {"device": "tpu"},
+    ],
+    ids=str,
+)
+def test_a_reference_and_load_refuse_the_same(wrong: dict[str, Any], tiny_folder: Path) -> None:
+    messages = []
+    for make in (mlxbert.ModelRef, mlxbert.load):
+        with pytest.raises(mlxbert.ArgumentError, match=next(iter(wrong))) as caught:
+            make(**({"source": tiny_folder} | wrong))
+        messages.append(caught.value.message)
+    assert messages[0] == messages[1]
+
+
+def test_load_takes_a_reference_or_its_fields(tiny_folder: Path) -> None:
+    ref = mlxbert.ModelRef(tiny_folder)
+    for more in ({"dtype": "float16"}, {"device": "cpu"}, {"adapter": "a"}, {"revision": "main"}, {"offline": True}):
+        with pytest.raises(mlxbert.ArgumentError, match="ModelRef"):
+            mlxbert.load(ref, **more)
+
+
+def test_a_thread_adopts_a_model(tiny: mlxbert.Model, thread: ThreadPoolExecutor) -> None:
+    expected, renamed = mlxbert.embed(tiny, TEXTS), dataclasses.replace(tiny, source="other")
+    stream = mlxbert.embed_stream(tiny, iter(TEXTS))
+    assert isinstance(thread.submit(mlxbert.embed, tiny, TEXTS).exception(), mlxbert.ThreadError)
+    thread.submit(tiny.adopt).result()
+    assert np.array_equal(thread.submit(mlxbert.embed, tiny, TEXTS).result(), expected)
+    for use in (tiny.check_thread, renamed.check_thread, lambda: mlxbert.embed(tiny, "the cat"), lambda: next(stream)):
+        with pytest.raises(mlxbert.ThreadError):
+            use()
+    tiny.adopt()
+    assert np.array_equal(mlxbert.embed(renamed, TEXTS), expected)
+    assert isinstance(thread.submit(mlxbert.embed, tiny, TEXTS).exception(), mlxbert.ThreadError)
+
+
+def test_a_model_outlives_the_thread_that_loaded_it(tiny_folder: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        model = pool.submit(mlxbert.load, tiny_folder).result()
+        expected = pool.submit(mlxbert.embed, model, TEXTS).result()
+    model.adopt()
+    assert np.array_equal(mlxbert.embed(model, TEXTS), expected)
+
+
+def test_weights_that_are_not_computed_yet_stay_with_their_thread(
+    tiny: mlxbert.Model, thread: ThreadPoolExecutor
+) -> None:
+    embeddings = tiny.network.encoder.embeddings
+    embeddings.norm.weight = embeddings.norm.weight * 2
+    assert isinstance(thread.submit(tiny.adopt).exception(), mlxbert.ThreadError)
+    expected = mlxbert.embed(tiny, TEXTS)  # still works here, and computes them
+    mx.eval(tiny.network.parameters())
+    thread.submit(tiny.adopt).result()
+    assert np.array_equal(thread.submit(mlxbert.embed, tiny, TEXTS).result(), expected)
