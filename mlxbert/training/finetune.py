@@ -29,6 +29,7 @@ from mlxbert.training.plan import Plan, make_plan
 from mlxbert.training.predict import predict
 from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
 from mlxbert.training.sampler import Epochs
+from mlxbert.training.tasks import TASKS
 from mlxbert.weights.checkpoint import open_checkpoint
 
 Data = str | Path | Iterable[Any]
@@ -111,7 +112,9 @@ def finetune(
     """
     line = command_line(task, locals()) if isinstance(task, str) else None
     loop = _taken(options, _LOOP)
-    learned = _taken(options, _TEACHER if task != "embed" else frozenset())  # temperature means something else there
+    spec = TASKS.get(task) if isinstance(task, str) else None
+    own = spec is not None and TeacherOptions not in spec.training  # of the task, whose `temperature` is another one
+    learned = _taken(options, frozenset() if own else _TEACHER)
     if teacher is None:
         TeacherOptions(**learned).refuse_alone()
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
@@ -286,7 +289,7 @@ class FinetuneRun(TrainingRun):
             f"On {len(plan.valid.records):,} validation examples, which also chose the checkpoint:",
             "", *metrics_table(found.metrics),
         ]  # fmt: skip
-        if labels is not None and not getattr(plan.objective, "numeric", False):
+        if labels is not None and not plan.objective.numeric:
             facts += [f"Labels: {', '.join(labels.names)}.", ""]
             facts += [line for own in OWN_LAYERS if own.used(labels) for line in (f"{own.note}.", "")]
         return facts

@@ -15,8 +15,7 @@ from mlxbert.cli.options import RENAMED
 from mlxbert.cli.training import parse_sweep
 from mlxbert.cli.views import help as view
 from mlxbert.text.batch import default_batch_tokens
-from mlxbert.training.objectives import OBJECTIVES
-from mlxbert.training.task_options import TASKS, defaults_of
+from mlxbert.training.tasks import TASKS
 from tests.helpers.program import call
 
 DOCS = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
@@ -64,9 +63,9 @@ def test_every_option_of_training_is_in_the_docs() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_options_of_a_task_have_the_defaults_of_its_objective(task: str) -> None:
-    module, name = OBJECTIVES[task]
+    module, name = TASKS[task].objective
     objective = getattr(importlib.import_module(f"mlxbert.training.objectives.{module}"), name)
-    usual, own = defaults_of(task), {}
+    usual, own = TASKS[task].options, {}
     for base in objective.__mro__:
         for one in inspect.signature(base.__init__).parameters.values():
             if one.kind is one.KEYWORD_ONLY and one.name != "metric":

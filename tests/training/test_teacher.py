@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,9 +19,11 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.training import distillation as module
-from mlxbert.training.distillation import Distillation, DistillationExample, ScoreDistillation, Targets
+from mlxbert.training.distillation import Distillation
+from mlxbert.training.distillation_losses import DistillationExample, ScoreDistillation, Targets
 from mlxbert.training.events import Evaluated, Finished, Saved, Started, Step
 from mlxbert.training.objective import Part, TrainBatch
+from mlxbert.training.objectives import make_objective
 from mlxbert.training.options import TeacherOptions
 from mlxbert.training.predict import compute
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
@@ -46,20 +48,11 @@ class Place:
         return 6
 
 
-class Task:
-    """Stands for a task: its loss is the sum of its targets, of which there are `weight`."""
-
-    head: ClassVar[str] = "head"
-    metric, minimize = "loss", True
-
-    def __init__(self, name: str, loss: str | None = None) -> None:
-        self.name, self._loss = name, loss
-
-    def settings(self) -> dict[str, Any]:
-        return {"loss": self._loss}
-
-    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        return network.logits(self.head, batch.inputs).sum() * 0 + batch.targets.sum(), 7.0
+def task_of(name: str, loss: str | None = None) -> Any:
+    """A task whose own loss is the sum of its targets, of which there are 7."""
+    found: Any = make_objective(name, loss=loss)
+    found.loss = lambda network, batch: (network.logits("", batch.inputs).sum() * 0 + batch.targets.sum(), 7.0)
+    return found
 
 
 class Scored:
@@ -116,7 +109,7 @@ def targets(name: str, theirs: Array) -> Targets:
 def test_the_distance_of_each_task_is_its_formula(name: str, loss: str | None, share: float) -> None:
     rng = np.random.default_rng(0)
     ours, theirs = (rng.normal(size=SIZES[name]) * 3 for _ in range(2))
-    objective = ScoreDistillation(cast(Any, Task(name, loss)), TeacherOptions(teacher_weight=share, temperature=3.0))
+    objective = ScoreDistillation(task_of(name, loss), TeacherOptions(teacher_weight=share, temperature=3.0))
     scored = Scored(ours)
     batch = TrainBatch(Batch(mx.zeros((1, 1), mx.int32)), targets(name, theirs))
     found, weight = objective.terms(cast(Network, scored), batch)
@@ -133,7 +126,7 @@ def test_gradients_are_those_of_torch(name: str) -> None:
     torch = importlib.import_module("torch")
     rng = np.random.default_rng(1)
     ours, theirs = (rng.normal(size=SIZES[name]) * 3 for _ in range(2))
-    objective = ScoreDistillation(cast(Any, Task(name)), TeacherOptions(teacher_weight=1.0, temperature=4.0))
+    objective = ScoreDistillation(task_of(name), TeacherOptions(teacher_weight=1.0, temperature=4.0))
     batch = TrainBatch(Batch(mx.zeros((1, 1), mx.int32)), targets(name, theirs))
 
     def far(scores: mx.array) -> mx.array:
@@ -153,7 +146,7 @@ def test_gradients_are_those_of_torch(name: str) -> None:
 
 
 def test_a_batch_of_tokens_without_tags_has_no_distance() -> None:
-    task = cast(Any, Task("tag"))
+    task = task_of("tag")
     task.collate = lambda examples, rng: TrainBatch(Batch(mx.zeros((2, 8), mx.int32)), mx.zeros(0))
     objective = ScoreDistillation(task, TeacherOptions())
     examples = [DistillationExample(Place([]), lambda: np.ones((6, 3), np.float32)) for _ in range(2)]

@@ -31,6 +31,7 @@ from mlxbert.tasks.answer import (
 )
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.spans import Spans, window_spans
+from mlxbert.training.distillation_losses import Scores, Targets, divergence
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores import answers
@@ -69,9 +70,8 @@ class AnswerObjective(TaskObjective[Window]):
         **asked: See `TaskObjective`; `max_length` is the length of a window, by default 384.
     """
 
-    name, head, command = "answer", HEAD, "answer"
+    name, head = "answer", HEAD
     columns: Columns | None = None
-    arguments = '"…" --context-file FILE'
 
     def __init__(
         self,
@@ -135,6 +135,18 @@ class AnswerObjective(TaskObjective[Window]):
             logits = mx.where(batch.inputs.attention_mask[..., None], logits, _HIDDEN)
         ends = logits.transpose(0, 2, 1).reshape(-1, logits.shape[1])
         return cross_entropy(ends, batch.targets.reshape(-1)) / 2, float(batch.targets.shape[0])
+
+    def teacher_targets(self, batch: TrainBatch, examples: Sequence[Window], scores: Sequence[Scores]) -> Targets:
+        """The scores of all tokens, padded."""
+        length = batch.inputs.input_ids.shape[1]
+        padded = [np.pad(one, ((0, length - len(one)), (0, 0)), constant_values=_HIDDEN) for one in scores]
+        return Targets(batch.targets, mx.array(np.stack(padded)))
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """The mean over both ends of the divergence from the teacher's distribution over the tokens."""
+        theirs = targets.scores
+        ours = mx.where(theirs > _HIDDEN, scores, _HIDDEN)
+        return divergence(ours.transpose(0, 2, 1), theirs.transpose(0, 2, 1), temperature) / 2
 
     def predict(self, network: Network, inputs: Batch) -> Predictions:
         """The scores of each token as the first and the last of the answer, float32 (B, L, 2)."""

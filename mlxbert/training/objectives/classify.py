@@ -15,6 +15,7 @@ from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
+from mlxbert.training.distillation_losses import Targets, divergence
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.options import ClassWeights
@@ -37,7 +38,6 @@ class Classify(TextObjective):
 
     name = "classify"
     kind = "class"
-    problem_type = "single_label_classification"
     common, link = "largest class", SOFTMAX
 
     def __init__(self, *, label_smoothing: float = 0.0, class_weights: str = "none", **asked: Any) -> None:
@@ -95,6 +95,10 @@ class Classify(TextObjective):
         """The weight of each class: all classes together weigh the same, and the mean example weighs 1."""
         total = sum(self._counts.values())
         return [total / (len(self.labels) * max(self._counts[name], 1)) for name in self.labels.names]
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """The divergence from the teacher's distribution over the classes."""
+        return divergence(scores, targets.scores, temperature)
 
     def scores(self, logits: mx.array) -> mx.array:
         """Probabilities of the classes."""

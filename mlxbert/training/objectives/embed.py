@@ -5,7 +5,7 @@ Shapes: B examples of a batch, T texts of a batch, W size of a vector.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,9 +23,11 @@ from mlxbert.nn.heads import Network
 from mlxbert.readers.rows import Rows
 from mlxbert.tasks.embed import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
+from mlxbert.training.distillation_losses import VectorDistillation
 from mlxbert.training.objective import Comparison, Part, Predictions
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.vector_loss import WHAT, Texts, VectorLoss
+from mlxbert.training.options import TeacherOptions
 from mlxbert.training.predict import predict
 from mlxbert.training.scores import vectors as scoring
 from mlxbert.training.scores.summary import Evaluation
@@ -54,7 +56,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         unjudged: Whether the validation data are texts alone, and no metric is asked for.
     """
 
-    name, head, command = "embed", "", "embed"
+    name, head = "embed", ""
     lr_factor = 0.4  # nothing is new
     columns: Columns | None = None
     embedder: Embedder
@@ -202,6 +204,39 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
     def inputs(self, examples: Sequence[Texts]) -> Sequence[Encoding]:
         """All texts; of a text alone its halves."""
         return [one for example in examples for one in example.evaluated]
+
+    def check_teacher(self) -> None:
+        """Refuses pairs of texts, which have a loss of their own."""
+        if self.columns is None or self.columns.kind != "texts":
+            raise ArgumentError(
+                "teacher is given with pairs of texts, expected texts alone",
+                hint="name the column of the text with text_column=, in a file without other texts",
+            )
+
+    def of_teacher(self, model: Model) -> Self:
+        """See `TaskObjective.of_teacher`; options of pooling are the student's."""
+        own = super().of_teacher(model)
+        own.embedder = model.embedder
+        return own
+
+    def distilled(self, own: Self, name: str, options: TeacherOptions) -> VectorDistillation:
+        """The distance of vectors alone.
+
+        Raises:
+            ArgumentError: The teacher's vectors have another size.
+        """
+        ours, theirs, sizes = self.embedder.size, own.embedder.size, self._loss.dimensions
+        least = min(ours, theirs)
+        if max(sizes or (ours, theirs)) > least:
+            raise ArgumentError(
+                f"{name}: its vectors have {theirs} values, those of the student {ours}",
+                hint=f"choose sizes up to {least} with dimensions=",
+            )
+        return VectorDistillation(self, sizes, chooses=self.unjudged)
+
+    def taught(self, network: Network, inputs: Batch) -> mx.array:
+        """The vectors of a teacher."""
+        return self.outputs(network, inputs)
 
     def predict(self, network: Network, inputs: Batch) -> Predictions:
         """Vectors, float32 (T, W)."""

@@ -96,6 +96,10 @@ class FewShot(Comparison[Example], Classify):
         """See `same_class`."""
         return same_class(outputs, mx.array([example.target for example in examples])), 1.0
 
+    def check_teacher(self) -> None:
+        """Refuses a teacher, whose scores no loss is made of."""
+        raise ArgumentError("teacher is given with few_shot, which trains vectors and not scores")
+
     def fit(self, network: Network, group: Group) -> None:
         """Fits the classifier to the vectors of the training texts."""
         examples = [self.prepare(record) for record in self._records]

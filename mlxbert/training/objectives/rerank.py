@@ -20,6 +20,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.readers.rows import Rows
 from mlxbert.tasks.rerank import check_one_score
+from mlxbert.training.distillation_losses import Targets, independent_divergence
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.texts import HEAD
@@ -65,9 +66,7 @@ class Rerank(TaskObjective[Pair]):
         **asked: See `TaskObjective`.
     """
 
-    name, head, command = "rerank", HEAD, "rerank"
-    arguments = '"…" --input FILE'
-    numeric = True
+    name, head = "rerank", HEAD
     columns: RelevanceColumns | None = None
     _notes: tuple[str, ...] = ()
 
@@ -89,11 +88,6 @@ class Rerank(TaskObjective[Pair]):
         self._loss, self._max_score = loss, float(max_score)
         self._metric = asked.get("metric")
         self._probabilities = loss == "bce"
-
-    @property
-    def needs(self) -> str:
-        """A cross-encoder is a classifier with one output."""
-        return "classify"
 
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
@@ -152,6 +146,12 @@ class Rerank(TaskObjective[Pair]):
         logits = network.logits(HEAD, batch.inputs)[:, 0]
         loss = binary_cross_entropy if self._loss == "bce" else mean_squared_error
         return loss(logits, batch.targets), float(batch.targets.shape[0])
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """The divergence from the teacher's probability, or the squared error, as the loss is."""
+        if self._loss == "mse":
+            return super().teacher_distance(scores, targets, temperature)
+        return independent_divergence(scores, targets.scores, temperature)
 
     def predict(self, network: Network, inputs: Batch) -> Predictions:
         """The scores, float32 (B,): probabilities, or the logits themselves."""

@@ -28,6 +28,7 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels
 from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as, tokenless
+from mlxbert.training.distillation_losses import Scores, Targets, divergence
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import Origin, TaskObjective
 from mlxbert.training.scores.metrics import cross_entropies
@@ -73,7 +74,7 @@ class Tag(TaskObjective[TagExample]):
 
     name = "tag"
     columns: Columns | None = None
-    head, command = HEAD, "tag"
+    head = HEAD
 
     def __init__(
         self,
@@ -222,6 +223,20 @@ class Tag(TaskObjective[TagExample]):
         if not tags.size:
             return 0 * logits.astype(mx.float32).sum(), _NOTHING
         return cross_entropy(logits.reshape(-1, logits.shape[-1])[places], tags), float(tags.size)
+
+    def teacher_targets(self, batch: TrainBatch, examples: Sequence[TagExample], scores: Sequence[Scores]) -> Targets:
+        """The scores of the tokens that have a tag."""
+        length = batch.inputs.input_ids.shape[1]
+        places = [[place for place, _ in one.target] for one in examples]
+        rows = [row * length + place for row, some in enumerate(places) for place in some]
+        chosen = np.concatenate([found[some] for found, some in zip(scores, places, strict=True)])
+        return Targets(batch.targets, mx.array(chosen), mx.array(rows, mx.int32))
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """The sum over the tokens of the divergence from the teacher's distribution over the tags."""
+        if not targets.scores.size:
+            return 0 * scores.sum()
+        return divergence(scores.reshape(-1, scores.shape[-1])[targets.rows], targets.scores, temperature)
 
     def predict(self, network: Network, inputs: Batch) -> Predictions:
         """Logits, float32 (B, L, C)."""

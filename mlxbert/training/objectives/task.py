@@ -1,21 +1,31 @@
 """What the built-in tasks share: everything that a report, an evaluation and a model card need to know of a task."""
 
+import copy
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
 
 from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Found
 from mlxbert.data.trained import trained_columns
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import HEADS, Network
+from mlxbert.nn.losses import mean_squared_error
 from mlxbert.readers.rows import Rows
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
-from mlxbert.training.objective import AnyExample, Objective, Part, Predictions
-from mlxbert.training.scores.summary import METRICS, Evaluation
+from mlxbert.training.distillation_losses import DistillationObjective, ScoreDistillation, Scores, Targets
+from mlxbert.training.objective import AnyExample, Objective, Part, Predictions, TrainBatch
+from mlxbert.training.options import TeacherOptions
+from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.tasks import TASKS, TaskSpec
 
 
 class Record(Protocol):
@@ -57,34 +67,33 @@ class TaskObjective(Objective[AnyExample]):
 
     Attributes:
         head: The head that is trained, a name in `mlxbert.nn.heads.HEADS`.
-        command: The command that uses the model.
-        arguments: What follows that command.
-        numeric: Whether it predicts numbers, so that the name of the output says nothing.
         columns: What was read from where, once something was read.
         labels: The labels of the model, after `bind`.
     """
 
     head: ClassVar[str]
-    command: ClassVar[str]
-    arguments: ClassVar[str] = '"…"'
-    numeric: ClassVar[bool] = False
     columns: Found | None = None
     labels: Labels
     _asked: dict[str, str | None]  # the columns that are named, by option
 
     def __init__(self, *, metric: str | None = None, max_length: int | None = None) -> None:
-        known = METRICS[self.name]
-        metric = next(iter(known)) if metric is None else metric
+        known = self.spec.metrics
+        metric = known[0] if metric is None else metric
         if metric not in known:
             raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(known)}")
         if max_length is not None:
             check_whole("max_length", max_length)
-        self.metric, self.minimize, self.max_length = metric, not known[metric], max_length
+        self.metric, self.minimize, self.max_length = metric, metric in self.spec.minimized, max_length
 
     @property
-    def needs(self) -> str:
-        """The task that the model must be able to do, as `mlxbert.load` calls it."""
-        return self.command
+    def spec(self) -> TaskSpec:
+        """What is known of the task without a model."""
+        return TASKS[self.name]
+
+    @property
+    def numeric(self) -> bool:
+        """See `TaskSpec.numeric`."""
+        return self.spec.numeric
 
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
@@ -188,6 +197,65 @@ class TaskObjective(Objective[AnyExample]):
             InputError: The model does not have a label, and the task cannot do without.
         """
         return records, {}
+
+    def check_teacher(self) -> None:
+        """Refuses what cannot be learned from a teacher.
+
+        Raises:
+            ArgumentError: It is such a task, or there are such data.
+        """
+
+    def of_teacher(self, model: Model) -> Self:
+        """The same task with the tokenizer and the labels of a teacher."""
+        own = copy.copy(self)
+        own.check_model(model)
+        own.bind(model)
+        return own
+
+    def distilled(self, own: Self, name: str, options: TeacherOptions) -> DistillationObjective:
+        """What is trained with a teacher.
+
+        Args:
+            own: The task `of_teacher`.
+            name: What the teacher is called.
+            options: How much it counts.
+
+        Raises:
+            ArgumentError: The labels are not the same, or a CRF is among the heads.
+        """
+        return ScoreDistillation(self, options, self._order(own.labels, name))
+
+    def _order(self, theirs: Labels, name: str) -> list[int] | None:
+        """For each label its place among those of a teacher; `None` where outputs have no names."""
+        if self.numeric or not HEADS[self.head].labelled:
+            return None
+        if self.labels.crf or theirs.crf:
+            raise ArgumentError(
+                f"{name if theirs.crf else 'the student'}: has a CRF, which scores whole sentences: a teacher's scores "
+                "are those of single words"
+            )
+        if {*self.labels.names} != {*theirs.names}:
+            raise ArgumentError(
+                f"{name}: has the labels {_shown(theirs.names)}, the training data {_shown(self.labels.names)}",
+                hint="teacher and student need the same labels",
+            )
+        return [theirs.names.index(label) for label in self.labels.names]
+
+    def taught(self, network: Network, inputs: Batch) -> mx.array:
+        """What a teacher computes: the scores of its head."""
+        return network.logits(self.head, inputs)
+
+    def teacher_targets(self, batch: TrainBatch, examples: Sequence[AnyExample], scores: Sequence[Scores]) -> Targets:
+        """What is learned of a batch: its targets, and the scores of the teacher for each example."""
+        return Targets(batch.targets, mx.array(np.stack(scores)))
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """How far the scores of a batch are from a teacher's, summed as in `loss`; for numbers the squared error."""
+        return mean_squared_error(scores, targets.scores)
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def relabelled(model: Model, labels: Labels) -> Model:
