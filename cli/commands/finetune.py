@@ -23,7 +23,7 @@ def _command(task: str) -> Callable[..., None]:
 
     spec = TASKS[task]
     groups = (TrainingData, SavingOptions, CheckOptions, ComputingOptions, TrainingOptions, RunOptions)
-    return with_options(command, spec.finetune, options_of(*groups, spec.data, *spec.training))
+    return with_options(command, spec.finetune, options_of(*groups, *spec.groups))
 
 
 COMMANDS = {task: _command(task) for task in TASKS}

@@ -113,7 +113,7 @@ def finetune(
     line = command_line(task, locals()) if isinstance(task, str) else None
     loop = _taken(options, _LOOP)
     spec = TASKS.get(task) if isinstance(task, str) else None
-    own = spec is not None and TeacherOptions not in spec.training  # of the task, whose `temperature` is another one
+    own = spec is not None and TeacherOptions not in spec.teacher  # of the task, whose `temperature` is another one
     learned = _taken(options, frozenset() if own else _TEACHER)
     if teacher is None:
         TeacherOptions(**learned).refuse_alone()

@@ -42,6 +42,21 @@ class Guidance:
 
 
 @dataclass(frozen=True)
+class VectorGuidance:
+    """From which model vectors are learned."""
+
+    panel: ClassVar[str] = "Training"
+    teacher: Annotated[
+        str | None, Option("Learn the vectors of this model instead, from texts alone.", usual="none")
+    ] = None
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """A task without options of training."""
+
+
+@dataclass(frozen=True)
 class WordData:
     """Where words and tags stand in a row, and how long sentences become windows."""
 
@@ -106,9 +121,6 @@ class VectorOptions:
     """How vectors are learned."""
 
     panel: ClassVar[str] = "Training"
-    teacher: Annotated[
-        str | None, Option("Learn the vectors of this model instead, from texts alone.", usual="none")
-    ] = None
     loss: Annotated[
         VectorLossName | None, Option("What is minimized.", usual="cosent with scores, otherwise in-batch")
     ] = None
@@ -161,8 +173,9 @@ class TaskSpec:
         minimized: The metrics of which less is better.
         shares: The metrics that are shares of independent examples: they have Wilson's interval, others a bootstrap.
             Words are not independent, nor are pairs with a threshold that is tuned on them.
-        data: The options of its data, which evaluation has, too.
-        training: Those of training alone.
+        data: The options of its data, which evaluation has, too; an objective has their values as `data`.
+        learning: Those of training alone, which an objective has as `learning`.
+        teacher: Those of a teacher.
         finetune: The help of the command that trains.
         evaluate: The help of the command that evaluates.
         needs: What the model must be able to do, as `mlxbert.load` calls it.
@@ -181,7 +194,8 @@ class TaskSpec:
     minimized: tuple[str, ...] = ("log_loss", "mse", "mae")
     shares: tuple[str, ...] = ()
     data: type = TextData
-    training: tuple[type, ...] = (Guidance, TeacherOptions)
+    learning: type = NoOptions
+    teacher: tuple[type, ...] = (Guidance, TeacherOptions)
     finetune: str
     evaluate: str
     needs: str = "classify"
@@ -193,9 +207,14 @@ class TaskSpec:
     mistakes: Literal["class", "answer", "labels", "ranks"] = "answer"
 
     @property
-    def options(self) -> dict[str, Any]:
+    def groups(self) -> tuple[type, ...]:
+        """All options of training that are the task's own."""
+        return self.data, self.learning, *self.teacher
+
+    @property
+    def defaults(self) -> dict[str, Any]:
         """The defaults of all options of training by name; `epochs` and `lr` depend on data and model."""
-        groups = (TrainingOptions, self.data, *self.training)
+        groups = (TrainingOptions, *self.groups)
         return {one.name: one.default for group in groups for one in fields(group)} | {"epochs": None, "lr": None}
 
 
@@ -205,7 +224,7 @@ TASKS: Mapping[str, TaskSpec] = {
         variants={"few_shot": ("few_shot", "FewShot")},
         metrics=("accuracy", "macro_f1", "weighted_f1", "macro_precision", "macro_recall", "matthews", "log_loss"),
         shares=("accuracy",),
-        training=(ClassOptions, Guidance, TeacherOptions),
+        learning=ClassOptions,
         mistakes="class",
         problem_type="single_label_classification",
         finetune="""Train a model to give each text, or pair of texts, one of several labels.
@@ -259,7 +278,7 @@ TASKS: Mapping[str, TaskSpec] = {
             *("macro_f1", "weighted_f1", "macro_precision", "macro_recall"),
         ),
         data=WordData,
-        training=(TagOptions, Guidance, TeacherOptions),
+        learning=TagOptions,
         needs="tag",
         use="tag",
         of_words=True,
@@ -299,7 +318,8 @@ TASKS: Mapping[str, TaskSpec] = {
         metrics=(*("spearman", "pearson", "ndcg@10", "map", "mrr@10", "recall@10", "recall@100", "triplet_accuracy"),),
         shares=("triplet_accuracy",),
         data=RelatedData,
-        training=(VectorOptions,),
+        learning=VectorOptions,
+        teacher=(VectorGuidance,),
         needs="embed",
         use="embed",
         mistakes="ranks",
@@ -322,7 +342,7 @@ TASKS: Mapping[str, TaskSpec] = {
         objective=("rerank", "Rerank"),
         metrics=("average_precision", "f1", "accuracy", "spearman", "pearson", "ndcg@10", "map", "mrr@10"),
         data=QueryData,
-        training=(RerankOptions, Guidance, TeacherOptions),
+        learning=RerankOptions,
         use="rerank",
         arguments='"…" --input FILE',
         numeric=True,

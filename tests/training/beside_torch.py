@@ -126,10 +126,12 @@ class Pair:
         if not self._case.objective:
             return self.model(**inputs, labels=targets).loss
         assert isinstance(self.objective, Classify)
-        weights = self.objective.weights() if self.objective.class_weights == "balanced" else [1.0] * len(NAMES)
+        weights = (
+            self.objective.weights() if self.objective.learning.class_weights == "balanced" else [1.0] * len(NAMES)
+        )
         return torch.nn.functional.cross_entropy(
             self.model(**inputs).logits, targets, torch.tensor(weights, dtype=dtype),
-            label_smoothing=self.objective.label_smoothing,
+            label_smoothing=self.objective.learning.label_smoothing,
         )  # fmt: skip
 
     def parameters(self) -> tuple[Arrays, Arrays]:

@@ -4,12 +4,11 @@ Shapes: B examples of a batch, T texts of a batch, W size of a vector.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
-from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Columns
 from mlxbert.data.related import Related, find_related_columns, read_related
 from mlxbert.errors import ArgumentError
@@ -31,26 +30,11 @@ from mlxbert.training.options import TeacherOptions
 from mlxbert.training.predict import predict
 from mlxbert.training.scores import vectors as scoring
 from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.tasks import VectorOptions
 
 
 class Embed(TaskObjective[Texts], Comparison[Texts]):
     """Contrastive and regression losses over vectors.
-
-    Args:
-        text_column: Where the text or query stands; `None` guesses. The same for the others.
-        pair_column: Where the texts that belong to it stand.
-        negative_column: Where texts stand that do not belong to it.
-        label_column: Where the similarity of text and pair stands.
-        chunk: The most examples that are computed at a time; a larger batch takes no more memory.
-        pooling: How tokens become a vector; `None` for the model's own.
-        normalize: Whether vectors get length 1; `None` for what the model does.
-        loss: See `VectorLoss`, as the following ones.
-        temperature: Divides the cosines.
-        margin: How much farther a negative should be.
-        symmetric: Whether each positive must find its text, too.
-        dimensions: Sizes to which vectors can be truncated later, each of which is trained.
-        max_score: The score of the most similar pair.
-        **asked: See `TaskObjective`.
 
     Attributes:
         unjudged: Whether the validation data are texts alone, and no metric is asked for.
@@ -58,46 +42,25 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
 
     name, head = "embed", ""
     lr_factor = 0.4  # nothing is new
+    learning: VectorOptions
     columns: Columns | None = None
     embedder: Embedder
     unjudged = False
 
-    def __init__(
-        self,
-        *,
-        text_column: str | None = None,
-        pair_column: str | None = None,
-        negative_column: str | None = None,
-        label_column: str | None = None,
-        chunk: int | None = None,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        loss: str | None = None,
-        temperature: float = 0.05,
-        margin: float = 5.0,
-        symmetric: bool = False,
-        dimensions: Sequence[int] | None = None,
-        max_score: float = 1.0,
-        **asked: Any,
-    ) -> None:
-        super().__init__(**asked)
-        self._metric = asked.get("metric")
-        self._asked = {
-            "text_column": text_column, "pair_column": pair_column, "negative_column": negative_column,
-            "label_column": label_column,
-        }  # fmt: skip
-        if chunk is not None:
-            check_whole("chunk", chunk)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        how = self.learning
         self._loss = VectorLoss(
-            loss, temperature=temperature, margin=margin, symmetric=symmetric,
-            dimensions=None if dimensions is None else tuple(dimensions), max_score=max_score,
+            how.loss, temperature=how.temperature, margin=how.margin, symmetric=how.symmetric,
+            dimensions=None if how.dimensions is None else tuple(how.dimensions), max_score=how.max_score,
         )  # fmt: skip
-        self.chunk, self._pooling, self._normalize = chunk, pooling, normalize
+        self.chunk = how.chunk
 
     def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
-        own = {"chunk": self.chunk, "pooling": self._pooling, "normalize": self._normalize, **asdict(self._loss)}
-        return super().settings() | self._asked | own
+        """See `Objective.settings`; the loss is the one that was chosen."""
+        found = super().settings() | {"name": self._loss.name}
+        del found["loss"]
+        return found
 
     def read(self, rows: Rows) -> list[Related]:
         """Related texts; validation data may have other columns than the training data, such as scores."""
@@ -147,7 +110,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
     def bind(self, model: Model) -> None:
         """Takes the tokenizer and the pooling of a model."""
         super().bind(model)
-        self.embedder = model.embedder.variant(pooling=self._pooling, normalize=self._normalize)
+        self.embedder = model.embedder.variant(pooling=self.learning.pooling, normalize=self.learning.normalize)
         self.width = self.embedder.size
         rates = {one.rate for one in model.network.modules() if isinstance(one, Dropout)}
         self._without_dropout = not any(rates)

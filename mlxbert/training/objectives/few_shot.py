@@ -35,7 +35,7 @@ class FewShot(Comparison[Example], Classify):
     """Similar vectors within classes, and a logistic regression on them.
 
     Args:
-        **asked: See `Classify`; without `label_smoothing` and `class_weights`.
+        **options: See `Classify`; without `label_smoothing` and `class_weights`.
 
     Attributes:
         embedder: How the trained model makes vectors, after `bind`.
@@ -44,10 +44,10 @@ class FewShot(Comparison[Example], Classify):
     embedder: Embedder
     _pooling = "mean"
 
-    def __init__(self, **asked: Any) -> None:
-        super().__init__(**asked)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         for name, usual in (("label_smoothing", 0.0), ("class_weights", "none")):
-            if getattr(self, name) != usual:
+            if getattr(self.learning, name) != usual:
                 raise ArgumentError(f"{name} is given, which does not work with few_shot")
 
     def settings(self) -> dict[str, Any]:

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Columns, find_usual_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
-from mlxbert.labels.schemes import OUTSIDE, check_scheme, convert, inside, names_of, scheme_of, spelled, types_of
+from mlxbert.labels.schemes import OUTSIDE, convert, inside, names_of, scheme_of, spelled, types_of
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -34,6 +33,7 @@ from mlxbert.training.objectives.task import Origin, TaskObjective
 from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.summary import Evaluation
 from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_metrics, tagging, tally
+from mlxbert.training.tasks import TagOptions, WordData
 
 HEAD = "token_classifier"
 _NOTHING = 1e-9  # the weight of a batch without a labelled token: its loss is 0
@@ -58,57 +58,29 @@ class TagExample(Example):
 class Tag(TaskObjective[TagExample]):
     """Cross-entropy of the tags of words, or the likelihood of whole sequences of tags with a CRF.
 
-    Args:
-        text_column: Where the words stand, or the text; `None` guesses.
-        label_column: Where the tags stand, or the spans; `None` guesses.
-        scheme: How entities are written, see `mlxbert.labels.schemes`; `None` for the way of the model that training
-            starts from, where it knows these entities, else for the way of the data.
-        crf: Whether the model also learns which tag follows which.
-        label_all_pieces: Whether all tokens of a word are labelled; else its first one is.
-        stride: How many tokens consecutive windows of a long sentence share; `None` for a quarter.
-        **asked: See `TaskObjective`.
-
     Attributes:
         scheme: The scheme of the records, once something was read.
     """
 
     name = "tag"
+    data: WordData
+    learning: TagOptions
     columns: Columns | None = None
     head = HEAD
 
-    def __init__(
-        self,
-        *,
-        text_column: str | None = None,
-        label_column: str | None = None,
-        scheme: str | None = None,
-        crf: bool = False,
-        label_all_pieces: bool = False,
-        stride: int | None = None,
-        **asked: Any,
-    ) -> None:
-        super().__init__(**asked)
-        if crf and (label_all_pieces or scheme == "iob1"):
-            other = "tags of all pieces" if label_all_pieces else "the scheme iob1, in which nearly all is allowed"
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        how = self.learning
+        if how.crf and (how.label_all_pieces or how.scheme == "iob1"):
+            other = "tags of all pieces" if how.label_all_pieces else "the scheme iob1, in which nearly all is allowed"
             raise ArgumentError(f"crf cannot be combined with {other}")
-        if stride is not None:
-            check_whole("stride", stride)
-        self._asked = {"text_column": text_column, "label_column": label_column}
-        self._scheme = None if scheme is None else check_scheme(scheme)
-        self._metric = asked.get("metric")
-        self._crf, self._all, self._stride = crf, label_all_pieces, stride
-        self._reader = TagReader(self._scheme, crf=crf)
+        self._reader = TagReader(how.scheme, crf=how.crf)
         self._tokenless: dict[str, int] = {}  # places of sentences: words with a tag and without a token
 
     @property
     def scheme(self) -> str:
         """How tags are written."""
         return self._reader.scheme or "plain"
-
-    def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
-        own = {"scheme": self._scheme, "crf": self._crf, "label_all_pieces": self._all, "stride": self._stride}
-        return super().settings() | self._asked | own
 
     def start(self, source: Origin) -> None:
         """See `TaskObjective.start`."""
@@ -150,8 +122,12 @@ class Tag(TaskObjective[TagExample]):
         """A classifier with all tags of the scheme for the types in the records; a model's own, where it has these."""
         own = self._reader.own
         if own is not None and self._reader.is_own(records):
-            return {HEAD: Labels(own.names, own.problem_type, crf=self._crf or own.crf)}
-        return {HEAD: Labels(names_of({tag for record in records for tag in record.tags}, self.scheme), crf=self._crf)}
+            return {HEAD: Labels(own.names, own.problem_type, crf=self.learning.crf or own.crf)}
+        return {
+            HEAD: Labels(
+                names_of({tag for record in records for tag in record.tags}, self.scheme), crf=self.learning.crf
+            )
+        }
 
     def bind(self, model: Model) -> None:
         """Takes what is needed of a model with a token classifier.
@@ -161,7 +137,7 @@ class Tag(TaskObjective[TagExample]):
         """
         super().bind(model)
         longest = self.tokenizer.max_length
-        self.shared = longest // 4 if self._stride is None else self._stride
+        self.shared = longest // 4 if self.data.stride is None else self.data.stride
         if self.shared > longest // 2:
             raise ArgumentError(f"stride is {self.shared}, expected at most {longest // 2}, half of the longest input")
         self._numbers = {name: number for number, name in enumerate(self.labels.names)}
@@ -176,7 +152,7 @@ class Tag(TaskObjective[TagExample]):
         windows = self.tokenizer.windows(record.text, stride=self.shared)
         found: list[TagExample] = []
         for encoding, pieces in zip(windows, find_pieces(record.text, windows, record.offsets), strict=True):
-            labelled = [piece for piece in pieces if piece.first or self._all]
+            labelled = [piece for piece in pieces if piece.first or self.learning.label_all_pieces]
             tags = [
                 record.tags[piece.word] if piece.first else inside(record.tags[piece.word], self.scheme)
                 for piece in labelled

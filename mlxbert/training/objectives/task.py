@@ -1,14 +1,14 @@
 """What the built-in tasks share: everything that a report, an evaluation and a model card need to know of a task."""
 
 import copy
+import difflib
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Found
 from mlxbert.data.trained import trained_columns
 from mlxbert.errors import ArgumentError
@@ -18,6 +18,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.nn.losses import mean_squared_error
+from mlxbert.options import check_fields
 from mlxbert.readers.rows import Rows
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
@@ -62,28 +63,45 @@ class TaskObjective(Objective[AnyExample]):
     """A task of the command line.
 
     Args:
-        metric: What chooses the best checkpoint; `None` for the task's own.
-        max_length: Inputs have at most that many tokens; `None` for what the model takes.
+        **options: Those of `TaskSpec.data` and `TaskSpec.learning`; and `metric`, which chooses the best checkpoint.
+            Options that are `None` have their defaults.
 
     Attributes:
+        data: The options of its data, a `TaskSpec.data`.
+        learning: The options of training, a `TaskSpec.learning`.
         head: The head that is trained, a name in `mlxbert.nn.heads.HEADS`.
         columns: What was read from where, once something was read.
         labels: The labels of the model, after `bind`.
     """
 
+    data: Any
+    learning: Any
     head: ClassVar[str]
     columns: Found | None = None
     labels: Labels
     _asked: dict[str, str | None]  # the columns that are named, by option
 
-    def __init__(self, *, metric: str | None = None, max_length: int | None = None) -> None:
-        known = self.spec.metrics
-        metric = known[0] if metric is None else metric
-        if metric not in known:
-            raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(known)}")
-        if max_length is not None:
-            check_whole("max_length", max_length)
-        self.metric, self.minimize, self.max_length = metric, metric in self.spec.minimized, max_length
+    def __init__(self, **options: Any) -> None:
+        given = {option: value for option, value in options.items() if value is not None}
+        groups, known = (self.spec.data, self.spec.learning), self.spec.metrics
+        names = {"metric", *(one.name for group in groups for one in fields(group))}
+        for option in given:
+            if option not in names:
+                similar = difflib.get_close_matches(option, sorted({*names, *self.spec.defaults}), n=1)
+                hint = f"did you mean {similar[0]}?" if similar else None
+                raise ArgumentError(f"{option} is given, which {self.name} does not have", hint=hint)
+        self._metric = given.get("metric")
+        if self._metric not in (None, *known):
+            raise ArgumentError(f"metric is {self._metric!r:.60}, expected one of {', '.join(known)}")
+        self.metric = self._metric or known[0]
+        self.minimize = self.metric in self.spec.minimized
+        self.data, self.learning = (
+            group(**{one.name: given[one.name] for one in fields(group) if one.name in given}) for group in groups
+        )
+        check_fields(self.data)
+        check_fields(self.learning)
+        self.max_length: int | None = self.data.max_length
+        self._asked = {name: value for name, value in asdict(self.data).items() if name.endswith("_column")}
 
     @property
     def spec(self) -> TaskSpec:
@@ -97,7 +115,8 @@ class TaskObjective(Objective[AnyExample]):
 
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
-        return {"metric": self.metric, "max_length": self.max_length}
+        own = {name: value for name, value in asdict(self.learning).items() if name not in self.spec.variants}
+        return {"metric": self.metric, **asdict(self.data), **own}
 
     def bind(self, model: Model) -> None:
         """Takes the tokenizer and the labels of a model.

@@ -36,12 +36,6 @@ _LOG = logging.getLogger("mlxbert")
 class TextObjective(TaskObjective[Example]):
     """A sequence classifier over one text or two.
 
-    Args:
-        text_column: Where the text stands; `None` guesses. The same for the others.
-        pair_column: Where the second text stands.
-        label_column: Where the label stands.
-        **asked: See `TaskObjective`.
-
     Attributes:
         kind: What a label is: `class`, `classes` or `number`.
         common: The name of predicting what is most common, a baseline.
@@ -54,25 +48,10 @@ class TextObjective(TaskObjective[Example]):
     common: ClassVar[str]
     link: ClassVar[Link]
 
-    def __init__(
-        self,
-        *,
-        text_column: str | None = None,
-        pair_column: str | None = None,
-        label_column: str | None = None,
-        **asked: Any,
-    ) -> None:
-        super().__init__(**asked)
-        self._asked = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
-
     @property
     def problem_type(self) -> str | None:
         """As in `config.json`."""
         return self.spec.problem_type
-
-    def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
-        return super().settings() | self._asked
 
     def read(self, rows: Rows) -> list[Labelled]:
         """Texts with labels; files read later have the columns of the first."""
