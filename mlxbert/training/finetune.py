@@ -100,7 +100,7 @@ def finetune(
             `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` also
             `label_smoothing`, `class_weights` and `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and
             `stride`; for `answer` `stride` and `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for
-            `embed` `negative_column`, and those of `mlxbert.training.objectives.embed.Embed`; with `teacher` also those
+            `embed` `negative_column`, and those of `mlxbert.training.tasks.VectorOptions`; with `teacher` also those
             of `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and model if
             they are left out.
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from mlxbert.labels.schemes import Scheme
 from mlxbert.options import Option
-from mlxbert.training.options import ClassWeights, RerankLoss, TeacherOptions, TrainingOptions, VectorLossName
+from mlxbert.training.options import TeacherOptions, TrainingOptions, VectorLossName
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ClassOptions:
 
     panel: ClassVar[str] = "Training"
     label_smoothing: Annotated[float, Option("Share of the target that is spread over all labels.")] = 0.0
-    class_weights: Annotated[ClassWeights, Option("balanced: rare labels count more.")] = "none"
+    class_weights: Annotated[Literal["none", "balanced"], Option("balanced: rare labels count more.")] = "none"
     few_shot: Annotated[bool, Option("For 8 to 64 examples per label: train on pairs of texts (SetFit).")] = False
 
 
@@ -158,7 +158,8 @@ class RerankOptions:
 
     panel: ClassVar[str] = "Training"
     loss: Annotated[
-        RerankLoss, Option("bce: cross-entropy, scores are probabilities; mse: squared error of the score itself.")
+        Literal["bce", "mse"],
+        Option("bce: cross-entropy, scores are probabilities; mse: squared error of the score itself."),
     ] = "bce"
 
 

@@ -120,14 +120,10 @@ class Tag(TaskObjective[TagExample]):
 
     def heads(self, records: Sequence[Tagged]) -> Mapping[str, Labels | None]:
         """A classifier with all tags of the scheme for the types in the records; a model's own, where it has these."""
-        own = self._reader.own
+        own, crf = self._reader.own, self.learning.crf
         if own is not None and self._reader.is_own(records):
-            return {HEAD: Labels(own.names, own.problem_type, crf=self.learning.crf or own.crf)}
-        return {
-            HEAD: Labels(
-                names_of({tag for record in records for tag in record.tags}, self.scheme), crf=self.learning.crf
-            )
-        }
+            return {HEAD: Labels(own.names, own.problem_type, crf=crf or own.crf)}
+        return {HEAD: Labels(names_of({tag for record in records for tag in record.tags}, self.scheme), crf=crf)}
 
     def bind(self, model: Model) -> None:
         """Takes what is needed of a model with a token classifier.
