@@ -18,6 +18,7 @@ import pytest
 
 from mlxbert.machine.device import BLAS, mx, nn, use
 from mlxbert.nn.heads import Network
+from mlxbert.training.tasks import TASKS
 from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.source import builtin_folder
@@ -43,11 +44,7 @@ COMMANDS = (
     ["distill"],
     *(["vocabulary"], ["inspect"], ["convert"], ["verify"], ["doctor"], ["bench"], ["help"]),
     *(["models", name] for name in ("list", "download", "verify", "path", "remove")),
-    *(
-        [group, task]
-        for group in ("finetune", "evaluate")
-        for task in ("classify", "multilabel", "regress", "answer", "embed", "rerank")
-    ),
+    *([group, task] for group in ("finetune", "evaluate") for task in TASKS),
 )
 TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
 # Root reads and writes whatever it likes; without its capabilities file permissions apply to it, too.

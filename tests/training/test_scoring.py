@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.training.scores.intervals import wilson
 from mlxbert.training.scores.scoring import classification, multilabel, regression
 from mlxbert.training.scores.summary import Evaluation
 from mlxbert.training.tasks import TASKS
@@ -112,6 +113,7 @@ def test_every_metric_can_be_the_main_one_and_lies_in_its_interval(task: str) ->
         assert found.score == found.metrics[metric]
         low, high = found.interval
         assert low < found.score < high < low + 0.4
+        assert (found.interval == wilson(found.score, 200)) == (metric in found.spec.shares)  # as the view says
 
 
 def test_without_mistakes_the_accuracy_is_not_certain() -> None:
