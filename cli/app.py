@@ -6,7 +6,7 @@
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -28,11 +28,10 @@ _COMMANDS = (
     *("tokenize", "mine", "pretrain", "distill", "vocabulary", "inspect", "convert", "verify", "doctor", "bench"),
 )
 _MODULES = {"distill": "pretrain", "vocabulary": "pretrain", "doctor": "machine", "bench": "machine"}  # of other names
-_TRAINED = ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank")
-_GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "finetune": ("Train a model on labelled texts.", _TRAINED),
-    "evaluate": ("Measure how good a model is on labelled texts.", (*_TRAINED, "mlm")),
-    "models": ("Models on this machine and on the Hugging Face hub.", ("list", "download", "verify", "path", "remove")),
+_GROUPS = {  # whose modules have `COMMANDS`
+    "finetune": "Train a model on labelled texts.",
+    "evaluate": "Measure how good a model is on labelled texts.",
+    "models": "Models on this machine and on the Hugging Face hub.",
 }
 
 
@@ -54,21 +53,23 @@ def make_app(first: str | None = None) -> typer.Typer:
     every = [*_COMMANDS, *_GROUPS]
     for name in [first] if first in every else every:
         if name in _COMMANDS:
-            _add(app, name, _MODULES.get(name, name), name)
+            function = name.replace("-", "_")
+            _add(app, name, getattr(_module(_MODULES.get(name, function)), function))
         else:
-            about, commands = _GROUPS[name]
-            group = typer.Typer(help=about, cls=Group, no_args_is_help=True)
+            group = typer.Typer(help=_GROUPS[name], cls=Group, no_args_is_help=True)
             app.add_typer(group, name=name)
-            for command in commands:
-                _add(group, command, name, f"{name}_{command}")
+            for command, function in _module(name).COMMANDS.items():
+                _add(group, command, function)
     app.command("help", cls=Command)(explained)
     return app
 
 
-def _add(group: typer.Typer, name: str, module: str, function: str) -> None:
-    module, function = (part.replace("-", "_") for part in (module, function))
-    found = getattr(importlib.import_module(f"mlxbert.cli.commands.{module}"), function)
-    group.command(name, cls=Command)(flatten(found, set_up_notes))
+def _module(name: str) -> Any:
+    return importlib.import_module(f"mlxbert.cli.commands.{name}")
+
+
+def _add(group: typer.Typer, name: str, function: Callable[..., None]) -> None:
+    group.command(name, cls=Command)(flatten(function, set_up_notes))
 
 
 def explained(
@@ -140,7 +141,7 @@ def _taskless(typed: list[str]) -> str | None:
     """What is wrong with `finetune --train …`, where options stand in place of the task."""
     if typed[:1] not in (["finetune"], ["evaluate"]) or not typed[1:2] or not typed[1].startswith("-"):
         return None
-    return f"{typed[0]} needs the name of the task first, one of {', '.join(_GROUPS[typed[0]][1])}"
+    return f"{typed[0]} needs the name of the task first, one of {', '.join(_module(typed[0]).COMMANDS)}"
 
 
 def _name_option(text: str, app: typer.Typer) -> str:

@@ -14,9 +14,9 @@ from mlxbert.errors import ArgumentError
 from mlxbert.options import Option, choices_of, kinds_of
 from mlxbert.readers.formats import Format
 from mlxbert.training.options import VARIED, TrainingOptions
-from mlxbert.training.scores.summary import METRICS
+from mlxbert.training.tasks import TASKS
 
-_METRICS = ", ".join(f"{task}: {next(iter(metrics))}" for task, metrics in METRICS.items())
+_METRICS = ", ".join(f"{task}: {spec.metrics[0]}" for task, spec in TASKS.items())
 FormatOption = Annotated[
     Format | None, Option("Format of the files; by default taken from their extensions.", panel="Data")
 ]

@@ -1,6 +1,6 @@
 """`mlxbert evaluate …`: one command per task."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -13,7 +13,7 @@ from mlxbert.cli.views.training import evaluation
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option
 from mlxbert.pretraining.settings import Settings
-from mlxbert.training.task_options import TASKS
+from mlxbert.training.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,6 @@ class RetrievalOptions:
     top_k: Annotated[int, Option("Documents per query that are ranked.")] = 100
 
 
-def _command(task: str, about: str, *more: type) -> Callable[..., None]:
-    """The command that evaluates a model for a task.
-
-    Args:
-        task: The name of the task.
-        about: Its help.
-        *more: Options besides those of its data.
-    """
-    run = {"embed": _evaluate_embed, "rerank": _evaluate_rerank}.get(task, _evaluate)
-
-    def command(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
-        run(task, model, out, given)
-
-    return with_options(command, about, options_of(LabelledData, TASKS[task][0], *more))
-
-
 def _evaluate(task: str, model: ModelOptions, out: OutputOptions, given: dict[str, Any]) -> None:
     """Evaluates, and shows one object.
 
@@ -61,7 +45,7 @@ def _evaluate(task: str, model: ModelOptions, out: OutputOptions, given: dict[st
         given: The arguments of the library.
     """
     launched.check_stdin(given["data"])
-    loaded = session.load(task if task in ("tag", "answer", "embed") else "classify", model)
+    loaded = session.load(TASKS[task].needs, model)
     from mlxbert.training.evaluate import evaluate
 
     with progress.counted("examples") as update:
@@ -119,67 +103,25 @@ def _folder(data: Sequence[str]) -> str | None:
 
 def _changed(given: dict[str, Any], task: str) -> list[str]:
     """The options of a task's data, and the format, that have another value than the default."""
-    options = [*options_of(TASKS[task][0]), *options_of(LabelledData, only=["format"])]
+    options = [*options_of(TASKS[task].data), *options_of(LabelledData, only=["format"])]
     return [one.name for one in options if given[one.name] != one.default]
 
 
-evaluate_classify = _command(
-    "classify",
-    """Measure how often a model gives the right label: metrics, each label, confusions, worst mistakes.
+# By task: what evaluates on more than labelled files, and its options.
+_RETRIEVAL: Mapping[str, tuple[Callable[..., None], Sequence[type]]] = {
+    "embed": (_evaluate_embed, (SearchOptions,)),
+    "rerank": (_evaluate_rerank, (RetrievalOptions, SearchOptions)),
+}
 
-    Example: mlxbert evaluate classify --data test.csv --model my-model
-    """,
-)
-evaluate_multilabel = _command(
-    "multilabel",
-    """Measure how well a model finds all labels of texts: metrics, each label, worst mistakes.
 
-    Example: mlxbert evaluate multilabel --data test.jsonl --model my-model
-    """,
-)
-evaluate_regress = _command(
-    "regress",
-    """Measure how close the numbers that a model predicts are to the right ones: metrics, worst mistakes.
+def _command(task: str) -> Callable[..., None]:
+    """The command that evaluates a model for a task."""
+    run, more = _RETRIEVAL.get(task, (_evaluate, ()))
 
-    Example: mlxbert evaluate regress --data test.csv --model my-model
-    """,
-)
-evaluate_tag = _command(
-    "tag",
-    """Measure how well a model finds entities, or tags words: metrics, each type or tag, worst mistakes.
+    def command(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
+        run(task, model, out, given)
 
-    Example: mlxbert evaluate tag --data test.conll --model my-model
-    """,
-)
-evaluate_answer = _command(
-    "answer",
-    """Measure how often a model answers questions correctly: exact match and F1 as SQuAD defines them, worst mistakes.
-
-    Example: mlxbert evaluate answer --data dev-v2.0.json --model my-model
-    """,
-)
-evaluate_embed = _command(
-    "embed",
-    """Measure how well vectors say which texts belong together: with pairs and scores, or by what texts find.
-
-    A folder of BEIR or SMART has queries, documents and judgements: every query ranks all documents.
-
-    Example: mlxbert evaluate embed --data test.csv --model my-model
-    """,
-    SearchOptions,
-)
-evaluate_rerank = _command(
-    "rerank",
-    """Measure how well a cross-encoder scores pairs of query and text, or ranks what an embedder finds.
-
-    With --embedder, the data are a folder of BEIR or SMART, or records of query, positives and negatives. The embedder
-    finds --top-k documents for each query, and the model ranks them anew; metrics called before_… are the embedder's.
-
-    Example: mlxbert evaluate rerank --data scifact --embedder BAAI/bge-small-en-v1.5 --model my-model
-    """,
-    RetrievalOptions,
-    SearchOptions,
-)
+    return with_options(command, TASKS[task].evaluate, options_of(LabelledData, TASKS[task].data, *more))
 
 
 def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
@@ -193,7 +135,7 @@ def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
     session.show_object(found.to_dict(), lambda: console.facts("masked tokens", rows), out)
 
 
-evaluate_mlm = with_options(
+_MLM = with_options(
     _mlm,
     """Measure how well a model predicts masked tokens of plain text: accuracy and pseudo-perplexity.
 
@@ -203,3 +145,4 @@ evaluate_mlm = with_options(
     """,
     [*options_of(TextData), *options_of(Settings, only=["field", "documents", "whole_words"])],
 )
+COMMANDS = {**{task: _command(task) for task in TASKS}, "mlm": _MLM}

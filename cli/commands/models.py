@@ -223,3 +223,9 @@ def _revision(snapshot: "Snapshot", references: dict[str, str]) -> dict[str, Any
         "complete": snapshot.is_complete(),
         "folder": str(snapshot.folder),
     }
+
+
+COMMANDS = {
+    "list": models_list, "download": models_download, "verify": models_verify, "path": models_path,
+    "remove": models_remove,
+}  # fmt: skip

@@ -171,7 +171,7 @@ def _lacking(
     for task in TASKS:
         absent = missing_parts(task, config, parts)
         problems = [parts[part].problem for part in task_parts(task, config) if part in parts]
-        problems += [embedding.problem] if task == "embed" and isinstance(embedding, NoEmbedding) else []
+        problems += [embedding.problem] if TASKS[task] is None and isinstance(embedding, NoEmbedding) else []
         if tokenizer.vocab_size > tokenizer.word_embeddings:
             found[task] = (
                 f"the tokenizer has {tokenizer.vocab_size} tokens, the model {tokenizer.word_embeddings} word "

@@ -58,17 +58,6 @@ def spelled(name: str, scheme: str) -> str:
     return name
 
 
-def check_scheme(scheme: str) -> str:
-    """The scheme itself.
-
-    Raises:
-        ArgumentError: There is none of this name.
-    """
-    if scheme not in SCHEMES:
-        raise ArgumentError(f"scheme is {scheme!r:.60}, expected one of {', '.join(SCHEMES)}")
-    return scheme
-
-
 def scheme_of(names: Iterable[str]) -> str:
     """The scheme of a set of tags, from their letters; `iob1` where a type has no `B-`, which `iob2` needs.
 

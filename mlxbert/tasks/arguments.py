@@ -1,15 +1,10 @@
-"""What public functions are given, checked; and options that several of them share, shown one by one in each."""
+"""What public functions are given, checked."""
 
-import inspect
-import re
-import textwrap
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_model(model: object, *others: object) -> None:
@@ -56,32 +51,3 @@ def _shown(value: object) -> str:
     if hasattr(value, "columns") or isinstance(value, Model):
         return f"a {type(value).__name__}"
     return f"{value!r:.60}"
-
-
-def spelled_out(*options: type, defaults: Mapping[str, object]) -> Callable[[F], F]:
-    """Puts the options of `**options: Unpack[Options]` one by one into the signature and docstring of a function.
-
-    Type checkers know them by the annotation; this is for `help`, `inspect` and notebooks.
-
-    Args:
-        options: TypedDicts; the docstring of each describes its own keys under `Attributes:`.
-        defaults: The defaults that are not `None`, by key.
-    """
-    told = "\n".join(inspect.cleandoc(one.__doc__ or "").partition("Attributes:\n")[2] for one in options)
-    kinds = {key: kind for one in options for key, kind in get_type_hints(one).items()}
-
-    def decorate(function: F) -> F:
-        made = inspect.signature(function)
-        own = [one for one in made.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        more = [
-            inspect.Parameter(key, keyword, default=defaults.get(key), annotation=kind)
-            for key, kind in kinds.items()
-            if key not in made.parameters
-        ]
-        function.__signature__ = made.replace(parameters=own + more)  # type: ignore[attr-defined]
-        described = textwrap.indent(inspect.cleandoc("\n" + told), "        ")
-        function.__doc__ = re.sub(r" +\*\*options: .*\n", lambda _: f"{described}\n", function.__doc__ or "")
-        return function
-
-    return decorate

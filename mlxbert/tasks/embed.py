@@ -28,20 +28,7 @@ _LOG = logging.getLogger("mlxbert")
 
 
 class EmbedOptions(TypedDict, total=False):
-    """How texts become vectors. Options that are left out follow the model's own files (`model.embedder.config`).
-
-    Attributes:
-        pooling: `cls`, `mean`, `max`, `mean_sqrt_len`, `weighted_mean`, `last_token` or `attention`; or several joined
-            by `+`.
-        normalize: True scales vectors to length 1, after `dimensions`; False omits the model's own normalization.
-        dimensions: Keep only the first values (Matryoshka). They are not normalized again unless `normalize` is True,
-            as in sentence-transformers.
-        prompt: Put before each text.
-        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
-        overflow: A text too long for the model: `truncate` drops its end, `window` takes the mean of the vectors of
-            windows that cover the text, weighted by their tokens, `error` refuses it.
-        batch_tokens: Tokens per batch, padding included.
-    """
+    """How texts become vectors, see `embed`. Options that are left out follow the model's own files."""
 
     pooling: str | None
     normalize: bool | None
@@ -52,7 +39,6 @@ class EmbedOptions(TypedDict, total=False):
     batch_tokens: int | None
 
 
-DEFAULTS: EmbedOptions = {"overflow": "truncate"}
 # The names that models give their prompts, by what a text is; those of sentence-transformers.
 KINDS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
@@ -85,7 +71,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         known = EmbedOptions.__annotations__
         if unknown := options.keys() - known.keys():
             raise TypeError(f"unknown option {min(unknown)!r}, expected any of {', '.join(known)}")
-        chosen: EmbedOptions = {**DEFAULTS, **options}
+        chosen: EmbedOptions = {"overflow": "truncate", **options}
         super().__init__(model, chosen["overflow"], chosen.get("batch_tokens"), usage)
         self._turns = Turns(group or Group())
         normalize = chosen.get("normalize")

@@ -1,13 +1,13 @@
 """How similar the texts of pairs are, and every query to every text. N queries, M texts."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.results import Failure, PairSimilarity
-from mlxbert.tasks.arguments import check_inputs, check_model, spelled_out
-from mlxbert.tasks.embed import DEFAULTS, EmbedOptions, check_texts, choose_prompt, stacked
+from mlxbert.tasks.arguments import check_inputs, check_model
+from mlxbert.tasks.embed import check_texts, choose_prompt, stacked
 from mlxbert.tasks.ranking import scores_of_all, scores_of_pairs
 from mlxbert.tasks.runner import check_on_error, run
 from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
@@ -22,36 +22,45 @@ Pair = tuple[str, str]
 PairJob = tuple[Job[str], Job[str]]
 
 
+# fmt: off
 @overload
 def similarity_pairs(
-    model: Model, pairs: Pair, *, usage: Usage | None = None, **options: Unpack[SimilarityOptions]
+    model: Model, pairs: Pair, *, usage: Usage | None = None,
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None,
+    prompt: str | None = None, prompt_name: str | None = None, query_prompt: str | None = None,
+    query_prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
 ) -> PairSimilarity: ...
 @overload
 def similarity_pairs(
-    model: Model,
-    pairs: Iterable[Pair | InputError],
-    *,
-    usage: Usage | None = None,
+    model: Model, pairs: Iterable[Pair | InputError], *, usage: Usage | None = None,
     on_error: Literal["raise"] = "raise",
-    **options: Unpack[SimilarityOptions],
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None,
+    prompt: str | None = None, prompt_name: str | None = None, query_prompt: str | None = None,
+    query_prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
 ) -> Iterator[PairSimilarity]: ...
 @overload
 def similarity_pairs(
-    model: Model,
-    pairs: Iterable[Pair | InputError],
-    *,
-    usage: Usage | None = None,
-    on_error: str,
-    **options: Unpack[SimilarityOptions],
+    model: Model, pairs: Iterable[Pair | InputError], *, usage: Usage | None = None, on_error: str,
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None,
+    prompt: str | None = None, prompt_name: str | None = None, query_prompt: str | None = None,
+    query_prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
 ) -> Iterator[PairSimilarity | Failure]: ...
-@spelled_out(EmbedOptions, SimilarityOptions, defaults=DEFAULTS)
+# fmt: on
 def similarity_pairs(
     model: Model,
     pairs: Pair | Iterable[Pair | InputError],
     *,
     usage: Usage | None = None,
     on_error: str = "raise",
-    **options: Unpack[SimilarityOptions],
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    query_prompt: str | None = None,
+    query_prompt_name: str | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
 ) -> PairSimilarity | Iterator[PairSimilarity | Failure]:
     """Computes how similar the two texts of each pair are; the first text is the query, see `similarity`.
 
@@ -64,7 +73,15 @@ def similarity_pairs(
         pairs: One pair, a tuple of two texts; or any number of pairs.
         usage: Counts tokens, padding, and truncated texts, two for each pair.
         on_error: `raise`, or `return` a Failure in place of a pair that cannot be used.
-        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`, other scores do.
+        pooling: As in `embed`, and so are the following ones.
+        normalize: Cosines do not depend on it, other scores do.
+        dimensions: Keep only the first values of vectors.
+        prompt: Put before each text.
+        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
+        query_prompt: Put before the query; `prompt` then stands before the other texts only.
+        query_prompt_name: The name of one of the model's own prompts, instead of `query_prompt`.
+        overflow: A text too long for the model: `truncate`, `window` or `error`.
+        batch_tokens: Tokens per batch, padding included.
 
     Returns:
         One result for one pair; for several an iterator in their order, in constant memory.
@@ -75,6 +92,11 @@ def similarity_pairs(
     """
     check_on_error(on_error)
     check_model(model, pairs)
+    options: SimilarityOptions = {
+        "pooling": pooling, "normalize": normalize, "dimensions": dimensions, "prompt": prompt,
+        "prompt_name": prompt_name, "query_prompt": query_prompt, "query_prompt_name": query_prompt_name,
+        "overflow": overflow, "batch_tokens": batch_tokens,
+    }  # fmt: skip
     first, second = embed_tasks(model, options, usage)
 
     def prepare(pair: Pair) -> PairJob:
@@ -99,7 +121,6 @@ def similarity_pairs(
     return run(check_inputs(pairs, "pairs", "one or an iterable of them"), prepare, compute, on_error)
 
 
-@spelled_out(EmbedOptions, SimilarityOptions, defaults=DEFAULTS)
 def similarity_matrix(
     model: Model,
     queries: Sequence[str],
@@ -107,7 +128,15 @@ def similarity_matrix(
     *,
     usage: Usage | None = None,
     on_error: str = "raise",
-    **options: Unpack[SimilarityOptions],
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    query_prompt: str | None = None,
+    query_prompt_name: str | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
 ) -> "NDArray[np.float32]":
     """Computes how similar every query is to every text, see `similarity`.
 
@@ -123,7 +152,15 @@ def similarity_matrix(
             get the same prompt, that of `embed`.
         usage: Counts tokens, padding and truncated texts.
         on_error: `raise`; or `return` NaN for all scores of a text that cannot be used. The log says why.
-        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`, other scores do.
+        pooling: As in `embed`, and so are the following ones.
+        normalize: Cosines do not depend on it, other scores do.
+        dimensions: Keep only the first values of vectors.
+        prompt: Put before each text.
+        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
+        query_prompt: Put before the query; `prompt` then stands before the other texts only.
+        query_prompt_name: The name of one of the model's own prompts, instead of `query_prompt`.
+        overflow: A text too long for the model: `truncate`, `window` or `error`.
+        batch_tokens: Tokens per batch, padding included.
 
     Returns:
         float32 (N, M).
@@ -135,10 +172,15 @@ def similarity_matrix(
     check_on_error(on_error)
     check_model(model, queries, texts)
     asked = list(check_texts(queries, "queries"))
-    if texts is None and any(options.get(key) is not None for key in ("query_prompt", "query_prompt_name")):
+    if texts is None and (query_prompt is not None or query_prompt_name is not None):
         raise ArgumentError("there is a prompt for queries but no texts, expected texts= to compare the queries with")
-    if texts is None and options.get("prompt") is None and options.get("prompt_name") is None:
-        options["prompt"] = choose_prompt(model, None, None)
+    if texts is None and prompt is None and prompt_name is None:
+        prompt = choose_prompt(model, None, None)
+    options: SimilarityOptions = {
+        "pooling": pooling, "normalize": normalize, "dimensions": dimensions, "prompt": prompt,
+        "prompt_name": prompt_name, "query_prompt": query_prompt, "query_prompt_name": query_prompt_name,
+        "overflow": overflow, "batch_tokens": batch_tokens,
+    }  # fmt: skip
     first, second = embed_tasks(model, options, usage)
     rows = stacked(first, asked, on_error)
     columns = rows if texts is None else stacked(second, list(check_texts(texts)), on_error)

@@ -1,14 +1,14 @@
 """Reranking: a cross-encoder reads the query and each text together, and gives one score."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypedDict, Unpack, cast, overload
+from typing import Literal, cast, overload
 
 from mlxbert.errors import CheckpointError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results import Failure, Reranked
-from mlxbert.tasks.arguments import check_model, spelled_out
+from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import check_texts
 from mlxbert.tasks.ranking import check_query, rank
 from mlxbert.tasks.runner import check_on_error
@@ -82,44 +82,28 @@ def check_one_score(model: Model) -> None:
         )
 
 
-class RerankOptions(TypedDict, total=False):
-    """How texts are scored.
-
-    Attributes:
-        top_k: Keep only the best, in memory too; `None` keeps all. Failures are all kept.
-        overflow: A pair too long for the model: `truncate` drops the end of the longer text, `window` takes the best
-            score of windows that cover the text, each with the whole query, `error` refuses it.
-        batch_tokens: Tokens per batch, padding included.
-        usage: Counts tokens, padding and truncated pairs.
-    """
-
-    top_k: int | None
-    overflow: str
-    batch_tokens: int | None
-    usage: Usage | None
-
-
+# fmt: off
 @overload
 def rerank(
-    model: Model,
-    query: str,
-    texts: Iterable[str | InputError],
-    *,
-    on_error: Literal["raise"] = "raise",
-    **options: Unpack[RerankOptions],
+    model: Model, query: str, texts: Iterable[str | InputError], *, on_error: Literal["raise"] = "raise",
+    top_k: int | None = None, overflow: str = "truncate", batch_tokens: int | None = None, usage: Usage | None = None,
 ) -> list[Reranked]: ...
 @overload
 def rerank(
-    model: Model, query: str, texts: Iterable[str | InputError], *, on_error: str, **options: Unpack[RerankOptions]
+    model: Model, query: str, texts: Iterable[str | InputError], *, on_error: str,
+    top_k: int | None = None, overflow: str = "truncate", batch_tokens: int | None = None, usage: Usage | None = None,
 ) -> list[Reranked | Failure]: ...
-@spelled_out(RerankOptions, defaults={"overflow": "truncate"})
+# fmt: on
 def rerank(
     model: Model,
     query: str,
     texts: Iterable[str | InputError],
     *,
     on_error: str = "raise",
-    **options: Unpack[RerankOptions],
+    top_k: int | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
+    usage: Usage | None = None,
 ) -> list[Reranked] | list[Reranked | Failure]:
     """Ranks texts by how well they answer a query, with a cross-encoder.
 
@@ -135,7 +119,11 @@ def rerank(
         query: The query.
         texts: The texts, any number.
         on_error: `raise`, or `return` a Failure for each text that cannot be used, after all others.
-        **options: See `RerankOptions`.
+        top_k: Keep only the best, in memory too; `None` keeps all. Failures are all kept.
+        overflow: A pair too long for the model: `truncate` drops the end of the longer text, `window` takes the best
+            score of windows that cover the text, each with the whole query, `error` refuses it.
+        batch_tokens: Tokens per batch, padding included.
+        usage: Counts tokens, padding and truncated pairs.
 
     Returns:
         The best text first; equally good ones in the order of the input. Scores are probabilities, or any numbers,
@@ -146,13 +134,11 @@ def rerank(
         CheckpointError: The model gives several scores, or its files name a function that mlxbert does not know.
         InputError: A text cannot be used; raised for the query whatever `on_error` says.
     """
-    top_k = options.get("top_k")
     check_on_error(on_error)
     check_top_k(top_k)
     check_model(model, query, texts)
     check_query(query, texts)
-    overflow, batch_tokens = options.get("overflow", "truncate"), options.get("batch_tokens")
-    task = RerankTask(model, query, overflow, batch_tokens, options.get("usage"))
+    task = RerankTask(model, query, overflow, batch_tokens, usage)
     check_texts(texts)
     best, failures = rank(task.run(texts, on_error), top_k, lambda found: (*found, 0))
     ranked = [Reranked(query, one.rank, one.index, one.score, one.text, one.truncated) for one in best]

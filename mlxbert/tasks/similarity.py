@@ -1,13 +1,13 @@
 """How similar texts are to a query by their vectors, ranked."""
 
 from collections.abc import Iterable
-from typing import Any, Literal, Unpack, cast, overload
+from typing import Any, Literal, cast, overload
 
 from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.results import Embedding, Failure, Similarity
-from mlxbert.tasks.arguments import check_model, spelled_out
-from mlxbert.tasks.embed import DEFAULTS, EmbedOptions, EmbedTask, check_texts, choose_prompt, own_prompt
+from mlxbert.tasks.arguments import check_model
+from mlxbert.tasks.embed import EmbedOptions, EmbedTask, check_texts, choose_prompt, own_prompt
 from mlxbert.tasks.ranking import check_query, rank, scores_of_pairs
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import check_top_k
@@ -18,40 +18,30 @@ _NONE = None, None  # neither a prompt nor the name of one
 
 
 class SimilarityOptions(EmbedOptions, total=False):
-    """How a query and the texts it is compared with become vectors.
-
-    Attributes:
-        query_prompt: Put before the query; `prompt` then stands before the other texts only.
-        query_prompt_name: The name of one of the model's own prompts, instead of `query_prompt`.
-    """
+    """How a query and the texts it is compared with become vectors; see `similarity`."""
 
     query_prompt: str | None
     query_prompt_name: str | None
 
 
+# fmt: off
 @overload
 def similarity(
-    model: Model,
-    query: str,
-    texts: Iterable[str | InputError],
-    *,
-    top_k: int | None = None,
-    usage: Usage | None = None,
-    on_error: Literal["raise"] = "raise",
-    **options: Unpack[SimilarityOptions],
+    model: Model, query: str, texts: Iterable[str | InputError], *, top_k: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise"] = "raise",
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None,
+    prompt: str | None = None, prompt_name: str | None = None, query_prompt: str | None = None,
+    query_prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
 ) -> list[Similarity]: ...
 @overload
 def similarity(
-    model: Model,
-    query: str,
-    texts: Iterable[str | InputError],
-    *,
-    top_k: int | None = None,
-    usage: Usage | None = None,
-    on_error: str,
-    **options: Unpack[SimilarityOptions],
+    model: Model, query: str, texts: Iterable[str | InputError], *, top_k: int | None = None,
+    usage: Usage | None = None, on_error: str,
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None,
+    prompt: str | None = None, prompt_name: str | None = None, query_prompt: str | None = None,
+    query_prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
 ) -> list[Similarity | Failure]: ...
-@spelled_out(EmbedOptions, SimilarityOptions, defaults=DEFAULTS)
+# fmt: on
 def similarity(
     model: Model,
     query: str,
@@ -60,7 +50,15 @@ def similarity(
     top_k: int | None = None,
     usage: Usage | None = None,
     on_error: str = "raise",
-    **options: Unpack[SimilarityOptions],
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    query_prompt: str | None = None,
+    query_prompt_name: str | None = None,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
 ) -> list[Similarity] | list[Similarity | Failure]:
     """Ranks texts by how similar their vectors are to that of a query.
 
@@ -78,7 +76,15 @@ def similarity(
         top_k: Keep only the most similar, in memory too; `None` keeps all.
         usage: Counts tokens, padding, and truncated texts, including the query.
         on_error: `raise`, or `return` a Failure for each text that cannot be used, after all others.
-        **options: See `SimilarityOptions`. Cosines do not depend on `normalize`, other scores do.
+        pooling: As in `embed`, and so are the following ones.
+        normalize: Cosines do not depend on it, other scores do.
+        dimensions: Keep only the first values of vectors.
+        prompt: Put before each text.
+        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
+        query_prompt: Put before the query; `prompt` then stands before the other texts only.
+        query_prompt_name: The name of one of the model's own prompts, instead of `query_prompt`.
+        overflow: A text too long for the model: `truncate`, `window` or `error`.
+        batch_tokens: Tokens per batch, padding included.
 
     Returns:
         The most similar text first; equally similar ones in the order of the input. Equal texts have equal scores.
@@ -91,6 +97,11 @@ def similarity(
     check_top_k(top_k)
     check_model(model, query, texts)
     check_query(query, texts)
+    options: SimilarityOptions = {
+        "pooling": pooling, "normalize": normalize, "dimensions": dimensions, "prompt": prompt,
+        "prompt_name": prompt_name, "query_prompt": query_prompt, "query_prompt_name": query_prompt_name,
+        "overflow": overflow, "batch_tokens": batch_tokens,
+    }  # fmt: skip
     asking, task = embed_tasks(model, options, usage)
     check_texts(texts)
     (asked,) = asking.compute([asking.prepare(query)])

@@ -52,6 +52,7 @@ def assess(base: BaseModel, model: Model, plan: Plan, results: Sequence[Mapping[
     evaluation = objective.evaluation(
         valid, predictions, model=str(target), data=plan.valid_files, truncated=valid.truncated
     )
+    spec = objective.spec
     best = (one for result in results for one in result["history"] if one["step"] == result["step"])
     scores = [one[evaluation.metric] for one in best]  # a teacher may have chosen by another metric
     summary = Summary(
@@ -59,7 +60,7 @@ def assess(base: BaseModel, model: Model, plan: Plan, results: Sequence[Mapping[
         baselines=objective.baselines(base.load(task="embed"), plan.train.records, valid.records),
         weakest=weakest(evaluation),
         deviation=statistics.stdev(scores) if len(scores) > 1 and _differ_in_seed_alone(results) else None,
-        command=f"mlxbert {objective.command} --model {shlex.quote(_shown_path(target))} {objective.arguments}",
+        command=f"mlxbert {spec.use} --model {shlex.quote(_shown_path(target))} {spec.arguments}",
     )  # fmt: skip
     return Assessment(model, metrics, evaluation, summary)
 

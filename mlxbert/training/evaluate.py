@@ -10,7 +10,6 @@ from mlxbert.machine.distributed import join
 from mlxbert.model import Model
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.objectives import make_objective
-from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.plan import prepared
 from mlxbert.training.predict import predict
 from mlxbert.training.scores.summary import Evaluation
@@ -56,8 +55,7 @@ def evaluate(
     if not isinstance(model, Model):
         raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
     objective = make_objective(task, **options)
-    assert isinstance(objective, TaskObjective)
-    model.require(objective.needs)
+    model.require(objective.spec.needs)
     objective.check_model(model)
     group = join()
     with group.together():

@@ -29,6 +29,7 @@ from mlxbert.training.plan import Plan, make_plan
 from mlxbert.training.predict import predict
 from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
 from mlxbert.training.sampler import Epochs
+from mlxbert.training.tasks import TASKS
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.source import ModelRef
@@ -101,7 +102,7 @@ def finetune(
             `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` also
             `label_smoothing`, `class_weights` and `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and
             `stride`; for `answer` `stride` and `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for
-            `embed` `negative_column`, and those of `mlxbert.training.objectives.embed.Embed`; with `teacher` also those
+            `embed` `negative_column`, and those of `mlxbert.training.tasks.VectorOptions`; with `teacher` also those
             of `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and model if
             they are left out.
 
@@ -113,7 +114,9 @@ def finetune(
     """
     line = command_line(task, locals()) if isinstance(task, str) else None
     loop = _taken(options, _LOOP)
-    learned = _taken(options, _TEACHER if task != "embed" else frozenset())  # temperature means something else there
+    spec = TASKS.get(task) if isinstance(task, str) else None
+    own = spec is not None and TeacherOptions not in spec.teacher  # of the task, whose `temperature` is another one
+    learned = _taken(options, frozenset() if own else _TEACHER)
     if teacher is None:
         TeacherOptions(**learned).refuse_alone()
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
@@ -288,7 +291,7 @@ class FinetuneRun(TrainingRun):
             f"On {len(plan.valid.records):,} validation examples, which also chose the checkpoint:",
             "", *metrics_table(found.metrics),
         ]  # fmt: skip
-        if labels is not None and not getattr(plan.objective, "numeric", False):
+        if labels is not None and not plan.objective.numeric:
             facts += [f"Labels: {', '.join(labels.names)}.", ""]
             facts += [line for own in OWN_LAYERS if own.used(labels) for line in (f"{own.note}.", "")]
         return facts

@@ -160,6 +160,11 @@ class Objective(LoopObjective[AnyExample]):
     tokenizer: Tokenizer
     config: EncoderConfig
 
+    @property
+    def numeric(self) -> bool:
+        """Whether numbers are predicted, so that the name of the output says nothing."""
+        return False
+
     def read(self, rows: Rows) -> Sequence[Any]:
         """Records of the rows of files; by default a record is the `values` of a row: `{"text": …, "label": …}`.
 

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from mlxbert.nn.lora import LoraSettings
 
 Schedule = Literal["linear", "cosine", "constant"]
-ClassWeights = Literal["none", "balanced"]
 VectorLossName = Literal["in-batch", "triplet", "cosent", "cosine"]
 ALL_LINEAR, DEFAULT_LAYERS = "all-linear", "query,value"
-RerankLoss = Literal["bce", "mse"]
 _Lora = functools.partial(Option, panel="Adapters")
 
 

@@ -1,7 +1,5 @@
 """Options are said once: the docs, the help and the library have the same names, units and defaults."""
 
-import importlib
-import inspect
 import itertools
 import re
 from pathlib import Path
@@ -13,8 +11,6 @@ from mlxbert.cli.options import RENAMED
 from mlxbert.cli.training import parse_sweep
 from mlxbert.cli.views import help as view
 from mlxbert.text.batch import default_batch_tokens
-from mlxbert.training.objectives import OBJECTIVES
-from mlxbert.training.task_options import TASKS, defaults_of
 from tests.helpers.commands import COMMANDS, PROGRAM
 from tests.helpers.program import call
 
@@ -54,18 +50,6 @@ def test_every_option_of_training_is_in_the_docs() -> None:
     for command, options in OPTIONS.items():
         for option in options if command.split(" ")[0] in ("finetune", "evaluate", "pretrain", "distill") else ():
             assert re.search(rf"{option.opts[0]}\b", text), f"{command} {option.opts[0]}"
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_options_of_a_task_have_the_defaults_of_its_objective(task: str) -> None:
-    module, name = OBJECTIVES[task]
-    objective = getattr(importlib.import_module(f"mlxbert.training.objectives.{module}"), name)
-    usual, own = defaults_of(task), {}
-    for base in objective.__mro__:
-        for one in inspect.signature(base.__init__).parameters.values():
-            if one.kind is one.KEYWORD_ONLY and one.name != "metric":
-                own[one.name] = one.default
-    assert own == {option: usual[option] for option in own}
 
 
 def test_the_default_of_batch_tokens_is_that_of_a_cpu_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

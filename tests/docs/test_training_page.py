@@ -7,7 +7,7 @@ import pytest
 
 import mlxbert
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.scores.summary import METRICS
+from mlxbert.training.tasks import TASKS
 from tests.docs.pages import DOCS, rows
 
 PAGE = "docs/training.md"
@@ -35,10 +35,10 @@ def test_defaults_of_the_table_are_those_of_the_loop() -> None:
         assert (float(number[0]) if number else value) == defaults[name], name
 
 
-@pytest.mark.parametrize("task", METRICS)
+@pytest.mark.parametrize("task", TASKS)
 def test_metrics_of_the_table_are_those_of_the_task(task: str) -> None:
     found = re.search(rf"^\| `{task}`(?:, entities)? \| (`.*`) \|$", DOCS[PAGE], re.MULTILINE)
-    assert found and re.findall(r"`([\w@]+)`", found[1]) == [*METRICS[task]]
+    assert found and re.findall(r"`([\w@]+)`", found[1]) == [*TASKS[task].metrics]
 
 
 @pytest.mark.parametrize("name", EVENTS)

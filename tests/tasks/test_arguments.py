@@ -81,11 +81,19 @@ def test_help_shows_parameters_with_their_meaning_and_an_example(name: str) -> N
             inspect.signature(PUBLIC[call.func.attr]).bind(*call.args, **keywords)
 
 
-def test_shared_options_are_spelled_out_with_their_defaults() -> None:
-    for name in ("embed", "embed_stream"):
+# What takes a signature from elsewhere hides it from editors.
+def test_signatures_are_those_that_editors_see() -> None:
+    for name, function in PUBLIC.items():
+        assert not hasattr(function, "__signature__"), name
+
+
+def test_shared_options_have_the_same_defaults_everywhere() -> None:
+    usual = inspect.signature(mlxbert.embed).parameters
+    for name in ("embed_stream", "similarity", "similarity_pairs", "similarity_matrix"):
         shown = inspect.signature(PUBLIC[name]).parameters
-        assert shown["overflow"].default == "truncate" and shown["pooling"].default is None
-        assert EmbedOptions.__annotations__.keys() <= shown.keys()
+        for option in EmbedOptions.__annotations__:
+            assert shown[option].default == usual[option].default, (name, option)
+            assert shown[option].annotation == usual[option].annotation, (name, option)
     assert SimilarityOptions.__annotations__.keys() <= inspect.signature(mlxbert.similarity).parameters.keys()
     assert all(f"`{pooling}`" in (mlxbert.embed.__doc__ or "") for pooling in POOLINGS)
 

@@ -128,10 +128,11 @@ class Pair:
         if not self._case.objective:
             return self.model(**inputs, labels=targets).loss
         assert isinstance(self.objective, Classify)
-        weights = self.objective.weights() if self.objective.class_weights == "balanced" else [1.0] * len(NAMES)
+        how = self.objective.learning
+        weights = self.objective.weights() if how.class_weights == "balanced" else [1.0] * len(NAMES)
         return torch.nn.functional.cross_entropy(
             self.model(**inputs).logits, targets, torch.tensor(weights, dtype=dtype),
-            label_smoothing=self.objective.label_smoothing,
+            label_smoothing=how.label_smoothing,
         )  # fmt: skip
 
     def parameters(self) -> tuple[Arrays, Arrays]:

@@ -7,7 +7,7 @@ import pytest
 
 from mlxbert.training.scores import metrics
 from mlxbert.training.scores.metrics import Counts
-from mlxbert.training.scores.summary import METRICS
+from mlxbert.training.tasks import TASKS
 
 # Rows are expected, columns predicted: a 3 of 4 right, b 1 of 3, c never predicted, d does not occur.
 CONFUSION = np.array([[3, 1, 0, 0], [2, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
@@ -121,6 +121,6 @@ def test_few_examples_have_thresholds(examples: int) -> None:
 
 def test_the_metrics_that_can_be_chosen_are_those_that_are_computed() -> None:
     one, several = np.array([0, 1]), np.eye(2)
-    assert set(METRICS["classify"]) == set(metrics.classify_metrics(one, several))
-    assert set(METRICS["multilabel"]) == set(metrics.multilabel_metrics(several > 0, several, [0.5, 0.5]))
-    assert set(METRICS["regress"]) == set(metrics.regress_metrics(one, one))
+    assert set(TASKS["classify"].metrics) == set(metrics.classify_metrics(one, several))
+    assert set(TASKS["multilabel"].metrics) == set(metrics.multilabel_metrics(several > 0, several, [0.5, 0.5]))
+    assert set(TASKS["regress"].metrics) == set(metrics.regress_metrics(one, one))

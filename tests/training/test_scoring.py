@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.training.scores.intervals import wilson
 from mlxbert.training.scores.scoring import classification, multilabel, regression
-from mlxbert.training.scores.summary import METRICS, Evaluation
+from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.tasks import TASKS
 
 NAMES = ("ABBR", "DESC", "NUM")
 
@@ -51,7 +53,7 @@ def test_an_evaluation_of_one_label_per_example() -> None:
     assert (surest.place, second.text) == ("test.csv, line 4", "text 1")
     assert (surest.score, second.score) == pytest.approx((0.9, 0.6))
     assert found.interval == pytest.approx((0.1500, 0.8500), abs=1e-4)  # Wilson's of 2 of 4
-    assert found.metrics.keys() == METRICS["classify"].keys()
+    assert found.metrics.keys() == {*TASKS["classify"].metrics}
 
 
 def test_an_evaluation_of_several_labels_per_example() -> None:
@@ -100,7 +102,7 @@ def test_every_metric_can_be_the_main_one_and_lies_in_its_interval(task: str) ->
     target = rng.integers(0, 3, 200)
     probabilities = rng.dirichlet([1, 1, 1], 200) * 0.6 + np.eye(3)[target] * 0.4
     probabilities[::9] = np.roll(probabilities[::9], 1, axis=1)  # mistakes
-    for metric in METRICS[task]:
+    for metric in TASKS[task].metrics:
         about: Any = {"metric": metric, "model": "m", "data": ()}
         if task == "classify":
             found = classification(records(*(NAMES[each] for each in target)), NAMES, probabilities, **about)
@@ -111,6 +113,7 @@ def test_every_metric_can_be_the_main_one_and_lies_in_its_interval(task: str) ->
         assert found.score == found.metrics[metric]
         low, high = found.interval
         assert low < found.score < high < low + 0.4
+        assert (found.interval == wilson(found.score, 200)) == (metric in found.spec.shares)  # as the view says
 
 
 def test_without_mistakes_the_accuracy_is_not_certain() -> None:

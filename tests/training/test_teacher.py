@@ -1,12 +1,13 @@
 """Learning a task from a teacher: each distance is its formula, and what runs, resumes and refuses."""
 
+import importlib
 import itertools
 import json
 import random
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ from mlxbert.errors import ArgumentError, MissingHeadError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.training.distillation import Distillation, DistillationExample, ScoreDistillation, Targets
+from mlxbert.training.distillation import Distillation
+from mlxbert.training.distillation_losses import DistillationExample, ScoreDistillation, Targets
 from mlxbert.training.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objective import Part, TrainBatch
+from mlxbert.training.objectives import make_objective
 from mlxbert.training.options import TeacherOptions
 from mlxbert.weights.source import ModelRef
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
@@ -44,20 +47,11 @@ class Place:
         return 6
 
 
-class Task:
-    """Stands for a task: its loss is the sum of its targets, of which there are `weight`."""
-
-    head: ClassVar[str] = "head"
-    metric, minimize = "loss", True
-
-    def __init__(self, name: str, loss: str | None = None) -> None:
-        self.name, self._loss = name, loss
-
-    def settings(self) -> dict[str, Any]:
-        return {"loss": self._loss}
-
-    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        return network.logits(self.head, batch.inputs).sum() * 0 + batch.targets.sum(), 7.0
+def task_of(name: str, loss: str | None = None) -> Any:
+    """A task whose own loss is the sum of its targets, of which there are 7."""
+    found: Any = make_objective(name, loss=loss)
+    found.loss = lambda network, batch: (network.logits("", batch.inputs).sum() * 0 + batch.targets.sum(), 7.0)
+    return found
 
 
 class Scored:
@@ -114,7 +108,7 @@ def targets(name: str, theirs: Array) -> Targets:
 def test_the_distance_of_each_task_is_its_formula(name: str, loss: str | None, share: float) -> None:
     rng = np.random.default_rng(0)
     ours, theirs = (rng.normal(size=SIZES[name]) * 3 for _ in range(2))
-    objective = ScoreDistillation(cast(Any, Task(name, loss)), TeacherOptions(teacher_weight=share, temperature=3.0))
+    objective = ScoreDistillation(task_of(name, loss), TeacherOptions(teacher_weight=share, temperature=3.0))
     scored = Scored(ours)
     batch = TrainBatch(Batch(mx.zeros((1, 1), mx.int32)), targets(name, theirs))
     found, weight = objective.terms(cast(Network, scored), batch)
@@ -125,8 +119,33 @@ def test_the_distance_of_each_task_is_its_formula(name: str, loss: str | None, s
     assert float(objective.terms(cast(Network, same), batch)[0]["teacher"]) == pytest.approx(0, abs=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classify", "multilabel", "tag"])
+def test_gradients_are_those_of_torch(name: str) -> None:
+    torch = importlib.import_module("torch")
+    rng = np.random.default_rng(1)
+    ours, theirs = (rng.normal(size=SIZES[name]) * 3 for _ in range(2))
+    objective = ScoreDistillation(task_of(name), TeacherOptions(teacher_weight=1.0, temperature=4.0))
+    batch = TrainBatch(Batch(mx.zeros((1, 1), mx.int32)), targets(name, theirs))
+
+    def far(scores: mx.array) -> mx.array:
+        return objective.loss(cast(Network, Scored(scores)), batch)[0]
+
+    wanted = torch.tensor(ours, requires_grad=True)
+    pair = [wanted / 4, torch.tensor(theirs) / 4]
+    if name == "tag":
+        pair = [scores[[0, 0, 1], [1, 3, 2]] for scores in pair]
+    elif name == "multilabel":
+        pair = [torch.stack([scores, torch.zeros_like(scores)], -1) for scores in pair]
+    one, other = (torch.log_softmax(scores, -1) for scores in pair)
+    loss = 16 * torch.nn.functional.kl_div(one, other, log_target=True, reduction="sum")
+    (loss / (3 if name == "multilabel" else 1)).backward()
+    found = np.array(mx.grad(far)(mx.array(ours.astype(np.float32))))
+    np.testing.assert_allclose(found, wanted.grad.numpy(), atol=1e-5)
+
+
 def test_a_batch_of_tokens_without_tags_has_no_distance() -> None:
-    task = cast(Any, Task("tag"))
+    task = task_of("tag")
     task.collate = lambda examples, rng: TrainBatch(Batch(mx.zeros((2, 8), mx.int32)), mx.zeros(0))
     objective = ScoreDistillation(task, TeacherOptions())
     examples = [DistillationExample(Place([]), lambda: np.ones((6, 3), np.float32)) for _ in range(2)]

@@ -28,7 +28,7 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     yield from details(found, width)
     yield Text.assemble(
         (f"{console.visible(found.metric)} {words.score(found.score)}", "bold green"),
-        f"  95 % interval {words.interval(found.interval, found.metric, found.task)}",
+        f"  95 % interval {words.interval(found.interval, found.metric, found.spec)}",
     )
     rows: list[tuple[str, object]] = [
         ("model", found.model),
@@ -81,7 +81,7 @@ def _mistakes(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
 
     yield Text("worst mistakes", "bold")
     surest = max(mistake.score for mistake in found.mistakes)
-    if found.task == "classify" and surest < _GUESSED / max(len(found.labels), 1):
+    if found.spec.mistakes == "class" and surest < _GUESSED / max(len(found.labels), 1):
         yield Indented(Text(f"none shown: the model was at most {surest:.0%} sure of a wrong label", "dim"))
         return
     for mistake in found.mistakes[:_MOST]:
@@ -103,9 +103,10 @@ def _sureness(found: "Evaluation", mistake: "Mistake") -> str:
     """How wrong the model was; of several labels, about which ones."""
     if found.numeric:
         return f"{words.score(mistake.score)} apart"
-    if found.task == "embed":  # pairs with scores are as far apart as their ranks; the others were not found
+    kind = found.spec.mistakes
+    if kind == "ranks":  # pairs with scores are as far apart as their ranks; the others were not found
         return f"{mistake.score:.0%} of the ranks apart" if mistake.pair else f"nDCG {1 - mistake.score:.2f}"
-    if found.task in ("classify", "tag", "answer"):
+    if kind != "labels":
         return f"{mistake.score:.0%} sure"
     expected, predicted = ({*given.split(", ")} - {""} for given in (mistake.expected, mistake.predicted))
     missed, added = sorted(expected - predicted), sorted(predicted - expected)

@@ -7,6 +7,7 @@ from mlxbert.cli.options import to_options
 from mlxbert.cli.views import console
 from mlxbert.cli.views.table import Cell, Column, Indented, Rows
 from mlxbert.cli.views.training import words
+from mlxbert.training.tasks import TASKS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,7 +28,7 @@ def before(started: "Started", report: "DataReport") -> Iterator["RenderableType
     yield from console.facts("data", _sources(report))
     yield from (Text(), _splits(report), Text())
     if any(split.labels for split in report.splits):
-        yield from (*_labels(report, started.task), Text())
+        yield from (*_labels(report, of_words=TASKS[started.task].of_words), Text())
     yield from _warnings(report)
     yield from console.facts("training", _plan(started))
     if started.estimate is not None:
@@ -88,7 +89,7 @@ def _marked(name: str, value: str) -> tuple[str, str]:
     return value, "yellow" if doubtful else ""
 
 
-def _labels(report: "DataReport", task: str) -> Iterator["RenderableType"]:
+def _labels(report: "DataReport", *, of_words: bool) -> Iterator["RenderableType"]:
     """A bar for each label: how many examples of the training data have it; of tags, how often it is there."""
     from rich.text import Text
 
@@ -98,7 +99,7 @@ def _labels(report: "DataReport", task: str) -> Iterator["RenderableType"]:
     yield Text(words.count(len(names), "label"), "bold")
     bar = Column(bar=True, most=_LONGEST_BAR)
     columns = (Column(wraps=True, most=_LABEL), bar, *_counts(report), Column("share", right=True, secondary=1))
-    whole = sum(first.labels.values()) if task == "tag" else first.examples
+    whole = sum(first.labels.values()) if of_words else first.examples
     most = max(first.labels.values(), default=0) or 1
     rows: list[list[Cell]] = []
     for place, name in enumerate(shown):

@@ -8,13 +8,13 @@ from mlxbert.cli.views import console
 from mlxbert.cli.views.table import Bar, Column, Indented, Rows
 from mlxbert.cli.views.training import words
 from mlxbert.cli.views.training.runs import runs
-from mlxbert.training.scores.summary import METRICS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mlxbert.training.events import Finished
     from mlxbert.training.scores.summary import Summary
+    from mlxbert.training.tasks import TaskSpec
 
 _BAR = Column(bar=True, most=48)
 _COMPARED = (Column(wraps=True, most=24), Column(right=True), _BAR, Column(secondary=1))
@@ -29,8 +29,8 @@ def finished(event: "Finished") -> Iterator["RenderableType"]:
         (f"{console.visible(event.metric)} {words.score(event.score)}", "bold green"),
         f"  after step {event.step:,}, {words.duration(event.seconds)} in all",
     )
-    if event.summary is not None:
-        yield from _compared(event.summary, _task(event))
+    if event.summary is not None and event.evaluation is not None:
+        yield from _compared(event.summary, event.evaluation.spec)
     if len(event.runs) > 1:
         yield from runs(event)
     if event.summary is not None:
@@ -40,19 +40,11 @@ def finished(event: "Finished") -> Iterator["RenderableType"]:
         yield Text.assemble(("check    ", "bold"), told)
 
 
-def _task(event: "Finished") -> str | None:
-    return event.evaluation.task if event.evaluation is not None else None
-
-
-def _more_is_better(task: str | None, metric: str) -> bool:
-    return METRICS.get(task or "", {}).get(metric, True)
-
-
-def _compared(summary: "Summary", task: str | None) -> Iterator["RenderableType"]:
+def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["RenderableType"]:
     """A bar for the model, with its interval, and for each baseline, the best first; all bars begin at 0."""
     from rich.text import Text
 
-    sign = -1 if _more_is_better(task, summary.metric) else 1
+    sign = 1 if summary.metric in task.minimized else -1
     found = [value for value in (summary.score, *summary.interval, *summary.baselines.values()) if math.isfinite(value)]
     scale = (0.0, max(1.0, *found))
     interval = f"{words.score(summary.interval[0])} to {words.score(summary.interval[1])}"
@@ -66,7 +58,7 @@ def _compared(summary: "Summary", task: str | None) -> Iterator["RenderableType"
     yield Rows(_COMPARED, rows, indent=2)
     yield _note(f"┣━┫ 95 % interval ({words.method(summary.metric, task)}) over the validation examples")
     if FROZEN in summary.baselines:
-        kind = "ridge" if task == "regress" else "logistic"
+        kind = "ridge" if task.numeric else "logistic"
         yield _note(f"{FROZEN}: a {kind} regression on the untrained model's vectors")
     yield from _worse(summary, sign)
 

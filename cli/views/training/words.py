@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.views import console
+
+if TYPE_CHECKING:
+    from mlxbert.training.tasks import TaskSpec
 
 
 def duration(seconds: float) -> str:
@@ -46,18 +49,14 @@ def score(number: float) -> str:
     return f"{number:.3f}" if abs(number) < 100 else figure(number)
 
 
-def interval(bounds: tuple[float, float], metric: str, task: str | None) -> str:
+def interval(bounds: tuple[float, float], metric: str, task: "TaskSpec") -> str:
     """The 95 % interval of a metric, and how it is found: `0.921 to 0.978 (Wilson's)`."""
     return f"{score(bounds[0])} to {score(bounds[1])} ({method(metric, task)})"
 
 
-def method(metric: str, task: str | None) -> str:
-    """How the interval of a metric is found.
-
-    Wilson's is for shares of independent examples: words are not, nor are pairs with a threshold that is tuned on them.
-    """
-    shares = metric in ("accuracy", "subset_accuracy", "triplet_accuracy") and task not in ("tag", "rerank")
-    return "Wilson's" if shares else "bootstrap"
+def method(metric: str, task: "TaskSpec") -> str:
+    """How the interval of a metric is found."""
+    return "Wilson's" if metric in task.shares else "bootstrap"
 
 
 def value(given: object) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Columns, find_usual_columns
 from mlxbert.data.questions import Question, read_questions
 from mlxbert.errors import InputError
@@ -23,7 +22,6 @@ from mlxbert.nn.losses import cross_entropy
 from mlxbert.readers.rows import Rows
 from mlxbert.tasks.answer import (
     HEAD,
-    MAX_WORDS,
     THRESHOLD,
     check_question,
     window_stride,
@@ -31,12 +29,14 @@ from mlxbert.tasks.answer import (
 )
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.spans import Spans, window_spans
+from mlxbert.training.distillation_losses import Scores, Targets, divergence
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores import answers
 from mlxbert.training.scores.answers import Judged, Predicted
 from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.tasks import QuestionData
 
 _HIDDEN = -1e9  # the logit of padding
 
@@ -59,41 +59,15 @@ class AnswerObjective(TaskObjective[Window]):
     """Cross-entropy of the first and the last token of the answer, over the tokens of a window.
 
     Windows without the answer point to the first token of the input.
-
-    Args:
-        text_column: Where the question stands; `None` finds it. The same for the others.
-        pair_column: Where the context stands.
-        label_column: Where the answers stand.
-        stride: How many tokens windows have in common; `None` for 128, or a third of a window.
-        max_words: The most words of an answer that is predicted.
-        **asked: See `TaskObjective`; `max_length` is the length of a window, by default 384.
     """
 
-    name, head, command = "answer", HEAD, "answer"
+    name, head = "answer", HEAD
+    data: QuestionData
     columns: Columns | None = None
-    arguments = '"…" --context-file FILE'
 
-    def __init__(
-        self,
-        *,
-        text_column: str | None = None,
-        pair_column: str | None = None,
-        label_column: str | None = None,
-        stride: int | None = None,
-        max_words: int = MAX_WORDS,
-        **asked: Any,
-    ) -> None:
-        super().__init__(**asked)
-        check_whole("max_words", max_words)
-        if stride is not None:
-            check_whole("stride", stride)
-        self.stride, self.max_words = stride, max_words
-        self._asked = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._judged: tuple[Predictions | None, list[Question], list[Predicted]] = (None, [], [])
-
-    def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
-        return super().settings() | self._asked | {"stride": self.stride, "max_words": self.max_words}
 
     def read(self, rows: Rows) -> list[Question]:
         """Questions; files read later have the columns of the first."""
@@ -124,7 +98,7 @@ class AnswerObjective(TaskObjective[Window]):
     def examples(self, record: Question) -> list[Window]:
         """All windows of a question's context."""
         check_question(self.tokenizer, record.text)
-        stride = window_stride(self.tokenizer, self.stride)
+        stride = window_stride(self.tokenizer, self.data.stride)
         windows = self.tokenizer.windows(record.text, record.pair, stride=stride)
         return [Window(window, target(window, record.start, record.end), record) for window in windows]
 
@@ -135,6 +109,18 @@ class AnswerObjective(TaskObjective[Window]):
             logits = mx.where(batch.inputs.attention_mask[..., None], logits, _HIDDEN)
         ends = logits.transpose(0, 2, 1).reshape(-1, logits.shape[1])
         return cross_entropy(ends, batch.targets.reshape(-1)) / 2, float(batch.targets.shape[0])
+
+    def teacher_targets(self, batch: TrainBatch, examples: Sequence[Window], scores: Sequence[Scores]) -> Targets:
+        """The scores of all tokens, padded."""
+        length = batch.inputs.input_ids.shape[1]
+        padded = [np.pad(one, ((0, length - len(one)), (0, 0)), constant_values=_HIDDEN) for one in scores]
+        return Targets(batch.targets, mx.array(np.stack(padded)))
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """The mean over both ends of the divergence from the teacher's distribution over the tokens."""
+        theirs = targets.scores
+        ours = mx.where(theirs > _HIDDEN, scores, _HIDDEN)
+        return divergence(ours.transpose(0, 2, 1), theirs.transpose(0, 2, 1), temperature) / 2
 
     def predict(self, network: Network, inputs: Batch) -> Predictions:
         """The scores of each token as the first and the last of the answer, float32 (B, L, 2)."""
@@ -189,7 +175,7 @@ class AnswerObjective(TaskObjective[Window]):
         context = windows[0][0].record.pair
         spans = Spans(1)
         for window, logits in windows:
-            found = window_spans(logits, window.encoding, context, count=1, max_words=self.max_words)
+            found = window_spans(logits, window.encoding, context, count=1, max_words=self.data.max_words)
             spans.add(found.best, found.no_answer)
         if not spans.best:
             return Predicted("", 0, 0.0, 1.0)

@@ -2,51 +2,35 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from mlxbert.bounds import check_number
 from mlxbert.data.labelled import Labelled
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
+from mlxbert.training.distillation_losses import Targets, divergence
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
-from mlxbert.training.options import ClassWeights
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.linear import SOFTMAX
 from mlxbert.training.scores.metrics import Floats
 from mlxbert.training.scores.summary import Evaluation
-
-CLASS_WEIGHTS: tuple[str, ...] = get_args(ClassWeights)
+from mlxbert.training.tasks import ClassOptions
 
 
 class Classify(TextObjective):
-    """Cross-entropy over the classes.
-
-    Args:
-        label_smoothing: This share of each target is spread over all classes.
-        class_weights: `balanced` weights each example by how rare its class is, `none` weights all alike.
-        **asked: See `TextObjective`.
-    """
+    """Cross-entropy over the classes."""
 
     name = "classify"
+    learning: ClassOptions
     kind = "class"
-    problem_type = "single_label_classification"
     common, link = "largest class", SOFTMAX
-
-    def __init__(self, *, label_smoothing: float = 0.0, class_weights: str = "none", **asked: Any) -> None:
-        super().__init__(**asked)
-        check_number("label_smoothing", label_smoothing)
-        if class_weights not in CLASS_WEIGHTS:
-            raise ArgumentError(f"class_weights is {class_weights!r:.60}, expected one of {', '.join(CLASS_WEIGHTS)}")
-        self.label_smoothing, self.class_weights = label_smoothing, class_weights
-        self._counts: Counter[str] = Counter()
 
     def check(self, records: Sequence[Labelled]) -> None:
         """Refuses names of classes that seem to be texts, and a single class."""
@@ -67,11 +51,6 @@ class Classify(TextObjective):
         dominant = [*checks.dominant_label(train)]
         yield from dominant or checks.imbalance(train, "class_weights='balanced' may help.")
 
-    def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
-        own = {"label_smoothing": self.label_smoothing, "class_weights": self.class_weights}
-        return super().settings() | own
-
     def heads(self, records: Sequence[Labelled]) -> Mapping[str, Labels | None]:
         """See `Objective.heads`."""
         self._counts = Counter(str(record.label) for record in records)
@@ -84,17 +63,22 @@ class Classify(TextObjective):
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
         """The summed cross-entropy, and the summed weights of the examples."""
         logits = network.logits(HEAD, batch.inputs)
-        if self.class_weights == "none":
-            loss = cross_entropy(logits, batch.targets, label_smoothing=self.label_smoothing)
+        smoothing = self.learning.label_smoothing
+        if self.learning.class_weights == "none":
+            loss = cross_entropy(logits, batch.targets, label_smoothing=smoothing)
             return loss, float(batch.targets.shape[0])
         weights = mx.array(self.weights())
-        loss = cross_entropy(logits, batch.targets, weights, label_smoothing=self.label_smoothing)
+        loss = cross_entropy(logits, batch.targets, weights, label_smoothing=smoothing)
         return loss, weights[batch.targets].sum()
 
     def weights(self) -> list[float]:
         """The weight of each class: all classes together weigh the same, and the mean example weighs 1."""
         total = sum(self._counts.values())
         return [total / (len(self.labels) * max(self._counts[name], 1)) for name in self.labels.names]
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """The divergence from the teacher's distribution over the classes."""
+        return divergence(scores, targets.scores, temperature)
 
     def scores(self, logits: mx.array) -> mx.array:
         """Probabilities of the classes."""

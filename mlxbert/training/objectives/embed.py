@@ -4,12 +4,11 @@ Shapes: B examples of a batch, T texts of a batch, W size of a vector.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 
-from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Columns
 from mlxbert.data.related import Related, find_related_columns, read_related
 from mlxbert.errors import ArgumentError
@@ -23,79 +22,45 @@ from mlxbert.nn.heads import Network
 from mlxbert.readers.rows import Rows
 from mlxbert.tasks.embed import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
+from mlxbert.training.distillation_losses import VectorDistillation
 from mlxbert.training.objective import Comparison, Part, Predictions
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.vector_loss import WHAT, Texts, VectorLoss
+from mlxbert.training.options import TeacherOptions
 from mlxbert.training.predict import predict
 from mlxbert.training.scores import vectors as scoring
 from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.tasks import VectorOptions
 
 
 class Embed(TaskObjective[Texts], Comparison[Texts]):
     """Contrastive and regression losses over vectors.
 
-    Args:
-        text_column: Where the text or query stands; `None` guesses. The same for the others.
-        pair_column: Where the texts that belong to it stand.
-        negative_column: Where texts stand that do not belong to it.
-        label_column: Where the similarity of text and pair stands.
-        chunk: The most examples that are computed at a time; a larger batch takes no more memory.
-        pooling: How tokens become a vector; `None` for the model's own.
-        normalize: Whether vectors get length 1; `None` for what the model does.
-        loss: See `VectorLoss`, as the following ones.
-        temperature: Divides the cosines.
-        margin: How much farther a negative should be.
-        symmetric: Whether each positive must find its text, too.
-        dimensions: Sizes to which vectors can be truncated later, each of which is trained.
-        max_score: The score of the most similar pair.
-        **asked: See `TaskObjective`.
-
     Attributes:
         unjudged: Whether the validation data are texts alone, and no metric is asked for.
     """
 
-    name, head, command = "embed", "", "embed"
+    name, head = "embed", ""
     lr_factor = 0.4  # nothing is new
+    learning: VectorOptions
     columns: Columns | None = None
     embedder: Embedder
     unjudged = False
 
-    def __init__(
-        self,
-        *,
-        text_column: str | None = None,
-        pair_column: str | None = None,
-        negative_column: str | None = None,
-        label_column: str | None = None,
-        chunk: int | None = None,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        loss: str | None = None,
-        temperature: float = 0.05,
-        margin: float = 5.0,
-        symmetric: bool = False,
-        dimensions: Sequence[int] | None = None,
-        max_score: float = 1.0,
-        **asked: Any,
-    ) -> None:
-        super().__init__(**asked)
-        self._metric = asked.get("metric")
-        self._asked = {
-            "text_column": text_column, "pair_column": pair_column, "negative_column": negative_column,
-            "label_column": label_column,
-        }  # fmt: skip
-        if chunk is not None:
-            check_whole("chunk", chunk)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        how = self.learning
         self._loss = VectorLoss(
-            loss, temperature=temperature, margin=margin, symmetric=symmetric,
-            dimensions=None if dimensions is None else tuple(dimensions), max_score=max_score,
+            how.loss, temperature=how.temperature, margin=how.margin, symmetric=how.symmetric,
+            dimensions=None if how.dimensions is None else tuple(how.dimensions), max_score=how.max_score,
         )  # fmt: skip
-        self.chunk, self._pooling, self._normalize = chunk, pooling, normalize
+        self.chunk = how.chunk
 
     def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
-        own = {"chunk": self.chunk, "pooling": self._pooling, "normalize": self._normalize, **asdict(self._loss)}
-        return super().settings() | self._asked | own
+        """See `Objective.settings`; the loss is the one that was chosen."""
+        found = super().settings() | {"name": self._loss.name}
+        del found["loss"]
+        return found
 
     def read(self, rows: Rows) -> list[Related]:
         """Related texts; validation data may have other columns than the training data, such as scores."""
@@ -145,7 +110,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
     def bind(self, model: Model) -> None:
         """Takes the tokenizer and the pooling of a model."""
         super().bind(model)
-        self.embedder = model.embedder.variant(pooling=self._pooling, normalize=self._normalize)
+        self.embedder = model.embedder.variant(pooling=self.learning.pooling, normalize=self.learning.normalize)
         self.width = self.embedder.size
         rates = {one.rate for one in model.network.modules() if isinstance(one, Dropout)}
         self._without_dropout = not any(rates)
@@ -202,6 +167,39 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
     def inputs(self, examples: Sequence[Texts]) -> Sequence[Encoding]:
         """All texts; of a text alone its halves."""
         return [one for example in examples for one in example.evaluated]
+
+    def check_teacher(self) -> None:
+        """Refuses pairs of texts, which have a loss of their own."""
+        if self.columns is None or self.columns.kind != "texts":
+            raise ArgumentError(
+                "teacher is given with pairs of texts, expected texts alone",
+                hint="name the column of the text with text_column=, in a file without other texts",
+            )
+
+    def of_teacher(self, model: Model) -> Self:
+        """See `TaskObjective.of_teacher`; options of pooling are the student's."""
+        own = super().of_teacher(model)
+        own.embedder = model.embedder
+        return own
+
+    def distilled(self, own: Self, name: str, options: TeacherOptions) -> VectorDistillation:
+        """The distance of vectors alone.
+
+        Raises:
+            ArgumentError: The teacher's vectors have another size.
+        """
+        ours, theirs, sizes = self.embedder.size, own.embedder.size, self._loss.dimensions
+        least = min(ours, theirs)
+        if max(sizes or (ours, theirs)) > least:
+            raise ArgumentError(
+                f"{name}: its vectors have {theirs} values, those of the student {ours}",
+                hint=f"choose sizes up to {least} with dimensions=",
+            )
+        return VectorDistillation(self, sizes, chooses=self.unjudged)
+
+    def taught(self, network: Network, inputs: Batch) -> mx.array:
+        """The vectors of a teacher."""
+        return self.outputs(network, inputs)
 
     def predict(self, network: Network, inputs: Batch) -> Predictions:
         """Vectors, float32 (T, W)."""

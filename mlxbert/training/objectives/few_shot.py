@@ -35,7 +35,7 @@ class FewShot(Comparison[Example], Classify):
     """Similar vectors within classes, and a logistic regression on them.
 
     Args:
-        **asked: See `Classify`; without `label_smoothing` and `class_weights`.
+        **options: See `Classify`; without `label_smoothing` and `class_weights`.
 
     Attributes:
         embedder: How the trained model makes vectors, after `bind`.
@@ -44,10 +44,10 @@ class FewShot(Comparison[Example], Classify):
     embedder: Embedder
     _pooling = "mean"
 
-    def __init__(self, **asked: Any) -> None:
-        super().__init__(**asked)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         for name, usual in (("label_smoothing", 0.0), ("class_weights", "none")):
-            if getattr(self, name) != usual:
+            if getattr(self.learning, name) != usual:
                 raise ArgumentError(f"{name} is given, which does not work with few_shot")
 
     def settings(self) -> dict[str, Any]:
@@ -95,6 +95,10 @@ class FewShot(Comparison[Example], Classify):
     def compare(self, outputs: mx.array, examples: Sequence[Example]) -> tuple[mx.array, float]:
         """See `same_class`."""
         return same_class(outputs, mx.array([example.target for example in examples])), 1.0
+
+    def check_teacher(self) -> None:
+        """Refuses a teacher, whose scores no loss is made of."""
+        raise ArgumentError("teacher is given with few_shot, which trains vectors and not scores")
 
     def fit(self, network: Network, group: Group) -> None:
         """Fits the classifier to the vectors of the training texts."""

@@ -15,6 +15,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
+from mlxbert.training.distillation_losses import Targets, independent_divergence
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
@@ -28,7 +29,6 @@ class Multilabel(TextObjective):
 
     name = "multilabel"
     kind = "classes"
-    problem_type = "multi_label_classification"
     common, link = "most frequent labels", SIGMOID
 
     def check(self, records: Sequence[Labelled]) -> None:
@@ -51,6 +51,10 @@ class Multilabel(TextObjective):
         """The sum over the examples of the mean over the labels, and the number of examples."""
         loss = binary_cross_entropy(network.logits(HEAD, batch.inputs), batch.targets)
         return loss / len(self.labels), float(batch.targets.shape[0])
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """The divergence from the teacher's probabilities of the labels."""
+        return independent_divergence(scores, targets.scores, temperature)
 
     def scores(self, logits: mx.array) -> mx.array:
         """Probabilities of the labels."""

@@ -26,8 +26,6 @@ class Regress(TextObjective):
 
     name = "regress"
     kind = "number"
-    problem_type = "regression"
-    numeric = True
     common, link = "mean", IDENTITY
 
     def labels_of(self, records: Sequence[Labelled]) -> Labels:

@@ -5,13 +5,12 @@ Shapes: B examples of a batch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from mlxbert.bounds import check_number
 from mlxbert.data.relevance import Judged, RelevanceColumns, find_relevance_columns, read_judged
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
@@ -20,10 +19,10 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.readers.rows import Rows
 from mlxbert.tasks.rerank import check_one_score
+from mlxbert.training.distillation_losses import Targets, independent_divergence
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.texts import HEAD
-from mlxbert.training.options import RerankLoss
 from mlxbert.training.scores.metrics import negative_log
 from mlxbert.training.scores.reranking import (
     check_rerank_metric,
@@ -33,9 +32,9 @@ from mlxbert.training.scores.reranking import (
     vector_baseline,
 )
 from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.tasks import QueryData, RerankOptions
 from mlxbert.weights.cross_encoder import activation, gives_probabilities
 
-LOSSES: tuple[str, ...] = get_args(RerankLoss)
 _LABELS = Labels(("LABEL_0",))  # as sentence-transformers has it, without a problem_type
 
 
@@ -55,56 +54,24 @@ class Rerank(TaskObjective[Pair]):
 
     `bce` is the cross-entropy of the score's sigmoid, as sentence-transformers' BinaryCrossEntropyLoss; `mse` is the
     squared error of the score itself, as its MSELoss.
-
-    Args:
-        query_column: Where the query stands; `None` guesses. The same for the others.
-        text_column: Where the text stands.
-        label_column: Where the label stands.
-        loss: `bce` or `mse`.
-        max_score: The largest label of the data; all are divided by it.
-        **asked: See `TaskObjective`.
     """
 
-    name, head, command = "rerank", HEAD, "rerank"
-    arguments = '"…" --input FILE'
-    numeric = True
+    name, head = "rerank", HEAD
+    data: QueryData
+    learning: RerankOptions
     columns: RelevanceColumns | None = None
     _notes: tuple[str, ...] = ()
 
-    def __init__(
-        self,
-        *,
-        query_column: str | None = None,
-        text_column: str | None = None,
-        label_column: str | None = None,
-        loss: str = "bce",
-        max_score: float = 1.0,
-        **asked: Any,
-    ) -> None:
-        super().__init__(**asked)
-        if loss not in LOSSES:
-            raise ArgumentError(f"loss is {loss!r:.60}, expected one of {', '.join(LOSSES)}")
-        check_number("max_score", max_score)
-        self._asked = {"query_column": query_column, "text_column": text_column, "label_column": label_column}
-        self._loss, self._max_score = loss, float(max_score)
-        self._metric = asked.get("metric")
-        self._probabilities = loss == "bce"
-
-    @property
-    def needs(self) -> str:
-        """A cross-encoder is a classifier with one output."""
-        return "classify"
-
-    def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
-        return super().settings() | self._asked | {"loss": self._loss, "max_score": self._max_score}
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._probabilities = self.learning.loss == "bce"
 
     def read(self, rows: Rows) -> list[Judged]:
         """Pairs with labels; the labels that are read first decide which metric is the main one."""
         columns = self.columns
         if columns is None or not columns.fit(rows):  # files of another layout
             columns = find_relevance_columns(rows, **self._asked)
-        records = read_judged(rows, columns, self._max_score)
+        records = read_judged(rows, columns, self.data.max_score)
         if self.columns is None:
             self.columns = columns
             self.metric = self._metric or metrics_of(records)[0]
@@ -150,8 +117,14 @@ class Rerank(TaskObjective[Pair]):
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
         """The summed losses, and the number of examples."""
         logits = network.logits(HEAD, batch.inputs)[:, 0]
-        loss = binary_cross_entropy if self._loss == "bce" else mean_squared_error
+        loss = binary_cross_entropy if self.learning.loss == "bce" else mean_squared_error
         return loss(logits, batch.targets), float(batch.targets.shape[0])
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """The divergence from the teacher's probability, or the squared error, as the loss is."""
+        if self.learning.loss == "mse":
+            return super().teacher_distance(scores, targets, temperature)
+        return independent_divergence(scores, targets.scores, temperature)
 
     def predict(self, network: Network, inputs: Batch) -> Predictions:
         """The scores, float32 (B,): probabilities, or the logits themselves."""
@@ -161,7 +134,7 @@ class Rerank(TaskObjective[Pair]):
     def metrics(self, examples: Sequence[Pair], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.training.scores.reranking`; `loss` is that of training, without dropout."""
         scores, targets = np.asarray(predictions), np.array([example.target for example in examples])
-        if self._loss == "bce":
+        if self.learning.loss == "bce":
             losses = targets * negative_log(scores) + (1 - targets) * negative_log(1 - scores)
         else:
             losses = (scores.astype(np.float64) - targets) ** 2

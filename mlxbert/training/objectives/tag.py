@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.bounds import check_whole
 from mlxbert.data.columns import Columns, find_usual_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
-from mlxbert.labels.schemes import OUTSIDE, check_scheme, convert, inside, names_of, scheme_of, spelled, types_of
+from mlxbert.labels.schemes import OUTSIDE, convert, inside, names_of, scheme_of, spelled, types_of
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -28,11 +27,13 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels
 from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as, tokenless
+from mlxbert.training.distillation_losses import Scores, Targets, divergence
 from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
 from mlxbert.training.objectives.task import Origin, TaskObjective
 from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.summary import Evaluation
 from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_metrics, tagging, tally
+from mlxbert.training.tasks import TagOptions, WordData
 
 HEAD = "token_classifier"
 _NOTHING = 1e-9  # the weight of a batch without a labelled token: its loss is 0
@@ -57,57 +58,29 @@ class TagExample(Example):
 class Tag(TaskObjective[TagExample]):
     """Cross-entropy of the tags of words, or the likelihood of whole sequences of tags with a CRF.
 
-    Args:
-        text_column: Where the words stand, or the text; `None` guesses.
-        label_column: Where the tags stand, or the spans; `None` guesses.
-        scheme: How entities are written, see `mlxbert.labels.schemes`; `None` for the way of the model that training
-            starts from, where it knows these entities, else for the way of the data.
-        crf: Whether the model also learns which tag follows which.
-        label_all_pieces: Whether all tokens of a word are labelled; else its first one is.
-        stride: How many tokens consecutive windows of a long sentence share; `None` for a quarter.
-        **asked: See `TaskObjective`.
-
     Attributes:
         scheme: The scheme of the records, once something was read.
     """
 
     name = "tag"
+    data: WordData
+    learning: TagOptions
     columns: Columns | None = None
-    head, command = HEAD, "tag"
+    head = HEAD
 
-    def __init__(
-        self,
-        *,
-        text_column: str | None = None,
-        label_column: str | None = None,
-        scheme: str | None = None,
-        crf: bool = False,
-        label_all_pieces: bool = False,
-        stride: int | None = None,
-        **asked: Any,
-    ) -> None:
-        super().__init__(**asked)
-        if crf and (label_all_pieces or scheme == "iob1"):
-            other = "tags of all pieces" if label_all_pieces else "the scheme iob1, in which nearly all is allowed"
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        how = self.learning
+        if how.crf and (how.label_all_pieces or how.scheme == "iob1"):
+            other = "tags of all pieces" if how.label_all_pieces else "the scheme iob1, in which nearly all is allowed"
             raise ArgumentError(f"crf cannot be combined with {other}")
-        if stride is not None:
-            check_whole("stride", stride)
-        self._asked = {"text_column": text_column, "label_column": label_column}
-        self._scheme = None if scheme is None else check_scheme(scheme)
-        self._metric = asked.get("metric")
-        self._crf, self._all, self._stride = crf, label_all_pieces, stride
-        self._reader = TagReader(self._scheme, crf=crf)
+        self._reader = TagReader(how.scheme, crf=how.crf)
         self._tokenless: dict[str, int] = {}  # places of sentences: words with a tag and without a token
 
     @property
     def scheme(self) -> str:
         """How tags are written."""
         return self._reader.scheme or "plain"
-
-    def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
-        own = {"scheme": self._scheme, "crf": self._crf, "label_all_pieces": self._all, "stride": self._stride}
-        return super().settings() | self._asked | own
 
     def start(self, source: Origin) -> None:
         """See `TaskObjective.start`."""
@@ -147,10 +120,10 @@ class Tag(TaskObjective[TagExample]):
 
     def heads(self, records: Sequence[Tagged]) -> Mapping[str, Labels | None]:
         """A classifier with all tags of the scheme for the types in the records; a model's own, where it has these."""
-        own = self._reader.own
+        own, crf = self._reader.own, self.learning.crf
         if own is not None and self._reader.is_own(records):
-            return {HEAD: Labels(own.names, own.problem_type, crf=self._crf or own.crf)}
-        return {HEAD: Labels(names_of({tag for record in records for tag in record.tags}, self.scheme), crf=self._crf)}
+            return {HEAD: Labels(own.names, own.problem_type, crf=crf or own.crf)}
+        return {HEAD: Labels(names_of({tag for record in records for tag in record.tags}, self.scheme), crf=crf)}
 
     def bind(self, model: Model) -> None:
         """Takes what is needed of a model with a token classifier.
@@ -160,7 +133,7 @@ class Tag(TaskObjective[TagExample]):
         """
         super().bind(model)
         longest = self.tokenizer.max_length
-        self.shared = longest // 4 if self._stride is None else self._stride
+        self.shared = longest // 4 if self.data.stride is None else self.data.stride
         if self.shared > longest // 2:
             raise ArgumentError(f"stride is {self.shared}, expected at most {longest // 2}, half of the longest input")
         self._numbers = {name: number for number, name in enumerate(self.labels.names)}
@@ -175,7 +148,7 @@ class Tag(TaskObjective[TagExample]):
         windows = self.tokenizer.windows(record.text, stride=self.shared)
         found: list[TagExample] = []
         for encoding, pieces in zip(windows, find_pieces(record.text, windows, record.offsets), strict=True):
-            labelled = [piece for piece in pieces if piece.first or self._all]
+            labelled = [piece for piece in pieces if piece.first or self.learning.label_all_pieces]
             tags = [
                 record.tags[piece.word] if piece.first else inside(record.tags[piece.word], self.scheme)
                 for piece in labelled
@@ -222,6 +195,20 @@ class Tag(TaskObjective[TagExample]):
         if not tags.size:
             return 0 * logits.astype(mx.float32).sum(), _NOTHING
         return cross_entropy(logits.reshape(-1, logits.shape[-1])[places], tags), float(tags.size)
+
+    def teacher_targets(self, batch: TrainBatch, examples: Sequence[TagExample], scores: Sequence[Scores]) -> Targets:
+        """The scores of the tokens that have a tag."""
+        length = batch.inputs.input_ids.shape[1]
+        places = [[place for place, _ in one.target] for one in examples]
+        rows = [row * length + place for row, some in enumerate(places) for place in some]
+        chosen = np.concatenate([found[some] for found, some in zip(scores, places, strict=True)])
+        return Targets(batch.targets, mx.array(chosen), mx.array(rows, mx.int32))
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """The sum over the tokens of the divergence from the teacher's distribution over the tags."""
+        if not targets.scores.size:
+            return 0 * scores.sum()
+        return divergence(scores.reshape(-1, scores.shape[-1])[targets.rows], targets.scores, temperature)
 
     def predict(self, network: Network, inputs: Batch) -> Predictions:
         """Logits, float32 (B, L, C)."""

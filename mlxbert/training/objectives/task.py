@@ -1,21 +1,32 @@
 """What the built-in tasks share: everything that a report, an evaluation and a model card need to know of a task."""
 
+import copy
+import difflib
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import asdict, fields, replace
+from typing import Any, ClassVar, Protocol, Self
 
-from mlxbert.bounds import check_whole
+import numpy as np
+
 from mlxbert.data.columns import Found
 from mlxbert.data.trained import trained_columns
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import HEADS, Network
+from mlxbert.nn.losses import mean_squared_error
+from mlxbert.options import check_fields
 from mlxbert.readers.rows import Rows
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
-from mlxbert.training.objective import AnyExample, Objective, Part, Predictions
-from mlxbert.training.scores.summary import METRICS, Evaluation
+from mlxbert.training.distillation_losses import DistillationObjective, ScoreDistillation, Scores, Targets
+from mlxbert.training.objective import AnyExample, Objective, Part, Predictions, TrainBatch
+from mlxbert.training.options import TeacherOptions
+from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.tasks import TASKS, TaskSpec
 
 
 class Record(Protocol):
@@ -52,43 +63,60 @@ class TaskObjective(Objective[AnyExample]):
     """A task of the command line.
 
     Args:
-        metric: What chooses the best checkpoint; `None` for the task's own.
-        max_length: Inputs have at most that many tokens; `None` for what the model takes.
+        **options: Those of `TaskSpec.data` and `TaskSpec.learning`; and `metric`, which chooses the best checkpoint.
+            Options that are `None` have their defaults.
 
     Attributes:
+        data: The options of its data, a `TaskSpec.data`.
+        learning: The options of training, a `TaskSpec.learning`.
         head: The head that is trained, a name in `mlxbert.nn.heads.HEADS`.
-        command: The command that uses the model.
-        arguments: What follows that command.
-        numeric: Whether it predicts numbers, so that the name of the output says nothing.
         columns: What was read from where, once something was read.
         labels: The labels of the model, after `bind`.
     """
 
+    data: Any
+    learning: Any
     head: ClassVar[str]
-    command: ClassVar[str]
-    arguments: ClassVar[str] = '"…"'
-    numeric: ClassVar[bool] = False
     columns: Found | None = None
     labels: Labels
     _asked: dict[str, str | None]  # the columns that are named, by option
 
-    def __init__(self, *, metric: str | None = None, max_length: int | None = None) -> None:
-        known = METRICS[self.name]
-        metric = next(iter(known)) if metric is None else metric
-        if metric not in known:
-            raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(known)}")
-        if max_length is not None:
-            check_whole("max_length", max_length)
-        self.metric, self.minimize, self.max_length = metric, not known[metric], max_length
+    def __init__(self, **options: Any) -> None:
+        given = {option: value for option, value in options.items() if value is not None}
+        groups, known = (self.spec.data, self.spec.learning), self.spec.metrics
+        names = {"metric", *(one.name for group in groups for one in fields(group))}
+        for option in given:
+            if option not in names:
+                similar = difflib.get_close_matches(option, sorted({*names, *self.spec.defaults}), n=1)
+                hint = f"did you mean {similar[0]}?" if similar else None
+                raise ArgumentError(f"{option} is given, which {self.name} does not have", hint=hint)
+        self._metric = given.get("metric")
+        if self._metric not in (None, *known):
+            raise ArgumentError(f"metric is {self._metric!r:.60}, expected one of {', '.join(known)}")
+        self.metric = self._metric or known[0]
+        self.minimize = self.metric in self.spec.minimized
+        self.data, self.learning = (
+            group(**{one.name: given[one.name] for one in fields(group) if one.name in given}) for group in groups
+        )
+        check_fields(self.data)
+        check_fields(self.learning)
+        self.max_length: int | None = self.data.max_length
+        self._asked = {name: value for name, value in asdict(self.data).items() if name.endswith("_column")}
 
     @property
-    def needs(self) -> str:
-        """The task that the model must be able to do, as `mlxbert.load` calls it."""
-        return self.command
+    def spec(self) -> TaskSpec:
+        """What is known of the task without a model."""
+        return TASKS[self.name]
+
+    @property
+    def numeric(self) -> bool:
+        """See `TaskSpec.numeric`."""
+        return self.spec.numeric
 
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
-        return {"metric": self.metric, "max_length": self.max_length}
+        own = {name: value for name, value in asdict(self.learning).items() if name not in self.spec.variants}
+        return {"metric": self.metric, **asdict(self.data), **own}
 
     def bind(self, model: Model) -> None:
         """Takes the tokenizer and the labels of a model.
@@ -188,6 +216,65 @@ class TaskObjective(Objective[AnyExample]):
             InputError: The model does not have a label, and the task cannot do without.
         """
         return records, {}
+
+    def check_teacher(self) -> None:
+        """Refuses what cannot be learned from a teacher.
+
+        Raises:
+            ArgumentError: It is such a task, or there are such data.
+        """
+
+    def of_teacher(self, model: Model) -> Self:
+        """The same task with the tokenizer and the labels of a teacher."""
+        own = copy.copy(self)
+        own.check_model(model)
+        own.bind(model)
+        return own
+
+    def distilled(self, own: Self, name: str, options: TeacherOptions) -> DistillationObjective:
+        """What is trained with a teacher.
+
+        Args:
+            own: The task `of_teacher`.
+            name: What the teacher is called.
+            options: How much it counts.
+
+        Raises:
+            ArgumentError: The labels are not the same, or a CRF is among the heads.
+        """
+        return ScoreDistillation(self, options, self._order(own.labels, name))
+
+    def _order(self, theirs: Labels, name: str) -> list[int] | None:
+        """For each label its place among those of a teacher; `None` where outputs have no names."""
+        if self.numeric or not HEADS[self.head].labelled:
+            return None
+        if self.labels.crf or theirs.crf:
+            raise ArgumentError(
+                f"{name if theirs.crf else 'the student'}: has a CRF, which scores whole sentences: a teacher's scores "
+                "are those of single words"
+            )
+        if {*self.labels.names} != {*theirs.names}:
+            raise ArgumentError(
+                f"{name}: has the labels {_shown(theirs.names)}, the training data {_shown(self.labels.names)}",
+                hint="teacher and student need the same labels",
+            )
+        return [theirs.names.index(label) for label in self.labels.names]
+
+    def taught(self, network: Network, inputs: Batch) -> mx.array:
+        """What a teacher computes: the scores of its head."""
+        return network.logits(self.head, inputs)
+
+    def teacher_targets(self, batch: TrainBatch, examples: Sequence[AnyExample], scores: Sequence[Scores]) -> Targets:
+        """What is learned of a batch: its targets, and the scores of the teacher for each example."""
+        return Targets(batch.targets, mx.array(np.stack(scores)))
+
+    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+        """How far the scores of a batch are from a teacher's, summed as in `loss`; for numbers the squared error."""
+        return mean_squared_error(scores, targets.scores)
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def relabelled(model: Model, labels: Labels) -> Model:

@@ -15,7 +15,7 @@ from mlxbert.data.columns import Columns, find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
 from mlxbert.data.trained import missing_pair, trained_columns
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
-from mlxbert.labels.labels import MULTI_LABEL, REGRESSION, Labels
+from mlxbert.labels.labels import REGRESSION, Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -27,6 +27,7 @@ from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores.baselines import baselines
 from mlxbert.training.scores.linear import Link
 from mlxbert.training.scores.metrics import Floats
+from mlxbert.training.tasks import TASKS
 
 HEAD = "sequence_classifier"
 _LOG = logging.getLogger("mlxbert")
@@ -35,40 +36,22 @@ _LOG = logging.getLogger("mlxbert")
 class TextObjective(TaskObjective[Example]):
     """A sequence classifier over one text or two.
 
-    Args:
-        text_column: Where the text stands; `None` guesses. The same for the others.
-        pair_column: Where the second text stands.
-        label_column: Where the label stands.
-        **asked: See `TaskObjective`.
-
     Attributes:
         kind: What a label is: `class`, `classes` or `number`.
-        problem_type: As in `config.json`.
         common: The name of predicting what is most common, a baseline.
         link: That of a linear model, another one.
     """
 
-    head, command = HEAD, "classify"
+    head = HEAD
     kind: ClassVar[Literal["class", "classes", "number"]]
     columns: Columns | None = None
-    problem_type: ClassVar[str]
     common: ClassVar[str]
     link: ClassVar[Link]
 
-    def __init__(
-        self,
-        *,
-        text_column: str | None = None,
-        pair_column: str | None = None,
-        label_column: str | None = None,
-        **asked: Any,
-    ) -> None:
-        super().__init__(**asked)
-        self._asked = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
-
-    def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`."""
-        return super().settings() | self._asked
+    @property
+    def problem_type(self) -> str | None:
+        """As in `config.json`."""
+        return self.spec.problem_type
 
     def read(self, rows: Rows) -> list[Labelled]:
         """Texts with labels; files read later have the columns of the first."""
@@ -150,10 +133,8 @@ class TextObjective(TaskObjective[Example]):
             raise CheckpointError(f"{model.source}: its labels cannot be used", hint="see id2label in its config.json")
         kind = labels.problem_type or (REGRESSION if len(labels) == 1 else self.problem_type)
         if kind != self.problem_type:
-            tasks = {REGRESSION: "regress", MULTI_LABEL: "multilabel"}
-            raise ArgumentError(
-                f"task is {self.name!r}, the model is made for {tasks.get(kind, 'classify')!r} ({kind})"
-            )
+            other = next((name for name, spec in TASKS.items() if spec.problem_type == kind), "classify")
+            raise ArgumentError(f"task is {self.name!r}, the model is made for {other!r} ({kind})")
         if self.kind == "number" and len(labels) > 1:
             raise ArgumentError(f"task is {self.name!r}, the model has {len(labels)} outputs, expected one")
 

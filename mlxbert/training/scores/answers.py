@@ -179,7 +179,7 @@ def answering(
         records: N questions.
         predicted: The best span of each.
         threshold: The share of "no answer" above which none is given.
-        metric: The main metric, one of `METRICS["answer"]`.
+        metric: The main metric, one of `TASKS["answer"].metrics`.
         **about: What else the evaluation says.
 
     Raises:

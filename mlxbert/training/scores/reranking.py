@@ -22,7 +22,8 @@ from mlxbert.training.scores.intervals import bootstrap, regress_interval
 from mlxbert.training.scores.metrics import Floats, Ints, Numbers, pearson, spearman
 from mlxbert.training.scores.retrieval import RetrievalScores, retrieval_scores
 from mlxbert.training.scores.scoring import About, Labelled, check_predictions, mistake, numbers, worst_first
-from mlxbert.training.scores.summary import METRICS, Evaluation
+from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.tasks import TASKS
 
 _RANKINGS = ("ndcg@10", "map", "mrr@10")
 _CORRELATIONS: Mapping[str, Callable[[Numbers, Numbers], float]] = {"spearman": spearman, "pearson": pearson}
@@ -68,10 +69,10 @@ _BINARY: Mapping[str, Callable[[Floats, Numbers], float]] = {
 
 
 def metrics_of(records: Sequence[Labelled]) -> tuple[str, ...]:
-    """The metrics that labels allow, in the order of `METRICS["rerank"]`; the first is the main one."""
+    """The metrics that labels allow, in the order of `TASKS["rerank"].metrics`; the first is the main one."""
     binary = all(record.label in (0.0, 1.0) for record in records)
     known = {*_CORRELATIONS, *(_BINARY if binary else ()), *(_RANKINGS if _lists(records) else ())}
-    return tuple(name for name in METRICS["rerank"] if name in known)
+    return tuple(name for name in TASKS["rerank"].metrics if name in known)
 
 
 def check_rerank_metric(metric: str, records: Sequence[Labelled]) -> None:

@@ -23,7 +23,8 @@ from mlxbert.training.scores.metrics import (
     multilabel_metrics,
     regress_metrics,
 )
-from mlxbert.training.scores.summary import METRICS, Evaluation, LabelScore, Mistake
+from mlxbert.training.scores.summary import Evaluation, LabelScore, Mistake
+from mlxbert.training.tasks import TASKS
 
 MISTAKES = 10  # shown
 
@@ -64,7 +65,7 @@ def classification(
         records: N records, each with the name of a label.
         names: The C labels.
         probabilities: Of every label, (N, C).
-        metric: The main metric, one of `METRICS["classify"]`.
+        metric: The main metric, one of `TASKS["classify"].metrics`.
         **about: What else the evaluation says.
 
     Raises:
@@ -113,7 +114,7 @@ def multilabel(
         probabilities: Of every label, (N, C).
         thresholds: The probabilities from which on a label is predicted, (C,), or of each example, (N, C);
             0.5 if left out. See `tune_thresholds` and `cross_thresholds`.
-        metric: The main metric, one of `METRICS["multilabel"]`.
+        metric: The main metric, one of `TASKS["multilabel"].metrics`.
         **about: What else the evaluation says.
 
     Raises:
@@ -161,7 +162,7 @@ def regression(
     Args:
         records: N records, each with a number.
         values: The predicted numbers, (N,).
-        metric: The main metric, one of `METRICS["regress"]`.
+        metric: The main metric, one of `TASKS["regress"].metrics`.
         **about: What else the evaluation says.
 
     Raises:
@@ -260,8 +261,8 @@ def check_metric(task: str, metric: str) -> None:
     Raises:
         ArgumentError: It is not one.
     """
-    if metric not in METRICS[task]:
-        raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(METRICS[task])}")
+    if metric not in TASKS[task].metrics:
+        raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(TASKS[task].metrics)}")
 
 
 def label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]:

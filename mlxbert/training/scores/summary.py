@@ -2,60 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from mlxbert.labels.schemes import OUTSIDE
+from mlxbert.training.tasks import TASKS, TaskSpec
 
-# The metrics of each task, and whether more is better. The first one is the main one, which chooses the best model.
-METRICS: Mapping[str, Mapping[str, bool]] = MappingProxyType(
-    {
-        "classify": {
-            "accuracy": True,
-            "macro_f1": True,
-            "weighted_f1": True,
-            "macro_precision": True,
-            "macro_recall": True,
-            "matthews": True,
-            "log_loss": False,
-        },
-        "multilabel": {
-            "macro_f1": True,
-            "micro_f1": True,
-            "weighted_f1": True,
-            "micro_precision": True,
-            "micro_recall": True,
-            "subset_accuracy": True,
-            "log_loss": False,
-        },
-        "tag": {
-            "f1": True,
-            "precision": True,
-            "recall": True,
-            "accuracy": True,
-            "macro_f1": True,
-            "weighted_f1": True,
-            "macro_precision": True,
-            "macro_recall": True,
-        },
-        "regress": {"spearman": True, "pearson": True, "mse": False, "mae": False, "r2": True},
-        "answer": {"f1": True, "exact_match": True},
-        "embed": dict.fromkeys(
-            ("spearman", "pearson", "ndcg@10", "map", "mrr@10", "recall@10", "recall@100", "triplet_accuracy"), True
-        ),
-        "rerank": {
-            "average_precision": True,
-            "f1": True,
-            "accuracy": True,
-            "spearman": True,
-            "pearson": True,
-            "ndcg@10": True,
-            "map": True,
-            "mrr@10": True,
-        },
-    }
-)
-_NUMERIC = ("regress", "rerank")  # tasks that predict numbers
 _MARGIN = 0.05  # how far below the mean F1 a label stands out
 
 
@@ -99,11 +50,11 @@ class Evaluation:
     """How good a model is on labelled data.
 
     Attributes:
-        task: The name of the task, one of `METRICS`.
+        task: The name of the task, one of `TASKS`.
         model: The model.
         data: The files.
         examples: How many.
-        metric: The name of the main metric, one of `METRICS`.
+        metric: The name of the main metric.
         score: Its value.
         interval: 95 % of it, from a bootstrap over the examples; of accuracy, Wilson's interval.
         metrics: All metrics by name.
@@ -140,7 +91,12 @@ class Evaluation:
     @property
     def numeric(self) -> bool:
         """Whether numbers are predicted, which are more or less wrong."""
-        return self.task in _NUMERIC
+        return self.spec.numeric
+
+    @property
+    def spec(self) -> TaskSpec:
+        """What the task is."""
+        return TASKS[self.task]
 
     def to_dict(self) -> dict[str, Any]:
         """The evaluation as plain dicts and lists."""
@@ -185,7 +141,7 @@ def weakest(evaluation: Evaluation) -> str | None:
     mean = sum(evaluation.labels[number].f1 for number in known) / len(known)
     if label.f1 > mean - _MARGIN:
         return None
-    examples = _count(label.support, evaluation.task == "tag" and OUTSIDE in evaluation.classes)
+    examples = _count(label.support, evaluation.spec.of_words and OUTSIDE in evaluation.classes)
     matrix = evaluation.confusion or ()
     if label.recall <= label.precision:
         taken = _most(evaluation, matrix[worst] if matrix else (), worst, ", most often taken for {}")

@@ -18,7 +18,8 @@ from mlxbert.labels.schemes import OUTSIDE, Entity, decode, parts
 from mlxbert.training.scores.intervals import bootstrap
 from mlxbert.training.scores.metrics import Counts, Floats, Ints, confusion_matrix, macro_f1, ratio, weighted_f1
 from mlxbert.training.scores.scoring import MISTAKES, About, check_metric, label_scores
-from mlxbert.training.scores.summary import METRICS, Evaluation, Mistake
+from mlxbert.training.scores.summary import Evaluation, Mistake
+from mlxbert.training.tasks import TASKS
 
 _ENTITIES = ("f1", "precision", "recall")  # metrics that plain tags do not have
 _SHOWN, _AROUND = 300, 120  # characters of a sentence from which on a part is shown, and those before the mistake
@@ -93,7 +94,7 @@ def _mean(values: Floats) -> float:
 
 def metrics_of(scheme: str) -> tuple[str, ...]:
     """The metrics of tags of a scheme, the main one first: F1 of entities, accuracy of plain tags."""
-    known = tuple(METRICS["tag"])
+    known = TASKS["tag"].metrics
     return (
         known if scheme != "plain" else ("accuracy", *(name for name in known if name not in (*_ENTITIES, "accuracy")))
     )
