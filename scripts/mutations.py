@@ -278,7 +278,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a fused matrix is split in the wrong order",
-        "weights/keymap.py",
+        "weights/families/keymap.py",
         "mx.split(arrays[0], count, axis=0)",
         "mx.split(arrays[0], count, axis=0)[::-1]",
         f"{_GOLDENS}[modernbert Model-float32]",

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import PairInputOptions, to_options
+from mlxbert.cli.options import PairInputOptions
+from mlxbert.cli.views import console
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal, tiny_model
 
 
@@ -379,7 +380,7 @@ def test_hints_of_the_library_name_options(read: Reader) -> None:
     ],
 )
 def test_arguments_in_hints_become_options(hint: str, shown: str) -> None:
-    assert to_options(hint) == shown
+    assert console.to_options(hint) == shown
 
 
 def test_rows_that_a_quote_swallows_are_told_with_their_lines(tiny: str, tmp_path: Path) -> None:

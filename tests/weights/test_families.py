@@ -16,8 +16,8 @@ from mlxbert.nn.heads import HEADS, masked_lm
 from mlxbert.nn.positions import Context
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import FAMILIES, family_of
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.tokenizers.classes import MODEL_TYPES
 from tests.helpers.families import FROZEN, walked
 from tests.helpers.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors

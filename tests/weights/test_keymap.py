@@ -10,12 +10,12 @@ from hypothesis import given, strategies as st
 from mlxbert.config import EncoderConfig
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
-from mlxbert.weights import keymap
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
+from mlxbert.weights.families.keymap import Entry
 from mlxbert.weights.families.registry import FAMILIES
-from mlxbert.weights.keymap import Entry
 from tests.helpers.cells import quick
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import arrays, write_model

@@ -15,8 +15,8 @@ from hypothesis import given, strategies as st
 
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
+from mlxbert.weights.formats import archive as torch_archive
 from mlxbert.weights.formats.torch import (
-    archive as torch_archive,
     content as torch_content,
     pickle as torch_pickle,
     reader,
