@@ -24,7 +24,7 @@ from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
 from mlxbert.files import atomic_write, fsync_dir, writing
 from mlxbert.machine import launched
 from mlxbert.partial import PartialFolder
-from mlxbert.results import Failure
+from mlxbert.results.result import Failure
 from mlxbert.version import __version__
 
 _WHOLE = "whole"

@@ -19,7 +19,7 @@ from mlxbert.cli.output.parts import PART
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_folder
-from mlxbert.results import NextSentence
+from mlxbert.results.related import NextSentence
 from mlxbert.text.batch import WINDOW
 from tests.helpers.program import call, command, environment, terminal, tiny_model
 
