@@ -12,8 +12,9 @@ def main() -> None:
     An interrupt during imports ends the process without a traceback; after them, see `signals`.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from mlxbert.cli import processes as launched, signals
+    from mlxbert.cli import signals
     from mlxbert.cli.app import run
+    from mlxbert.machine import launched
 
     signals.catch()
     for stream in (sys.stdout, sys.stderr):

@@ -11,13 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from mlxbert.cli import processes as launched, signals
+from mlxbert.cli import processes, signals
 from mlxbert.cli.options import flatten
 from mlxbert.cli.program import Command, Group, explain, explain_command
 from mlxbert.cli.session import set_up_notes
 from mlxbert.cli.views import console
 from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.machine import launched
 from mlxbert.version import __version__
 
 _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look inside."
@@ -100,7 +101,7 @@ def options(
 def run(arguments: list[str] | None = None) -> int:
     """Runs the program; returns its exit status."""
     try:
-        status = launched.silenced(lambda: _run(arguments)) if launched.rank() else _run(arguments)
+        status = processes.silenced(lambda: _run(arguments)) if launched.rank() else _run(arguments)
     except (KeyboardInterrupt, typer.Abort):
         return signals.status(130)
     return signals.status(status) if status else 0  # after a signal, a terminal that is gone is not an error of its own

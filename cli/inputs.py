@@ -20,7 +20,7 @@ from mlxbert.readers.inputs import InputFile, open_source
 from mlxbert.readers.lines import read_text
 from mlxbert.readers.live import LONGEST, Live, as_it_comes, first_line
 from mlxbert.readers.records import Document, Records, read_records
-from mlxbert.results import Failure
+from mlxbert.results.result import Failure
 
 STDIN = "-"
 ARGUMENTS = "arguments"  # the name of an input that is not a file

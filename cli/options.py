@@ -9,8 +9,6 @@ import dataclasses
 import functools
 import inspect
 import math
-import re
-import shlex
 import typing
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -271,24 +269,3 @@ def _checked(option: inspect.Parameter, value: Any) -> Any:
         except ValueError:
             raise ArgumentError(f"{option.name} is {value!r:.60}, expected whole numbers: N,N,…") from None
     return value
-
-
-# `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence; a path may contain something like them.
-_ARGUMENT = re.compile(
-    r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
-)
-
-
-def to_options(text: str) -> str:
-    """A hint of the library as one for the command line.
-
-    `dtype='float32'` becomes `--dtype float32`, `overwrite=True` becomes `--overwrite`, `top_k=` becomes `--top-k`.
-    """
-
-    def option(found: re.Match[str]) -> str:
-        name, truth, *values = found.groups()
-        no = "no-" if truth == "False" else ""
-        value = next((f" {shlex.quote(value)}" for value in values if value), "")
-        return f"--{no}{name.replace('_', '-')}{value}"
-
-    return _ARGUMENT.sub(option, text)

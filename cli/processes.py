@@ -12,18 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 
 from mlxbert.errors import ArgumentError
+from mlxbert.machine import launched
 
 _WAIT = 3.0  # seconds; mlx.launch looks every second whether a process has ended
-
-
-def rank() -> int:
-    """The number of this process, from 0."""
-    return int(os.environ.get("MLX_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
-
-
-def is_launched() -> bool:
-    """Whether a launcher started this process."""
-    return "MLX_RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
 
 
 def check_stdin(sources: Sequence[str | None]) -> None:
@@ -32,7 +23,7 @@ def check_stdin(sources: Sequence[str | None]) -> None:
     Raises:
         ArgumentError: A source is `-`, and a launcher started this process.
     """
-    if "-" in sources and is_launched():
+    if "-" in sources and launched.is_launched():
         raise ArgumentError("stdin cannot be read in a run of several processes", hint="write the data to a file")
 
 
@@ -51,5 +42,7 @@ def silenced(run: Callable[[], int]) -> int:
     errors = [line for line in said.getvalue().splitlines() if line.startswith(("error: ", "hint: "))]
     if status and errors and sys.stderr is not None:
         time.sleep(_WAIT)
-        sys.stderr.write("".join(line.replace("error: ", f"error: process {rank()}: ", 1) + "\n" for line in errors))
+        sys.stderr.write(
+            "".join(line.replace("error: ", f"error: process {launched.rank()}: ", 1) + "\n" for line in errors)
+        )
     return status

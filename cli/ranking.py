@@ -9,7 +9,8 @@ from mlxbert.cli.inputs import ARGUMENTS, Source, open_input
 from mlxbert.cli.options import InputOptions, OutputOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.results import Failure, Reranked, Similarity
+from mlxbert.results.related import Reranked, Similarity
+from mlxbert.results.result import Failure
 
 if TYPE_CHECKING:
     from mlxbert.text.batch import Usage

@@ -18,7 +18,8 @@ from mlxbert.cli.output.formats import JsonLines
 from mlxbert.cli.views import console, json_lines, progress
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
-from mlxbert.results import Failure
+from mlxbert.results.json import to_json
+from mlxbert.results.result import Failure
 from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def show_object(value: dict[str, Any], draw: Callable[[], Iterable["RenderableTy
         for part in draw():
             screen.print(part)
     else:
-        json_lines.put_line(json_lines.to_json(value))
+        json_lines.put_line(to_json(value))
 
 
 def stream(

@@ -26,25 +26,22 @@ from mlxbert.pretraining.distill import distill as distill
 from mlxbert.pretraining.evaluate import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words
 from mlxbert.pretraining.pretrain import pretrain as pretrain
 from mlxbert.pretraining.vocabulary import Vocabulary as Vocabulary, vocabulary as vocabulary
-from mlxbert.results import (
-    Answer as Answer,
-    Classification as Classification,
-    Embedding as Embedding,
-    Entity as Entity,
-    Failure as Failure,
-    Fill as Fill,
-    FillMask as FillMask,
-    Label as Label,
-    Mask as Mask,
+from mlxbert.results.answer import Answer as Answer, Span as Span
+from mlxbert.results.classify import Classification as Classification, Label as Label, Regression as Regression
+from mlxbert.results.embed import Embedding as Embedding
+from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
+from mlxbert.results.related import (
+    Mined as Mined,
     NextSentence as NextSentence,
     PairSimilarity as PairSimilarity,
-    Regression as Regression,
-    Replaced as Replaced,
-    ReplacedToken as ReplacedToken,
     Reranked as Reranked,
     Similarity as Similarity,
-    Span as Span,
-    Tagged as Tagged,
+)
+from mlxbert.results.result import Failure as Failure
+from mlxbert.results.tag import Entity as Entity, Tagged as Tagged
+from mlxbert.results.tokens import (
+    Replaced as Replaced,
+    ReplacedToken as ReplacedToken,
     Token as Token,
     Tokens as Tokens,
 )
@@ -52,7 +49,7 @@ from mlxbert.tasks.answer import answer as answer
 from mlxbert.tasks.classify import classify as classify
 from mlxbert.tasks.embed import embed as embed, embed_stream as embed_stream
 from mlxbert.tasks.fill_mask import fill_mask as fill_mask
-from mlxbert.tasks.mine import Mined as Mined, mine as mine
+from mlxbert.tasks.mine import mine as mine
 from mlxbert.tasks.next_sentence import next_sentence as next_sentence
 from mlxbert.tasks.pairs import similarity_matrix as similarity_matrix, similarity_pairs as similarity_pairs
 from mlxbert.tasks.replaced import replaced as replaced

@@ -21,9 +21,9 @@ from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import build_network, first_problem, new_network
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import Architecture, read_architecture
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.source import BUILTIN, ModelRef, check_source, find_folder
 

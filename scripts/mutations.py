@@ -105,7 +105,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      '"attention.self.query"),\n    same("attention.key", "attention.self.key")',
      '"attention.self.key"),\n    same("attention.key", "attention.self.query")',
      f"{_GOLDENS}[bert Model-float32]"),
-    ("a fused matrix is split in the wrong order", "weights/keymap.py", "mx.split(arrays[0], count, axis=0)",
+    ("a fused matrix is split in the wrong order", "weights/families/keymap.py", "mx.split(arrays[0], count, axis=0)",
      "mx.split(arrays[0], count, axis=0)[::-1]",
      f"{_GOLDENS}[modernbert Model-float32]"),
     ("TensorFlow's kernels are not transposed", "weights/formats/tensorflow/reader.py",

@@ -109,6 +109,27 @@ def test_no_circle_inside_a_folder(folder: str) -> None:
         print(f"{folder}.{name} <- {', '.join(users) or '-'}")  # noqa: T201
 
 
+# Folders and their sub-folders that import each other.
+_BOTH_WAYS = {("mlxbert.nn", "mlxbert.nn.heads"), ("mlxbert.training", "mlxbert.training.objectives")}
+
+
+def _home(module: str) -> str:
+    """The folder that a module lies in; a package is its own."""
+    return module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+
+
+def test_a_folder_and_its_sub_folders_do_not_import_each_other() -> None:
+    """`mlxbert` itself is left out: what lies there is in several rooms."""
+    arrows = {
+        (_home(module), _home(imported)): f"{module} imports {imported}"
+        for module, path in MODULES.items()
+        for imported in _imports(path)
+        if imported in MODULES and "mlxbert" not in (_home(module), _home(imported))
+    }
+    both = {pair for pair in arrows if pair[1].startswith(f"{pair[0]}.") and pair[::-1] in arrows} - _BOTH_WAYS
+    assert not both, [(arrows[pair], arrows[pair[::-1]]) for pair in both]
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_only_the_device_module_imports_mlx_and_the_command_line_never(module: str) -> None:
     uses = {imported.split(".")[0] for imported in _imports(MODULES[module])}

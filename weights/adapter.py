@@ -15,10 +15,10 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, is_tied
 from mlxbert.nn.lora import merged, scale_of
-from mlxbert.weights.config_json import ConfigJson, read_json
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.files import WeightFiles, with_own
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
 from mlxbert.weights.formats.names import ADAPTER, ADAPTER_WEIGHTS

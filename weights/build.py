@@ -11,8 +11,9 @@ from mlxbert.nn.blocks import build_block
 from mlxbert.nn.heads import HEADS, Network, is_tied, takes_pooler
 from mlxbert.nn.initialize import initialize
 from mlxbert.nn.positions import Context
-from mlxbert.weights import keymap, validate
+from mlxbert.weights import validate
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
+from mlxbert.weights.families import keymap
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats.quantized import Quantization, quantizable, quantize_modules
 

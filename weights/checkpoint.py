@@ -14,13 +14,13 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network
-from mlxbert.weights import keymap
 from mlxbert.weights.adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos
-from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import Architecture, family_of
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.formats import int8_rows
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights, with_own
 from mlxbert.weights.formats.headers import LazyArrays, Storage, TensorInfo
 from mlxbert.weights.formats.names import ADAPTER

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mlxbert.errors import ConfigError
-from mlxbert.weights.config_json import ConfigJson, read_config, read_json, read_json_list
+from mlxbert.weights.formats.config_json import ConfigJson, read_config, read_json, read_json_list
 from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.hub.files import CONFIG, MODULES, leaves_folder
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.headers import TensorInfo
 
 _KINDS = {"bert": "Bert", "albert": "Albert", "electra": "Electra"}

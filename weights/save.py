@@ -17,8 +17,9 @@ from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network, class_names, is_tied
-from mlxbert.weights import build, keymap
+from mlxbert.weights import build
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
+from mlxbert.weights.families import keymap
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS

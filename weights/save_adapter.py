@@ -8,9 +8,9 @@ from typing import Any
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import HEADS, Network, is_tied
 from mlxbert.nn.lora import LoraSettings
-from mlxbert.weights import keymap
 from mlxbert.weights.adapter import MAGNITUDE, PREFIX
 from mlxbert.weights.build import parameters
+from mlxbert.weights.families import keymap
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats.names import ADAPTER, ADAPTER_WEIGHTS
 from mlxbert.weights.save import is_own, write_file, write_json, write_own

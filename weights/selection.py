@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 
 from mlxbert.errors import ConfigError
-from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.formats.config_json import ConfigJson
 
 ALL_LINEAR = "all-linear"
 _MOST_CHARACTERS, _MOST_REPEATS = 20_000, 500  # of all patterns of an adapter; each has a name for each module at most

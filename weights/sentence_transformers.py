@@ -13,8 +13,8 @@ from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import activations
 from mlxbert.nn.embedder import SIMILARITIES, Dense, Embedder, EmbeddingConfig, Normalize
-from mlxbert.weights.config_json import ConfigJson, read_json
 from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, read_settings
+from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import FLOATS, Header
 from mlxbert.weights.hub.files import CONFIG, MODULES, TRANSFORMER_SETTINGS

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mlxbert.weights import keymap
+from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
 
 

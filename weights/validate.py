@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import HEADS, is_tied, takes_pooler
-from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes
-from mlxbert.weights.families import read
+from mlxbert.weights.families import keymap, read
 from mlxbert.weights.formats.headers import FLOATS
 
 

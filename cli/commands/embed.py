@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mlxbert.cli import processes as launched, session
+from mlxbert.cli import processes, session
 from mlxbert.cli.inputs import ARGUMENTS, STDIN, open_input
 from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, VectorOptions
 from mlxbert.cli.output.base import OutputFormat
@@ -51,9 +51,9 @@ def embed(
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip
     check_output(out.output, out.overwrite, VECTORS, source.input, shared=True)
-    launched.check_stdin([] if texts else source.input or [STDIN])  # before its first line is waited for
+    processes.check_stdin([] if texts else source.input or [STDIN])  # before its first line is waited for
     opened = open_input(texts or (), source, "text")
-    launched.check_stdin([] if opened.files or opened.name == ARGUMENTS else [STDIN])
+    processes.check_stdin([] if opened.files or opened.name == ARGUMENTS else [STDIN])
     loaded = session.load("embed", model)
     from mlxbert.machine.distributed import join
     from mlxbert.tasks.embed import embed_stream

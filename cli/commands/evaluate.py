@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from mlxbert.cli import processes as launched, session
+from mlxbert.cli import processes, session
 from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options
 from mlxbert.cli.training import LabelledData, TextData
 from mlxbert.cli.views import console, progress
@@ -44,7 +44,7 @@ def _evaluate(task: str, model: ModelOptions, out: OutputOptions, given: dict[st
         out: How the result is shown.
         given: The arguments of the library.
     """
-    launched.check_stdin(given["data"])
+    processes.check_stdin(given["data"])
     loaded = session.load(TASKS[task].needs, model)
     from mlxbert.training.evaluate import evaluate
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from mlxbert.cli import processes as launched, session
+from mlxbert.cli import processes, session
 from mlxbert.cli.events.run import open_sinks, resumable, send
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.options import ComputingOptions, options_of, with_options
@@ -40,7 +40,7 @@ def _train(task: str, out: EventOptions, given: dict[str, Any]) -> None:
     sources = [*given["train"], *(given["valid"] or ())]
     if sources.count(STDIN) > 1:
         raise ArgumentError("stdin is named twice; it can be read only once")
-    launched.check_stdin(sources)
+    processes.check_stdin(sources)
     given["sweep"] = parse_sweep(given["sweep"] or ()) or None
     session.note_builtin("finetune", given["model"])
     piped, dry = STDIN in sources, given["dry_run"]

@@ -17,7 +17,7 @@ from mlxbert.files import atomic_write
 from mlxbert.options import Option
 
 if TYPE_CHECKING:
-    from mlxbert.tasks.mine import Mined
+    from mlxbert.results.related import Mined
 
 
 def mine(

@@ -1,30 +1,16 @@
 """Events as JSON lines: on stdout, and in a log."""
 
-import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from mlxbert.cli.views import json_lines
 from mlxbert.errors import ArgumentError
+from mlxbert.results.json import to_json
 from mlxbert.training.events import Event, Finished, Started
 
 _START = 100  # bytes of a log that say what it is
-
-
-def to_line(event: Event) -> str:
-    """One line of JSON; numbers that JSON does not have, such as NaN, become `null`."""
-    return json_lines.to_json(_plain(event.to_dict()))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
@@ -58,7 +44,7 @@ class JsonLines:
     def write(self, event: Event) -> None:
         """Writes the event."""
         if isinstance(event, self._wanted):
-            json_lines.put_line(to_line(event))
+            json_lines.put_line(to_json(event.to_dict()))
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -85,7 +71,7 @@ class EventLog:
 
     def write(self, event: Event) -> None:
         """Appends the event."""
-        self._file.write(to_line(event) + "\n")
+        self._file.write(to_json(event.to_dict()) + "\n")
         self._file.flush()
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from mlxbert.cli import processes as launched
 from mlxbert.cli.events.lines import EventLog, JsonLines
 from mlxbert.cli.events.plot import Plot
 from mlxbert.cli.events.sink import Sink
@@ -16,6 +15,7 @@ from mlxbert.cli.training import EventOptions
 from mlxbert.cli.views import console
 from mlxbert.cli.views.training.screen import Screen
 from mlxbert.cli.views.training.sparse import SparseLines
+from mlxbert.machine import launched
 from mlxbert.training.events import Event
 
 

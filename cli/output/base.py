@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from mlxbert.results import Embedding, Failure
+from mlxbert.results.embed import Embedding
+from mlxbert.results.result import Failure
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

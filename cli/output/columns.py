@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mlxbert.cli.output.base import CHUNK, OutputFormat, stack, utf8
-from mlxbert.results import Failure
+from mlxbert.results.result import Failure
 
 _HASH = hashlib.sha256().digest_size
 

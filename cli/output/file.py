@@ -15,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from mlxbert.cli import processes as launched
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.batches import Batches
 from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
@@ -23,8 +22,9 @@ from mlxbert.cli.output.parts import PART, Parts
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
 from mlxbert.files import atomic_write, fsync_dir, writing
+from mlxbert.machine import launched
 from mlxbert.partial import PartialFolder
-from mlxbert.results import Failure
+from mlxbert.results.result import Failure
 from mlxbert.version import __version__
 
 _WHOLE = "whole"

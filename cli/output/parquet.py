@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from mlxbert.cli.output.base import OutputFormat, stack, utf8
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.results import Failure
+from mlxbert.results.result import Failure
 
 
 class Parquet(OutputFormat):

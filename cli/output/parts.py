@@ -7,7 +7,7 @@ from typing import Any
 
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record
-from mlxbert.results import Failure
+from mlxbert.results.result import Failure
 
 # Results; a multiple of the window of inputs that are batched together: a resumed run makes the same batches.
 PART = 512

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.table import Indented
-from mlxbert.results import Answer, Span
+from mlxbert.results.answer import Answer, Span
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

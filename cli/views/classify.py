@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mlxbert.cli.views import console
 from mlxbert.cli.views.table import Column, Rows
 from mlxbert.labels.labels import Labels
-from mlxbert.results import Classification, Label, Regression
+from mlxbert.results.classify import Classification, Label, Regression
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,12 +6,12 @@ escaped, so that no text can steer the terminal or look like another.
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.options import to_options
 from mlxbert.cli.views.table import Bar, Column, Rows
 from mlxbert.invisible import INVISIBLE
 
@@ -25,6 +25,10 @@ _SAID = 4000  # characters of a line on stderr, which may repeat a name of any l
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
 _MOST = 9999  # columns or lines that a terminal may be said to have
+# `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence; a path may contain something like them.
+_ARGUMENT = re.compile(
+    r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
+)
 _quiet = False
 _live: "Console | None" = None
 
@@ -93,6 +97,21 @@ def say(kind: str, text: str, command: str = "") -> None:
     shown, command = visible(to_options(text) if kind == "hint" else text), visible(command)
     with suppress(OSError):  # a terminal that was closed: what runs is to end as it would
         _print(kind, shown, command)
+
+
+def to_options(text: str) -> str:
+    """A hint of the library as one for the command line.
+
+    `dtype='float32'` becomes `--dtype float32`, `overwrite=True` becomes `--overwrite`, `top_k=` becomes `--top-k`.
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, truth, *values = found.groups()
+        no = "no-" if truth == "False" else ""
+        value = next((f" {shlex.quote(value)}" for value in values if value), "")
+        return f"--{no}{name.replace('_', '-')}{value}"
+
+    return _ARGUMENT.sub(option, text)
 
 
 def _print(kind: str, shown: str, command: str) -> None:

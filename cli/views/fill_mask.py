@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.table import Column, Rows
-from mlxbert.results import FillMask, Mask
+from mlxbert.results.fill_mask import FillMask, Mask
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,13 +1,11 @@
 """JSON lines on stdout, for programs."""
 
-import json
-import re
 import sys
 from collections.abc import Container, Mapping
 from typing import Any
 
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.invisible import INVISIBLE
+from mlxbert.results.json import to_json
 
 
 def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) -> str:
@@ -30,15 +28,6 @@ def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ())
 
 class OutputClosedError(Exception):
     """The reader of stdout has closed it."""
-
-
-def to_json(value: object) -> str:
-    """One line of JSON; characters that a terminal would act on or hide are escaped."""
-    return INVISIBLE.sub(_escaped, json.dumps(value, ensure_ascii=False, allow_nan=False))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1]  # ASCII: one or two of `\\u202e`
 
 
 def put_line(text: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
-from mlxbert.results import NextSentence
+from mlxbert.results.related import NextSentence
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

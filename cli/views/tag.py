@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
-from mlxbert.results import Entity, Tagged
+from mlxbert.results.tag import Entity, Tagged
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
-from mlxbert.results import Embedding, PairSimilarity, Reranked, Similarity
+from mlxbert.results.embed import Embedding
+from mlxbert.results.related import PairSimilarity, Reranked, Similarity
 
 if TYPE_CHECKING:
     import numpy as np

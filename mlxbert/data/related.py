@@ -4,24 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlxbert.data.columns import (
-    PAIR_NAMES,
-    QUERY_NAMES,
-    ROLES,
-    Columns,
-    check_header,
-    check_named,
-    first_usual,
-    plain_name,
-    usual_pair,
-)
+from mlxbert.data.columns import Columns, Search, plain_name
 from mlxbert.data.groups import NEGATIVES, texts_of
 from mlxbert.data.labelled import get_text, get_value, plain, read_each, to_number
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.rows import Row, Rows
 
-_ROLES = ROLES["embed"]
-_PAIRS = (*QUERY_NAMES, *PAIR_NAMES, ("title", "text"), ("title", "body"), ("question", "context"))
 _SAMPLE, _LONG = 100, 20  # rows in which other columns of texts are looked for; characters of a text, on average
 
 
@@ -59,69 +47,63 @@ class Related:
         return ()
 
 
-def find_related_columns(
-    rows: Rows,
-    *,
-    text_column: str | None = None,
-    pair_column: str | None = None,
-    negative_column: str | None = None,
-    label_column: str | None = None,
-) -> Columns:
+def find_related_columns(rows: Rows, **named: str | None) -> Columns:
     """Finds the columns that are not named, by usual names.
 
     A second text is looked for if neither text is named. Data with one column of texts are texts alone. Several columns
     `negative_1`, `negative_2`, … are all read. A score is read where it is named, and otherwise where there is neither
     a column `positive` nor negatives.
 
+    Args:
+        rows: The data.
+        **named: `text_column`, `pair_column`, `negative_column` and `label_column`, as far as they are named.
+
     Raises:
         ArgumentError: A column is not there, is named for two purposes, or a score and negatives are both named.
         InputError: The columns of texts cannot be found, or a table seems to have no line with names.
     """
-    given = {"text": text_column, "pair": pair_column, "negative": negative_column, "label": label_column}
-    check_named(given, rows.columns)
-    if negative_column is not None and label_column is not None:
-        raise ArgumentError(f"columns {negative_column!r} of negatives and {label_column!r} of scores are both named")
-    names = [column for column in rows.columns if column not in given.values()]
-    negatives = (negative_column,) if negative_column is not None else _negatives(names)
-    positive = first_usual(names, _ROLES["positive"])
-    text, pair = _pair(rows, names, text_column, pair_column or positive)
-    label = label_column
-    if label is None and pair is not None and not negatives and (positive is None or pair_column is not None):
-        label = first_usual([name for name in names if name not in (text, pair)], _ROLES["label"])
-    if pair is None and (what := label_column or next(iter(negatives), None)):
+    search = Search(rows, "embed", named)
+    found = search.found
+    if "negative" in found and "label" in found:
+        raise ArgumentError(
+            f"columns {found['negative']!r} of negatives and {found['label']!r} of scores are both named"
+        )
+    negatives = _negatives(search)
+    positive = "pair" not in found and search.take("pair")
+    if "text" not in found and ("pair" in found or not search.take_pair("text", "pair")):
+        _take_text(search, [column for column in search.rest if column not in negatives])
+    if "label" not in found and "pair" in found and not negatives and not positive:
+        search.take("label")
+    if "pair" not in found and (what := found.get("label") or next(iter(negatives), None)):
         raise InputError(
-            f"{', '.join(rows.files)}: there is {what!r}, and no column of the texts that belong to {text!r}",
+            f"{', '.join(rows.files)}: there is {what!r}, and no column of the texts that belong to {found['text']!r}",
             hint="choose it with pair_column=",
         )
-    found = {"text": text, "pair": pair, "label": label, "negative": negatives[0] if negatives else None}
-    guessed = tuple(role for role, column in found.items() if column is not None and given[role] is None)
-    check_header(rows, [column for role, column in found.items() if column is not None and role in guessed])
-    return Columns(text, pair, label, guessed, () if label is not None else negatives)
+    search.check_header()
+    return search.columns(() if "label" in found else negatives)
 
 
-def _negatives(columns: Sequence[str]) -> tuple[str, ...]:
+def _negatives(search: Search) -> tuple[str, ...]:
     """The column of negatives, or the columns `negative_1`, `negative_2` and so on."""
-    if named := first_usual(columns, _ROLES["negative"]):
-        return (named,)
-    return tuple(column for column in columns if re.fullmatch(r"negative_\d+", plain_name(column)))
+    if "negative" not in search.found and not search.take("negative"):
+        several = tuple(column for column in search.rest if re.fullmatch(r"negative_\d+", plain_name(column)))
+        search.found |= {"negative": several[0]} if several else {}
+        return several
+    return (search.found["negative"],)
 
 
-def _pair(rows: Rows, columns: Sequence[str], text: str | None, pair: str | None) -> tuple[str, str | None]:
-    """The columns of the text and of what belongs to it; `None` for texts alone."""
-    if pair is None and text is None:
-        first, second = usual_pair(columns, _PAIRS)
-        if first is not None:
-            return first, second
-    rest = [column for column in columns if column != pair]
-    found = text or first_usual(rest, _ROLES["text"]) or (rest[0] if len(rest) == 1 else None)
-    others = [] if pair is not None or text is not None else [column for column in rest if _is_text(rows, column)]
-    if found is None or {*others} - {found}:
-        said = "cannot be guessed" if found is None else f"may be {' and '.join(map(repr, others))}, or one alone"
-        raise InputError(
-            f"{', '.join(rows.files)}: the columns of texts {said}; the data have: {', '.join(rows.columns)}",
-            hint="choose the columns with text_column= and pair_column=; text_column= alone for texts alone",
+def _take_text(search: Search, columns: Sequence[str]) -> None:
+    """Takes the column of the text, one of these; without a pair it is the only one of long texts."""
+    if not search.take("text", columns) and len(columns) == 1 and "negative" not in search.guessed:
+        search.found["text"] = columns[0]
+    text = search.found.get("text")
+    others = [] if "pair" in search.found else [column for column in columns if _is_text(search.rows, column)]
+    if text is None or {*others} - {text}:
+        said = "cannot be guessed" if text is None else f"may be {' and '.join(map(repr, others))}, or one alone"
+        raise search.refused(
+            f"the columns of texts {said}",
+            "choose the columns with text_column= and pair_column=; text_column= alone for texts alone",
         )
-    return found, pair
 
 
 def _is_text(rows: Rows, column: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.data.columns import PAIR_NAMES, QUERY_NAMES, check_header, check_named, find_label, usual_pair
+from mlxbert.data.columns import Search
 from mlxbert.data.groups import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
 from mlxbert.data.labelled import Labelled, get_text, get_value, plain, read_each, to_number
 from mlxbert.errors import InputError
@@ -54,47 +54,29 @@ class RelevanceColumns:
         return has_groups(rows.columns) if self.groups else {*self.to_dict().values()} <= {*rows.columns}
 
 
-def find_relevance_columns(
-    rows: Rows, *, query_column: str | None = None, text_column: str | None = None, label_column: str | None = None
-) -> RelevanceColumns:
+def find_relevance_columns(rows: Rows, **named: str | None) -> RelevanceColumns:
     """Finds what is not named, by usual names; rows with `positives` or `negatives` are groups, unless one is named.
 
     Args:
         rows: The data.
-        query_column: The column of the query.
-        text_column: The column of the text.
-        label_column: The column of the label.
+        **named: `query_column`, `text_column` and `label_column`, as far as they are named.
 
     Raises:
         ArgumentError: A column is not there, or is named for two purposes.
         InputError: A column is not named and cannot be guessed, or a table seems to have no line with names.
     """
-    given = {"query": query_column, "text": text_column, "label": label_column}
-    check_named(given, rows.columns)
-    if has_groups(rows.columns) and text_column is None and label_column is None:
-        return RelevanceColumns(query_column or QUERY, None, None, () if query_column else ("query",))
-    query, text = _pair(rows, query_column, text_column)
-    label = label_column
-    if label is None:
-        label = find_label([column for column in rows.columns if column not in (query, text)], rows)
-    found = {"query": query, "text": text, "label": label}
-    guessed = tuple(role for role in found if given[role] is None)
-    check_header(rows, [found[role] for role in guessed])
-    return RelevanceColumns(query, text, label, guessed)
-
-
-def _pair(rows: Rows, query: str | None, text: str | None) -> tuple[str, str]:
-    """The columns of query and text; where one is named, the other is its usual partner."""
-    a, b = usual_pair(rows.columns, (*QUERY_NAMES, *PAIR_NAMES), query, text)
-    if a is not None and b is not None:
-        return a, b
-    if query is not None and text is not None:
-        return query, text
-    raise InputError(
-        f"{', '.join(rows.files)}: the columns of query and text cannot be guessed; "
-        f"the data have: {', '.join(rows.columns)}",
-        hint="choose the columns with query_column= and text_column=",
-    )
+    search = Search(rows, "rerank", named)
+    found = search.found
+    if has_groups(rows.columns) and not {"text", "label"} & found.keys():
+        return RelevanceColumns(found.get("query", QUERY), None, None, () if "query" in found else ("query",))
+    if not {"query", "text"} <= found.keys() and not search.take_pair("query", "text", any_name=True):
+        raise search.refused(
+            "the columns of query and text cannot be guessed", "choose the columns with query_column= and text_column="
+        )
+    if "label" not in found:
+        search.take_label()
+    search.check_header()
+    return RelevanceColumns(found["query"], found["text"], found["label"], search.guessed)
 
 
 def read_judged(rows: Sequence[Row], columns: RelevanceColumns, max_score: float = 1.0) -> list[Judged]:

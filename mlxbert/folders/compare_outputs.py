@@ -14,7 +14,8 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS
-from mlxbert.results import Embedding, FillMask
+from mlxbert.results.embed import Embedding
+from mlxbert.results.fill_mask import FillMask
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.tasks.fill_mask import fill_mask
 from mlxbert.tasks.runner import run_batches

@@ -14,8 +14,8 @@ from mlxbert.folders.compared_model import OpenedModel, Tensor, coarseness
 from mlxbert.folders.results import Difference, TensorCounts, to_json
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import is_tied
-from mlxbert.weights import keymap
 from mlxbert.weights.checkpoint import part_of
+from mlxbert.weights.families import keymap
 from mlxbert.weights.formats.headers import FLOATS, Lazy
 
 # The largest rounding error of a dtype, relative to the number: half a unit in the last place.

@@ -12,9 +12,9 @@ from mlxbert.model import Model, embedder_of
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import Network, is_tied
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
-from mlxbert.weights import keymap
 from mlxbert.weights.build import build_network, first_problem, parameters, shapes
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
+from mlxbert.weights.families import keymap
 from mlxbert.weights.folder import WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import FLOATS, Lazy, Storage

@@ -8,9 +8,9 @@ from tokenizers.normalizers import BertNormalizer
 
 from mlxbert.errors import ConfigError
 from mlxbert.weights import save
-from mlxbert.weights.config_json import read_json
 from mlxbert.weights.folder import WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.config_json import read_json
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.hub.files import CONFIG, SMALL, VOCABULARY
 from mlxbert.weights.hub.guard import is_commit

@@ -5,9 +5,10 @@ from math import prod
 
 from mlxbert.errors import CheckpointError
 from mlxbert.folders.inspection import PartFacts, TensorFacts, UnusedTensor
-from mlxbert.weights import keymap, validate
+from mlxbert.weights import validate
 from mlxbert.weights.build import shapes
 from mlxbert.weights.checkpoint import Checkpoint
+from mlxbert.weights.families import keymap
 
 _IGNORED = "a buffer, or part of a head that mlxbert does not run"
 _SHOWN = 3  # problems of a part

@@ -15,8 +15,8 @@ from mlxbert.folders.destination import MARKER, VOCABULARY
 from mlxbert.pretraining import subwords
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.readers.inputs import stamp_of
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.tokenizers.files import WHOLE, read_tokenizer
 
 _LOG = logging.getLogger("mlxbert")

@@ -12,7 +12,8 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.results import Answer, Failure, Span
+from mlxbert.results.answer import Answer, Span
+from mlxbert.results.result import Failure
 from mlxbert.tasks.task import Job, Task, one_or_many
 from mlxbert.text.batch import Usage
 from mlxbert.text.blocks import pair_blocks

@@ -17,7 +17,8 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
-from mlxbert.results import Classification, Failure, Regression
+from mlxbert.results.classify import Classification, Regression
+from mlxbert.results.result import Failure
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, ranked
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, one_or_many
 from mlxbert.tasks.zero_shot import ZeroShotTask

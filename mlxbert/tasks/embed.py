@@ -10,7 +10,8 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
 from mlxbert.progress import Progress, progress
-from mlxbert.results import Embedding, Failure
+from mlxbert.results.embed import Embedding
+from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import Job, Task, one_or_many

@@ -11,7 +11,8 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
-from mlxbert.results import Failure, Fill, FillMask, Mask
+from mlxbert.results.fill_mask import Fill, FillMask, Mask
+from mlxbert.results.result import Failure
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, one_or_many
 from mlxbert.text.batch import Usage
 from mlxbert.text.tokenizer import Tokenizer

@@ -1,7 +1,6 @@
 """`mlxbert.mine`: texts that a model finds similar to a query although they do not belong to it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +9,11 @@ from mlxbert.data.related import Related, find_related_columns, read_related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.readers.rows import read_rows
-from mlxbert.results import Result
+from mlxbert.results.related import Mined
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
 from mlxbert.tasks.ranking import nearest, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
-
-
-@dataclass(frozen=True)
-class Mined(Result):
-    """A query with the texts that belong to it, and hard negatives.
-
-    Attributes:
-        query: The query.
-        positives: The texts that belong to it.
-        negatives: Texts that do not, the most similar first; there may be fewer than asked for.
-    """
-
-    query: str
-    positives: tuple[str, ...]
-    negatives: tuple[str, ...]
 
 
 def mine(

@@ -7,7 +7,8 @@ from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
-from mlxbert.results import Failure, NextSentence
+from mlxbert.results.related import NextSentence
+from mlxbert.results.result import Failure
 from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
 from mlxbert.text.batch import Usage
 

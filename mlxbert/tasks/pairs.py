@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
-from mlxbert.results import Failure, PairSimilarity
+from mlxbert.results.related import PairSimilarity
+from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.embed import check_texts, choose_prompt, stacked
 from mlxbert.tasks.ranking import scores_of_all, scores_of_pairs

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlxbert.errors import InputError
-from mlxbert.results import Failure
+from mlxbert.results.result import Failure
 
 if TYPE_CHECKING:
     import numpy as np

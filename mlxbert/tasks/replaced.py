@@ -7,7 +7,8 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.results import Failure, Replaced, ReplacedToken
+from mlxbert.results.result import Failure
+from mlxbert.results.tokens import Replaced, ReplacedToken
 from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
 from mlxbert.text.batch import Usage
 from mlxbert.text.windows import best_windows

@@ -7,7 +7,8 @@ from mlxbert.errors import CheckpointError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.results import Failure, Reranked
+from mlxbert.results.related import Reranked
+from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import check_texts
 from mlxbert.tasks.ranking import check_query, rank

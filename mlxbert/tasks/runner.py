@@ -11,7 +11,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import Live
-from mlxbert.results import Failure
+from mlxbert.results.result import Failure
 from mlxbert.text.batch import WINDOW, Usage, default_batch_tokens, make_batch, padded_length, plan
 from mlxbert.text.encoding import Encoding
 

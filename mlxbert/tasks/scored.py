@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mlxbert.results import Label
+from mlxbert.results.classify import Label
 
 HEAD = "sequence_classifier"
 THRESHOLD = 0.5  # where the model has none of its own

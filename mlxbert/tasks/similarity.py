@@ -5,7 +5,9 @@ from typing import Any, Literal, cast, overload
 
 from mlxbert.errors import InputError
 from mlxbert.model import Model
-from mlxbert.results import Embedding, Failure, Similarity
+from mlxbert.results.embed import Embedding
+from mlxbert.results.related import Similarity
+from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import EmbedOptions, EmbedTask, check_texts, choose_prompt, own_prompt
 from mlxbert.tasks.ranking import check_query, rank, scores_of_pairs

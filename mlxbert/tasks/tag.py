@@ -14,7 +14,8 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.nn.heads.token_classifier import TokenClassifier
-from mlxbert.results import Entity, Failure, Tagged
+from mlxbert.results.result import Failure
+from mlxbert.results.tag import Entity, Tagged
 from mlxbert.tasks import entities
 from mlxbert.tasks.entities import Token
 from mlxbert.tasks.task import Job, Task, check_finite, one_or_many

@@ -13,7 +13,7 @@ from mlxbert.machine.cores import inference
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.results import Failure
+from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error, run, run_batches
 from mlxbert.text.batch import WINDOW, Usage, check_batch_tokens

@@ -5,7 +5,8 @@ from typing import overload
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
-from mlxbert.results import Failure, Token, Tokens
+from mlxbert.results.result import Failure
+from mlxbert.results.tokens import Token, Tokens
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error, run
 from mlxbert.text.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.results import Classification, Regression
+from mlxbert.results.classify import Classification, Regression
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, ranked
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
 from mlxbert.text.batch import WINDOW, Usage

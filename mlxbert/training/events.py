@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
+from mlxbert.results.json import without_nan
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.scores.summary import Evaluation, Summary
 
@@ -21,8 +22,8 @@ class Event:
     run: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as plain dicts and lists, its kind first."""
-        return {"event": self.event, **asdict(self)}
+        """The event as plain dicts and lists, its kind first; numbers that JSON does not have are `None`."""
+        return {"event": self.event, **without_nan(asdict(self))}
 
 
 @dataclass(frozen=True, kw_only=True)

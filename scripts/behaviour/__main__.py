@@ -115,7 +115,7 @@ def alone(work: Path) -> Iterator[None]:
 
 def clear(folder: Path, ours: str) -> None:
     """Removes a folder that an earlier recording made; what it made has this name in it."""
-    if folder.exists() and any(folder.iterdir()) and not (folder / ours).exists():
+    if folder.exists() and any(folder.iterdir()) and not os.path.lexists(folder / ours):
         sys.exit(f"{folder}: is there, and no recording made it")
     shutil.rmtree(folder, ignore_errors=True)
 

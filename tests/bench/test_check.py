@@ -10,9 +10,9 @@ from mlxbert.bench.check import check
 from mlxbert.config import EncoderConfig
 from mlxbert.machine.device import mx
 from mlxbert.nn.activations import ACTIVATIONS
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.registry import FAMILIES
+from mlxbert.weights.formats.config_json import ConfigJson
 from tests.helpers.program import call, terminal
 
 

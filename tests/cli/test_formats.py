@@ -17,7 +17,8 @@ from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.columns import Npy
 from mlxbert.cli.output.file import check_output
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.results import Embedding, Failure
+from mlxbert.results.embed import Embedding
+from mlxbert.results.result import Failure
 
 WIDTH = 5
 TEXTS = (

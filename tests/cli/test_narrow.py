@@ -13,7 +13,6 @@ import pytest
 from rich.cells import cell_len
 
 import mlxbert
-from mlxbert import results
 from mlxbert.cli.views import (
     answer,
     bench,
@@ -38,6 +37,13 @@ from mlxbert.folders.inspection import UnusedTensor
 from mlxbert.folders.results import Conversion, Difference, OutputDifferences, Table, TensorCounts, Verification
 from mlxbert.invisible import INVISIBLE
 from mlxbert.pretraining.vocabulary import Vocabulary
+from mlxbert.results.answer import Answer, Span
+from mlxbert.results.classify import Classification, Label, Regression
+from mlxbert.results.embed import Embedding
+from mlxbert.results.fill_mask import Fill, FillMask, Mask
+from mlxbert.results.related import NextSentence, PairSimilarity, Reranked, Similarity
+from mlxbert.results.tag import Entity, Tagged
+from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
 from tests.helpers import events
 from tests.helpers.program import terminal
 
@@ -53,37 +59,37 @@ HOSTILE = "Pa\u202e\u2066ri\u200bs\u2028\u2029\U000e0001\U000e0041\u200d\u200cx\
 
 
 def _ranked(word: str, width: int) -> Parts:
-    yield from vectors.draw_ranked(results.Similarity("query", 1, 0, 0.91, word))
-    yield from vectors.draw_ranked(results.Reranked("query", 12, 0, -3.25, f"{word} again"), bars=False)
+    yield from vectors.draw_ranked(Similarity("query", 1, 0, 0.91, word))
+    yield from vectors.draw_ranked(Reranked("query", 12, 0, -3.25, f"{word} again"), bars=False)
 
 
 def _tagged(word: str, width: int, *, words: bool) -> Parts:
-    entities = [results.Entity("LOC", 0, len(word), word, 0.9)]
-    entities += [results.Entity(f"{word}-tag", len(word) + 1, len(word) + 4, "sat", 0.9)]
-    return tag.draw(results.Tagged(f"{word} sat down", tuple(entities)), ["LOC"], words=words)
+    entities = [Entity("LOC", 0, len(word), word, 0.9)]
+    entities += [Entity(f"{word}-tag", len(word) + 1, len(word) + 4, "sat", 0.9)]
+    return tag.draw(Tagged(f"{word} sat down", tuple(entities)), ["LOC"], words=words)
 
 
 def _answered(word: str, width: int) -> Parts:
     context = f"It stands in {word}, by the river."
-    span = results.Span(word, 13, 13 + len(word), 0.97)
-    yield from answer.draw(results.Answer(f"Where is {word}?", word, 13, 18, 0.97, 0.01, (span,), context))
-    yield from answer.draw(replace(results.Answer("Where?", None, None, None, 0.1, 0.9, (span,), context)))
+    span = Span(word, 13, 13 + len(word), 0.97)
+    yield from answer.draw(Answer(f"Where is {word}?", word, 13, 18, 0.97, 0.01, (span,), context))
+    yield from answer.draw(replace(Answer("Where?", None, None, None, 0.1, 0.9, (span,), context)))
 
 
 def _tokens(word: str, width: int) -> Parts:
-    found = [results.Token("[CLS]", 101, 0, 0, 0, 0), results.Token(word, 3000, 1, 1, 0, len(word))]
-    return tokens.draw_tokens(results.Tokens(word, tuple(found)))
+    found = [Token("[CLS]", 101, 0, 0, 0, 0), Token(word, 3000, 1, 1, 0, len(word))]
+    return tokens.draw_tokens(Tokens(word, tuple(found)))
 
 
 def _replaced(word: str, width: int) -> Parts:
-    found = [results.ReplacedToken(word, place, 0, len(word), 0.83, True) for place in (1, 2)]  # of bytes: one place
-    return tokens.draw_replaced(results.Replaced(f"{word} sat", tuple(found)))
+    found = [ReplacedToken(word, place, 0, len(word), 0.83, True) for place in (1, 2)]  # of bytes: one place
+    return tokens.draw_replaced(Replaced(f"{word} sat", tuple(found)))
 
 
 def _embedded(word: str, width: int) -> Iterator["RenderableType"]:
     drawn = vectors.Embeddings(compare=True)
     for text in (word, "another text"):
-        yield from drawn.draw(results.Embedding(text, np.linspace(-1, 1, 24, dtype=np.float32), 7, True))
+        yield from drawn.draw(Embedding(text, np.linspace(-1, 1, 24, dtype=np.float32), 7, True))
     yield from drawn.draw_cosines()
 
 
@@ -174,14 +180,14 @@ def _corpus(word: str, width: int) -> Parts:
 
 def _classified(word: str, width: int) -> Parts:
     known = mlxbert.Labels((word, "other"), "multilabel", (0.5, 0.25))
-    labels = (results.Label(word, 0.98, True), results.Label("other", 0.02, False))
-    yield from classify.draw(results.Classification(f"about {word}", labels, f"and {word}"), known=known)
-    yield from classify.draw(results.Regression("a text", 3.25, ((word, 3.25), ("other", 1.5))))
+    labels = (Label(word, 0.98, True), Label("other", 0.02, False))
+    yield from classify.draw(Classification(f"about {word}", labels, f"and {word}"), known=known)
+    yield from classify.draw(Regression("a text", 3.25, ((word, 3.25), ("other", 1.5))))
 
 
 def _filled(word: str, width: int) -> Parts:
-    fills = (results.Fill(word, 3000, 0.41, f"in {word} now"), results.Fill("rome", 3001, 0.2, "in rome now"))
-    return fill_mask.draw(results.FillMask("in [MASK] now", (results.Mask(1, 3, 9, fills),) * 2))
+    fills = (Fill(word, 3000, 0.41, f"in {word} now"), Fill("rome", 3001, 0.2, "in rome now"))
+    return fill_mask.draw(FillMask("in [MASK] now", (Mask(1, 3, 9, fills),) * 2))
 
 
 # What draws a view with a word in its texts, and what must be there whatever the width; {} is the word.
@@ -189,12 +195,12 @@ VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
     "fill-mask": (_filled, ("{}", "41.0%", "rome", "mask 2 of 2")),
     "classify": (_classified, ("{}98.0%", "about {}", "{}3.25")),
     "similarity and rerank": (_ranked, ("0.910", "{}", "12-3.250", "{} again")),
-    "similarity --pairs": (lambda word, _: vectors.draw_pair(results.PairSimilarity(word, "b", 0.5)), ("0.500", "A{}")),
+    "similarity --pairs": (lambda word, _: vectors.draw_pair(PairSimilarity(word, "b", 0.5)), ("0.500", "A{}")),
     "tag": (lambda word, width: _tagged(word, width, words=False), ("[{} LOC]", "[sat {}-tag]")),
     "tag, words": (lambda word, width: _tagged(word, width, words=True), ("{}", "LOC", "{}-tag")),
     "answer": (_answered, ("{}97.0%13to", "no answer90.0%", "stands in {}, by the river")),
     "next-sentence": (
-        lambda word, _: next_sentence.draw(results.NextSentence(word, f"{word}!", True, 0.75)), ("follows75.0%", "B{}!")
+        lambda word, _: next_sentence.draw(NextSentence(word, f"{word}!", True, 0.75)), ("follows75.0%", "B{}!")
     ),
     "replaced": (_replaced, ("{} sat", "{}83.0%")),
     "tokenize": (_tokens, ("{}", "3000")),

@@ -22,7 +22,8 @@ from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import FileOutput
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder
-from mlxbert.results import Embedding, Failure
+from mlxbert.results.embed import Embedding
+from mlxbert.results.result import Failure
 from tests.helpers.cells import ALL
 from tests.helpers.program import ENDING, TIMEOUT, call, tiny_model
 

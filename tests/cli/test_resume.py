@@ -17,7 +17,7 @@ from mlxbert.cli.output.file import FileOutput
 from mlxbert.cli.output.parts import PART
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
-from mlxbert.results import NextSentence
+from mlxbert.results.related import NextSentence
 from tests.helpers.program import call, command, environment, terminal, tiny_model
 
 FILE: dict[str, Any] = {"task": "t", "input": "a hash"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.views.json_lines import to_json
 from mlxbert.invisible import INVISIBLE
+from mlxbert.results.json import to_json
 from tests.helpers.program import TERMINALS, Terminal, call, terminal, tiny_model
 
 TEXT = "Tokyo is the largest city in [MASK]."

@@ -35,6 +35,8 @@ def refused(*records: dict[str, Any], **options: Any) -> InputError:
         (("s1", "s2", "similarity"), {}),
         (("asked", "text", "grade"), {"query_column": "asked"}),
         (("query", "found", "grade"), {"text_column": "found", "query_column": "query"}),
+        (("query", "found", "grade"), {"text_column": "found"}),
+        (("asked", "answer", "query"), {"query_column": "asked", "label_column": "query"}),
         (("q", "t", "l"), {"query_column": "q", "text_column": "t", "label_column": "l"}),
     ],
 )

@@ -15,7 +15,7 @@ from mlxbert.folders import verify as module
 from mlxbert.folders.compared_texts import PAIRS, TEXTS
 from mlxbert.folders.results import MaskDifferences, TensorCounts, VectorDifferences
 from mlxbert.machine.device import mx
-from mlxbert.results import Embedding
+from mlxbert.results.embed import Embedding
 from mlxbert.tasks.embed import embed_stream
 from mlxbert.weights.tokenizers.files import read_tokenizer
 from tests.helpers.frozen import add_vocabulary, change_config, tensors_in, write_model, write_tensors

@@ -18,8 +18,8 @@ import pytest
 
 from mlxbert.machine.device import BLAS, mx, nn, use
 from mlxbert.nn.heads import Network
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import FAMILIES
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.source import builtin_folder
 from tests.helpers.tiny import to_theirs
 

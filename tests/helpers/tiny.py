@@ -9,7 +9,7 @@ from mlxbert.config import Absolute, EncoderConfig
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import heads
 from mlxbert.nn.heads import Network
-from mlxbert.weights import keymap
+from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import FAMILIES
 

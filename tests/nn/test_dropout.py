@@ -9,8 +9,8 @@ import pytest
 
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.heads import HEADS, Network
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import read_architecture
+from mlxbert.weights.formats.config_json import ConfigJson
 from tests.helpers.frozen import GOLDENS
 
 Rates = dict[str, float]

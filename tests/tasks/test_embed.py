@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 import mlxbert
 from mlxbert.machine.device import mx
-from mlxbert.results import Embedding, Failure
+from mlxbert.results.embed import Embedding
+from mlxbert.results.result import Failure
 from mlxbert.text.batch import WINDOW
 
 Vector = NDArray[np.float32]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.results import Embedding
+from mlxbert.results.embed import Embedding
 from mlxbert.text.batch import WINDOW, Usage
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import random_network, save, tensors_of, tiny_config

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.results import Failure, Similarity
+from mlxbert.results.related import Similarity
+from mlxbert.results.result import Failure
 
 QUERY = "the cat sat on the mat"
 TEXTS = ["a dog", "paris , tokyo !", QUERY, "", "he bought milk in the largest store", "the cat sat", "cat " * 40]

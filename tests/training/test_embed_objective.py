@@ -309,6 +309,8 @@ def test_two_columns_of_long_texts_are_not_taken_for_one(tmp_path: Path) -> None
     with pytest.raises(mlxbert.InputError, match="complaint"):
         find_related_columns(read_rows([long]))
     assert find_related_columns(read_rows([long]), text_column="reply").kind == "texts"
+    with pytest.raises(mlxbert.InputError):  # a column of negatives is not that of the text
+        find_related_columns(read_rows([{"positive": "a", "negatives": ["b"]}]))
     (tmp_path / "headless.csv").write_text(
         "how do I reset my password on this site, and how long does the link work\nwhere is my order\n"
     )

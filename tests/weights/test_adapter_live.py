@@ -14,8 +14,8 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.training.adapters import adapt_model
 from mlxbert.training.base import BaseModel
 from mlxbert.training.options import TrainingOptions
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.selection import Selection
 from mlxbert.weights.source import ModelRef
 from tests.helpers.families import FAMILIES, make_model

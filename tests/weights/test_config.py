@@ -11,8 +11,8 @@ from mlxbert.config import Absolute, Dropout, EncoderConfig, HeadFacts
 from mlxbert.errors import ConfigError
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.heads import masked_lm, sequence_classifier
-from mlxbert.weights.config_json import read_config
 from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.formats.config_json import read_config
 from tests.helpers.tiny import CONFIG, tiny_config
 
 

@@ -17,8 +17,8 @@ from mlxbert.nn.heads import masked_lm
 from mlxbert.nn.positions import Context
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.formats.config_json import ConfigJson
 from tests.helpers.families import FROZEN
 from tests.helpers.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors
 from tests.helpers.parity import load_network, outputs

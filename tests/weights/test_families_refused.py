@@ -8,8 +8,8 @@ import pytest
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ConfigError
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import FAMILIES, family_of
+from mlxbert.weights.formats.config_json import ConfigJson
 from tests.helpers.families import FROZEN
 from tests.helpers.frozen import read_config, write_model
 

@@ -8,9 +8,9 @@ import pytest
 
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
-from mlxbert.weights import keymap
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import arrays, write_model

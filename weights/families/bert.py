@@ -2,9 +2,9 @@
 
 from mlxbert.config import EncoderConfig, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read, tables
 from mlxbert.weights.families.family import Family
+from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def read_bert(config: ConfigJson, activation: str = "gelu") -> EncoderConfig:

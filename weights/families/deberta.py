@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, HeadFacts, Projection, Transform
 from mlxbert.nn.heads import masked_lm, sequence_classifier
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read, tables
 from mlxbert.weights.families.bert import BERT
 from mlxbert.weights.families.family import Family
-from mlxbert.weights.keymap import Table, channels_last, same
+from mlxbert.weights.families.keymap import Table, channels_last, same
+from mlxbert.weights.formats.config_json import ConfigJson
 
 _ATTENTION_KINDS = ("c2p", "p2c")
 _MOST = 2**29  # rows on each side of the table of distances: MLX limits the length of an axis

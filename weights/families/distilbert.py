@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from mlxbert.config import EncoderConfig, HeadFacts, Transform
 from mlxbert.nn.heads import masked_lm, sequence_classifier
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read, tables
 from mlxbert.weights.families.bert import BERT
-from mlxbert.weights.keymap import Table, same
+from mlxbert.weights.families.keymap import Table, same
+from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _read_distilbert(config: ConfigJson) -> EncoderConfig:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from mlxbert.config import EncoderConfig, HeadFacts, Projection, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read, tables
 from mlxbert.weights.families.bert import BERT, read_bert
-from mlxbert.weights.keymap import same
+from mlxbert.weights.families.keymap import same
+from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _read_electra(config: ConfigJson) -> EncoderConfig:

@@ -8,9 +8,9 @@ from typing import Any
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ConfigError
 from mlxbert.nn.heads import HEADS
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read
-from mlxbert.weights.keymap import Table
+from mlxbert.weights.families.keymap import Table
+from mlxbert.weights.formats.config_json import ConfigJson
 
 
 @dataclass(frozen=True)

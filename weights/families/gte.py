@@ -5,10 +5,10 @@ from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Rotation
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.families.nomic import NOMIC
-from mlxbert.weights.keymap import Table, same, split
+from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _rotation(config: ConfigJson) -> Rotation:

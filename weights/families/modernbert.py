@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from mlxbert.config import Biases, Dropout, EncoderConfig, HeadFacts, Initialization, PreNorm, Rotation, Transform
 from mlxbert.nn.heads import masked_lm, sequence_classifier
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read, rotation, tables
 from mlxbert.weights.families.family import Family
-from mlxbert.weights.keymap import Table, same, split
+from mlxbert.weights.families.keymap import Table, same, split
+from mlxbert.weights.formats.config_json import ConfigJson
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from mlxbert.config import EncoderConfig, RelativeBias, Transform
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read, tables
+from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.families.roberta import ROBERTA
-from mlxbert.weights.keymap import Table, same
+from mlxbert.weights.formats.config_json import ConfigJson
 
 _PAD = 1  # positions count from this id, whatever pad_token_id is
 

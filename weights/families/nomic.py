@@ -4,10 +4,10 @@ from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Rotation, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read, rotation, tables
 from mlxbert.weights.families.family import Family
-from mlxbert.weights.keymap import Table, same, split
+from mlxbert.weights.families.keymap import Table, same, split
+from mlxbert.weights.formats.config_json import ConfigJson
 
 _GATES = {"swiglu": "silu", "geglu": "gelu"}
 _ALIASES = {

@@ -8,7 +8,7 @@ from mlxbert.errors import ConfigError
 from mlxbert.labels.labels import PROBLEM_TYPES, Labels
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.heads import OWN_LAYERS, sequence_classifier
-from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.formats.config_json import ConfigJson
 
 MIN_EPS, MAX_DROPOUT = 1e-30, 0.999999  # MLX accepts no norm with eps 0 and no dropout of 1
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from mlxbert.config import EncoderConfig
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.albert import ALBERT
 from mlxbert.weights.families.bert import BERT
 from mlxbert.weights.families.deberta import DEBERTA
@@ -15,6 +14,7 @@ from mlxbert.weights.families.modernbert import MODERNBERT
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.nomic import NOMIC
 from mlxbert.weights.families.roberta import ROBERTA
+from mlxbert.weights.formats.config_json import ConfigJson
 
 _ALL = (BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA)
 FAMILIES: dict[str, Family] = {model_type: family for family in _ALL for model_type in family.class_prefixes}

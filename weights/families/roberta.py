@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from mlxbert.config import EncoderConfig, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read, tables
 from mlxbert.weights.families.bert import BERT
+from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _read_roberta(config: ConfigJson) -> EncoderConfig:

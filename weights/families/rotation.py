@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlxbert.config import EncoderConfig, Rotary, Rotation
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families import read
-from mlxbert.weights.keymap import Table, same
+from mlxbert.weights.families.keymap import Table, same
+from mlxbert.weights.formats.config_json import ConfigJson
 
 QKV = ("attention.query", "attention.key", "attention.value")
 QKV_IN_MEMORY = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")

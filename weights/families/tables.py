@@ -1,7 +1,7 @@
-"""Names of tensors that several families share, see `mlxbert.weights.keymap`."""
+"""Names of tensors that several families share, see `mlxbert.weights.families.keymap`."""
 
 from mlxbert.nn.heads import HEADS
-from mlxbert.weights.keymap import Table, same, within
+from mlxbert.weights.families.keymap import Table, same, within
 
 EMBEDDINGS: Table = (
     same("embeddings.word", "embeddings.word_embeddings"),

@@ -17,9 +17,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
+from mlxbert.weights.formats.archive import read_directory
 from mlxbert.weights.formats.headers import MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.names import NPZ
-from mlxbert.weights.formats.torch.archive import read_directory
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx, nn
-from mlxbert.weights.config_json import ConfigJson
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
 
 KEY, THEIR_KEY = "quantization", "quantization_config"

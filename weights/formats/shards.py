@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from mlxbert.errors import CheckpointError
-from mlxbert.weights.config_json import read_json
+from mlxbert.weights.formats.config_json import read_json
 
 
 def find_shards(index: Path, elsewhere: Collection[Path] = ()) -> list[Path]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError, ConfigError, HubError
 from mlxbert.files import atomic_write
-from mlxbert.weights.config_json import google_config
+from mlxbert.weights.formats.config_json import google_config
 from mlxbert.weights.hub import files
 from mlxbert.weights.hub.guard import is_commit, is_size
 from mlxbert.weights.hub.hashes import Known, is_hash, is_sha256, mismatch

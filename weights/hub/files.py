@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import HubError
-from mlxbert.weights.config_json import GOOGLE_CONFIGS
 from mlxbert.weights.formats import names
+from mlxbert.weights.formats.config_json import GOOGLE_CONFIGS
 from mlxbert.weights.formats.names import EXPECTED, NOT_READ, holds_weights
 
 CONFIG, MODULES = "config.json", "modules.json"

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from mlxbert.errors import TokenizerError
-from mlxbert.weights.config_json import read_json
+from mlxbert.weights.formats.config_json import read_json
 from mlxbert.weights.tokenizers.growth import check_added, growth_of
 from mlxbert.weights.tokenizers.settings import SPECIAL_ROLES, content_of, make_token
 

@@ -7,8 +7,8 @@ from typing import Any
 from tokenizers import AddedToken
 
 from mlxbert.errors import MlxbertError, TokenizerError
-from mlxbert.weights.config_json import read_json
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.formats.config_json import read_json
 
 ROLES = ("unk", "sep", "pad", "cls", "mask")
 SPECIAL_ROLES = ("bos", "eos", *ROLES)  # in the order in which transformers adds missing ones

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from mlxbert.errors import TokenizerError
-from mlxbert.weights.config_json import read_json
+from mlxbert.weights.formats.config_json import read_json
 from mlxbert.weights.tokenizers.settings import flag, never_split, switch
 
 Special = Mapping[str, str]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.options import to_options
 from mlxbert.cli.views import console
 from mlxbert.cli.views.table import Cell, Column, Indented, Rows
 from mlxbert.cli.views.training import words
@@ -122,7 +121,7 @@ def _warnings(report: "DataReport") -> Iterator["RenderableType"]:
     if report.warnings:
         yield Text("look at", "bold yellow")
     for sentence in report.warnings:
-        yield Indented(Text(console.visible(to_options(sentence))))
+        yield Indented(Text(console.visible(console.to_options(sentence))))
     if report.warnings:
         yield Text()
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mlxbert.machine.device import mx
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import TensorInfo
 from mlxbert.weights.formats.torch import reader

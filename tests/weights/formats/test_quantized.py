@@ -16,9 +16,9 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.config_json import ConfigJson
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats import int8_rows
+from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.quantized import Quantization, quantizable
 from mlxbert.weights.save import plan
 from tests.folders.test_round_trip import check_manifest

@@ -13,7 +13,7 @@ import pytest
 
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.machine.device import mx
-from mlxbert.weights.config_json import google_config
+from mlxbert.weights.formats.config_json import google_config
 from mlxbert.weights.formats.headers import BYTES, Header
 from mlxbert.weights.formats.tensorflow import reader
 from mlxbert.weights.formats.tensorflow.names import translate

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mlxbert.errors import CheckpointError
+from mlxbert.weights.formats.archive import Member, read_members
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE
-from mlxbert.weights.formats.torch.archive import Member, read_members
 from mlxbert.weights.formats.torch.pickle import MAX_BYTES, read_pickle
 from mlxbert.weights.formats.torch.records import Tensor
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import names
+from mlxbert.weights.formats.archive import Member
 from mlxbert.weights.formats.headers import BYTES, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.shards import find_shards
-from mlxbert.weights.formats.torch.archive import Member
 from mlxbert.weights.formats.torch.content import read_content
 from mlxbert.weights.formats.torch.records import Storage, Tensor
 

@@ -1,4 +1,4 @@
-"""The zip archives that torch ≥ 1.6 writes: the offsets of their members.
+"""Zip archives, as torch ≥ 1.6 writes them: the directory, and the offsets of their members.
 
 Parsed here and not by zipfile, which trusts the directory and creates an object per entry before it can report their
 number. Torch stores members uncompressed, one after another, and writes no comment; any other archive is refused.

@@ -1,0 +1,56 @@
+"""Answers to questions."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mlxbert.results.result import Result
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a text that may be the answer.
+
+    Attributes:
+        answer: The part.
+        start: Where it begins in the text.
+        end: Where it ends, exclusive.
+        score: Its probability among all parts of the window that it was found in, 0 to 1.
+    """
+
+    answer: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Answer(Result):
+    """The answer to a question in a text, if there is one.
+
+    Attributes:
+        question: The question.
+        answer: The answer; `None` if the text has none. The same for `start` and `end`.
+        start: Where it begins in the text.
+        end: Where it ends, exclusive.
+        score: The probability of the best span, 0 to 1, even if it is not given as the answer.
+        no_answer_score: The probability that the text has no answer; the smallest of all windows.
+        spans: The best spans, the best first, even if there is no answer.
+        context: The text.
+        truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+    """
+
+    question: str
+    answer: str | None
+    start: int | None
+    end: int | None
+    score: float
+    no_answer_score: float
+    spans: tuple[Span, ...] = ()
+    context: str = field(default="", repr=False)
+    truncated: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result without the text, and with `spans` if there are several."""
+        names = ("question", "answer", "start", "end", "score", "no_answer_score")
+        several = {"spans": [asdict(span) for span in self.spans]} if len(self.spans) > 1 else {}
+        return {name: getattr(self, name) for name in names} | several

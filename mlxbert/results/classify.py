@@ -1,0 +1,65 @@
+"""Classes and numbers of texts."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mlxbert.results.result import Result, without_none
+
+
+@dataclass(frozen=True)
+class Label:
+    """A class and its score.
+
+    Attributes:
+        label: The name of the class.
+        score: Its probability, 0 to 1: among all classes, or, where several may be right, on its own.
+        chosen: Where several may be right, whether the score reaches the threshold of the class; else `None`.
+    """
+
+    label: str
+    score: float
+    chosen: bool | None = None
+
+
+@dataclass(frozen=True)
+class Classification(Result):
+    """The classes of a text or of a pair of texts, the most probable first.
+
+    Attributes:
+        pair: The second text, if there are two.
+        truncated: Whether a text was cut to fit into the model.
+    """
+
+    text: str
+    labels: tuple[Label, ...]
+    pair: str | None = None
+    truncated: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result without `pair` for a single text, and without `chosen` where one class is right."""
+        labels = [without_none(asdict(label)) for label in self.labels]
+        return without_none({"text": self.text, "pair": self.pair}) | {"labels": labels}
+
+
+@dataclass(frozen=True)
+class Regression(Result):
+    """The number that a model gives a text or a pair of texts.
+
+    Attributes:
+        value: The number; the first one of a model with several outputs.
+        values: All numbers by the names of the outputs, in the model's order, where there are several; else empty.
+        pair: The second text, if there are two.
+        truncated: Whether a text was cut to fit into the model.
+    """
+
+    text: str
+    value: float
+    values: tuple[tuple[str, float], ...] = ()
+    pair: str | None = None
+    truncated: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result with `value`, or with `values` where there are several."""
+        several = [{"label": name, "value": value} for name, value in self.values]
+        found = {"values": several} if several else {"value": self.value}
+        return without_none({"text": self.text, "pair": self.pair}) | found

@@ -1,0 +1,56 @@
+"""Words for masks."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mlxbert.results.result import Result, without_counted, without_none
+
+
+@dataclass(frozen=True)
+class Fill:
+    """One word for one mask.
+
+    Attributes:
+        token: The token as it reads: "paris", "##s" for an ending, " Paris" where the vocabulary has the space, too.
+        token_id: Its row in the vocabulary.
+        score: Its probability over the whole vocabulary, 0 to 1.
+        text: The given text with this mask filled; other masks stay. `None` where it is left out: on demand, and from
+            the 50th mask of a text on, as each would repeat the whole text.
+    """
+
+    token: str
+    token_id: int
+    score: float
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A masked place and what may stand there, the most probable first."""
+
+    position: int
+    start: int
+    end: int
+    fills: tuple[Fill, ...]
+
+
+@dataclass(frozen=True)
+class FillMask(Result):
+    """The fills of every mask of a text, in the order of the text.
+
+    Attributes:
+        truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+        unknown_tokens: How many tokens of the text are not in the vocabulary.
+        only_unknown: Whether there is no other token, masks left out.
+    """
+
+    text: str
+    masks: tuple[Mask, ...]
+    truncated: bool = False
+    unknown_tokens: int = 0
+    only_unknown: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result, its fills without a text that is left out."""
+        masks = [asdict(mask) | {"fills": [without_none(asdict(fill)) for fill in mask.fills]} for mask in self.masks]
+        return without_counted({"text": self.text, "masks": masks, "unknown_tokens": self.unknown_tokens})

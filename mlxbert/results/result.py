@@ -1,0 +1,43 @@
+"""What all results have in common, and what stands for one that failed."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mlxbert.errors import MlxbertError
+
+
+@dataclass(frozen=True)
+class Result:
+    """Base of all results."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain dicts and lists, as the command line prints it; whether it was cut is counted there."""
+        return without_counted(asdict(self))
+
+
+def without_counted(values: dict[str, Any]) -> dict[str, Any]:
+    """The values without those that the command line counts, and without a number of unknown tokens that is 0."""
+    left_out = {"truncated", "only_unknown"} | ({"unknown_tokens"} if not values.get("unknown_tokens") else set())
+    return {name: value for name, value in values.items() if name not in left_out}
+
+
+def without_none(values: dict[str, Any]) -> dict[str, Any]:
+    """The values without those that are `None`."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Stands in the place of a result whose input could not be used.
+
+    Attributes:
+        index: Place of the input in the stream, from 0.
+        error: Why.
+    """
+
+    index: int
+    error: MlxbertError
+
+    def to_dict(self) -> dict[str, Any]:
+        """`{"index": …, "error": …}`."""
+        return {"index": self.index, "error": self.error.message}

@@ -1,0 +1,35 @@
+"""Entities, and tags of words and tokens."""
+
+from dataclasses import dataclass
+
+from mlxbert.results.result import Result
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A part of a text and what it is.
+
+    Attributes:
+        label: The type of an entity, or the tag of a word or token.
+        text: The part of the text from `start` to `end`.
+        score: Its probability, 0 to 1; of several words their mean.
+    """
+
+    label: str
+    start: int
+    end: int
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Tagged(Result):
+    """The entities of a text in their order, or its words, or its tokens.
+
+    Attributes:
+        truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+    """
+
+    text: str
+    entities: tuple[Entity, ...]
+    truncated: bool = False
