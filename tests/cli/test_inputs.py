@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import PairInputOptions, to_options
+from mlxbert.cli.options import PairInputOptions
+from mlxbert.cli.views.console import to_options
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal
 
 
