@@ -81,11 +81,11 @@ class Both:
 
     def our_loss(self) -> float:
         """The loss of the trained weights on what was held out."""
-        from mlxbert.machine.distributed import Group
+        from mlxbert.machine.distributed import ProcessGroup
         from mlxbert.training.gradients import install
 
         install(self.model.network, self.run.best())
-        return self.objective.measure(self.model.network, self.data.valid, Group(), 32)["loss"]
+        return self.objective.measure(self.model.network, self.data.valid, ProcessGroup(), 32)["loss"]
 
     def batch(self, examples: list[Any]) -> dict[str, Any]:
         """A batch for torch."""

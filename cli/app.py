@@ -13,7 +13,7 @@ import typer
 
 from mlxbert.cli import processes, signals
 from mlxbert.cli.options import flatten
-from mlxbert.cli.program import Command, Group, explain, explain_command
+from mlxbert.cli.program import Command, CommandGroup, explain, explain_command
 from mlxbert.cli.session import set_up_notes
 from mlxbert.cli.views import console
 from mlxbert.cli.views.json_lines import OutputClosedError
@@ -44,7 +44,7 @@ def make_app(first: str | None = None) -> typer.Typer:
     """
     app = typer.Typer(
         name="mlxbert",
-        cls=Group,
+        cls=CommandGroup,
         help=_ABOUT,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -57,7 +57,7 @@ def make_app(first: str | None = None) -> typer.Typer:
             function = name.replace("-", "_")
             _add(app, name, getattr(_module(_MODULES.get(name, function)), function))
         else:
-            group = typer.Typer(help=_GROUPS[name], cls=Group, no_args_is_help=True)
+            group = typer.Typer(help=_GROUPS[name], cls=CommandGroup, no_args_is_help=True)
             app.add_typer(group, name=name)
             for command, function in _module(name).COMMANDS.items():
                 _add(group, command, function)

@@ -71,7 +71,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Source(Generic[T_co]):
+class InputStream(Generic[T_co]):
     """An opened input.
 
     Attributes:
@@ -96,10 +96,12 @@ class Source(Generic[T_co]):
     strict: bool
     begun: list[tuple[int, str]] = field(default_factory=list)
 
-    def paired(self, pair: str, *read_as: str) -> "Source[tuple[T_co, str]]":
+    def paired(self, pair: str, *read_as: str) -> "InputStream[tuple[T_co, str]]":
         """The same with a second text for each record."""
         pairs: Iterator[Any] = (record if isinstance(record, InputError) else (record, pair) for record in self.records)
-        read: Source[Any] = replace(self, records=Live(pairs, self.records.ready), read_as=(*self.read_as, *read_as))
+        read: InputStream[Any] = replace(
+            self, records=Live(pairs, self.records.ready), read_as=(*self.read_as, *read_as)
+        )
         return read
 
     def located(self, failure: Failure, before: int = 0) -> Failure:
@@ -113,14 +115,14 @@ class Source(Generic[T_co]):
 
 
 @overload
-def open_input(arguments: Sequence[str], options: InputOptions, names: str) -> Source[str]: ...
+def open_input(arguments: Sequence[str], options: InputOptions, names: str) -> InputStream[str]: ...
 
 
 @overload
-def open_input(arguments: Sequence[str], options: InputOptions, names: Pair) -> Source[Pair]: ...
+def open_input(arguments: Sequence[str], options: InputOptions, names: Pair) -> InputStream[Pair]: ...
 
 
-def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> Source[Any]:
+def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> InputStream[Any]:
     """The records that a command works on.
 
     Args:
@@ -144,7 +146,7 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pai
     return _from_files(inputs, options, names)
 
 
-def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> Source[str | Pair]:
+def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> InputStream[str | Pair]:
     """Texts; or pairs, of each text with `pair` or of two columns.
 
     Raises:
@@ -153,13 +155,13 @@ def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | 
     """
     if pair is not None and options.pair_column is not None:
         raise ArgumentError("there are both --pair and --pair-column", hint="give one of them")
-    opened: Source[Any] = open_input(arguments, options, "text")
+    opened: InputStream[Any] = open_input(arguments, options, "text")
     return opened if pair is None else opened.paired(pair)
 
 
 def open_questions(
     arguments: Sequence[str], options: PairInputOptions, context: str | None, context_file: str | None
-) -> Source[Pair]:
+) -> InputStream[Pair]:
     """Questions, each with its context: one for all of them, or that of its own record.
 
     Raises:
@@ -196,7 +198,7 @@ def _read_context(source: str) -> str:
     return text
 
 
-def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> Source[Any]:
+def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> InputStream[Any]:
     files = [argument for argument in arguments if _is_input_file(argument)]
     if options.input is not None:
         hint = f"--input takes one file; repeat it: --input {' --input '.join(files)}" if files else "give one of them"
@@ -215,7 +217,7 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str 
     places = Places()
     on_error = "raise" if len(given) == 1 else "return"
     records: Live[Any] = Live(places.following(iter(given)))
-    return Source(ARGUMENTS, (), (ARGUMENTS,), records, None, places, on_error, options.strict)
+    return InputStream(ARGUMENTS, (), (ARGUMENTS,), records, None, places, on_error, options.strict)
 
 
 def _is_input_file(argument: str) -> bool:
@@ -232,7 +234,7 @@ def _given(options: InputOptions) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
-def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair) -> Source[Any]:
+def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair) -> InputStream[Any]:
     given = _given(options)
     keep = options.keep and [*dict.fromkeys(options.keep)] if isinstance(options, RecordOptions) else ()
     if taken := [name for name in keep or () if name in _SOMETIMES]:
@@ -259,7 +261,7 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
     places = Places(lambda: sum(one.done for one in opened))
     files = tuple(one.file for one in opened if one.file is not None)
     sizes = [one.size for one in opened if one.size is not None]
-    return Source(
+    return InputStream(
         name=", ".join(one.name for one in opened),
         files=files if len(files) == len(opened) else (),
         read_as=(

@@ -90,7 +90,7 @@ def _check_once(option: TyperOption, count: int) -> None:
     )
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands, some with other names, whose help is drawn by us."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -128,7 +128,7 @@ def explain_command(context: typer.Context, words: Sequence[str]) -> None:
     here: Any = context.find_root()
     command: Any = here.command
     for place, word in enumerate(words):
-        if not isinstance(command, Group):
+        if not isinstance(command, CommandGroup):
             here.fail(f"Got unexpected extra argument(s) ({' '.join(words[place:])})")
         name, command, _ = command.resolve_command(here, [word])
         here = type(here)(command, info_name=name, parent=here)
@@ -228,7 +228,7 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
     )
 
 
-def _no_such_command(name: str, group: Group, path: str) -> ArgumentError:
+def _no_such_command(name: str, group: CommandGroup, path: str) -> ArgumentError:
     known = list(group.commands)
     near = [_MEANT[name]] if _MEANT.get(name) in known else nearest(name, known)
     usual = _ALSO.get(name, name)

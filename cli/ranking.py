@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli import session
-from mlxbert.cli.inputs import ARGUMENTS, Source, open_input
+from mlxbert.cli.inputs import ARGUMENTS, InputStream, open_input
 from mlxbert.cli.options import InputOptions, OutputOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError, InputError
@@ -20,7 +20,7 @@ MOST = 20  # texts of a file that a terminal shows where nothing else is asked f
 Rank = Callable[[str, Iterator[str | InputError], int | None, "Usage", str], Sequence[Similarity | Reranked | Failure]]
 
 
-def open_ranking(texts: Sequence[str], source: InputOptions) -> Source[str]:
+def open_ranking(texts: Sequence[str], source: InputOptions) -> InputStream[str]:
     """The texts, without the query where it alone is on the command line.
 
     Raises:
@@ -39,7 +39,12 @@ def open_ranking(texts: Sequence[str], source: InputOptions) -> Source[str]:
 
 
 def write_ranking(
-    texts: Sequence[str], opened: Source[str], out: OutputOptions, draw: session.Draw, top_k: int | None, rank: Rank
+    texts: Sequence[str],
+    opened: InputStream[str],
+    out: OutputOptions,
+    draw: session.Draw,
+    top_k: int | None,
+    rank: Rank,
 ) -> None:
     """Ranks what `open_ranking` has opened, prints the ranking, then what failed; a bar is shown for a file.
 
@@ -80,7 +85,7 @@ def write_ranking(
     session.report(inputs, usage.truncated, usage.only_unknown, screen.failed, why, screen.hint)
 
 
-def _split(source: Source[str]) -> tuple[str, Iterator[str | InputError]]:
+def _split(source: InputStream[str]) -> tuple[str, Iterator[str | InputError]]:
     """The first text, and those to compare it with, at least one."""
     texts = source.records
     query, first = next(texts, None), next(texts, None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.cli.inputs import ARGUMENTS, Source
+from mlxbert.cli.inputs import ARGUMENTS, InputStream
 from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import Dropped, FileOutput
@@ -25,7 +25,7 @@ from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mlxbert.machine.distributed import Group
+    from mlxbert.machine.distributed import ProcessGroup
     from mlxbert.model import Model
     from mlxbert.text.batch import Usage
 
@@ -74,7 +74,7 @@ def note_builtin(task: str, model: str) -> None:
 
 
 @dataclass(frozen=True)
-class Task:
+class OutputManifest:
     """What an output file is made of: everything that its results depend on, besides the input, and its format."""
 
     name: str
@@ -161,15 +161,15 @@ def show_object(value: dict[str, Any], draw: Callable[[], Iterable["RenderableTy
 
 
 def stream(
-    source: Source[Any],
+    source: InputStream[Any],
     results: Iterable[Any],
     draw: Draw,
     options: FileOptions,
     *,
-    task: Task,
+    task: OutputManifest,
     usage: "Usage | None" = None,
     last: Callable[[], Iterable["RenderableType"]] = tuple,
-    group: "Group | None" = None,
+    group: "ProcessGroup | None" = None,
 ) -> None:
     """Writes results to stdout or to a file, as they are computed.
 
@@ -223,7 +223,7 @@ def stream(
 
 
 def _file(
-    source: Source[Any], options: FileOptions, task: Task, group: "Group | None"
+    source: InputStream[Any], options: FileOptions, task: OutputManifest, group: "ProcessGroup | None"
 ) -> AbstractContextManager[FileOutput | Dropped]:
     assert options.output is not None
     if not source.files and source.name != ARGUMENTS:
@@ -240,7 +240,7 @@ def _file(
     return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.format)
 
 
-def _numbered(source: Source[Any], results: Iterable[Any], before: int) -> Iterator[Any]:
+def _numbered(source: InputStream[Any], results: Iterable[Any], before: int) -> Iterator[Any]:
     """Results whose failures count from the start of the input; with `--strict` the first of them is raised."""
     for result in results:
         if isinstance(result, Failure):

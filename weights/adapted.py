@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.progress import Progress
-from mlxbert.weights.adapter import described, read_settings
+from mlxbert.weights.adapter import adapted_config, read_settings
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.files import has_weights, open_weights
 from mlxbert.weights.formats.names import ADAPTER
@@ -96,7 +96,7 @@ def with_adapter(base: ModelFolder, adapter: Path) -> ModelFolder:
     Raises:
         MlxbertError: The adapter cannot be used, see `mlxbert.weights.adapter.described`.
     """
-    return replace(base, adapter=adapter, described_by=described(adapter, base.config_json))
+    return replace(base, adapter=adapter, described_by=adapted_config(adapter, base.config_json))
 
 
 def _with_base(found: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], ModelFolder]) -> ModelFolder:

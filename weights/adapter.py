@@ -74,7 +74,7 @@ def heads_of(config_json: ConfigJson) -> tuple[str, ...]:
     return tuple(head for head, spec in HEADS.items() for name in classes if name.endswith(spec.class_names))
 
 
-def described(folder: Path, base: ConfigJson) -> ConfigJson:
+def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
     """The `config.json` of a base with the head and the labels of an adapter.
 
     They are those of a `config.json` next to the adapter, as mlxbert writes it. PEFT writes none: then the adapter's

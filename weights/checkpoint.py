@@ -25,7 +25,7 @@ from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights,
 from mlxbert.weights.formats.headers import LazyArrays, Storage, TensorInfo
 from mlxbert.weights.formats.names import ADAPTER
 from mlxbert.weights.formats.quantized import read_quantization
-from mlxbert.weights.google import completed
+from mlxbert.weights.google import with_google_defaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     family_name, family = family_of(config_json)
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
     if weights.format == TENSORFLOW:
-        config_json = completed(config_json, weights.tensors)
+        config_json = with_google_defaults(config_json, weights.tensors)
     config = family.read_config(config_json)
     weights = with_own(weights, folder, (own for own in OWN_LAYERS if own.used(config.labels)), opened.headers)
     if config.num_stored_layers > len(weights.tensors):  # checked first, as building that many takes long

@@ -22,7 +22,7 @@ _CLASSES = {
 }
 
 
-def completed(config: ConfigJson, tensors: Mapping[str, TensorInfo]) -> ConfigJson:
+def with_google_defaults(config: ConfigJson, tensors: Mapping[str, TensorInfo]) -> ConfigJson:
     """A configuration with `architectures` and classifier labels inferred from the tensors, where it has none."""
     kind = _KINDS.get(str(config.values.get("model_type")))
     if config.strings("architectures") or kind is None:

@@ -49,5 +49,5 @@ def answer(
     given: dict[str, Any] = {"top_k": top_k, "max_words": max_words, "overflow": overflow}
     given |= {"max_length": max_length, "stride": stride, "no_answer_threshold": no_answer_threshold}
     results = task(loaded, opened.records, **given, batch_tokens=model.batch_tokens, on_error=opened.on_error)
-    made_of = session.Task("answer", loaded, model, given)
+    made_of = session.OutputManifest("answer", loaded, model, given)
     session.stream(opened, results, view.draw, out, task=made_of)

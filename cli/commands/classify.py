@@ -87,5 +87,5 @@ def classify(
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
     draw = functools.partial(view.draw, most=top_k or view.MOST, known=None if labels else loaded.labels)
-    made_of = session.Task("classify", loaded, model, given | {"pair": pair})
+    made_of = session.OutputManifest("classify", loaded, model, given | {"pair": pair})
     session.stream(opened, results, draw, out, task=made_of)

@@ -61,7 +61,7 @@ def embed(
 
     group = join()
     usage, given = Usage(), vars(vector) | {"normalize": normalize, "output_dtype": output_dtype, "kind": kind}
-    task = session.Task("embed", loaded, model, given, _format(loaded, out.output, given, source.keep))
+    task = session.OutputManifest("embed", loaded, model, given, _format(loaded, out.output, given, source.keep))
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}
     view = vectors.Embeddings(compare=opened.name == ARGUMENTS and output_dtype != "binary")
     results = embed_stream(loaded, opened.records, group=group, **how)

@@ -43,7 +43,7 @@ def fill_mask(
     given: dict[str, Any] = {"top_k": top_k, "targets": words, "text": text, "overflow": overflow}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
-    session.stream(opened, results, view.draw, out, task=session.Task("fill-mask", loaded, model, given))
+    session.stream(opened, results, view.draw, out, task=session.OutputManifest("fill-mask", loaded, model, given))
 
 
 def _check_quotes(texts: Sequence[str]) -> None:

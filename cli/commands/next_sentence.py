@@ -39,4 +39,4 @@ def next_sentence(
     given: dict[str, Any] = {"overflow": overflow}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
-    session.stream(opened, results, view.draw, out, task=session.Task("next-sentence", loaded, model, given))
+    session.stream(opened, results, view.draw, out, task=session.OutputManifest("next-sentence", loaded, model, given))

@@ -33,4 +33,6 @@ def replaced(
     given: dict[str, Any] = {"overflow": overflow}
     how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = task(loaded, opened.records, **how)
-    session.stream(opened, results, view.draw_replaced, out, task=session.Task("replaced", loaded, model, given))
+    session.stream(
+        opened, results, view.draw_replaced, out, task=session.OutputManifest("replaced", loaded, model, given)
+    )

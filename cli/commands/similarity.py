@@ -82,7 +82,7 @@ def _pairs(
     _note_vectors(loaded, given)
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = similarity_pairs(loaded, opened.records, **how)
-    task = session.Task("similarity", loaded, model, given)
+    task = session.OutputManifest("similarity", loaded, model, given)
     session.stream(opened, results, _with_bars(view.draw_pair, loaded), FileOptions(**vars(out)), task=task)
 
 

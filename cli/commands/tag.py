@@ -45,4 +45,4 @@ def tag(
     results = task(loaded, opened.records, **how)
     names = loaded.labels.names if loaded.labels else ()
     draw = functools.partial(view.draw, labels=types_of(names), words=not entities.marks_entities(names))
-    session.stream(opened, results, draw, out, task=session.Task("tag", loaded, model, given))
+    session.stream(opened, results, draw, out, task=session.OutputManifest("tag", loaded, model, given))

@@ -35,4 +35,4 @@ def tokenize(
     session.keep(tokenizer)
     given: dict[str, Any] = {"pair": pair, "overflow": overflow}
     results = task(tokenizer, opened.records, **given, on_error=opened.on_error)
-    session.stream(opened, results, view.draw_tokens, out, task=session.Task("tokenize", folder, None, given))
+    session.stream(opened, results, view.draw_tokens, out, task=session.OutputManifest("tokenize", folder, None, given))

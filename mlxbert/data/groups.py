@@ -13,7 +13,7 @@ QUERY, POSITIVES, NEGATIVES = "query", "positives", "negatives"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class QueryGroup:
     """A query with its texts.
 
     Attributes:
@@ -32,7 +32,7 @@ def has_groups(columns: Sequence[str]) -> bool:
     return POSITIVES in columns or NEGATIVES in columns
 
 
-def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> Group:
+def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGroup:
     """The query and the texts of a record; a text alone stands for a list with it, and equal ones for one.
 
     Args:
@@ -51,7 +51,7 @@ def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> Group:
     both = next((text for text in negatives if text in known), None)
     if both is not None:
         raise InputError(f"the text {both!r:.60} is among {POSITIVES!r} and among {NEGATIVES!r} of one query")
-    return Group(query, positives, negatives)
+    return QueryGroup(query, positives, negatives)
 
 
 def texts_of(values: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ class LostError(MlxbertError):
 
 
 @dataclass(frozen=True)
-class Group:
+class ProcessGroup:
     """The processes of a run.
 
     Attributes:
@@ -74,14 +74,14 @@ class Group:
         codes = mx.array([*data] if self.rank == source else [0] * size, dtype=mx.int32)
         return json.loads(bytes(cast(list[int], self.sum({"": codes})[""].tolist())))
 
-    def from_first(self, arrays: Arrays) -> Arrays:
+    def broadcast_arrays(self, arrays: Arrays) -> Arrays:
         """The float32 arrays of the first process, bit by bit; those of the others only say names and shapes."""
         bits = {name: array.view(mx.int32) for name, array in arrays.items()}
         own = bits if self.rank == 0 else {name: mx.zeros_like(array) for name, array in bits.items()}
         return {name: array.view(mx.float32) for name, array in self.sum(own).items()}
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def raise_together(self) -> Iterator[None]:
         """What cannot be used on one machine, such as a missing file, ends the run on all of them, with its message.
 
         Raises:
@@ -110,7 +110,7 @@ class Group:
         """
         here = json.loads(json.dumps(facts))
         there = self.broadcast(here)
-        with self.together():
+        with self.raise_together():
             if names := [name for name in here if here[name] != there.get(name)]:
                 raise MlxbertError(
                     f"not the same as in process 0: {', '.join(names)}",
@@ -125,7 +125,7 @@ class Turns:
         group: The processes.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: ProcessGroup) -> None:
         self.group = group
         self._turns = itertools.cycle(range(group.size))
 
@@ -133,7 +133,7 @@ class Turns:
         """The rows of the next batch; `None` for each of them if it is another process's turn."""
         return compute() if next(self._turns) == self.group.rank else [None] * rows
 
-    def exchanged(self, rows: Sequence[Any]) -> list[Any]:
+    def all_gather(self, rows: Sequence[Any]) -> list[Any]:
         """The rows of all batches, float32 arrays, in every process.
 
         Args:
@@ -173,7 +173,7 @@ def _patience() -> Iterator[None]:
         timer.cancel()
 
 
-def join() -> Group:
+def join() -> ProcessGroup:
     """The group that this process was started in; a process that was started alone is a group of one.
 
     Raises:
@@ -181,7 +181,7 @@ def join() -> Group:
     """
     expected = _expected_size()
     if expected == 1:
-        return Group()
+        return ProcessGroup()
     try:
         group = mx.distributed.init(strict=True)
         rank, size = group.rank(), group.size()
@@ -192,7 +192,7 @@ def join() -> Group:
             f"this run was started as {expected} processes, {size} found each other",
             hint="check the addresses in the hostfile, and that no earlier run still uses them",
         )
-    return Group(rank, size)
+    return ProcessGroup(rank, size)
 
 
 def _expected_size() -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from mlxbert.errors import InputError
 from mlxbert.pretraining.corpus.numbers import Numbers, in_blocks, store
 from mlxbert.pretraining.corpus.store import Corpus
-from mlxbert.pretraining.shuffled import Shuffled
+from mlxbert.pretraining.permutation import FeistelPermutation
 
 _FEW_DOCUMENTS = 20  # with fewer, single chunks are held out instead of documents
 _MOST_TRIED = 10_000  # chunks whose documents may be held out
@@ -70,7 +70,7 @@ class Chunks:
 
     def drawn(self, count: int, seed: int) -> "Chunks":
         """That many of them in memory, drawn at random; all if there are no more."""
-        return self.take(islice(Shuffled(len(self), f"drawn {seed}"), count))
+        return self.take(islice(FeistelPermutation(len(self), f"drawn {seed}"), count))
 
     def of(self, document: int) -> range:
         """The numbers of those that begin in a document."""
@@ -157,7 +157,7 @@ def held_out(chunks: Chunks, share: float, most: int, seed: int) -> Chunks:
     held: list[int] = []
     tried: set[int] = set()
     if chunks[len(chunks) - 1].document + 1 >= _FEW_DOCUMENTS:
-        for number in islice(Shuffled(len(chunks), f"held out {seed}"), _MOST_TRIED):
+        for number in islice(FeistelPermutation(len(chunks), f"held out {seed}"), _MOST_TRIED):
             document = chunks[number].document
             if document not in tried and len(found := chunks.of(document)) <= count - len(held):
                 held += found

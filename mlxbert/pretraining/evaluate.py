@@ -8,7 +8,7 @@ from typing import Any
 
 from mlxbert.bounds import check_whole
 from mlxbert.errors import ArgumentError
-from mlxbert.machine.distributed import Group
+from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS
 from mlxbert.pretraining.data import Maker
@@ -100,7 +100,7 @@ def evaluate_words(
     maker = Maker(settings, model.tokenizer, pairs, model.config.max_length)
     with tempfile.TemporaryDirectory(prefix="mlxbert-") as folder:
         found = maker.all_of(settings.corpus, Path(folder), examples, on_progress)
-        metrics = pretraining.measure(model.network, found, Group(), max(batch_tokens // length, 1))
+        metrics = pretraining.measure(model.network, found, ProcessGroup(), max(batch_tokens // length, 1))
         hidden = sum(len(found[number].places) for number in range(len(found)))
     return WordEvaluation(model.source, tuple(map(str, settings.corpus)), len(found), hidden, metrics)
 

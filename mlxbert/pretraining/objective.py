@@ -13,7 +13,7 @@ from mlxbert.bounds import check_number
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import Group
+from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.pretraining.electra import Electra
@@ -132,7 +132,7 @@ class Pretraining(LoopObjective[Any]):
         found, weight = self.terms(network, batch)
         return mx.stack([*found.values()]).sum(), weight
 
-    def measure(self, network: Network, examples: Examples, group: Group, batch_size: int) -> dict[str, float]:
+    def measure(self, network: Network, examples: Examples, group: ProcessGroup, batch_size: int) -> dict[str, float]:
         """The metrics on examples that are not trained on.
 
         Args:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mlxbert.bounds import check_listed
 from mlxbert.errors import ArgumentError
 from mlxbert.pretraining.chunks import Chunks
-from mlxbert.pretraining.shuffled import Shuffled
+from mlxbert.pretraining.permutation import FeistelPermutation
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Phases:
         """The chunks of a batch, counted from the beginning of the phase."""
         epoch, number = divmod(place, self.phases[phase].batches)
         count, size = len(self.phases[phase].chunks), self.phases[phase].batch_size
-        order = Shuffled(count, f"order {self._seed} {phase} {epoch}")
+        order = FeistelPermutation(count, f"order {self._seed} {phase} {epoch}")
         return [order[one] for one in range(number * size, min((number + 1) * size, count))]
 
     def _phase(self, step: int) -> tuple[int, int]:

@@ -120,7 +120,7 @@ def pretrain(
     if ELECTRA in weights:
         _check_electra(loop)
     group = join()
-    with group.together():
+    with group.raise_together():
         if model is not None and config is not None:
             raise ArgumentError("model and config are given, expected one: continue a model, or begin a new one")
         ref = ModelRef(BUILTIN if model is None else model, adapter, revision, offline, dtype, device)
@@ -266,7 +266,7 @@ class PretrainRun(TrainingRun):
         def make(on_read: OnRead | None) -> Data:
             return self.maker.make(folder, self.options, self.steps, self.epochs, on_read)
 
-        with self.group.together():
+        with self.group.raise_together():
             data = make(self.on_read) if self.group.rank == 0 else None
         return replace(self, data=data or make(None))
 

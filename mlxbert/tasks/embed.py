@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.machine.distributed import Group, Turns
+from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
@@ -66,7 +66,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         kind: str | None = None,
         output_dtype: str = "float32",
         usage: Usage | None = None,
-        group: Group | None = None,
+        group: ProcessGroup | None = None,
         **options: Unpack[EmbedOptions],
     ) -> None:
         known = EmbedOptions.__annotations__
@@ -74,7 +74,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
             raise TypeError(f"unknown option {min(unknown)!r}, expected any of {', '.join(known)}")
         chosen: EmbedOptions = {"overflow": "truncate", **options}
         super().__init__(model, chosen["overflow"], chosen.get("batch_tokens"), usage)
-        self._turns = Turns(group or Group())
+        self._turns = Turns(group or ProcessGroup())
         normalize = chosen.get("normalize")
         if not isinstance(normalize, bool | None):
             raise ArgumentError(f"normalize is {normalize!r:.60}, expected True, False or None")
@@ -117,7 +117,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         if self._turns.group.size == 1:
             yield from found
             return
-        rows = iter(self._turns.exchanged([row for some in found for row in some]))
+        rows = iter(self._turns.all_gather([row for some in found for row in some]))
         for job in jobs:
             yield [next(rows) for _ in job.encodings]
 
@@ -247,23 +247,23 @@ def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: P
 @overload
 def embed_stream(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
     model: Model, texts: str, *, kind: str | None = None, output_dtype: str = "float32", usage: Usage | None = None,
-    group: Group | None = None, pooling: str | None = None, normalize: bool | None = None,
+    group: ProcessGroup | None = None, pooling: str | None = None, normalize: bool | None = None,
     dimensions: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
     overflow: str = "truncate", batch_tokens: int | None = None, on_error: str = "raise"
 ) -> Embedding: ...
 @overload
 def embed_stream(
     model: Model, texts: Iterable[str | InputError], *, kind: str | None = None, output_dtype: str = "float32",
-    usage: Usage | None = None, group: Group | None = None, pooling: str | None = None, normalize: bool | None = None,
-    dimensions: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
-    overflow: str = "truncate", batch_tokens: int | None = None, on_error: Literal["raise"] = "raise"
+    usage: Usage | None = None, group: ProcessGroup | None = None, pooling: str | None = None,
+    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None, on_error: Literal["raise"] = "raise"
 ) -> Iterator[Embedding]: ...
 @overload
 def embed_stream(
     model: Model, texts: Iterable[str | InputError], *, kind: str | None = None, output_dtype: str = "float32",
-    usage: Usage | None = None, group: Group | None = None, pooling: str | None = None, normalize: bool | None = None,
-    dimensions: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
-    overflow: str = "truncate", batch_tokens: int | None = None, on_error: str
+    usage: Usage | None = None, group: ProcessGroup | None = None, pooling: str | None = None,
+    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None, on_error: str
 ) -> Iterator[Embedding | Failure]: ...
 # fmt: on
 def embed_stream(
@@ -273,7 +273,7 @@ def embed_stream(
     kind: str | None = None,
     output_dtype: str = "float32",
     usage: Usage | None = None,
-    group: Group | None = None,
+    group: ProcessGroup | None = None,
     pooling: str | None = None,
     normalize: bool | None = None,
     dimensions: int | None = None,

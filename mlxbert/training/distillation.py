@@ -12,7 +12,7 @@ import numpy as np
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import Group
+from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.progress import Progress
@@ -20,7 +20,7 @@ from mlxbert.text.encoding import Encoding
 from mlxbert.training.base import BaseModel
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.distillation_losses import ERROR, DistillationExample, Scores
-from mlxbert.training.objective import Objective, Part, Predictions
+from mlxbert.training.objective import Objective, Predictions, Split
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.options import TeacherOptions
 from mlxbert.training.predict import compute
@@ -52,8 +52,8 @@ class Distillation:
         self,
         ref: ModelRef,
         task: Objective[Any],
-        train: Part,
-        valid: Part,
+        train: Split,
+        valid: Split,
         options: TeacherOptions,
         on_progress: Progress | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class Distillation:
         """A report that names the teacher."""
         return report and self.objective.noted(report, self.name)
 
-    def examples(self, group: Group | None) -> list[DistillationExample]:
+    def examples(self, group: ProcessGroup | None) -> list[DistillationExample]:
         """The training examples with what the teacher computes for them.
 
         Args:
@@ -98,7 +98,7 @@ class Distillation:
             for number, example in enumerate(self._train.examples)
         ]
 
-    def measured(self, network: Network, group: Group) -> dict[str, float]:
+    def measured(self, network: Network, group: ProcessGroup) -> dict[str, float]:
         """How far the student's vectors of the validation data are from the teacher's, where that chooses the best."""
         if self._wanted is None:
             return {}
@@ -107,7 +107,7 @@ class Distillation:
         far = self.objective.distance(mx.array(np.array(found)), mx.array(np.array(self._wanted)))
         return {ERROR: cast(float, far.item()) / len(inputs)}
 
-    def _computed(self, inputs: Sequence[Encoding], group: Group | None = None) -> Predictions:
+    def _computed(self, inputs: Sequence[Encoding], group: ProcessGroup | None = None) -> Predictions:
         """Vectors (W,), or the scores of the head, (C,) or (L, C), for each of the inputs."""
 
         def scores(network: Network, inputs: Batch) -> Scores:

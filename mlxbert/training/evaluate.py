@@ -58,7 +58,7 @@ def evaluate(
     model.require(objective.spec.needs)
     objective.check_model(model)
     group = join()
-    with group.together():
+    with group.raise_together():
         rows = read_rows(data, format=format)
         objective.adapt(model, rows)
         records = objective.read(rows)

@@ -8,7 +8,7 @@ from typing import Any
 from mlxbert.errors import ArgumentError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine import device as devices
-from mlxbert.machine.distributed import Group, join
+from mlxbert.machine.distributed import ProcessGroup, join
 from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import OWN_LAYERS
@@ -133,7 +133,7 @@ def finetune(
         for number in range(seeds)
     )
     group = join()
-    with group.together():
+    with group.raise_together():
         ref = ModelRef(model, adapter, revision, offline, dtype, device)
         base = BaseModel(ref=ref, files=find_model(ref, on_progress), packed=given.lora is not None)
         if given.lora is not None:
@@ -156,7 +156,7 @@ def finetune(
             base=base, target=target, task=objective.name, plan=plan, distillation=distillation,
             objective=objective if distillation is None else distillation.objective,
             options=_with_defaults(given, loop, plan), variants=variants, dtype=compute_dtype(ref.dtype),
-            overwrite=overwrite, group=Group() if dry_run else group, check=check, dry_run=dry_run, line=line,
+            overwrite=overwrite, group=ProcessGroup() if dry_run else group, check=check, dry_run=dry_run, line=line,
         )  # fmt: skip
         for number in range(len(variants)):  # checked before hours of work
             chosen = run.chosen(number)
@@ -259,7 +259,7 @@ class FinetuneRun(TrainingRun):
     def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
         """See `TrainingRun.result`."""
         plan, objective = self.plan, self.plan.objective
-        objective.fit(model.network, Group())
+        objective.fit(model.network, ProcessGroup())
         found = assess(self.base, model, plan, results, self.target)
 
         def complete(folder: Path) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.training.objective import Comparison, LoopObjective, TrainBatch
 from mlxbert.training.optimizer import Arrays
 
-Part = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
+MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
 Compare = Callable[[mx.array], tuple[mx.array, float]]  # outputs to the loss and its weight
 Job = TypeVar("Job")
 
@@ -118,7 +118,7 @@ class Differentiator:
         terms = {name: found[name] for name in self._objective.losses}
         return loss * scale, (loss, mx.array(weight, dtype=mx.float32), terms)
 
-    def __call__(self, parameters: Arrays, parts: Sequence[Part], scale: float = 1.0) -> Gradients:
+    def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: float = 1.0) -> Gradients:
         """The sums over some parts, evaluated.
 
         Args:
@@ -140,7 +140,9 @@ class Differentiator:
         mx.eval(sums)
         return Gradients(mx.array(0.0), mx.array(0.0), sums, {name: mx.array(0.0) for name in self._objective.losses})
 
-    def _evaluated(self, parameters: Arrays, part: Part, scale: float, compare: Compare | None = None) -> Gradients:
+    def _evaluated(
+        self, parameters: Arrays, part: MicroBatch, scale: float, compare: Compare | None = None
+    ) -> Gradients:
         """Those of one part; `compare` is the loss of its outputs, where it is not that of the objective."""
         with self._tracing:
             # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
@@ -149,7 +151,12 @@ class Differentiator:
         return Gradients(loss, weight, gradients, terms)
 
     def compared(
-        self, parameters: Arrays, parts: Sequence[Part | None], rows: Sequence[int], batch: Whole, scale: float = 1.0
+        self,
+        parameters: Arrays,
+        parts: Sequence[MicroBatch | None],
+        rows: Sequence[int],
+        batch: Whole,
+        scale: float = 1.0,
     ) -> Gradients:
         """The gradients of a loss that compares the examples of all parts, evaluated.
 
@@ -182,7 +189,7 @@ class Differentiator:
         ]
         return Gradients(loss, mx.array(weight, dtype=mx.float32), self._summed(parameters, backward).arrays)
 
-    def _outputs(self, parameters: Arrays, part: Part) -> mx.array:
+    def _outputs(self, parameters: Arrays, part: MicroBatch) -> mx.array:
         """The outputs of one part."""
         assert isinstance(self._objective, Comparison)
         with self._tracing:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from mlxbert.errors import DivergedError, MlxbertError
 from mlxbert.machine.device import mx, nn
-from mlxbert.machine.distributed import Group, LostError
+from mlxbert.machine.distributed import LostError, ProcessGroup
 from mlxbert.nn.encoder import Encoder
 from mlxbert.nn.heads import Network
 from mlxbert.nn.heads.masked_lm import MaskedLM
@@ -24,11 +24,11 @@ from mlxbert.text.encoding import Encoding
 from mlxbert.training import sampler
 from mlxbert.training.checkpoint import Progress, State, Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
-from mlxbert.training.gradients import Differentiator, Gradients, Part, Whole, added, dropout_key, install
+from mlxbert.training.gradients import Differentiator, Gradients, MicroBatch, Whole, added, dropout_key, install
 from mlxbert.training.objective import Comparison, LoopObjective, TrainBatch
 from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, learning_rate, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.rows import TABLE, UsedRows
+from mlxbert.training.rows import TABLE, SparseRows
 from mlxbert.training.sampler import Order
 
 _SAVE_EVERY = 200
@@ -68,7 +68,7 @@ class Training:
     show: Callable[[], tuple[str, ...]] = tuple
     trained: AbstractSet[str] | None = None
     streams: int = 1
-    group: Group = field(default_factory=Group)
+    group: ProcessGroup = field(default_factory=ProcessGroup)
     run: int = 0
 
 
@@ -95,7 +95,7 @@ class Run:
         self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
         self._differentiate = Differentiator(network, training.objective, training.dtype)
         self._differentiate.freeze(self._frozen)
-        with training.group.together():
+        with training.group.raise_together():
             stored = store.load(self._trained) if store is not None and training.group.rank == 0 else None
         self.state = self._shared(stored or self._first_state())
         self._saved = stored is not None
@@ -108,13 +108,13 @@ class Run:
             if is_frozen(name, layers, options) or (chosen is not None and name not in chosen)
         }  # fmt: skip
         trained = {name: array for name, array in whole.items() if name not in self._frozen}
-        self._rows: UsedRows | None = None
+        self._rows: SparseRows | None = None
         decodes = any(isinstance(module, MaskedLM) for module in self._t.network.modules())
         if TABLE in trained and not decodes and not self._t.objective.all_words:  # a decoder uses the whole table
             used = {token for example in self._t.examples for token in self._t.objective.tokens(example)}
             positions = config.positions.table  # some models count positions from the id of padding
             last = max(config.pad_token_id, 0 if positions is None else positions.first_position - 1)
-            self._rows = UsedRows(trained[TABLE], used, last)
+            self._rows = SparseRows(trained[TABLE], used, last)
             trained[TABLE] = self._rows.take()
         self._trained = trained
         self._factors = depth_factors(list(trained), layers, options)
@@ -133,7 +133,8 @@ class Run:
             return state
         progress = Progress.from_dict(group.broadcast(asdict(state.progress)))
         parameters, means, squares = (
-            group.from_first(arrays) for arrays in (state.parameters, state.optimizer.means, state.optimizer.squares)
+            group.broadcast_arrays(arrays)
+            for arrays in (state.parameters, state.optimizer.means, state.optimizer.squares)
         )
         return State(progress, parameters, AdamW(means, squares, progress.updates))
 
@@ -307,7 +308,7 @@ class Run:
         terms = {name: summed.pop(f"term {name}") for name in found.terms}
         return Gradients(loss, weight, summed, terms)
 
-    def _parts(self, number: int, batch: Sequence[Any], progress: Progress, totals: Any) -> Iterator[Part]:
+    def _parts(self, number: int, batch: Sequence[Any], progress: Progress, totals: Any) -> Iterator[MicroBatch]:
         """This process's parts of a batch."""
         training, group = self._t, self._t.group
         found = sampler.parts([len(example) for example in batch], training.streams * group.size)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mlxbert.config import EncoderConfig
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import Group
+from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
@@ -69,7 +69,7 @@ class TrainBatch:
 
 
 @dataclass(frozen=True)
-class Part:
+class Split:
     """Training or validation data.
 
     Attributes:
@@ -218,7 +218,7 @@ class Objective(LoopObjective[AnyExample]):
         """The inputs that predictions are made of: one per example, unless a subclass says otherwise."""
         return [example.encoding for example in examples]
 
-    def fit(self, network: Network, group: Group) -> None:
+    def fit(self, network: Network, group: ProcessGroup) -> None:
         """Computes the weights of a network that no gradient trains, if there are any, from the training data.
 
         It is called before every evaluation, and once more with the weights that are kept.

@@ -14,7 +14,7 @@ from mlxbert.readers.rows import Rows
 from mlxbert.training.base import BaseModel
 from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.objective import Objective, Part
+from mlxbert.training.objective import Objective, Split
 from mlxbert.training.objectives.task import TaskObjective
 
 
@@ -34,8 +34,8 @@ class Plan:
 
     objective: Objective[Any]
     heads: Mapping[str, Labels | None]
-    train: Part
-    valid: Part
+    train: Split
+    valid: Split
     report: DataReport | None
     valid_files: tuple[str, ...]
     sha256: Mapping[str, str]
@@ -106,7 +106,7 @@ def usual_share(examples: int) -> float:
     return max(0.1, min(20 / max(examples, 1), 0.2))
 
 
-def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Part:
+def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Split:
     """Tokenizes records; errors name their places."""
     examples: list[Any] = []
     owners: list[int] = []
@@ -117,7 +117,7 @@ def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Part
             raise InputError(f"{place}: {problem.message}", hint=problem.hint) from None
         examples += found
         owners += [number] * len(found)
-    return Part([record for record, _ in part], examples, owners, [part[owner][1] for owner in owners])
+    return Split([record for record, _ in part], examples, owners, [part[owner][1] for owner in owners])
 
 
 def _key(placed: tuple[Any, str]) -> Hashable:
@@ -131,11 +131,13 @@ def _names(placed: tuple[Any, str]) -> tuple[str, ...]:
     return names
 
 
-def _report(objective: Objective[Any], parts: Sequence[Part], train: Rows, valid: Rows | None) -> DataReport | None:
+def _report(objective: Objective[Any], parts: Sequence[Split], train: Rows, valid: Rows | None) -> DataReport | None:
     if not isinstance(objective, TaskObjective) or objective.columns is None:
         return None
     described = [
-        describe.Part(name=name, files=files, records=part.records, lengths=_lengths(part), truncated=part.truncated)
+        describe.SplitSummary(
+            name=name, files=files, records=part.records, lengths=_lengths(part), truncated=part.truncated
+        )
         for name, files, part in zip(("train", "valid"), (train.files, (valid or train).files), parts, strict=True)
     ]
     found = describe.describe(
@@ -149,7 +151,7 @@ def _report(objective: Objective[Any], parts: Sequence[Part], train: Rows, valid
     return replace(found, facts=objective.facts(), warnings=(*objective.notes(), *found.warnings))
 
 
-def _lengths(part: Part) -> list[int]:
+def _lengths(part: Split) -> list[int]:
     """Tokens of each record before truncation, special tokens included."""
     lengths = [0] * len(part.records)
     for owner, example in zip(part.owners, part.examples, strict=True):

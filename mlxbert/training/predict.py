@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.machine.distributed import Group, Turns
+from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.tasks.runner import run_batches
@@ -21,7 +21,7 @@ def predict(
     objective: Objective[Any],
     examples: Sequence[Any],
     *,
-    group: Group | None = None,
+    group: ProcessGroup | None = None,
     batch_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
@@ -49,7 +49,7 @@ def compute(
     inputs: Sequence[Encoding],
     function: Callable[[Network, Batch], Any],
     *,
-    group: Group | None = None,
+    group: ProcessGroup | None = None,
     batch_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
@@ -66,7 +66,7 @@ def compute(
     Returns:
         float32 (N, …), or a list of N arrays where their shapes differ.
     """
-    turns = Turns(group or Group())
+    turns = Turns(group or ProcessGroup())
     done = 0
     tell = on_progress or (lambda done, total: None)
 
@@ -83,5 +83,5 @@ def compute(
         for start in range(0, len(inputs), _CHUNK):
             some = inputs[start : start + _CHUNK]
             found += run_batches(some, forward, network.encoder.config, batch_tokens)
-    rows = turns.exchanged(found)
+    rows = turns.all_gather(found)
     return np.array(rows, np.float32) if len({row.shape for row in rows}) < 2 else rows

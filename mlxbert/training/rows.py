@@ -17,7 +17,7 @@ from mlxbert.training.optimizer import Arrays
 TABLE = "encoder.embeddings.word.weight"
 
 
-class UsedRows:
+class SparseRows:
     """The used rows of a table, and which they are.
 
     Args:

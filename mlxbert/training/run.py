@@ -22,7 +22,7 @@ from mlxbert.folders.save import write_trained
 from mlxbert.machine import device as devices
 from mlxbert.machine.cores import training_workers
 from mlxbert.machine.device import BLAS, dtype_name, mx
-from mlxbert.machine.distributed import Group
+from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.training.adapters import Adapters
@@ -87,7 +87,7 @@ class TrainingRun(ABC):
     variants: tuple[Mapping[str, Any], ...] = ({},)
     dtype: mx.Dtype
     overwrite: bool
-    group: Group
+    group: ProcessGroup
     line: str | None = None
 
     @abstractmethod
@@ -157,7 +157,7 @@ class TrainingRun(ABC):
         Raises:
             MlxbertError: Other processes have another call, or something cannot be read.
         """
-        with self.group.together():
+        with self.group.raise_together():
             manifest = {**self.versions(), **self.manifest()}
         if self.group.size > 1:
             # How many parts of a batch one process computes at a time is that of the first; BLAS only needs to be fast.
@@ -168,12 +168,12 @@ class TrainingRun(ABC):
         first = self.group.rank == 0
         workspace = Workspace(self.target, manifest)
         with ExitStack() as held:
-            with self.group.together():
+            with self.group.raise_together():
                 if first:
                     held.enter_context(workspace.locked(overwrite=self.overwrite))
             run = self.opened(workspace.folder)
             for number in range(len(self.variants)):
-                with self.group.together():
+                with self.group.raise_together():
                     finished = first and workspace.is_finished(number)
                 if not self.group.broadcast(finished):
                     yield from (event for event in run._train(number, workspace) if first)
@@ -243,7 +243,7 @@ class TrainingRun(ABC):
         )  # fmt: skip
 
 
-def claim(output: str | Path, base: BaseModel, overwrite: bool, group: Group) -> Path:
+def claim(output: str | Path, base: BaseModel, overwrite: bool, group: ProcessGroup) -> Path:
     """The folder that a run may write, links resolved.
 
     Raises:

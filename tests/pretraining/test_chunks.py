@@ -15,9 +15,9 @@ from mlxbert.pretraining.chunks import Chunk, apart_from, full_sentences, held_o
 from mlxbert.pretraining.corpus import numbers
 from mlxbert.pretraining.corpus.store import Corpus
 from mlxbert.pretraining.data import Maker
+from mlxbert.pretraining.permutation import FeistelPermutation
 from mlxbert.pretraining.phases import Phase, Phases, read_lengths
 from mlxbert.pretraining.settings import Settings
-from mlxbert.pretraining.shuffled import Shuffled
 from mlxbert.training.options import TrainingOptions
 from tests.pretraining.corpora import corpus, in_memory, random_corpus
 from tests.pretraining.files import model_folder, text_file
@@ -148,13 +148,13 @@ def test_nothing_that_is_held_out_is_trained_on_in_examples_of_other_lengths() -
 
 @pytest.mark.parametrize("count", [1, 2, 3, 17, 1000])
 def test_a_random_order_has_every_number_once(count: int) -> None:
-    orders = [[*Shuffled(count, str(seed))] for seed in range(3)]
+    orders = [[*FeistelPermutation(count, str(seed))] for seed in range(3)]
     assert all(sorted(order) == [*range(count)] for order in orders)
     assert count < 17 or orders[0] != orders[1] != orders[2]
 
 
 def test_every_place_has_every_number_equally_often() -> None:
-    orders = [[*Shuffled(10, str(seed))] for seed in range(2000)]
+    orders = [[*FeistelPermutation(10, str(seed))] for seed in range(2000)]
     counts = np.array([np.bincount(column, minlength=10) for column in np.array(orders).T])
     assert ((counts - 200) ** 2 / 200).sum() < 130  # chi-squared, 81 degrees of freedom: once in 2,000 times
     ahead = sum(b > a for order in orders for a, b in itertools.pairwise(order))

@@ -8,7 +8,7 @@ from mlxbert.config import Absolute, RelativeBias
 from mlxbert.machine.device import mx
 from mlxbert.training.optimizer import AdamW, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.rows import TABLE, UsedRows
+from mlxbert.training.rows import TABLE, SparseRows
 from tests.helpers.tiny import tiny_config
 
 NAMES = [
@@ -72,7 +72,7 @@ def test_freezing_takes_the_embeddings_and_the_first_layers(freeze: int, frozen:
 
 def test_rows_that_are_not_used_only_decay() -> None:
     table = mx.arange(12, dtype=mx.float32).reshape(6, 2) + 1
-    used = UsedRows(table, [5, 3], fixed=1)
+    used = SparseRows(table, [5, 3], fixed=1)
     assert used.take().tolist() == [table[row].tolist() for row in (0, 1, 3, 5)]
     whole = used.whole({TABLE: used.take() * 10, "other": mx.array(1)}, decay=0.5)
     assert whole[TABLE].tolist() == [

@@ -9,7 +9,7 @@ from mlxbert.data.columns import Columns
 from mlxbert.data.labelled import Label, Labelled
 from mlxbert.errors import InputError
 from mlxbert.training.data.checks import check_label_column, check_labels, find_unknown
-from mlxbert.training.data.describe import Part, describe
+from mlxbert.training.data.describe import SplitSummary, describe
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.objectives import make_objective
 
@@ -37,7 +37,7 @@ def report(
     parts = [
         None
         if records is None
-        else Part(
+        else SplitSummary(
             name=name,
             files=(f"{name}.csv",),
             records=records,

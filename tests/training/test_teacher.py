@@ -21,7 +21,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.training.distillation import Distillation
 from mlxbert.training.distillation_losses import DistillationExample, ScoreDistillation, Targets
 from mlxbert.training.events import Evaluated, Finished, Started, Step
-from mlxbert.training.objective import Part, TrainBatch
+from mlxbert.training.objective import Split, TrainBatch
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.options import TeacherOptions
 from mlxbert.weights.source import ModelRef
@@ -339,6 +339,6 @@ def test_tags_are_compared_token_by_token(base: Path, tmp_path: Path) -> None:
 
 
 def test_an_objective_of_ones_own_has_no_teacher() -> None:
-    nothing = Part([], [], [], [])
+    nothing = Split([], [], [], [])
     with pytest.raises(ArgumentError, match="one's own"):
         Distillation(ModelRef(), Parity(network()), nothing, nothing, TeacherOptions())

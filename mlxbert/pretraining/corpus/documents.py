@@ -28,7 +28,7 @@ _PIECE = re.compile(rf".{{1,{MAX_SENTENCE}}}(?!\S)|.{{1,{MAX_SENTENCE}}}", re.DO
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """A document, or a part of a long one.
 
     Attributes:
@@ -145,7 +145,7 @@ class DocumentReader:
         before = sum(stamp.size for stamp in self._stamps[: self.place.file])
         return before + (self._records.done if self._records is not None else 0)
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[FilePart]:
         first = self.place.file
         for path, stamp in zip(self._files[first:], self._stamps[first:], strict=True):
             inside = self.place.records > 0  # perhaps of a document whose first parts were read before
@@ -223,7 +223,7 @@ def _pieces(sentence: str) -> Iterator[str]:
             yield stripped
 
 
-def _parts(events: Iterable[_Event], inside: bool) -> Iterator[Part]:
+def _parts(events: Iterable[_Event], inside: bool) -> Iterator[FilePart]:
     """The parts that events make; `inside` a document, its end is a part even if no sentence precedes it."""
     sentences: list[str] = []
     size = 0
@@ -232,9 +232,9 @@ def _parts(events: Iterable[_Event], inside: bool) -> Iterator[Part]:
             sentences.append(event)
             size += len(event)
             if size >= 2 * MAX_PART:  # a line that is a whole book
-                yield Part(sentences, continues=True, resumable=False)
+                yield FilePart(sentences, continues=True, resumable=False)
                 sentences, size, inside = [], 0, True
         elif event is _DocumentEnd or size >= MAX_PART:
             if sentences or inside:
-                yield Part(sentences, continues=event is _LineEnd, resumable=True)
+                yield FilePart(sentences, continues=event is _LineEnd, resumable=True)
             sentences, size, inside = [], 0, event is _LineEnd

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mlxbert.files import DamagedError, check_hash, fsync, hashed, read_record, write_record
-from mlxbert.pretraining.corpus.documents import DocumentReader, Part, Place
+from mlxbert.pretraining.corpus.documents import DocumentReader, FilePart, Place
 from mlxbert.pretraining.corpus.tokens import tokenize
 from mlxbert.text.tokenizer import Tokenizer
 
@@ -112,11 +112,11 @@ class Writer:
             self._commit(reader.place, complete=True)
         return self._state
 
-    def _inside(self, parts: list[Part], place: int) -> bool:
+    def _inside(self, parts: list[FilePart], place: int) -> bool:
         """Whether a part continues a document."""
         return parts[place - 1].continues if place else self._state.sentences > self._state.closed
 
-    def _append(self, parts: list[Part]) -> None:
+    def _append(self, parts: list[FilePart]) -> None:
         state = self._state
         begins = [
             number == 0 and not self._inside(parts, place)
@@ -155,9 +155,9 @@ class Writer:
         write_record(self._folder / _STATE, asdict(self._state), self._state.key)
 
 
-def _batches(parts: DocumentReader) -> Iterator[list[Part]]:
+def _batches(parts: DocumentReader) -> Iterator[list[FilePart]]:
     """Parts that are tokenized together; the reader is not ahead of them."""
-    batch: list[Part] = []
+    batch: list[FilePart] = []
     sentences = characters = 0
     for part in parts:
         batch.append(part)

@@ -12,7 +12,7 @@ from mlxbert.training.data.report import DataReport, SplitReport
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class SplitSummary:
     """One part of the data, as `describe` takes it.
 
     Attributes:
@@ -31,8 +31,8 @@ class Part:
 
 
 def describe(
-    train: Part,
-    valid: Part | None,
+    train: SplitSummary,
+    valid: SplitSummary | None,
     *,
     warn: Callable[[SplitReport, Sequence[Labelled]], Iterable[str]],
     columns: Found,
@@ -76,7 +76,7 @@ def describe(
     return replace(report, warnings=tuple(find_warnings(report, warn(splits[0], train.records))))
 
 
-def _describe(part: Part) -> SplitReport:
+def _describe(part: SplitSummary) -> SplitReport:
     labels = Counter(name for record in part.records for name in record.names)
     numbers = [record.label for record in part.records if isinstance(record.label, float)]
     duplicates, conflicts = _duplicates(part.records)

@@ -30,7 +30,7 @@ from mlxbert.tasks.answer import (
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.spans import Spans, window_spans
 from mlxbert.training.distillation_losses import Scores, Targets, divergence
-from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
+from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores import answers
 from mlxbert.training.scores.answers import Judged, Predicted
@@ -136,12 +136,12 @@ class AnswerObjective(TaskObjective[Window]):
         losses = [cross_entropies(logits[: len(window)].T, window.target) for window, logits in pairs]
         return answers.answer_metrics(judged, answers.tune_threshold(judged)) | {"loss": float(np.mean(losses))}
 
-    def tuned(self, part: Part, predictions: Predictions) -> Labels:
+    def tuned(self, part: Split, predictions: Predictions) -> Labels:
         """The best threshold for these predictions."""
         threshold = answers.tune_threshold(self._judge(part.examples, predictions))
         return replace(self.labels, no_answer_threshold=threshold)
 
-    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+    def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`; without a threshold an answer is always given if every question has one."""
         records, predicted = self._best(part.examples, predictions)
         usual = THRESHOLD if any(not record.answers for record in records) else answers.ALWAYS

@@ -15,7 +15,7 @@ from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
 from mlxbert.training.distillation_losses import Targets, divergence
-from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
+from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.linear import SOFTMAX
@@ -97,7 +97,7 @@ class Classify(TextObjective):
         """See `TextObjective.score`."""
         return metrics.classify_metrics(expected.argmax(1), predicted)[self.metric]
 
-    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+    def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
         return scoring.classification(
             part.records, self.labels.names, np.asarray(predictions), metric=self.metric, **facts

@@ -23,7 +23,7 @@ from mlxbert.readers.rows import Rows
 from mlxbert.tasks.embed import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.distillation_losses import VectorDistillation
-from mlxbert.training.objective import Comparison, Part, Predictions
+from mlxbert.training.objective import Comparison, Predictions, Split
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.vector_loss import WHAT, Texts, VectorLoss
 from mlxbert.training.options import TeacherOptions
@@ -209,7 +209,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         """See `mlxbert.training.scores.vectors`."""
         return scoring.vector_scores(examples, np.asarray(predictions), self.embedder.config.similarity).means()
 
-    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+    def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
         about = {"metric": self.metric, "similarity": self.embedder.config.similarity, **facts}
         return scoring.evaluation(part.records, part.examples, np.asarray(predictions), **about)
@@ -222,7 +222,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         self.embedder = trained
         return {"before training": self.metrics(examples, predictions)[self.metric]}
 
-    def tuned(self, part: Part, predictions: Predictions) -> Labels:
+    def tuned(self, part: Split, predictions: Predictions) -> Labels:
         """The labels of the configuration, which do not matter here."""
         return self.config.labels or Labels()
 

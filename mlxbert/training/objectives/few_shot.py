@@ -17,7 +17,7 @@ from mlxbert.data.labelled import Labelled
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.machine.distributed import Group
+from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Batch
@@ -100,7 +100,7 @@ class FewShot(Comparison[Example], Classify):
         """Refuses a teacher, whose scores no loss is made of."""
         raise ArgumentError("teacher is given with few_shot, which trains vectors and not scores")
 
-    def fit(self, network: Network, group: Group) -> None:
+    def fit(self, network: Network, group: ProcessGroup) -> None:
         """Fits the classifier to the vectors of the training texts."""
         examples = [self.prepare(record) for record in self._records]
         vectors = np.asarray(compute(network, self.inputs(examples), self._vectors, group=group))

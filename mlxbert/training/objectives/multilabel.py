@@ -16,7 +16,7 @@ from mlxbert.nn.losses import binary_cross_entropy
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
 from mlxbert.training.distillation_losses import Targets, independent_divergence
-from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
+from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.linear import SIGMOID
@@ -65,7 +65,7 @@ class Multilabel(TextObjective):
         targets, scores = _targets(examples), np.asarray(predictions)
         return metrics.multilabel_metrics(targets, scores, metrics.tune_thresholds(scores, targets))
 
-    def tuned(self, part: Part, predictions: Predictions) -> Labels:
+    def tuned(self, part: Split, predictions: Predictions) -> Labels:
         """The labels with the best thresholds for these predictions."""
         thresholds = metrics.tune_thresholds(np.asarray(predictions), _targets(part.examples))
         return replace(super().tuned(part, predictions), thresholds=tuple(thresholds))
@@ -88,7 +88,7 @@ class Multilabel(TextObjective):
         predicted = np.broadcast_to(share, expected.shape)
         return metrics.multilabel_metrics(expected.astype(np.bool_), predicted, thresholds)[self.metric]
 
-    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+    def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`; labels count from their thresholds on."""
         thresholds = self.labels.thresholds or (0.5,) * len(self.labels)
         return scoring.multilabel(

@@ -13,7 +13,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import mean_squared_error
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
-from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
+from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.linear import IDENTITY
@@ -70,6 +70,6 @@ class Regress(TextObjective):
         """See `TextObjective.score`."""
         return metrics.regress_metrics(expected, predicted)[self.metric]
 
-    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+    def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
         return scoring.regression(part.records, np.asarray(predictions)[:, 0], metric=self.metric, **facts)

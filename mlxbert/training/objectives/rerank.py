@@ -20,7 +20,7 @@ from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.readers.rows import Rows
 from mlxbert.tasks.rerank import check_one_score
 from mlxbert.training.distillation_losses import Targets, independent_divergence
-from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
+from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.texts import HEAD
 from mlxbert.training.scores.metrics import negative_log
@@ -140,7 +140,7 @@ class Rerank(TaskObjective[Pair]):
             losses = (scores.astype(np.float64) - targets) ** 2
         return rerank_metrics([example.record for example in examples], scores) | {"loss": float(losses.mean())}
 
-    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+    def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
         return reranking(part.records, np.asarray(predictions), metric=self.metric, **facts)
 

@@ -28,7 +28,7 @@ from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels
 from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as, tokenless
 from mlxbert.training.distillation_losses import Scores, Targets, divergence
-from mlxbert.training.objective import Example, Part, Predictions, TrainBatch
+from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.task import Origin, TaskObjective
 from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.summary import Evaluation
@@ -260,7 +260,7 @@ class Tag(TaskObjective[TagExample]):
                 tags[word], sure[word] = names[tag], float(share[tag])
         return Prediction(tags, sure)
 
-    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+    def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
         found = [*self._predicted(part.examples, predictions)]
         names = types_of(self.labels.names)

@@ -23,7 +23,7 @@ from mlxbert.readers.rows import Rows
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
 from mlxbert.training.distillation_losses import DistillationObjective, ScoreDistillation, Scores, Targets
-from mlxbert.training.objective import AnyExample, Objective, Part, Predictions, TrainBatch
+from mlxbert.training.objective import AnyExample, Objective, Predictions, Split, TrainBatch
 from mlxbert.training.options import TeacherOptions
 from mlxbert.training.scores.summary import Evaluation
 from mlxbert.training.tasks import TASKS, TaskSpec
@@ -173,12 +173,12 @@ class TaskObjective(Objective[AnyExample]):
             InputError: There are such; the message begins with a place.
         """
 
-    def tuned(self, part: Part, predictions: Predictions) -> Labels:
+    def tuned(self, part: Split, predictions: Predictions) -> Labels:
         """The labels, with what is chosen on validation data."""
         return self.labels
 
     @abstractmethod
-    def evaluation(self, part: Part, predictions: Predictions, **facts: Any) -> Evaluation:
+    def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """Everything that is known about predictions; `facts` are those of `Evaluation` that are not scores."""
 
     def baselines(self, model: Model, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:

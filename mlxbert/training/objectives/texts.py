@@ -22,7 +22,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.readers.rows import Rows
 from mlxbert.training.data.checks import check_labels, find_unknown
-from mlxbert.training.objective import Example, Part, Predictions
+from mlxbert.training.objective import Example, Predictions, Split
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.scores.baselines import baselines
 from mlxbert.training.scores.linear import Link
@@ -89,7 +89,7 @@ class TextObjective(TaskObjective[Example]):
     def scores(self, logits: mx.array) -> mx.array:
         """Logits (B, C) as predictions (B, C)."""
 
-    def tuned(self, part: Part, predictions: Predictions) -> Labels:
+    def tuned(self, part: Split, predictions: Predictions) -> Labels:
         """See `TaskObjective.tuned`."""
         return replace(self.labels, problem_type=self.problem_type)
 

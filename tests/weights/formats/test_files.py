@@ -12,7 +12,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import TensorInfo
 from mlxbert.weights.formats.torch import reader
-from mlxbert.weights.google import completed
+from mlxbert.weights.google import with_google_defaults
 from mlxbert.weights.hub import files
 from tests.helpers import tf_files, torch_files
 from tests.helpers.frozen import GOLDENS
@@ -64,4 +64,4 @@ SAID |= {"label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}}
 ], ids=str)  # fmt: skip
 def test_what_google_leaves_unsaid_is_told_and_nothing_else(values: dict[str, Any], more: dict[str, Any]) -> None:
     said = {"model_type": "bert"} | values
-    assert completed(ConfigJson(Path("config.json"), said), TENSORS).values == said | more
+    assert with_google_defaults(ConfigJson(Path("config.json"), said), TENSORS).values == said | more

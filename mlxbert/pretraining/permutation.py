@@ -7,7 +7,7 @@ _ROUNDS = 6
 _ODD, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1  # the golden ratio, whose multiples spread over 64 bits
 
 
-class Shuffled:
+class FeistelPermutation:
     """The numbers from 0 to `count` - 1 in random order, a function of the seed.
 
     A number is enciphered: by a Feistel network, which is a bijection of numbers with an even count of bits, again and
