@@ -19,7 +19,7 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     from mlxbert.model import load
     from mlxbert.readers.rows import read_rows
     from mlxbert.training.objectives import make_objective
-    from mlxbert.training.predict import predict
+    from mlxbert.training.objectives.predict import predict
 
     setting = SETTINGS[name]
     columns = {"text_column": "text", "label_column": "label"}

@@ -14,7 +14,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.options import Option, choices_of, kinds_of
 from mlxbert.readers.formats import Format
 from mlxbert.training.options import VARIED, TrainingOptions
-from mlxbert.training.tasks import TASKS
+from mlxbert.training.options.tasks import TASKS
 
 _METRICS = ", ".join(f"{task}: {spec.metrics[0]}" for task, spec in TASKS.items())
 FormatOption = Annotated[

@@ -69,7 +69,7 @@ from mlxbert.training.events import (
     Step as Step,
 )
 from mlxbert.training.finetune import finetune as finetune
-from mlxbert.training.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch
+from mlxbert.training.objectives.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch
 from mlxbert.training.scores.search import evaluate_reranking as evaluate_reranking, evaluate_search as evaluate_search
 from mlxbert.training.scores.summary import Evaluation as Evaluation
 from mlxbert.version import __version__ as __version__

@@ -9,7 +9,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.blocks import build_block
 from mlxbert.nn.heads import HEADS, Network, is_tied, takes_pooler
-from mlxbert.nn.initialize import initialize
+from mlxbert.nn.heads.initialize import initialize
 from mlxbert.nn.positions import Context
 from mlxbert.weights import validate
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of

@@ -13,7 +13,7 @@ from mlxbert.cli.views.training import evaluation
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option
 from mlxbert.pretraining.settings import Settings
-from mlxbert.training.tasks import TASKS
+from mlxbert.training.options.tasks import TASKS
 
 
 @dataclass(frozen=True)

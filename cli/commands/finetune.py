@@ -12,7 +12,7 @@ from mlxbert.cli.training import CheckOptions, EventOptions, RunOptions, SavingO
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.tasks import TASKS
+from mlxbert.training.options.tasks import TASKS
 
 
 def _command(task: str) -> Callable[..., None]:

@@ -34,7 +34,7 @@ from mlxbert.pretraining.terms import (
 )
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import padded_length
-from mlxbert.training.objective import LoopObjective, TrainBatch
+from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
 
 _FILLED = 32  # the number of hidden tokens is filled up to a multiple, so that a GPU meets few shapes
 _RIGHT = {"mlm": "accuracy", "nsp": "next_sentence_accuracy", "sop": "order_accuracy"}

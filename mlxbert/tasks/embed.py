@@ -256,7 +256,8 @@ def embed_stream(
     model: Model, texts: Iterable[str | InputError], *, kind: str | None = None, output_dtype: str = "float32",
     usage: Usage | None = None, group: ProcessGroup | None = None, pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None, on_error: Literal["raise"] = "raise"
+    prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
+    on_error: Literal["raise"] = "raise"
 ) -> Iterator[Embedding]: ...
 @overload
 def embed_stream(

@@ -9,9 +9,9 @@ from typing import Any
 
 from mlxbert.model import Model
 from mlxbert.training.base import BaseModel
+from mlxbert.training.objectives.predict import predict
 from mlxbert.training.objectives.task import TaskObjective, relabelled
 from mlxbert.training.plan import Plan
-from mlxbert.training.predict import predict
 from mlxbert.training.scores.summary import Evaluation, Summary, weakest
 
 

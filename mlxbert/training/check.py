@@ -16,7 +16,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import FINE_TUNED, HEADS, Network
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import make_batch
-from mlxbert.training.objective import Example
+from mlxbert.training.objectives.objective import Example
 
 _PACKAGES = ("torch", "transformers")
 _MOST = 32  # examples

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlxbert.training.tasks import TASKS
+from mlxbert.training.options.tasks import TASKS
 
 _NOT_SHOWN = {"on_progress", "dry_run", "overwrite", "check", "options"}
 

@@ -19,11 +19,11 @@ from mlxbert.progress import Progress
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.base import BaseModel
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.distillation_losses import ERROR, DistillationExample, Scores
-from mlxbert.training.objective import Objective, Predictions, Split
+from mlxbert.training.objectives.distillation_losses import ERROR, DistillationExample, Scores
+from mlxbert.training.objectives.objective import Objective, Predictions, Split
+from mlxbert.training.objectives.predict import compute
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.options import TeacherOptions
-from mlxbert.training.predict import compute
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.source import ModelRef
 

@@ -10,8 +10,8 @@ from mlxbert.machine.distributed import join
 from mlxbert.model import Model
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.objectives import make_objective
+from mlxbert.training.objectives.predict import predict
 from mlxbert.training.plan import prepared
-from mlxbert.training.predict import predict
 from mlxbert.training.scores.summary import Evaluation
 
 

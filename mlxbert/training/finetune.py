@@ -22,14 +22,14 @@ from mlxbert.training.distillation import Distillation
 from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event
 from mlxbert.training.loop import Run, Training
-from mlxbert.training.objective import Objective
 from mlxbert.training.objectives import make_objective
+from mlxbert.training.objectives.objective import Objective
+from mlxbert.training.objectives.predict import predict
 from mlxbert.training.options import TeacherOptions, TrainingOptions, check_sweep
+from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.plan import Plan, make_plan
-from mlxbert.training.predict import predict
 from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
 from mlxbert.training.sampler import Epochs
-from mlxbert.training.tasks import TASKS
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.source import ModelRef
@@ -102,9 +102,9 @@ def finetune(
             `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` also
             `label_smoothing`, `class_weights` and `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and
             `stride`; for `answer` `stride` and `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for
-            `embed` `negative_column`, and those of `mlxbert.training.tasks.VectorOptions`; with `teacher` also those
-            of `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and model if
-            they are left out.
+            `embed` `negative_column`, and those of `mlxbert.training.options.tasks.VectorOptions`; with `teacher` also
+            those of `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and
+            model if they are left out.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`.

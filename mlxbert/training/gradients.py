@@ -20,7 +20,7 @@ from mlxbert.machine.cores import in_parallel, training_workers
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
-from mlxbert.training.objective import Comparison, LoopObjective, TrainBatch
+from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
 from mlxbert.training.optimizer import Arrays
 
 MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout

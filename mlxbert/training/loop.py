@@ -25,7 +25,7 @@ from mlxbert.training import sampler
 from mlxbert.training.checkpoint import Progress, State, Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.gradients import Differentiator, Gradients, MicroBatch, Whole, added, dropout_key, install
-from mlxbert.training.objective import Comparison, LoopObjective, TrainBatch
+from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
 from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, learning_rate, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, SparseRows

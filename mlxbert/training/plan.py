@@ -14,7 +14,7 @@ from mlxbert.readers.rows import Rows
 from mlxbert.training.base import BaseModel
 from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.objective import Objective, Split
+from mlxbert.training.objectives.objective import Objective, Split
 from mlxbert.training.objectives.task import TaskObjective
 
 

@@ -30,7 +30,7 @@ from mlxbert.training.base import BaseModel
 from mlxbert.training.events import Event, Finished, Started
 from mlxbert.training.gradients import install
 from mlxbert.training.loop import Run, Training
-from mlxbert.training.objective import LoopObjective
+from mlxbert.training.objectives.objective import LoopObjective
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.workspace import Workspace, clean_up
 from mlxbert.version import __version__

@@ -7,7 +7,7 @@ import pytest
 
 import mlxbert
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.tasks import TASKS
+from mlxbert.training.options.tasks import TASKS
 from tests.docs.pages import DOCS, rows
 
 PAGE = "docs/training.md"

@@ -13,8 +13,8 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, cross_entropy, mean_squared_error
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.objective import TrainBatch
 from mlxbert.training.objectives import make_objective
+from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.training.objectives.tag import Tag, TagExample
 from tests.helpers.cells import cells, some
 from tests.helpers.families import FAMILIES

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.initialize import initialize
+from mlxbert.nn.heads.initialize import initialize
 from tests.helpers.tiny import random_network, tiny_config
 
 WEIGHT, OTHER = "encoder.layers.0.attention.query.weight", "encoder.layers.1.attention.query.weight"

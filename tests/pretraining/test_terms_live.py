@@ -15,7 +15,7 @@ from mlxbert.pretraining.chunks import full_sentences, sentence_pairs
 from mlxbert.pretraining.objective import TERMS, Pretraining, read_terms
 from mlxbert.training.gradients import Differentiator, dropout_key
 from mlxbert.training.loop import scalar
-from mlxbert.training.objective import TrainBatch
+from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.weights.build import parameters
 from tests.helpers.gradients import assert_same_gradients, their_gradients
 from tests.helpers.parity import load_network

@@ -18,9 +18,9 @@ from mlxbert.machine.device import mx
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.events import Step
 from mlxbert.training.loop import Run, Training
-from mlxbert.training.objective import Example
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.classify import Classify
+from mlxbert.training.objectives.objective import Example
 from mlxbert.training.objectives.texts import TextObjective
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.sampler import Epochs

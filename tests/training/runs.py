@@ -16,9 +16,9 @@ from mlxbert.text.encoding import Encoding
 from mlxbert.training.checkpoint import Store
 from mlxbert.training.events import Event, Step
 from mlxbert.training.loop import Run, Training
-from mlxbert.training.objective import Example, Objective, Predictions, TrainBatch
+from mlxbert.training.objectives.objective import Example, Objective, Predictions, TrainBatch
+from mlxbert.training.objectives.predict import predict
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.predict import predict
 from mlxbert.training.sampler import Epochs
 from tests.helpers.tiny import random_network, tiny_config
 

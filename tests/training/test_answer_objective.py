@@ -18,8 +18,8 @@ from mlxbert.training.base import BaseModel
 from mlxbert.training.events import Finished, Started
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.answer import AnswerObjective, target
+from mlxbert.training.objectives.predict import predict
 from mlxbert.training.plan import make_plan
-from mlxbert.training.predict import predict
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.source import ModelRef
 from tests.helpers.answering import save_answering

@@ -17,8 +17,8 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, vector_losses as losses
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.gradients import Differentiator, Whole
-from mlxbert.training.objective import TrainBatch
 from mlxbert.training.objectives.embed import Embed
+from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.training.objectives.vector_loss import Texts, VectorLoss, _excluded
 from mlxbert.training.scores.vectors import vector_scores
 from mlxbert.weights.modules import write_embedder

@@ -15,7 +15,7 @@ from mlxbert.training.adapters import adapt_model, choose
 from mlxbert.training.base import BaseModel
 from mlxbert.training.gradients import Differentiator, dropout_key
 from mlxbert.training.loop import scalar
-from mlxbert.training.objective import TrainBatch
+from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.build import parameters
 from mlxbert.weights.folder import ModelFolder

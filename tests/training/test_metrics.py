@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.scores import metrics
 from mlxbert.training.scores.metrics import Counts
-from mlxbert.training.tasks import TASKS
 
 # Rows are expected, columns predicted: a 3 of 4 right, b 1 of 3, c never predicted, d does not occur.
 CONFUSION = np.array([[3, 1, 0, 0], [2, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])

@@ -20,9 +20,9 @@ from mlxbert.model import Model
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.data.tags import most_frequent
 from mlxbert.training.events import Evaluated, Finished, Started, Step
+from mlxbert.training.objectives.predict import predict
 from mlxbert.training.objectives.tag import HEAD, Tag, TagExample
 from mlxbert.training.plan import prepared
-from mlxbert.training.predict import predict
 from tests.helpers.taggers import save_tagger
 from tests.training.test_finetune import one, run
 

@@ -19,10 +19,10 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.training.distillation import Distillation
-from mlxbert.training.distillation_losses import DistillationExample, ScoreDistillation, Targets
 from mlxbert.training.events import Evaluated, Finished, Started, Step
-from mlxbert.training.objective import Split, TrainBatch
 from mlxbert.training.objectives import make_objective
+from mlxbert.training.objectives.distillation_losses import DistillationExample, ScoreDistillation, Targets
+from mlxbert.training.objectives.objective import Split, TrainBatch
 from mlxbert.training.options import TeacherOptions
 from mlxbert.weights.source import ModelRef
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st

@@ -17,8 +17,8 @@ from mlxbert.readers.rows import read_rows
 from mlxbert.training.base import BaseModel
 from mlxbert.training.gradients import Differentiator, Whole, dropout_key
 from mlxbert.training.loop import scalar
-from mlxbert.training.objective import TrainBatch
 from mlxbert.training.objectives.embed import Embed
+from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.training.objectives.vector_loss import Texts
 from mlxbert.training.plan import make_plan
 from mlxbert.weights.folder import ModelFolder

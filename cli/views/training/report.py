@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mlxbert.cli.views import console
 from mlxbert.cli.views.table import Cell, Column, Indented, Rows
 from mlxbert.cli.views.training import words
-from mlxbert.training.tasks import TASKS
+from mlxbert.training.options.tasks import TASKS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

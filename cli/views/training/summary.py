@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mlxbert.training.events import Finished
+    from mlxbert.training.options.tasks import TaskSpec
     from mlxbert.training.scores.summary import Summary
-    from mlxbert.training.tasks import TaskSpec
 
 _BAR = Column(bar=True, most=48)
 _COMPARED = (Column(wraps=True, most=24), Column(right=True), _BAR, Column(secondary=1))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.cli.views import console
 
 if TYPE_CHECKING:
-    from mlxbert.training.tasks import TaskSpec
+    from mlxbert.training.options.tasks import TaskSpec
 
 
 def duration(seconds: float) -> str:

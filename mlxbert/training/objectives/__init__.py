@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError
-from mlxbert.training.tasks import TASKS
+from mlxbert.training.options.tasks import TASKS
 
 if TYPE_CHECKING:
     from mlxbert.training.objectives.task import TaskObjective

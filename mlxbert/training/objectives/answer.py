@@ -29,14 +29,14 @@ from mlxbert.tasks.answer import (
 )
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.spans import Spans, window_spans
-from mlxbert.training.distillation_losses import Scores, Targets, divergence
-from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
+from mlxbert.training.objectives.distillation_losses import Scores, Targets, divergence
+from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.options.tasks import QuestionData
 from mlxbert.training.scores import answers
 from mlxbert.training.scores.answers import Judged, Predicted
 from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.summary import Evaluation
-from mlxbert.training.tasks import QuestionData
 
 _HIDDEN = -1e9  # the logit of padding
 

@@ -14,14 +14,14 @@ from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
-from mlxbert.training.distillation_losses import Targets, divergence
-from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
+from mlxbert.training.objectives.distillation_losses import Targets, divergence
+from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
+from mlxbert.training.options.tasks import ClassOptions
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.linear import SOFTMAX
 from mlxbert.training.scores.metrics import Floats
 from mlxbert.training.scores.summary import Evaluation
-from mlxbert.training.tasks import ClassOptions
 
 
 class Classify(TextObjective):

@@ -22,15 +22,15 @@ from mlxbert.nn.heads import Network
 from mlxbert.readers.rows import Rows
 from mlxbert.tasks.embed import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.distillation_losses import VectorDistillation
-from mlxbert.training.objective import Comparison, Predictions, Split
+from mlxbert.training.objectives.distillation_losses import VectorDistillation
+from mlxbert.training.objectives.objective import Comparison, Predictions, Split
+from mlxbert.training.objectives.predict import predict
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.vector_loss import WHAT, Texts, VectorLoss
 from mlxbert.training.options import TeacherOptions
-from mlxbert.training.predict import predict
+from mlxbert.training.options.tasks import VectorOptions
 from mlxbert.training.scores import vectors as scoring
 from mlxbert.training.scores.summary import Evaluation
-from mlxbert.training.tasks import VectorOptions
 
 
 class Embed(TaskObjective[Texts], Comparison[Texts]):

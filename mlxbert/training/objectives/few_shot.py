@@ -23,11 +23,11 @@ from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.vector_losses import same_class
-from mlxbert.training.objective import Comparison, Example
 from mlxbert.training.objectives.classify import Classify
+from mlxbert.training.objectives.objective import Comparison, Example
+from mlxbert.training.objectives.predict import compute
 from mlxbert.training.objectives.task import Origin
 from mlxbert.training.objectives.texts import HEAD
-from mlxbert.training.predict import compute
 from mlxbert.training.scores.linear import fit_linear
 
 

@@ -15,8 +15,8 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
-from mlxbert.training.distillation_losses import Targets, independent_divergence
-from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
+from mlxbert.training.objectives.distillation_losses import Targets, independent_divergence
+from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.linear import SIGMOID

@@ -13,7 +13,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import mean_squared_error
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
-from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
+from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.linear import IDENTITY

@@ -19,10 +19,11 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.readers.rows import Rows
 from mlxbert.tasks.rerank import check_one_score
-from mlxbert.training.distillation_losses import Targets, independent_divergence
-from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
+from mlxbert.training.objectives.distillation_losses import Targets, independent_divergence
+from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.texts import HEAD
+from mlxbert.training.options.tasks import QueryData, RerankOptions
 from mlxbert.training.scores.metrics import negative_log
 from mlxbert.training.scores.reranking import (
     check_rerank_metric,
@@ -32,7 +33,6 @@ from mlxbert.training.scores.reranking import (
     vector_baseline,
 )
 from mlxbert.training.scores.summary import Evaluation
-from mlxbert.training.tasks import QueryData, RerankOptions
 from mlxbert.weights.cross_encoder import activation, gives_probabilities
 
 _LABELS = Labels(("LABEL_0",))  # as sentence-transformers has it, without a problem_type

@@ -27,13 +27,13 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.pieces import find_pieces
 from mlxbert.training.data.checks import check_labels
 from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as, tokenless
-from mlxbert.training.distillation_losses import Scores, Targets, divergence
-from mlxbert.training.objective import Example, Predictions, Split, TrainBatch
+from mlxbert.training.objectives.distillation_losses import Scores, Targets, divergence
+from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.task import Origin, TaskObjective
+from mlxbert.training.options.tasks import TagOptions, WordData
 from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.summary import Evaluation
 from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_metrics, tagging, tally
-from mlxbert.training.tasks import TagOptions, WordData
 
 HEAD = "token_classifier"
 _NOTHING = 1e-9  # the weight of a batch without a labelled token: its loss is 0

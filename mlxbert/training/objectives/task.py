@@ -22,11 +22,11 @@ from mlxbert.options import check_fields
 from mlxbert.readers.rows import Rows
 from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
-from mlxbert.training.distillation_losses import DistillationObjective, ScoreDistillation, Scores, Targets
-from mlxbert.training.objective import AnyExample, Objective, Predictions, Split, TrainBatch
+from mlxbert.training.objectives.distillation_losses import DistillationObjective, ScoreDistillation, Scores, Targets
+from mlxbert.training.objectives.objective import AnyExample, Objective, Predictions, Split, TrainBatch
 from mlxbert.training.options import TeacherOptions
+from mlxbert.training.options.tasks import TASKS, TaskSpec
 from mlxbert.training.scores.summary import Evaluation
-from mlxbert.training.tasks import TASKS, TaskSpec
 
 
 class Record(Protocol):

@@ -22,12 +22,12 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.readers.rows import Rows
 from mlxbert.training.data.checks import check_labels, find_unknown
-from mlxbert.training.objective import Example, Predictions, Split
+from mlxbert.training.objectives.objective import Example, Predictions, Split
 from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.scores.baselines import baselines
 from mlxbert.training.scores.linear import Link
 from mlxbert.training.scores.metrics import Floats
-from mlxbert.training.tasks import TASKS
 
 HEAD = "sequence_classifier"
 _LOG = logging.getLogger("mlxbert")

@@ -16,7 +16,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn import vector_losses as losses
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.objective import Example
+from mlxbert.training.objectives.objective import Example
 from mlxbert.training.options import VectorLossName
 
 _FITTING = {"texts": ("in-batch",), "pairs": ("in-batch", "triplet"), "scored": ("cosent", "cosine")}  # by kind

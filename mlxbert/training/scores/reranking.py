@@ -17,13 +17,13 @@ import numpy as np
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.tasks.pairs import similarity_pairs
+from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.scores.baselines import MOST
 from mlxbert.training.scores.intervals import bootstrap, regress_interval
 from mlxbert.training.scores.metrics import Floats, Ints, Numbers, pearson, spearman
 from mlxbert.training.scores.retrieval import RetrievalScores, retrieval_scores
 from mlxbert.training.scores.scoring import About, Labelled, check_predictions, mistake, numbers, worst_first
 from mlxbert.training.scores.summary import Evaluation
-from mlxbert.training.tasks import TASKS
 
 _RANKINGS = ("ndcg@10", "map", "mrr@10")
 _CORRELATIONS: Mapping[str, Callable[[Numbers, Numbers], float]] = {"spearman": spearman, "pearson": pearson}

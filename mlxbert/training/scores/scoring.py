@@ -9,6 +9,7 @@ from typing import Any, NotRequired, Protocol, TypedDict, Unpack
 import numpy as np
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.scores.intervals import classify_interval, multilabel_interval, regress_interval
 from mlxbert.training.scores.metrics import (
     MIDDLE,
@@ -24,7 +25,6 @@ from mlxbert.training.scores.metrics import (
     regress_metrics,
 )
 from mlxbert.training.scores.summary import Evaluation, LabelScore, Mistake
-from mlxbert.training.tasks import TASKS
 
 MISTAKES = 10  # shown
 

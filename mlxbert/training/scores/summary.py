@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlxbert.labels.schemes import OUTSIDE
-from mlxbert.training.tasks import TASKS, TaskSpec
+from mlxbert.training.options.tasks import TASKS, TaskSpec
 
 _MARGIN = 0.05  # how far below the mean F1 a label stands out
 

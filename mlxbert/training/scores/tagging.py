@@ -15,11 +15,11 @@ import numpy as np
 
 from mlxbert.errors import InputError
 from mlxbert.labels.schemes import OUTSIDE, Entity, decode, parts
+from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.scores.intervals import bootstrap
 from mlxbert.training.scores.metrics import Counts, Floats, Ints, confusion_matrix, macro_f1, ratio, weighted_f1
 from mlxbert.training.scores.scoring import MISTAKES, About, check_metric, label_scores
 from mlxbert.training.scores.summary import Evaluation, Mistake
-from mlxbert.training.tasks import TASKS
 
 _ENTITIES = ("f1", "precision", "recall")  # metrics that plain tags do not have
 _SHOWN, _AROUND = 300, 120  # characters of a sentence from which on a part is shown, and those before the mistake

@@ -22,7 +22,7 @@ from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.objective import LoopObjective, TrainBatch
+from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
 from mlxbert.training.options import TeacherOptions
 
 ERROR = "teacher_error"  # the metric that chooses vectors where nobody has judged the validation data

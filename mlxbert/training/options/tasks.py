@@ -326,8 +326,8 @@ TASKS: Mapping[str, TaskSpec] = {
         mistakes="ranks",
         finetune="""Train a model to give similar texts similar vectors, for search and comparison.
 
-        Data are pairs of texts that belong together, such as questions and answers, also with texts that do not belong
-        to them; pairs with scores of how similar they are; or texts alone.
+        Data are pairs of texts that belong together, also with texts that do not; pairs with scores of how similar they
+        are; or texts alone.
 
         Example: mlxbert finetune embed --train pairs.csv --output my-model
         """,

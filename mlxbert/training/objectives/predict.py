@@ -11,7 +11,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.tasks.runner import run_batches
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.objective import Objective, Predictions
+from mlxbert.training.objectives.objective import Objective, Predictions
 
 _CHUNK = 512  # inputs that are sorted by length together
 
