@@ -68,8 +68,8 @@ def bench(
 
     Returns:
         `machine`: what was measured on; `limit`: GFLOP/s of a product of square matrices in that dtype; `speeds`, a
-        list of `shape`, and for mlxbert and the peer tokens per second, GFLOP/s, the share of the limit, and the ratio to
-        the peer; `start`: seconds from the start of a process to its first result; `memory`: peak bytes.
+        list of `shape`, and for mlxbert and the peer tokens per second, GFLOP/s, the share of the limit, and the ratio
+        to the peer; `start`: seconds from the start of a process to its first result; `memory`: peak bytes.
 
     Raises:
         ArgumentError: `against` or `rounds` is invalid.
