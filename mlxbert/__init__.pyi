@@ -67,6 +67,7 @@ from mlxbert.training.events import (
     Saved as Saved,
     Started as Started,
     Step as Step,
+    TrainingEvents as TrainingEvents,
 )
 from mlxbert.training.finetune import finetune as finetune
 from mlxbert.training.objectives.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch
