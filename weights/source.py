@@ -207,7 +207,8 @@ def _no_folder(source: str, problem: HubError) -> HubError:
         hint = f"there is a folder {similar[0]}"
     elif whole is not None:
         hint = f"names on the hub begin with an organization: {whole}"
-    return type(problem)(f"{problem.message}; there is no folder of that name either", hint=hint)
+    of_hub = problem.message.removeprefix(f"{source}: ")
+    return type(problem)(f"{source}: there is no such folder; and as a name on the hub: {of_hub}", hint=hint)
 
 
 def _whole_name(name: str) -> str | None:
