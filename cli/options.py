@@ -143,7 +143,7 @@ class TalkOptions:
     """How much is printed on stderr."""
 
     panel: ClassVar[str] = "Output"
-    quiet: Annotated[bool, Option("Print no notes, hints or progress.", short="-q")] = False
+    quiet: Annotated[bool, Option("Print no notes and no progress.", short="-q")] = False
     verbose: Annotated[bool, Option("Print details of what is done.", short="-v")] = False
 
 
@@ -151,7 +151,7 @@ class TalkOptions:
 class OutputOptions(TalkOptions):
     """How results are shown."""
 
-    json: Annotated[bool, Option("Print JSON lines, even at a terminal.")] = False
+    json: Annotated[bool | None, Option("Print JSON lines, or tables.", usual="JSON in a pipe, else tables")] = None
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class Screen:
         left_out: Container[str] = (),
     ) -> None:
         self._draw, self._last, self._gap, self._left_out = draw, last, gap, left_out
-        self._console = console.stdout() if console.at_terminal() and not options.json else None
+        self._console = console.stdout() if console.draws(options.json) else None
         self._first = True
         self.failed = self.truncated = self.only_unknown = 0
         self.hint: str | None = None  # of the first failure that has one
@@ -152,7 +152,7 @@ class Screen:
 
 def show_object(value: dict[str, Any], draw: Callable[[], Iterable["RenderableType"]], options: OutputOptions) -> None:
     """One object: drawn at a terminal, one line of JSON in a pipe or with `--json`."""
-    if console.at_terminal() and not options.json:
+    if console.draws(options.json):
         screen = console.stdout()
         for part in draw():
             screen.print(part)

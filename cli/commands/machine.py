@@ -76,7 +76,7 @@ def bench(
         offline=model.offline, adapter=model.adapter, dtype=model.dtype, device=model.device,
     )  # fmt: skip
     session.show_object(report, lambda: bench_view.draw(report), out)
-    if console.at_terminal() and not out.json:
+    if console.draws(out.json):
         console.say("note", "the last line fits into benchmarks/machines.md")
 
 

@@ -45,17 +45,22 @@ def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: E
         add(TensorBoard(out.tensorboard))
     if out.log is not None:
         add(EventLog(out.log, inputs))
-    at_terminal = console.at_terminal()
-    if not at_terminal or out.json:
-        add(JsonLines(quiet=out.quiet, dry=dry))
-        if not at_terminal and console.may_draw():
-            add(SparseLines())
-    elif console.stdout().is_dumb_terminal and console.may_draw():
-        add(SparseLines())
-        add(Screen(quiet=True, live=not dry))
-    else:
-        add(Screen(quiet=out.quiet, live=not dry))
+    for sink in _shown(out, dry=dry):
+        add(sink)
     return sinks
+
+
+def _shown(out: EventOptions, *, dry: bool) -> Iterator[Sink]:
+    """What stdout gets; where no live view can be drawn, a few lines on stderr say how far training is."""
+    at_terminal, drawn = console.at_terminal(), console.draws(out.json)
+    dumb = at_terminal and console.stdout().is_dumb_terminal
+    sparse = console.may_draw() and (dumb if at_terminal and drawn else not at_terminal)
+    if not drawn:
+        yield JsonLines(quiet=out.quiet, dry=dry)
+    if sparse:
+        yield SparseLines()
+    if drawn:
+        yield Screen(quiet=out.quiet or (sparse and dumb), live=at_terminal and not dry)
 
 
 def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) -> None:

@@ -59,6 +59,11 @@ def at_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+def draws(json: bool | None) -> bool:
+    """Whether results are drawn: as `--json` or `--no-json` says, and else at a terminal."""
+    return at_terminal() if json is None else not json
+
+
 def may_draw() -> bool:
     """Whether stderr is a terminal to draw progress on, and `--quiet` is not given."""
     return not _quiet and sys.stderr is not None and sys.stderr.isatty()
@@ -76,7 +81,7 @@ def live(screen: "Console") -> Iterator[None]:
 
 
 def set_quiet(quiet: bool) -> None:
-    """With `quiet`, only errors are printed from now on."""
+    """With `quiet`, neither notes nor progress are printed from now on."""
     global _quiet
     _quiet = quiet
 
@@ -90,7 +95,7 @@ def say(kind: str, text: str, command: str = "") -> None:
 
     Hints of the library name arguments of Python; they are printed as options.
     """
-    if sys.stderr is None or (_quiet and kind != "error"):
+    if sys.stderr is None or (_quiet and kind == "note"):
         return
     if len(text) > _SAID:
         text = f"{text[: _SAID // 2]} … {text[-_SAID // 2 :]}"

@@ -19,6 +19,7 @@ from tests.helpers.program import (
     command,
     environment,
     process,
+    terminal,
     tiny_model,
 )
 
@@ -45,13 +46,13 @@ def test_stdout_is_data_and_stderr_is_talk(mixed: str) -> None:
     assert [line.split(": ")[0] for line in talk] == ["note", "error", "hint"]
 
 
-def test_quiet_silences_notes_and_hints_but_no_errors(mixed: str, small: str) -> None:
+def test_quiet_silences_notes_but_neither_hints_nor_errors(mixed: str, small: str) -> None:
     assert call("fill-mask", "the [MASK]", "--quiet").err == ""
     assert call("fill-mask", "--input", mixed, "--quiet").err.startswith("error: ")
     for arguments in (["--model", "/no/such/model"], ["--targets", "playwrights"]):
         assert "\nhint: " in call("fill-mask", "the [MASK]", *arguments).err
         quiet = call("fill-mask", "the [MASK]", *arguments, "--quiet")
-        assert quiet.err.count("\n") == 1
+        assert "error: " in quiet.err and "hint: " in quiet.err and "note: " not in quiet.err
         assert quiet.err.startswith("error: ")
 
 
@@ -221,3 +222,14 @@ def test_an_interrupted_run_says_that_it_can_go_on(
     assert "Traceback" not in said
     assert ("hint: " in said) is not quiet
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.partial"]
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["fill-mask", "the [MASK]"], ["inspect"]])
+def test_tables_in_a_pipe_and_json_at_a_terminal(tiny_folder: Path, command: list[str]) -> None:
+    words = [*command, *({"doctor": [], "inspect": [str(tiny_folder)]}.get(command[0], ["--model", str(tiny_folder)]))]
+    assert call(*words).lines
+    table = call(*words, "--no-json", FORCE_COLOR="")
+    assert table.status == 0 and not table.out.startswith("{") and "\x1b" not in table.out
+    assert "\x1b[" in call(*words, "--no-json", FORCE_COLOR="1").out
+    outcome, shown = terminal(*words, "--json")
+    assert outcome.status == 0 and shown.startswith("{")
