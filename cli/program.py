@@ -24,6 +24,8 @@ _MEANT = {
     "qa": "answer",
     "test": "evaluate",
     "unmask": "fill-mask",
+    "search": "similarity",
+    "predict": "classify",
 }
 _OPTION = re.compile(r"-\w|--[a-z][\w-]*(=.*)?", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
@@ -222,6 +224,10 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
         after = f"mlxbert {' '.join(path.split()[1:])} -- {shlex.quote(text)}"
         return f"{text!r:.60} begins with a hyphen, like an option", f"put -- before such texts: {after}"
     near = nearest(name, [option for option in known if option.startswith("--")]) if name.startswith("--") else []
+    if hasattr(problem.ctx.command, "commands"):  # a misspelling of its few options is one letter or two
+        near = difflib.get_close_matches(name, near, n=1, cutoff=0.8)
+        if not near:
+            return f"{path} has no option {name}", f"options follow the command: {path} COMMAND {name}"
     return (
         f"{path} has no option {name}",
         f"did you mean {_either(near)}?" if near else f"{help_of} explains all options",

@@ -75,7 +75,8 @@ def write_ranking(
         found = rank(query, read(), most, usage, "raise" if opened.strict else "return")
     if not found:
         hint = "give texts after the query, name a file with --input, or pipe texts in"
-        raise InputError(f"{opened.name}: there is no text to rank for the query", hint=hint)
+        where = f"{opened.name}: " if opened.files else ""  # stdin is read where nothing else is given
+        raise InputError(f"{where}there is no text to rank for the query", hint=hint)
     for result in found:
         screen.write(opened.located(result, before) if isinstance(result, Failure) else result)
     if most != top_k and count - screen.failed > MOST:

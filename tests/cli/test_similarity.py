@@ -113,7 +113,7 @@ def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> 
 
 
 def test_one_text_alone_is_refused(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
-    similarity(QUERY).fails(1, "stdin", "text")
+    similarity(QUERY).fails(1, "no text to rank")
     outcome, shown = terminal("similarity", QUERY, on=("stdin", "stderr"))
     assert outcome.status == 2 and "error:" in shown
     (tmp_path / "in.txt").write_text(f"{QUERY}\n")
