@@ -1,8 +1,8 @@
 """Errors of the device: MLX raises a plain `RuntimeError` for them, so they are known by its words.
 
 The words are those of MLX 0.32: `metal/device.cpp` and `metal/allocator.cpp`; `cuda/utils.cpp`, `cuda/allocator.cpp`,
-`cuda/cublas_utils.cpp` and `cuda/cudnn_utils.cpp`. After an allocation or a command of Metal that failed, the device can
-be used again.
+`cuda/cublas_utils.cpp` and `cuda/cudnn_utils.cpp`. After an allocation or a command of Metal that failed, the device
+can be used again.
 """
 
 import re
