@@ -19,6 +19,7 @@ from mlxbert.cli.views import console
 from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine import launched
+from mlxbert.machine.faults import device_errors
 from mlxbert.version import __version__
 
 _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look inside."
@@ -124,7 +125,8 @@ def _run(arguments: list[str] | None) -> int:
     typed = sys.argv[1:] if arguments is None else arguments
     app = make_app(typed[0] if typed else None)
     try:
-        status = app(arguments, prog_name="mlxbert", standalone_mode=False)
+        with device_errors():
+            status = app(arguments, prog_name="mlxbert", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
         return status if isinstance(status, int) else 0

@@ -11,6 +11,7 @@ from mlxbert.errors import (
     InputError as InputError,
     MissingHeadError as MissingHeadError,
     MlxbertError as MlxbertError,
+    OutOfMemoryError as OutOfMemoryError,
     ThreadError as ThreadError,
     TokenizerError as TokenizerError,
 )

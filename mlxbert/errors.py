@@ -10,7 +10,8 @@ MlxbertError             everything below; has .message and .hint
 │   └── ChangedError     a file that changed while it was read
 ├── ArgumentError        an argument outside what a function takes
 ├── HubError             a name that the hub does not know, may not be read, cannot be reached, or is not cached
-├── DeviceError          no such device, MLX not available on this platform
+├── DeviceError          no such device, MLX not available on this platform, a device that fails
+│   └── OutOfMemoryError the device has too little memory
 ├── DivergedError        training whose loss or gradient is no longer finite
 └── ThreadError          a model used from another thread than its own
 ```
@@ -69,7 +70,11 @@ class HubError(MlxbertError):
 
 
 class DeviceError(MlxbertError):
-    """A device that is not there, or a platform on which MLX does not run."""
+    """A device that is not there, or fails; or a platform on which MLX does not run."""
+
+
+class OutOfMemoryError(DeviceError):
+    """The device has too little memory for what was computed."""
 
 
 class DivergedError(MlxbertError):

@@ -14,6 +14,7 @@ from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, Mlx
 from mlxbert.labels.labels import Labels
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import dtype_name, mx
+from mlxbert.machine.faults import device_errors
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts, titles
 from mlxbert.progress import Progress
@@ -114,7 +115,8 @@ class Model:
             ThreadError: There are weights that the former owner has changed, but not computed.
         """
         try:
-            mx.eval(self.network.parameters())
+            with device_errors():
+                mx.eval(self.network.parameters())
         except RuntimeError:  # there is no such stream on this thread
             raise ThreadError(
                 "the model has weights that are not computed yet, and only the thread that made them can do that",
@@ -236,7 +238,8 @@ def load(
         _check_all(checkpoint)
     # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
     packed = quantized and devices.on_gpu()
-    network = build_network(checkpoint, parts, chosen, new_heads=new_heads, seed=seed, packed=packed)
+    with device_errors():
+        network = build_network(checkpoint, parts, chosen, new_heads=new_heads, seed=seed, packed=packed)
     _LOG.info(
         "%s: %s in %s, computing in %s on %s (%s)",
         source, checkpoint.family_name, checkpoint.folder, dtype_name(chosen), mx.default_device(), devices.BLAS.name,

@@ -16,6 +16,7 @@ from typing import Any
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
+from mlxbert.machine.faults import device_errors
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network, class_names, is_tied
 from mlxbert.weights import build
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
@@ -377,7 +378,8 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
         CheckpointError: It cannot be written; MLX does not report a full disk, so the header is read again.
     """
     try:
-        mx.save_safetensors(str(path), dict(arrays), metadata)
+        with device_errors():
+            mx.save_safetensors(str(path), dict(arrays), metadata)
         header = safetensors.read_header(path)
     except (RuntimeError, ValueError, CheckpointError) as problem:
         raise CheckpointError(f"{path}: cannot be written ({problem})") from None

@@ -59,6 +59,7 @@ __all__ = [
     "choose_dtype",
     "describe",
     "dtype_name",
+    "hint_once",
     "mac_problems",
     "measure_gflops",
     "mx",
@@ -98,12 +99,13 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
         # times the size of their weights); a gibibyte is more than one batch of any encoder allocates.
         mx.set_cache_limit(_GIB)
     elif BLAS.hint:
-        _hint_once(BLAS.hint)
+        hint_once(BLAS.hint)
     return mx.default_device()
 
 
 @functools.cache
-def _hint_once(text: str) -> None:
+def hint_once(text: str) -> None:
+    """Logs a hint, if it is the first time in this process."""
     _LOG.warning(text)
 
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from mlxbert.errors import DeviceError, MlxbertError
 from mlxbert.machine.device import mx
+from mlxbert.machine.faults import device_errors
 
 Arrays = dict[str, mx.array]
 _LOG = logging.getLogger("mlxbert")
@@ -57,7 +58,8 @@ class ProcessGroup:
         whole = mx.distributed.all_sum(whole)  # on the device that the network between the processes can read from
         with _patience():
             try:
-                mx.eval(whole)
+                with device_errors():
+                    mx.eval(whole)
             except RuntimeError as problem:
                 raise LostError(f"another process of this run was lost ({problem})", hint=_RESUMES) from None
         summed, start = {}, 0

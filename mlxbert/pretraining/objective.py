@@ -3,6 +3,7 @@
 Shapes: B examples, L length, M hidden tokens of the batch.
 """
 
+import functools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -32,6 +33,7 @@ from mlxbert.pretraining.terms import (
     TermInputs,
     Vectors,
 )
+from mlxbert.tasks.runner import in_halves
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import padded_length
 from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
@@ -150,8 +152,10 @@ class Pretraining(LoopObjective[Any]):
         with evaluation_mode(network):
             for number, numbers in enumerate(in_batches(len(examples), batch_size)):
                 if number % group.size == group.rank:
-                    for name, value in self._measured(network, [examples[one] for one in numbers]).items():
-                        sums[name] += value
+                    some = [examples[one] for one in numbers]
+                    for found in in_halves(some, functools.partial(self._measured, network)):
+                        for name, value in found.items():
+                            sums[name] += value
         shared = group.sum({name: mx.array(value) for name, value in sums.items()})
         return self._metrics({name: float(cast(float, array.item())) for name, array in shared.items()})
 

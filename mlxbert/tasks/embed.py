@@ -75,6 +75,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         chosen: EmbedOptions = {"overflow": "truncate", **options}
         super().__init__(model, chosen["overflow"], chosen.get("batch_tokens"), usage)
         self._turns = Turns(group or ProcessGroup())
+        self.take = self._turns.take
         normalize = chosen.get("normalize")
         if not isinstance(normalize, bool | None):
             raise ArgumentError(f"normalize is {normalize!r:.60}, expected True, False or None")
@@ -122,10 +123,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
             yield [next(rows) for _ in job.encodings]
 
     def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector"]:
-        """One vector (W,) per row, where it is this process's turn."""
-        return self._turns.take(len(parts), lambda: self._vectors(batch))
-
-    def _vectors(self, batch: Batch) -> list["Vector"]:
+        """One vector (W,) per row."""
         import numpy as np
 
         output = self.model.network.encoder(

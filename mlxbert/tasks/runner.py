@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError, InputError, OutOfMemoryError
+from mlxbert.machine.device import hint_once, mx
+from mlxbert.machine.faults import USUAL, device_errors
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import Live
 from mlxbert.results.result import Failure
@@ -25,8 +28,11 @@ Result = TypeVar("Result")
 
 # Takes a key of a batch and what computes its outputs; returns them, perhaps those of an interrupted run.
 Remember = Callable[[str, Callable[[], Sequence[Any]]], Sequence[Any]]
+# Takes the number of rows of a batch and what computes their outputs; returns those, see `Turns.take`.
+Take = Callable[[int, Callable[[], Sequence[Any]]], Sequence[Any]]
 _remember: ContextVar[Remember | None] = ContextVar("remember", default=None)
 ON_ERROR = ("raise", "return")
+_SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
 _TOGETHER = 2**21  # characters of a window, so that its memory is bounded; 512 usual texts have far fewer
 
 
@@ -148,14 +154,44 @@ def _prepared(item: Item | InputError, prepare: Callable[[Item], Job]) -> Job | 
         return problem
 
 
+def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]) -> list[Output]:
+    """`compute` of some items; of parts of them, each half as many, where the device has too little memory for all.
+
+    Returns:
+        What it gives, for each part in their order.
+
+    Raises:
+        DeviceError: The device failed otherwise, or has too little memory for one item.
+    """
+    several = len(items) > 1
+    try:
+        with device_errors(_SMALLER if several else USUAL):
+            return [compute(items)]
+    except OutOfMemoryError:
+        if not several:
+            raise
+    mx.clear_cache()  # not while the error is handled: it may hold arrays of what failed
+    hint_once(f"the device had too little memory for a batch, which is computed in parts; {_SMALLER}")
+    middle = len(items) // 2
+    return [*in_halves(items[:middle], compute), *in_halves(items[middle:], compute)]
+
+
+def compute_all(rows: int, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+    """A `Take` of a process that computes every batch."""
+    return compute()
+
+
 def run_batches(
     encodings: Sequence[Encoding],
     compute: Callable[[Batch, list[int]], Sequence[Output]],
     config: EncoderConfig,
     batch_tokens: int | None,
     usage: Usage | None = None,
+    take: Take = compute_all,
 ) -> Iterator[Output]:
     """Runs `compute` on batches of encodings; yields its outputs in the order of the encodings, each when it is known.
+
+    A batch for which the memory does not suffice is computed in halves.
 
     Args:
         encodings: The inputs of the model.
@@ -163,6 +199,10 @@ def run_batches(
         config: The encoder's facts: its longest input, its padding.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
         usage: Counts what is computed.
+        take: Called once for each batch; computes its outputs, or leaves them to another process.
+
+    Raises:
+        DeviceError: The device failed, or has too little memory for one encoding.
     """
     outputs: dict[int, Output] = {}
     following = 0
@@ -171,10 +211,12 @@ def run_batches(
     known = _remember.get()
 
     def computed(group: list[int]) -> Sequence[Output]:
-        batch = make_batch([encodings[number] for number in group], config)
         if usage is not None:
-            usage.add([len(encodings[number]) for number in group], batch.input_ids.shape[1])
-        return compute(batch, group)
+            usage.add([len(encodings[number]) for number in group], max(lengths[number] for number in group))
+        return take(len(group), lambda: [*chain.from_iterable(in_halves(group, forward))])
+
+    def forward(group: Sequence[int]) -> Sequence[Output]:
+        return compute(make_batch([encodings[number] for number in group], config), [*group])
 
     for group in sorted(groups, key=min):  # those with the first encodings come first
         if known is None:

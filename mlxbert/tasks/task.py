@@ -15,7 +15,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
-from mlxbert.tasks.runner import check_on_error, run, run_batches
+from mlxbert.tasks.runner import Take, check_on_error, compute_all, run, run_batches
 from mlxbert.text.batch import WINDOW, Usage, check_batch_tokens
 from mlxbert.text.encoding import Encoding
 
@@ -57,6 +57,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         batch_tokens: Tokens per batch, padding included; `None` for the default.
         usage: Counts what is computed.
         window: How many items are prepared and computed together.
+        take: See `run_batches`.
     """
 
     name: ClassVar[str]
@@ -71,6 +72,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         if batch_tokens is not None:
             check_batch_tokens(batch_tokens)
         self.model, self.overflow, self.batch_tokens, self.usage = model, overflow, batch_tokens, usage
+        self.take: Take = compute_all
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one item and not an iterable of items."""
@@ -128,7 +130,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             with evaluation_mode(self.model.network):
                 return self.forward(batch, [parts[number] for number in group])
 
-        found = run_batches(encodings, forward, self.model.config, self.batch_tokens, self.usage)
+        found = run_batches(encodings, forward, self.model.config, self.batch_tokens, self.usage, self.take)
         for job in jobs:
             yield [next(found) for _ in job.encodings]
 

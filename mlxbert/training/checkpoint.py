@@ -9,6 +9,7 @@ from typing import Any
 from mlxbert.errors import CheckpointError
 from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record, writing
 from mlxbert.machine.device import mx
+from mlxbert.machine.faults import device_errors
 from mlxbert.training.optimizer import AdamW, Arrays
 
 _STATE = "state.json"
@@ -78,7 +79,8 @@ def reading(folder: Path, what: str) -> Iterator[None]:
         CheckpointError: It is damaged.
     """
     try:
-        yield
+        with device_errors():
+            yield
     except (OSError, ValueError, TypeError, LookupError, RuntimeError) as problem:
         raise CheckpointError(
             f"{folder}: the {what} of the run cannot be used ({problem})",
@@ -90,9 +92,10 @@ def save_arrays(path: Path, arrays: Arrays) -> str:
     """Writes arrays; returns the SHA-256 of the file.
 
     Raises:
+        DeviceError: The device fails.
         OSError: It cannot be written.
     """
-    with atomic_write(path) as file:
+    with atomic_write(path) as file, device_errors():
         mx.save_safetensors(file, arrays)
     return file.sha256
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set as Abstra
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from mlxbert.errors import DivergedError, MlxbertError
+from mlxbert.errors import DeviceError, DivergedError, MlxbertError
 from mlxbert.machine.device import mx, nn
 from mlxbert.machine.distributed import LostError, ProcessGroup
+from mlxbert.machine.faults import device_errors
 from mlxbert.nn.encoder import Encoder
 from mlxbert.nn.heads import Network
 from mlxbert.nn.heads.masked_lm import MaskedLM
@@ -139,27 +140,44 @@ class Run:
         return State(progress, parameters, AdamW(means, squares, progress.updates))
 
     def events(self) -> Iterator[Event]:
-        """Trains to the end; interrupted, or if another process is lost, it saves the state first."""
+        """Trains to the end; interrupted, or if the device or another process fails, it saves the state first."""
         started = time.perf_counter() - self.state.progress.seconds
         self._began, self._first_step = time.perf_counter(), self.state.progress.step
         try:
-            while True:
-                progress = self.state.progress
-                if self._evaluation_due(progress):
-                    yield self._evaluated(started)
-                    yield from self._save()
-                progress = self.state.progress
-                if progress.step >= self.steps or progress.stopped:
-                    break
-                yield self._step(started)
-                if self.state.progress.step % (self._t.options.save_every or _SAVE_EVERY) == 0:
-                    yield from self._save()
+            with device_errors(self._smaller()):
+                while True:
+                    progress = self.state.progress
+                    if self._evaluation_due(progress):
+                        yield self._evaluated(started)
+                        yield from self._save()
+                    progress = self.state.progress
+                    if progress.step >= self.steps or progress.stopped:
+                        break
+                    yield self._step(started)
+                    if self.state.progress.step % (self._t.options.save_every or _SAVE_EVERY) == 0:
+                        yield from self._save()
+        except DeviceError as problem:
+            raise self._failed(problem) from problem
         except (KeyboardInterrupt, GeneratorExit, LostError):
             for _ in self._save():
                 pass
             raise
         if not self._saved:
             yield from self._save()
+
+    def _smaller(self) -> str:
+        """What takes less memory, as a hint."""
+        batches = "chunk=" if isinstance(self._t.objective, Comparison) else "batch_size= with gradient_accumulation="
+        return f"a smaller {batches}, or checkpointing=True, takes less; overwrite=True starts over with other options"
+
+    def _failed(self, problem: DeviceError) -> DeviceError:
+        """An error of the device, after the state as of the last finished update is saved, where there is one."""
+        step, kept = self.state.progress.step, ""
+        if self._store is not None and step > 0:
+            mx.clear_cache()
+            list(self._save())
+            kept = f"; the state after step {step} is saved, and the same call resumes from it"
+        return type(problem)(problem.message + kept, hint=problem.hint)
 
     def best(self) -> Arrays:
         """The trained parameters of the best evaluation, or after the last update where nothing was evaluated."""
@@ -270,9 +288,10 @@ class Run:
 
     def try_update(self, batches: list[list[int]]) -> None:
         """Computes an update and drops it."""
-        found = self._gradients(batches, self.state.progress)
-        weight = (scalar(found.weight) or 1.0) * self.state.progress.scale  # as in `step`
-        self._updated(self.state, found.arrays, scalar(norm(found.arrays)) / weight, weight, 0.0)
+        with device_errors(self._smaller()):
+            found = self._gradients(batches, self.state.progress)
+            weight = (scalar(found.weight) or 1.0) * self.state.progress.scale  # as in `step`
+            self._updated(self.state, found.arrays, scalar(norm(found.arrays)) / weight, weight, 0.0)
 
     def _step_event(self, loss: float, terms: Mapping[str, float], lr: float, length: float) -> Step:
         step = self.state.progress.step

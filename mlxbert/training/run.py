@@ -23,6 +23,7 @@ from mlxbert.machine import device as devices
 from mlxbert.machine.cores import training_workers
 from mlxbert.machine.device import BLAS, dtype_name, mx
 from mlxbert.machine.distributed import ProcessGroup
+from mlxbert.machine.faults import device_errors
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.training.adapters import Adapters
@@ -167,7 +168,7 @@ class TrainingRun(ABC):
     def _events(self, manifest: Mapping[str, Any]) -> Generator[Event, None, None]:
         first = self.group.rank == 0
         workspace = Workspace(self.target, manifest)
-        with ExitStack() as held:
+        with device_errors(), ExitStack() as held:
             with self.group.raise_together():
                 if first:
                     held.enter_context(workspace.locked(overwrite=self.overwrite))

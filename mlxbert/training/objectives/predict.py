@@ -71,9 +71,12 @@ def compute(
     tell = on_progress or (lambda done, total: None)
 
     def forward(batch: Batch, numbers: list[int]) -> Sequence[Any]:
+        return [*np.asarray(function(network, batch), np.float32)]
+
+    def take(count: int, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         nonlocal done
-        rows = turns.take(len(numbers), lambda: [*np.asarray(function(network, batch), np.float32)])
-        done += len(numbers)
+        rows = turns.take(count, compute)
+        done += count
         tell(done, len(inputs))
         return rows
 
@@ -82,6 +85,6 @@ def compute(
     with evaluation_mode(network):
         for start in range(0, len(inputs), _CHUNK):
             some = inputs[start : start + _CHUNK]
-            found += run_batches(some, forward, network.encoder.config, batch_tokens)
+            found += run_batches(some, forward, network.encoder.config, batch_tokens, take=take)
     rows = turns.all_gather(found)
     return np.array(rows, np.float32) if len({row.shape for row in rows}) < 2 else rows

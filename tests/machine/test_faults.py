@@ -1,0 +1,51 @@
+"""Errors of the device become DeviceErrors with a hint; other ones stay."""
+
+import weakref
+
+import pytest
+
+from mlxbert.errors import DeviceError, OutOfMemoryError
+from mlxbert.machine.device import mx
+from mlxbert.machine.distributed import ProcessGroup
+from mlxbert.machine.faults import USUAL, device_errors
+from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, failing_eval
+
+
+@pytest.mark.parametrize("sentence", [*MEMORY, *TOO_LONG, *OTHER])
+def test_an_error_of_the_device(sentence: str) -> None:
+    with pytest.raises(DeviceError) as found, device_errors("a smaller batch_tokens="):
+        raise RuntimeError(sentence)
+    assert isinstance(found.value, OutOfMemoryError) == (sentence in MEMORY)
+    assert "\n" not in found.value.message and " ".join(sentence.split()) in found.value.message
+    assert ("batch_tokens" in str(found.value.hint)) == (sentence not in OTHER)
+    assert ("mlxbert doctor --check" in str(found.value.hint)) == (sentence in OTHER)
+
+
+@pytest.mark.parametrize("sentence", NO_FAULTS)
+def test_another_error_stays_what_it_is(sentence: str) -> None:
+    problem = RuntimeError(sentence)
+    with pytest.raises(RuntimeError) as found, device_errors():
+        raise problem
+    assert found.value is problem
+
+
+def test_what_failed_gives_up_its_arrays() -> None:
+    class Large: ...
+
+    kept: list[weakref.ref[Large]] = []
+
+    def fail() -> None:
+        large = Large()
+        kept.append(weakref.ref(large))
+        raise RuntimeError(MEMORY[0])
+
+    with pytest.raises(OutOfMemoryError) as found, device_errors():
+        fail()
+    assert found.value.hint == USUAL and kept[0]() is None
+
+
+def test_a_device_that_fails_is_no_lost_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_eval(monkeypatch, 1)
+    monkeypatch.setattr(mx.distributed, "all_sum", lambda array: array)
+    with pytest.raises(OutOfMemoryError):
+        ProcessGroup(0, 2).sum({"": mx.zeros(3)})

@@ -1,0 +1,152 @@
+"""A batch that is too large for the memory is computed in parts, with the results of the whole."""
+
+import itertools
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import DeviceError, OutOfMemoryError
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import hint_once, mx
+from mlxbert.machine.distributed import ProcessGroup, Turns
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import TASKS
+from mlxbert.tasks.runner import run_batches
+from mlxbert.text.batch import Usage
+from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, small_memory
+from tests.tasks.test_runner import of_lengths
+from tests.text.test_batch import CONFIG
+
+INPUTS = of_lengths([4, 3, 5, 9, 9, 9, 2, 8, 7, 1, 5])
+TEXTS = ["the cat sat on the mat .", "the dog", "paris is the largest city", "a man went to the store", "he play ##s !"]
+
+
+@pytest.fixture(autouse=True)
+def _untold() -> None:
+    hint_once.cache_clear()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+def test_halves_until_they_fit(rows: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    happened: list[object] = []
+    monkeypatch.setattr(mx, "clear_cache", lambda: happened.append("cleared"))
+
+    def compute(batch: Batch, group: list[int]) -> list[int]:
+        happened.append(len(group))
+        if len(group) > rows:
+            raise RuntimeError(MEMORY[0])
+        assert [ids[0] - 1 for ids in np.array(batch.input_ids)] == group
+        return group
+
+    usage = Usage()
+    assert [*run_batches(INPUTS, compute, CONFIG, 10_000, usage)] == [*range(11)]
+    for one, following in itertools.pairwise(happened):  # every failure is followed by a cleared cache
+        assert (following == "cleared") == (isinstance(one, int) and one > rows)
+    assert (usage.inputs, usage.batches) == (11, 1)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "batch_tokens=" in caplog.text
+
+
+@pytest.mark.parametrize("sentence", MEMORY)
+def test_memory_that_does_not_suffice_for_one_input(sentence: str) -> None:
+    def compute(batch: Batch, group: list[int]) -> list[int]:
+        if 3 in group:
+            raise RuntimeError(sentence)
+        return group
+
+    found = run_batches(INPUTS, compute, CONFIG, 10_000)
+    with pytest.raises(OutOfMemoryError) as problem:
+        list(found)
+    assert sentence in problem.value.message and problem.value.hint and "batch_tokens" not in problem.value.hint
+
+
+@pytest.mark.parametrize("sentence", [*TOO_LONG, *OTHER, *NO_FAULTS])
+def test_other_errors_end_the_run_at_once(sentence: str) -> None:
+    calls = 0
+
+    def compute(batch: Batch, group: list[int]) -> list[int]:
+        nonlocal calls
+        calls += 1
+        raise RuntimeError(sentence)
+
+    with pytest.raises(RuntimeError if sentence in NO_FAULTS else DeviceError):
+        [*run_batches(INPUTS, compute, CONFIG, 10_000)]
+    assert calls == 1
+
+
+def test_the_arrays_of_what_failed_are_gone_before_the_next_attempt() -> None:
+    class Large: ...
+
+    kept: list[weakref.ref[Large]] = []
+
+    def compute(batch: Batch, group: list[int]) -> list[int]:
+        assert all(reference() is None for reference in kept)
+        large = Large()
+        kept.append(weakref.ref(large))
+        if len(group) > 2:
+            raise RuntimeError(MEMORY[0])
+        return group
+
+    assert [*run_batches(INPUTS, compute, CONFIG, 10_000)] == [*range(11)]
+    assert len(kept) > 3
+
+
+def test_processes_keep_their_turns() -> None:
+    def compute(batch: Batch, group: list[int]) -> list[int]:
+        if len(group) > 1:
+            raise RuntimeError(MEMORY[0])
+        return group
+
+    def found(rank: int, compute: Callable[[Batch, list[int]], list[int]]) -> list[int | None]:
+        return [*run_batches(INPUTS, compute, CONFIG, 16, take=Turns(ProcessGroup(rank, 2)).take)]
+
+    first, second = found(0, compute), found(1, lambda _, group: group)
+    assert all({one, other} == {number, None} for number, (one, other) in enumerate(zip(first, second, strict=True)))
+    assert None in first and None in second
+
+
+CALLS: dict[str, Callable[[mlxbert.Model, list[str]], Any]] = {
+    "embed": lambda model, texts: list(mlxbert.embed_stream(model, texts)),
+    "classify": lambda model, texts: list(mlxbert.classify(model, texts)),
+    "tag": lambda model, texts: list(mlxbert.tag(model, texts)),
+    "answer": lambda model, texts: list(mlxbert.answer(model, [("the cat ?", text) for text in texts])),
+    "fill-mask": lambda model, texts: list(mlxbert.fill_mask(model, [f"{text} [MASK]" for text in texts])),
+    "next-sentence": lambda model, texts: list(mlxbert.next_sentence(model, [(text, "he sat") for text in texts])),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("name", CALLS)
+def test_results_are_those_of_a_device_with_more_memory(
+    name: str, rows: int, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = {"classify": Labels(("a", "b")), "tag": Labels(("O", "B-x")), "answer": None}
+    heads = {str(TASKS[name]): labels[name]} if name in labels else None
+    model = mlxbert.load(tiny_folder, dtype="float32", new_heads=heads)
+    expected = CALLS[name](model, TEXTS * 4)
+    tried = small_memory(monkeypatch, rows)
+    found = CALLS[name](model, TEXTS * 4)
+    assert max(tried) > rows
+    assert len(found) == len(expected) == 20
+    for one, other in zip(found, expected, strict=True):
+        close(one.to_dict(), other.to_dict())
+
+
+def close(found: Any, expected: Any) -> None:
+    """Both are the same but for rounding."""
+    assert type(found) is type(expected)
+    if isinstance(found, dict):
+        close([*found.items()], [*expected.items()])
+    elif isinstance(found, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            close(one, other)
+    elif isinstance(found, float):
+        assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    else:
+        assert np.all(found == expected)
