@@ -8,6 +8,7 @@ same work in more kernels (attention is not fused under gradients on Metal eithe
     MLXBERT_WRITE_KERNELS=1 pytest -n0 -m '' tests/nn/test_metal_graphs.py
 """
 
+import ast
 import importlib.metadata
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import mlxbert
 from mlxbert.bench import reference
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn.crf import CRF
@@ -259,3 +261,12 @@ def test_a_stream_of_another_device_is_found(monkeypatch: pytest.MonkeyPatch) ->
     build_for_a_gpu(monkeypatch)
     with pytest.raises(AssertionError, match="another stream"), mx.stream(mx.cpu):
         pass
+
+
+@pytest.mark.parametrize("room", ["nn", "training", "pretraining", "tasks"])
+def test_no_operation_is_given_a_stream(room: str) -> None:
+    """A graph does not show it: on this machine the CPU's stream is that of all other operations."""
+    for path in (Path(mlxbert.__file__).parent / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                assert "stream" not in {keyword.arg for keyword in node.keywords}, f"{path.name}, line {node.lineno}"
