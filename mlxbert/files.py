@@ -36,6 +36,18 @@ def to_path(given: str | Path, name: str) -> Path:
     return path
 
 
+def identity(path: str | Path) -> object:
+    """What is equal for two paths to one file or folder, however they are spelled; the path where there is nothing.
+
+    Macs ignore case and Unicode forms in names, which no comparison of paths knows; and there are hard links.
+    """
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return str(path)
+    return state.st_dev, state.st_ino
+
+
 class DamagedError(ValueError):
     """A file is not the one that was written."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mlxbert.cli.views import json_lines
 from mlxbert.errors import ArgumentError
+from mlxbert.files import identity
 from mlxbert.results.json import to_json
 from mlxbert.training.events import Event, Finished, Started
 
@@ -19,7 +20,7 @@ def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
     Raises:
         ArgumentError: It is an input, or no log.
     """
-    if any(os.path.exists(one) and path.samefile(one) for one in inputs):
+    if identity(path) in map(identity, inputs):
         raise ArgumentError(f"--log {path}: is an input", hint="events are appended to the log: name another file")
     with path.open("rb") as file:
         kinds = "|".join(kind.event for kind in Event.__subclasses__())

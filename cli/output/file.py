@@ -21,7 +21,7 @@ from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
-from mlxbert.files import atomic_write, fsync_dir, writing
+from mlxbert.files import atomic_write, fsync_dir, identity, writing
 from mlxbert.machine import launched
 from mlxbert.partial import PartialFolder
 from mlxbert.results.result import Failure
@@ -64,7 +64,7 @@ def check_output(
             raise ArgumentError(f"--output {path}: is a folder")
         if path.exists() and not path.is_file():
             raise ArgumentError(f"--output {path}: is not a regular file", hint="without --output results go to stdout")
-        if path.exists() and any(Path(source).exists() and path.samefile(source) for source in sources or ()):
+        if path.exists() and identity(path) in map(identity, sources or ()):
             raise ArgumentError(f"--output {path}: is the input")
         _refuse_existing(path, overwrite)
         folder = path.parent

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.files import acquire_lock, sha256, to_path
+from mlxbert.files import acquire_lock, identity, sha256, to_path
 from mlxbert.partial import SYSTEM_FILES
 
 # What convert, save and vocabulary leave in their folders.
@@ -53,12 +53,12 @@ def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
 def _check_location(target: Path, source: Path) -> None:
     """Refuses the source itself, folders inside it, and folders that contain it."""
     inside, outside = target.resolve(), source.resolve()
-    if inside == outside or outside in inside.parents:
-        relation = "is" if inside == outside else "is inside"
+    if (same := identity(inside) == identity(outside)) or identity(outside) in map(identity, inside.parents):
+        relation = "is" if same else "is inside"
         raise ArgumentError(f"{target}: {relation} the folder of the source", hint="choose a folder outside of it")
-    if inside in outside.parents:
+    if identity(inside) in map(identity, outside.parents):
         raise ArgumentError(f"{target}: contains the folder of the source")
-    if inside == Path.cwd():  # replaced, it would be another folder with the same name
+    if identity(inside) == identity(Path.cwd()):  # replaced, it would be another folder with the same name
         raise ArgumentError(f"{target}: is the current folder", hint="choose a new folder in it")
 
 
@@ -92,7 +92,7 @@ def check_apart(target: Path, files: Iterable[Path]) -> None:
         files: The files of the source.
     """
     for path in files:
-        if target in path.resolve().parents:
+        if identity(target) in map(identity, path.resolve().parents):
             raise ArgumentError(f"{target}: {path} of the source is a link into it", hint=_HINT)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,8 @@ _LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
 class LabelFolder:
     """The texts of a folder and their labels, which are the names of the folders in it.
 
-    Files next to those folders, and hidden files, are left out.
+    Files next to those folders, and hidden files, are left out. Names are composed (NFC): a Mac's may come decomposed,
+    and the same data give the same labels in the same order everywhere.
 
     Args:
         path: The folder.
@@ -29,7 +31,7 @@ class LabelFolder:
         self.name, self.done = name, 0
         try:
             labels = [entry for entry in _visible(path) if entry.is_dir()]
-            self._files = [(label.name, file) for label in labels for file in _visible(label)]
+            self._files = [(_name(label), file) for label in labels for file in _visible(label)]
         except OSError as problem:
             raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
         if not labels:
@@ -46,7 +48,7 @@ class LabelFolder:
                 lines = Lines(str(path), file)
                 text = "\n".join(lines)
             self.done += lines.done
-            for part in (label, path.name, text):
+            for part in (label, _name(path), text):
                 self._hash.update(part.encode("utf-8", "surrogateescape") + b"\0")
             yield text, label, str(path)
 
@@ -56,4 +58,8 @@ class LabelFolder:
 
 
 def _visible(folder: Path) -> list[Path]:
-    return sorted((Path(entry) for entry in os.scandir(folder) if not entry.name.startswith(".")), key=lambda p: p.name)
+    return sorted((Path(entry) for entry in os.scandir(folder) if not entry.name.startswith(".")), key=_name)
+
+
+def _name(path: Path) -> str:
+    return unicodedata.normalize("NFC", path.name)

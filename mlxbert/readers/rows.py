@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.files import identity
 from mlxbert.readers.formats import Format, check_format, find_format, read_items
 from mlxbert.readers.hub import HUB, class_names, name_classes, open_hub
 from mlxbert.readers.inputs import open_source, to_read_again
@@ -139,7 +140,7 @@ def _sources(source: Any) -> list[Any]:
     for path in source:
         if not isinstance(path, str | Path):
             raise ArgumentError(f"{path!r:.60} is among paths, expected a path")
-    if len({*map(str, source)}) < len(source):
+    if len({*map(identity, source)}) < len(source):
         raise ArgumentError(f"a file is named twice: {', '.join(map(str, source))}")
     return list(source)
 

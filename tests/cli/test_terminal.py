@@ -1,14 +1,16 @@
 """At a terminal results are drawn: bars, percents, colours, rows; and no text steers the terminal."""
 
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+from mlxbert.cli.views import console
 from mlxbert.invisible import INVISIBLE
 from mlxbert.results.json import to_json
-from tests.helpers.program import TERMINALS, Terminal, call, terminal, tiny_model
+from tests.helpers.program import TERMINALS, Terminal, _TerminalStream, call, real_terminal, terminal, tiny_model
 
 TEXT = "Tokyo is the largest city in [MASK]."
 # Sequences that set a title, move the cursor, ring, switch character sets, and do the same in one C1 character;
@@ -197,3 +199,29 @@ def test_lines_of_json_escape_what_is_invisible_and_say_the_same(text: str) -> N
 def test_names_in_errors_do_not_steer_the_terminal() -> None:
     _, shown = terminal("verify", "a/b\u202e\u200b\U000e0041", "builtin", "--offline", on=["stderr"], NO_COLOR="1")
     assert "error: " in shown and raw_controls(shown) == set()
+
+
+APPLE = {"TERM_PROGRAM": "Apple_Terminal", "TERM": "xterm-256color"}  # it has no colours of 24 bits, and says so
+
+
+@pytest.mark.parametrize(("variables", "system"), [({}, "256"), ({"COLORTERM": "truecolor"}, "truecolor")])
+def test_colours_of_24_bits_are_for_terminals_that_say_they_have_them(
+    variables: dict[str, str], system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"COLORTERM": "", **APPLE, **variables}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{name}", _TerminalStream(io.BytesIO(), encoding="utf-8"))
+    assert console.stdout().color_system == console.stderr().color_system == system
+
+
+@pytest.mark.slow
+def test_terminal_app_gets_no_colours_of_24_bits(small: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("the cat sat\n" * 3000)
+    drawn = ["stdout", "stderr"]
+    given = ["embed", "--input", str(path), "--model", small, "--overwrite", "--output", str(tmp_path / "x.npy")]
+    _, shown = real_terminal(*given, on=drawn, **APPLE)
+    assert "38;5;" in shown and not re.search(r"[34]8;2;", shown)
+    _, shown = real_terminal(*given, on=drawn, **APPLE, COLORTERM="truecolor")
+    assert re.search(r"[34]8;2;", shown)

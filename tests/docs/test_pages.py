@@ -86,6 +86,26 @@ def test_commands_that_are_only_shown_could_be_run(page: str) -> None:
             COMMANDS[name].make_context(name, given)
 
 
+@pytest.mark.parametrize("path", [".github/workflows/ci.yml", ".github/ISSUE_TEMPLATE/bug.yml", "docs/install.md"])
+def test_the_report_of_a_device_is_asked_for_with_options_that_exist(path: str) -> None:
+    if not (ROOT / path).exists():
+        pytest.skip("a source distribution has no .github")
+    (options,) = re.findall(r"mlxbert doctor(( --[a-z-]+){2,})", (ROOT / path).read_text(encoding="utf-8"))
+    given = COMMANDS["doctor"].make_context("doctor", options[0].split()).params
+    assert given["check"] and given["json"]
+
+
+def test_the_estimates_for_macs_are_computed_as_the_page_says() -> None:
+    text = DOCS["docs/speed.md"]
+    found = re.search(r"needs (\d+) MFLOP for a token.*?reach ([\d.]+) of", text, re.DOTALL)
+    assert found is not None
+    table = [row for row in rows("docs/speed.md", "chip") if row[0].startswith("M")]
+    assert len(table) > 10
+    for chip, _, peak, tokens in table:
+        expected = float(peak) * 1e6 * float(found[2]) / float(found[1])
+        assert float(tokens.replace(",", "")) == pytest.approx(expected, rel=0.05), chip
+
+
 def test_numbers_of_the_pages_are_those_of_the_source() -> None:
     size = sum(path.stat().st_size for path in builtin_folder().iterdir())
     assert round(size / 1e6) == 23 and "23 MB" in DOCS["docs/models.md"]

@@ -1,0 +1,272 @@
+"""What MLX would run on a Mac's GPU: nothing that Metal refuses, and no more kernels than before.
+
+The graphs of a forward pass, of a gradient and of AdamW's update, of every family and head, are built and not run.
+`metal_graphs.json` has their kernels, see `kernels`, by model and dtype: forward, gradient, update. Functions of
+`mx.fast` count as one kernel in a forward pass; in a gradient norms count as what a CPU unfolds them to, which is the
+same work in more kernels (attention is not fused under gradients on Metal either). After a change that needs more:
+
+    MLXBERT_WRITE_KERNELS=1 pytest -n0 -m '' tests/nn/test_metal_graphs.py
+"""
+
+import ast
+import importlib.metadata
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert.bench import reference
+from mlxbert.machine.device import mx, on_gpu
+from mlxbert.nn.crf import CRF
+from mlxbert.nn.embedder import Embedder, EmbeddingConfig
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.nn.vector_losses import in_batch_negatives
+from mlxbert.pretraining.electra import Electra
+from mlxbert.pretraining.objective import Pretraining
+from mlxbert.pretraining.replaced import GeneratedWords, ReplacedTokens
+from mlxbert.pretraining.terms import MaskedWords, NextSentence, SentenceOrder, Targets, Term
+from mlxbert.training.gradients import Differentiator, Gradients, Whole, install
+from mlxbert.training.objectives import make_objective
+from mlxbert.training.objectives.objective import Comparison, TrainBatch
+from mlxbert.training.optimizer import AdamW, norm, weight_decays
+from mlxbert.training.options import TrainingOptions
+from mlxbert.weights.build import parameters as parameters_of
+from tests.helpers.graphs import Arrays, Fused, build_for_a_gpu, faults, kernels, refused
+
+MLX = importlib.metadata.version("mlx")
+BUDGET = Path(__file__).with_name("metal_graphs.json")
+WRITE = bool(os.environ.get("MLXBERT_WRITE_KERNELS"))
+MORE = 1.03
+CRF_HEAD = "ForTokenClassification, CRF"
+MODELS = [*reference.golden_models(), ("bert", CRF_HEAD)]
+_FIRST = {family: head for family, head in reversed(MODELS)} | {"bert": "ForPreTraining", "electra": "ForPreTraining"}
+CELLS = [
+    pytest.param(family, head, dtype, marks=() if (head, dtype) == (_FIRST[family], "float16") else pytest.mark.slow)
+    for family, head in MODELS
+    for dtype in ("float32", "float16")
+]
+_TERMS: dict[str, type[Term]] = {
+    "masked_lm": MaskedWords, "next_sentence": NextSentence, "sentence_order": SentenceOrder,
+    "discriminator": ReplacedTokens,
+}  # fmt: skip
+_TASKS = {"sequence_classifier": "classify", "token_classifier": "tag", "question_answering": "answer"}
+_HIDDEN = 32
+Loaded = tuple[Network, Batch, Arrays, Arrays]
+
+
+def network_of(family: str, head: str, dtype: str, folder: Path) -> Network:
+    """The network of a golden model; of a discriminator with a generator, as it is trained."""
+    network = reference.load_network(reference.write_model(family, head.split(",")[0], folder / head), dtype)
+    if head == CRF_HEAD:
+        network.heads["token_classifier"].crf = CRF(["O", "B-A", "I-A", "B-C"])  # type: ignore[attr-defined]
+    if "discriminator" in network.heads:
+        generator = network_of(family, "ForMaskedLM", dtype, folder)
+        network = Electra(network, SimpleNamespace(network=generator))  # type: ignore[arg-type]
+    mx.eval(network.parameters())
+    return network
+
+
+def batch_of(network: Network) -> Batch:
+    """Pairs of different lengths."""
+    config = network.encoder.config
+    segments = max(config.type_vocab_size, 1)
+    case = reference.make_cases(config.vocab_size, config.max_length, config.pad_token_id, segments)["pairs"]
+    assert case.mask is not None and case.segments is not None
+    made = mx.array(case.segments) if segments > 1 else None
+    batch = Batch(mx.array(case.input_ids), mx.array(case.mask.astype(bool)), made)
+    mx.eval(vars(batch))
+    return batch
+
+
+def forward(network: Network, batch: Batch) -> list[mx.array]:
+    """What the heads, or else the encoder, give for a batch."""
+    output = network(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    if not network.heads:
+        return [output.last_hidden_state, *([] if output.pooler_output is None else [output.pooler_output])]
+    return [network.logits(head, output) for head in network.heads]
+
+
+def gradient(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], Gradients]:
+    """The gradients of the loss that the network's heads are trained with, by the parameters."""
+    network.train()
+    rows, length = batch.input_ids.shape
+    key, scale, labels = mx.random.key(7), 1024.0, mx.array([0, 1, 1, 0])
+    terms: dict[Term, float] = {_TERMS[head](): 1.0 for head in network.heads if head in _TERMS}
+    if isinstance(network, Electra):
+        terms[GeneratedWords()] = 1.0
+    if terms:
+        row, column, word = (mx.array([place % most for place in range(_HIDDEN)]) for most in (rows, length, _HIDDEN))
+        ones, draws = mx.array([1.0] * _HIDDEN), mx.array([[0.5, 0.5]] * _HIDDEN)
+        targets = Targets(row, column, word, ones, labels, batch.input_ids, draws)
+        totals = {term.name: 1.0 for term in terms} | {"": rows}
+        given = TrainBatch(batch, targets, totals=totals)
+        return lambda found: Differentiator(network, Pretraining(terms), getattr(mx, dtype))(
+            found, [lambda: (given, key)], scale
+        )
+    if not network.heads:
+        return _vectors(network, batch, dtype)
+    (head,) = network.heads
+    crf = hasattr(network.heads[head], "crf")
+    words = [[[1, 2, 3, 4, 0]] * rows, [[0, 1, 2, 0, -1]] * rows]  # of a CRF: places and tags of each text
+    targets_of = {
+        "sequence_classifier": labels,
+        "token_classifier": mx.array(words if crf else [[0, 1, 2, 3], [0, 1, 0, 1]]),
+        "question_answering": mx.array([[0, 1], [2, 3], [0, 0], [1, 1]]),
+    }
+    task = TrainBatch(batch, targets_of[head])
+    objective = make_objective(_TASKS[head])
+    return lambda found: Differentiator(network, objective, getattr(mx, dtype))(found, [lambda: (task, key)], scale)
+
+
+def _vectors(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], Gradients]:
+    """Those of `finetune embed`: half of the texts find the others."""
+    objective: Any = make_objective("embed")
+    assert isinstance(objective, Comparison)
+    width = network.encoder.config.hidden_size
+    objective.embedder = Embedder(EmbeddingConfig(), width)
+    half = batch.input_ids.shape[0] // 2
+    none, key = mx.array([[False] * half] * half), mx.random.key(7)
+
+    def compare(vectors: mx.array) -> tuple[mx.array, float]:
+        return in_batch_negatives(vectors[:half], vectors[half:], none, temperature=0.05), float(half)
+
+    part = [lambda: (TrainBatch(batch, mx.zeros(0)), key)]
+    return lambda found: Differentiator(network, objective, getattr(mx, dtype)).compared(
+        found, part, [2 * half], Whole(compare, None, width)
+    )
+
+
+def update(network: Network, found: Arrays) -> Callable[[Arrays], list[mx.array]]:
+    """The parameters and the optimizer's memory after an update, and the norm that clips it."""
+    optimizer = AdamW(found, found)  # of the same shapes
+    decays = weight_decays(found, network.encoder.config, TrainingOptions())
+
+    def updated(gradients: Arrays) -> list[mx.array]:
+        state, changed = optimizer.update(found, gradients, 0.5, dict.fromkeys(found, 1e-3), decays)
+        return [norm(gradients), *state.means.values(), *state.squares.values(), *changed.values()]
+
+    return updated
+
+
+@pytest.fixture
+def loaded(family: str, head: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
+    """A network, a batch, the trained parameters in float32 and zeros like them; from here on nothing is evaluated."""
+    network = network_of(family, head, dtype, tmp_path)
+    found = {name: array.astype(mx.float32) for name, array in parameters_of(network).items()}
+    zeros = {name: mx.zeros_like(array) for name, array in found.items()}
+    mx.eval(found, zeros)
+    made = network, batch_of(network), found, zeros
+    build_for_a_gpu(monkeypatch)
+    return made
+
+
+@pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
+def test_metal_computes_all_of_it(loaded: Loaded, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, batch, found, zeros = loaded
+
+    def passed(**parameters: mx.array) -> list[mx.array]:
+        install(network, {name: array.astype(getattr(mx, dtype)) for name, array in parameters.items()})
+        return forward(network, batch)
+
+    assert refused(passed(**found)) == []
+    derived = gradient(network, batch, dtype)
+    assert refused(_of(derived(found))) == []
+    updated = update(network, found)
+    assert refused(updated(zeros)) == []
+    assert faults(monkeypatch, lambda **gradients: updated(gradients), zeros) == []
+    assert faults(monkeypatch, lambda **parameters: _of(derived(parameters)), found) == []
+    network.eval()
+    assert faults(monkeypatch, passed, found) == []
+
+
+def _of(found: Gradients) -> list[mx.array]:
+    return [found.loss, found.weight, *found.terms.values(), *found.arrays.values()]
+
+
+@pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
+def test_kernels_stay_within_the_budget(
+    family: str, head: str, dtype: str, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, batch, found, zeros = loaded
+    with monkeypatch.context() as patch:
+        fused = Fused(patch)
+        counts = [kernels(forward(network, batch)) - fused.surplus]
+    counts += [kernels(_of(gradient(network, batch, dtype)(found))), kernels(update(network, found)(zeros))]
+    budget = json.loads(BUDGET.read_text()) if BUDGET.exists() else {}
+    if WRITE:
+        budget["mlx"] = MLX
+        budget.setdefault(f"{family} {head}", {})[dtype] = counts
+        BUDGET.write_text(_lines(budget), encoding="utf-8")
+    elif budget["mlx"] != MLX:
+        pytest.skip(f"the budget is that of MLX {budget['mlx']}, whose graphs may differ")
+    allowed = budget[f"{family} {head}"][dtype]
+    more = {
+        name: f"{count}, budget {most}"
+        for name, count, most in zip(("forward", "gradient", "update"), counts, allowed, strict=True)
+        if count > most * MORE
+    }
+    assert not more
+
+
+def _lines(budget: dict[str, Any]) -> str:
+    """A line for each model."""
+    return "{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(budget[name])}" for name in sorted(budget)) + "\n}\n"
+
+
+_SQUARE = mx.eye(3)
+_REFUSED: dict[str, Callable[[], Any]] = {
+    "QRF": lambda: mx.linalg.qr(_SQUARE)[0],
+    "SVD": lambda: mx.linalg.svd(_SQUARE)[1],
+    "Inverse": lambda: mx.linalg.inv(_SQUARE),
+    "Cholesky": lambda: mx.linalg.cholesky(_SQUARE),
+    "Eig": lambda: mx.linalg.eigvals(_SQUARE),
+    "Eigh": lambda: mx.linalg.eigvalsh(_SQUARE),
+    "LUF": lambda: mx.linalg.lu_factor(_SQUARE)[0],
+}
+
+
+@pytest.mark.parametrize("name", _REFUSED)
+def test_what_metal_refuses_is_found(name: str) -> None:
+    with mx.stream(mx.cpu):
+        assert name in " ".join(refused([_REFUSED[name]()])).split()
+
+
+def test_wrong_dtypes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wide(x: mx.array) -> list[mx.array]:
+        ids = mx.zeros(4, dtype=mx.int64).at[mx.array([1, 2])].add(1)
+        return [mx.compile(lambda y: mx.exp(y.astype(mx.float64)).astype(mx.float32))(x), ids]
+
+    with mx.stream(mx.cpu):
+        found = faults(monkeypatch, wide, {"x": mx.ones(3)})
+    assert {"Exp of mlx.core.float64", "Scatter of mlx.core.int64"} <= {*found}
+
+
+def test_fused_functions_count_as_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = mx.ones((2, 3, 8))
+    mx.eval(x)
+    fused = Fused(monkeypatch)
+    found = [mx.fast.layer_norm(x, None, None, 1e-5)]
+    assert kernels(found) - fused.surplus == 1
+    if not on_gpu():
+        assert kernels(found) > 1
+
+
+def test_a_stream_of_another_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    build_for_a_gpu(monkeypatch)
+    with pytest.raises(AssertionError, match="another stream"), mx.stream(mx.cpu):
+        pass
+
+
+@pytest.mark.parametrize("room", ["nn", "training", "pretraining", "tasks"])
+def test_no_operation_is_given_a_stream(room: str) -> None:
+    """A graph does not show it: on this machine the CPU's stream is that of all other operations."""
+    for path in (Path(mlxbert.__file__).parent / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                assert "stream" not in {keyword.arg for keyword in node.keywords}, f"{path.name}, line {node.lineno}"
