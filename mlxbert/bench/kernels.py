@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.machine.device import dtype_name, mx
+from mlxbert.nn import gpu
 from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.cpu import windows
 from mlxbert.nn.ops import activate
 
 F64 = NDArray[np.float64]
@@ -67,7 +69,8 @@ def as_float64(array: mx.array) -> F64:
 def kernels() -> Iterator[tuple[str, Computed]]:
     """All checks, each with the name of its group."""
     for group, make in (
-        ("products", _products), ("attention", _attention), ("activations", _activations), ("norms", _norms),
+        ("products", _products), ("attention", _attention),
+        ("attention", _local_attention), ("activations", _activations), ("norms", _norms),
         ("sums", _sums), ("indices", _indices), ("quantized", _quantized),
     ):  # fmt: skip
         for dtype in DTYPES:
@@ -113,19 +116,33 @@ def _attention(inputs: _Inputs) -> Iterator[Computed]:
                 expected = _softmax(a @ b.swapaxes(-1, -2) * size**-0.5 + shift) @ c
                 yield Computed(
                     f"attention, head size {size}, length {length}, {kind}", name,
-                    mx.fast.scaled_dot_product_attention(
-                        q, k, v, scale=size**-0.5, mask=mask
-                    ),
+                    gpu.attention(q, k, v, size**-0.5, mask, gradient=False),
                     expected,
                 )  # fmt: skip
             none = mx.concatenate([mx.array(seen[:1]), mx.zeros_like(mx.array(seen[:1]))])[:, None, None]
             yield Computed(
                 f"attention, head size {size}, length {length}, one input masked as a whole", name,
-                mx.isfinite(
-                    mx.fast.scaled_dot_product_attention(q, k, v, scale=size**-0.5, mask=none)[0]
-                ).all(),
+                mx.isfinite(gpu.attention(q, k, v, size**-0.5, none, gradient=False)[0]).all(),
                 np.array(1.0), exact=True,
             )  # fmt: skip
+
+
+def _local_attention(inputs: _Inputs) -> Iterator[Computed]:
+    """In blocks, as layers with a sliding window do on GPUs; of the second input half is padding."""
+    length, window, size = 600, 64, 64
+    (q, a), (k, b), (v, c) = (inputs.draw(2, 3, length, size) for _ in range(3))
+    seen = (np.arange(length) < np.array([[length], [length // 2]]))[:, None]
+    blocks = windows.blocks(length, window, mx.array(seen)[:, None])
+    assert blocks is not None
+    parts, keys, values, mask = gpu.divided(q, k, v, blocks)
+    found = gpu.joined(gpu.attention(parts, keys, values, size**-0.5, mask, gradient=False), 2, length)
+    near = np.abs(np.arange(length)[:, None] - np.arange(length)) <= window
+    shift = np.where(near & seen, 0, -1e9)[:, None]
+    real = seen[:, :, :, None]
+    yield Computed(
+        f"attention to {window} tokens on each side, head size {size}, length {length}", dtype_name(inputs.dtype),
+        found * mx.array(real), _softmax(a @ b.swapaxes(-1, -2) * size**-0.5 + shift) @ c * real,
+    )  # fmt: skip
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
