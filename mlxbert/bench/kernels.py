@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.machine.device import dtype_name, mx
+from mlxbert.machine.device import dtype_name, mx, on_gpu
 from mlxbert.nn import gpu
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.cpu import windows
@@ -69,8 +70,8 @@ def as_float64(array: mx.array) -> F64:
 def kernels() -> Iterator[tuple[str, Computed]]:
     """All checks, each with the name of its group."""
     for group, make in (
-        ("products", _products), ("attention", _attention),
-        ("attention", _local_attention), ("activations", _activations), ("norms", _norms),
+        ("products", _products), ("attention", _attention), ("attention", _local_attention), ("attention", _fused),
+        ("activations", _activations), ("norms", _norms),
         ("sums", _sums), ("indices", _indices), ("quantized", _quantized),
     ):  # fmt: skip
         for dtype in DTYPES:
@@ -143,6 +144,25 @@ def _local_attention(inputs: _Inputs) -> Iterator[Computed]:
         f"attention to {window} tokens on each side, head size {size}, length {length}", dtype_name(inputs.dtype),
         found * mx.array(real), _softmax(a @ b.swapaxes(-1, -2) * size**-0.5 + shift) @ c * real,
     )  # fmt: skip
+
+
+def _fused(inputs: _Inputs) -> Iterator[Computed]:
+    """Whether MLX has one kernel for the shapes that `gpu.is_fused` says; only MLX newer than 0.32.1 can be asked."""
+    if not (on_gpu() and gpu.on_metal()):
+        return
+    for size, queries in product((32, 48, 64, 72, 80, 96, 128), (8, 128)):
+        q, _ = inputs.draw(1, 1, queries, size)
+        try:
+            mx.fast.scaled_dot_product_attention(q, q, q, scale=1.0, force_fused=True)
+            found = True
+        except ValueError:
+            found = False
+        except TypeError:  # an unknown argument
+            return
+        yield Computed(
+            f"attention of {queries} queries, head size {size}, in one kernel", dtype_name(inputs.dtype),
+            mx.array(found), np.array(gpu.is_fused(size, queries, inputs.dtype, None, gradient=False)), exact=True,
+        )  # fmt: skip
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])

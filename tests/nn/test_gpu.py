@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mlxbert.bench import kernels as checks
 from mlxbert.bench.kernels import as_float64
 from mlxbert.bench.reference import GOLDENS, load_network, outputs
 from mlxbert.config import Rotary
@@ -78,6 +79,22 @@ def test_mlx_refuses_the_masks_that_the_table_says_it_refuses(dtype: mx.Dtype, m
     except ValueError:
         taken = False
     assert gpu.is_fused(64, 9, dtype, mask, gradient=False) == taken
+
+
+def test_doctor_asks_metal_whether_the_table_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attention(q: mx.array, *arrays: mx.array, scale: float, force_fused: bool) -> mx.array:
+        if q.shape[-1] not in {64, 96, 128} | ({72} if q.shape[2] > 8 else set()):  # 80 is missing
+            raise ValueError("force_fused=True but no fused kernel is available")
+        return q
+
+    monkeypatch.setattr(checks, "on_gpu", lambda: True)
+    monkeypatch.setattr(mx.fast, "scaled_dot_product_attention", attention)
+    found = [*checks._fused(checks._Inputs(mx.float16))]
+    assert len(found) == 14 and all(one.exact for one in found)
+    (wrong,) = (one for one in found if one.found.item() != one.expected.item())
+    assert "128 queries, head size 80" in wrong.kernel
+    monkeypatch.setattr(checks, "on_gpu", lambda: False)
+    assert not [*checks._fused(checks._Inputs(mx.float16))]
 
 
 Call = tuple[int, int, int, mx.Dtype, mx.Dtype | None]
