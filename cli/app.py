@@ -26,7 +26,19 @@ _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look insid
 # The commands in the order of the help. Importing all of them takes longer than most of them run.
 _COMMANDS = (
     *("fill-mask", "embed", "similarity", "rerank", "classify", "tag", "answer", "next-sentence", "replaced"),
-    *("tokenize", "mine", "pretrain", "distill", "vocabulary", "inspect", "convert", "verify", "doctor", "bench"),
+    *(
+        "tokenize",
+        "attention",
+        "mine",
+        "pretrain",
+        "distill",
+        "vocabulary",
+        "inspect",
+        "convert",
+        "verify",
+        "doctor",
+        "bench",
+    ),
 )
 _MODULES = {"distill": "pretrain", "vocabulary": "pretrain", "doctor": "machine", "bench": "machine"}  # of other names
 _GROUPS = {  # whose modules have `COMMANDS`

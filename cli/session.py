@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.inputs import ARGUMENTS, InputStream
-from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, TalkOptions
+from mlxbert.cli.options import ComputingOptions, FileOptions, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import Dropped, FileOutput
 from mlxbert.cli.output.formats import JsonLines
@@ -50,7 +50,7 @@ def set_up_notes(options: TalkOptions) -> None:
     console.set_quiet(options.quiet)
 
 
-def load(task: str, options: ModelOptions) -> "Model":
+def load(task: str, options: ComputingOptions) -> "Model":
     """The model that the options name, for a task."""
     from mlxbert.model import load as load_model
 

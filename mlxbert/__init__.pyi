@@ -27,6 +27,7 @@ from mlxbert.pretraining.evaluate import WordEvaluation as WordEvaluation, evalu
 from mlxbert.pretraining.pretrain import pretrain as pretrain
 from mlxbert.pretraining.vocabulary import Vocabulary as Vocabulary, vocabulary as vocabulary
 from mlxbert.results.answer import Answer as Answer, Span as Span
+from mlxbert.results.attention import Attention as Attention
 from mlxbert.results.classify import Classification as Classification, Label as Label, Regression as Regression
 from mlxbert.results.embed import Embedding as Embedding
 from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
@@ -46,6 +47,7 @@ from mlxbert.results.tokens import (
     Tokens as Tokens,
 )
 from mlxbert.tasks.answer import answer as answer
+from mlxbert.tasks.attention import attention as attention
 from mlxbert.tasks.classify import classify as classify
 from mlxbert.tasks.embed import embed as embed, embed_stream as embed_stream
 from mlxbert.tasks.fill_mask import fill_mask as fill_mask
@@ -67,6 +69,7 @@ from mlxbert.training.events import (
     Saved as Saved,
     Started as Started,
     Step as Step,
+    TrainingEvents as TrainingEvents,
 )
 from mlxbert.training.finetune import finetune as finetune
 from mlxbert.training.objectives.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch

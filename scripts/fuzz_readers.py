@@ -23,6 +23,7 @@ from fuzz_mutate import (
     same_size,
 )
 
+from mlxbert.bench.reference import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights import save
 from mlxbert.weights.build import build_network, first_problem
@@ -185,7 +186,7 @@ def _torch(folder: Path) -> list[Path]:
     )
     made = {"zip": torch_files.archive(), "tied": torch_files.archive(tied), "stream": torch_files.stream()}
     mine = [words.put(folder / name, {"pytorch_model.bin": content}) for name, content in made.items()]
-    return mine + _copied(*sorted((frozen.GOLDENS / "torch").glob("*.bin")))(folder)
+    return mine + _copied(*sorted((GOLDENS / "torch").glob("*.bin")))(folder)
 
 
 def _torch_mutant(rng: Random, files: Files) -> Files:
@@ -277,7 +278,7 @@ def _modules_mutant(rng: Random, files: Files) -> Files:
     return on(name, change_json)(rng, {key: data for key, data in files.items() if key != "config.json"})
 
 
-_ONNX = tuple(frozen.GOLDENS / "onnx" / f"{name}.onnx" for name in ("bert", "bert-new"))
+_ONNX = tuple(GOLDENS / "onnx" / f"{name}.onnx" for name in ("bert", "bert-new"))
 
 
 def _graphs(folder: Path) -> list[Path]:

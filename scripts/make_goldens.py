@@ -18,8 +18,9 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from mlxbert.bench.reference import GOLDENS
 from tests.helpers.families import FROZEN, Compared, make_model
-from tests.helpers.frozen import GOLDENS, file_name
+from tests.helpers.frozen import file_name
 from tests.helpers.parity import reference_outputs
 
 ACTIVATIONS = (

@@ -11,8 +11,9 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from mlxbert.bench.reference import BOUNDS, difference, load_network, outputs
 from tests.helpers.families import FAMILIES, make_model
-from tests.helpers.parity import BOUNDS, difference, load_network, outputs, reference_outputs
+from tests.helpers.parity import reference_outputs
 
 
 def worst(family: str, head: str, dtype: str) -> float:

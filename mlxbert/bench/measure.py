@@ -1,6 +1,6 @@
 """`mlxbert.bench.measure`: how fast this machine runs an encoder, alone or in turn with another library.
 
-Every contestant is a process of its own that is asked for one forward pass at a time, in turn, so that all of them meet
+Every worker is a process of its own that is asked for one forward pass at a time, in turn, so that all of them meet
 the same noise; medians are reported. `mlxbert.bench.worker` is such a process.
 """
 
@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mlxbert.bench import worker as contestant
+from mlxbert.bench import worker
 from mlxbert.bench.worker import OURS, PEER
 from mlxbert.bounds import check_whole
 from mlxbert.errors import ArgumentError, MlxbertError
@@ -68,8 +68,8 @@ def bench(
 
     Returns:
         `machine`: what was measured on; `limit`: GFLOP/s of a product of square matrices in that dtype; `speeds`, a
-        list of `shape`, and for each contestant tokens per second, GFLOP/s, the share of the limit, and the ratio to
-        the peer; `start`: seconds from the start of a process to its first result; `memory`: peak bytes.
+        list of `shape`, and for mlxbert and the peer tokens per second, GFLOP/s, the share of the limit, and the ratio
+        to the peer; `start`: seconds from the start of a process to its first result; `memory`: peak bytes.
 
     Raises:
         ArgumentError: `against` or `rounds` is invalid.
@@ -93,7 +93,7 @@ def bench(
         with ExitStack() as stack:
             found = _measured(
                 {
-                    side: stack.enter_context(_Contestant(folder, side, dtype, device))
+                    side: stack.enter_context(_Worker(folder, side, dtype, device))
                     for side in (OURS, *([against] if against else []))
                 },
                 rounds,
@@ -106,28 +106,28 @@ def bench(
     }
 
 
-def _measured(contestants: dict[str, "_Contestant"], rounds: int) -> dict[str, Any]:
-    ours = contestants[OURS]
+def _measured(workers: dict[str, "_Worker"], rounds: int) -> dict[str, Any]:
+    ours = workers[OURS]
     shapes: dict[str, list[int]] = {f"{batch} x {length}": [length] * batch for batch, length in SHAPES}
     shapes |= {_MIXED: lengths(ours.facts["most"])}
     usable = {name: shape for name, shape in shapes.items() if max(shape) <= ours.facts["most"]}
-    speeds = [_speeds(name, shape, contestants, rounds) for name, shape in usable.items()]
+    speeds = [_speeds(name, shape, workers, rounds) for name, shape in usable.items()]
     return {
         "machine": ours.facts["machine"], "dtype": ours.facts["dtype"], "limit": round(ours.facts["limit"], 1),
-        "shapes": [*shapes], "speeds": speeds, "start": {name: one.start for name, one in contestants.items()},
-        "memory": {name: one.ask([])["memory"] for name, one in contestants.items()},
+        "shapes": [*shapes], "speeds": speeds, "start": {name: one.start for name, one in workers.items()},
+        "memory": {name: one.ask([])["memory"] for name, one in workers.items()},
     }  # fmt: skip
 
 
-def _speeds(name: str, shape: Sequence[int], contestants: dict[str, "_Contestant"], rounds: int) -> dict[str, Any]:
-    """Tokens per second of all contestants in turn, after a round that warms up."""
-    seconds: dict[str, list[float]] = {side: [] for side in contestants}
+def _speeds(name: str, shape: Sequence[int], workers: dict[str, "_Worker"], rounds: int) -> dict[str, Any]:
+    """Tokens per second of all workers in turn, after a round that warms up."""
+    seconds: dict[str, list[float]] = {side: [] for side in workers}
     for number in range(rounds + 1):
-        for side, process in contestants.items():
+        for side, process in workers.items():
             time.sleep(_PAUSE)
             spent = process.ask(shape)["seconds"]
             seconds[side] += [spent] if number else []
-    facts = contestants[OURS].facts
+    facts = workers[OURS].facts
     operations = sum(
         facts["per_token"] * length + facts["per_score"] * length * min(length, span or length)
         for length in shape
@@ -149,7 +149,7 @@ def _speeds(name: str, shape: Sequence[int], contestants: dict[str, "_Contestant
     return found
 
 
-class _Contestant:
+class _Worker:
     """A process that computes forward passes on demand.
 
     Attributes:
@@ -160,7 +160,7 @@ class _Contestant:
 
     def __init__(self, folder: Path, side: str, dtype: str, device: str) -> None:
         begun = time.perf_counter()
-        command = [sys.executable, "-m", contestant.__name__, str(folder), side, dtype, device]
+        command = [sys.executable, "-m", worker.__name__, str(folder), side, dtype, device]
         pipe, self._said = subprocess.PIPE, tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._said, text=True)
         self._side = side
@@ -172,7 +172,7 @@ class _Contestant:
             self.__exit__()
             raise
 
-    def __enter__(self) -> "_Contestant":
+    def __enter__(self) -> "_Worker":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -11,7 +11,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, ops
 from mlxbert.nn.blocks import EmbeddingConvolution, build_block, layer_norm
 from mlxbert.nn.dropout import Dropout
-from mlxbert.nn.gradient_checkpointing import recomputed
+from mlxbert.nn.gradient_checkpointing import checkpointed
 from mlxbert.nn.positions import Context, build_positions
 
 
@@ -195,6 +195,6 @@ class Encoder(nn.Module):
     ) -> tuple[mx.array, mx.array | None]:
         """A layer whose dropout masks come from `key`."""
         if self.training and self.checkpointing:
-            return recomputed(self.layers[stored], x, context, key)
+            return checkpointed(self.layers[stored], x, context, key)
         with dropout.seeded(key):
             return self.layers[stored](x, context)

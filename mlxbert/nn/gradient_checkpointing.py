@@ -10,7 +10,7 @@ from mlxbert.nn.positions import Context
 Arrays = dict[str, mx.array]
 
 
-def recomputed(
+def checkpointed(
     layer: PostNormBlock | PreNormBlock, x: mx.array, context: Context, key: mx.array | None
 ) -> tuple[mx.array, mx.array | None]:
     """`layer(x, context)` with the masks of `key`; only its inputs and outputs are kept for the gradients.

@@ -1,12 +1,12 @@
 """`mlxbert.distill`: a smaller student of a model; pre-training with other defaults."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.pretraining.pretrain import pretrain
-from mlxbert.training.events import Event
+from mlxbert.training.events import TrainingEvents
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.source import ModelRef
@@ -23,7 +23,7 @@ def distill(
     layers: str | Sequence[int] | None = None,
     objective: str = OBJECTIVE,
     **options: Any,
-) -> Iterator[Event]:
+) -> TrainingEvents:
     """Trains a student on plain text to predict what its teacher predicts, and writes it as a model folder.
 
     Example:

@@ -1,6 +1,6 @@
 """`mlxbert.pretrain`: from plain text to a model folder, as a stream of events."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +23,7 @@ from mlxbert.pretraining.teacher import find_teacher, load_teacher
 from mlxbert.tasks.fill_mask import fill_mask
 from mlxbert.training.adapters import Adapters, adapt_model, refuse_with_adapters
 from mlxbert.training.base import BaseModel
-from mlxbert.training.events import Event
+from mlxbert.training.events import TrainingEvents
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
@@ -59,10 +59,11 @@ def pretrain(
     on_progress: Callable[[int, int], None] | None = None,
     on_read: OnRead | None = None,
     **options: Any,
-) -> Iterator[Event]:
+) -> TrainingEvents:
     """Trains a model on plain text, and writes it as a folder that mlxbert and transformers open.
 
-    Interrupted, it keeps its state in `DIR.partial/`, and the same call resumes there. Iterating does the work.
+    Interrupted, it keeps its state in `DIR.partial/`, and the same call resumes there. The call checks everything;
+    `run`, or iterating over the events, does the work.
 
     Example:
         >>> for event in mlxbert.pretrain("notes.txt", output="my-bert", epochs=2):
@@ -100,7 +101,8 @@ def pretrain(
             ones are, and the folder is an adapter in PEFT's format; not with `electra`.
 
     Returns:
-        An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`.
+        An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and
+        gives the model.
 
     Raises:
         MlxbertError: An argument, the corpus, the model or the folder cannot be used.
@@ -148,7 +150,7 @@ def pretrain(
             maker=Maker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=electra),
         )  # fmt: skip
         run.filled()  # checked before hours of work
-    return run.events()
+    return TrainingEvents(run.events(), f"pre-training of {base.name}", str(target))
 
 
 def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from mlxbert.results.result import Failure
 from mlxbert.results.tokens import Token, Tokens
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error, run
+from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 
 OVERFLOWS = ("error", "truncate")
@@ -66,13 +67,14 @@ def tokenize(
 
     def prepare(text: str) -> Tokens:
         encoding = tokenizer.encode(text, pair, overflow=overflow)
-        places = range(len(encoding))
-        columns = zip(encoding.ids, encoding.token_type_ids, places, encoding.offsets, strict=True)
-        tokens = (
-            Token(tokenizer.token(number), number, segment, place, *span) for number, segment, place, span in columns
-        )
-        return Tokens(text, tuple(tokens), encoding.truncated)
+        return Tokens(text, tokens_of(tokenizer, encoding), encoding.truncated)
 
     if isinstance(texts, str):
         return prepare(texts)
     return run(check_inputs(texts, "texts", "one or an iterable of them"), prepare, lambda done: done, on_error)
+
+
+def tokens_of(tokenizer: Tokenizer, encoding: Encoding) -> tuple[Token, ...]:
+    """The tokens of an encoding, special ones included."""
+    columns = zip(encoding.ids, encoding.token_type_ids, range(len(encoding)), encoding.offsets, strict=True)
+    return tuple(Token(tokenizer.token(id), id, segment, place, *span) for id, segment, place, span in columns)

@@ -55,14 +55,23 @@ def assess(base: BaseModel, model: Model, plan: Plan, results: Sequence[Mapping[
     spec = objective.spec
     best = (one for result in results for one in result["history"] if one["step"] == result["step"])
     scores = [one[evaluation.metric] for one in best]  # a teacher may have chosen by another metric
+    baselines = objective.baselines(base.load(task="embed"), plan.train.records, valid.records)
     summary = Summary(
-        metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval,
-        baselines=objective.baselines(base.load(task="embed"), plan.train.records, valid.records),
-        weakest=weakest(evaluation),
+        metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval, baselines=baselines,
+        advice=_advice(evaluation, baselines, objective.few_shot_hint(plan.train.records)), weakest=weakest(evaluation),
         deviation=statistics.stdev(scores) if len(scores) > 1 and _differ_in_seed_alone(results) else None,
         command=f"mlxbert {spec.use} --model {shlex.quote(_shown_path(target))} {spec.arguments}",
     )  # fmt: skip
     return Assessment(model, metrics, evaluation, summary)
+
+
+def _advice(evaluation: Evaluation, baselines: Mapping[str, float], few_shot: str | None) -> str | None:
+    """What to try where a simple method is as good; a perfect score cannot be improved."""
+    sign = 1 if evaluation.metric in evaluation.spec.minimized else -1
+    if evaluation.score == (0.0 if sign > 0 else 1.0):
+        return None
+    as_good = any(sign * (score - evaluation.score) <= 0 for score in baselines.values())
+    return (few_shot or "train longer (epochs=) or with a higher lr=") if as_good else None
 
 
 def _shown_path(folder: Path) -> str:

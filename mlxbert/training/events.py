@@ -1,12 +1,17 @@
 """What a training run reports while it runs: frozen dataclasses, one per JSON line of the command line."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
+from mlxbert.errors import ArgumentError
+from mlxbert.model import Model, load
 from mlxbert.results.json import without_nan
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.scores.summary import Evaluation, Summary
+
+_LOG = logging.getLogger("mlxbert")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,3 +183,53 @@ class Finished(Event):
     evaluation: Evaluation | None = None
     summary: Summary | None = field(default=None)
     check: float | None = None
+
+
+class TrainingEvents(Generator[Event, None, None]):
+    """What `finetune`, `pretrain` and `distill` return: training that has not begun, as an iterator of events.
+
+    Iterating over it does the work; so does `run`, which gives the model.
+    """
+
+    def __init__(self, events: Generator[Event, None, None], what: str, output: str) -> None:
+        self._events, self._what, self._output = events, what, output
+        self._begun = False
+
+    def run(self, on_event: Callable[[Event], object] = lambda event: None) -> Model:
+        """Trains to the end.
+
+        Args:
+            on_event: Called with each event.
+
+        Returns:
+            The trained model, loaded from its folder.
+
+        Raises:
+            MlxbertError: Something cannot be used, or the call was a dry run, which gives no model.
+        """
+        last: Event | None = None
+        for last in self:
+            on_event(last)
+        if not isinstance(last, Finished):
+            raise ArgumentError(
+                "this call gives no model: it was a dry run, its events were used before, or the first process has it"
+            )
+        return load(last.output)
+
+    def send(self, value: None, /) -> Event:
+        """The next event."""
+        self._begun = True
+        return self._events.send(value)
+
+    def throw(self, *problem: Any) -> Event:
+        """Ends the training with an exception."""
+        self._begun = True
+        return self._events.throw(*problem)
+
+    def __repr__(self) -> str:
+        state = "" if self._begun else ", not begun: call .run(), or iterate over it"
+        return f"<{self._what} into {self._output}{state}>"
+
+    def __del__(self) -> None:
+        if not self._begun:
+            _LOG.warning("%s into %s was never begun: call .run(), or iterate over it", self._what, self._output)

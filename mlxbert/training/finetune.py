@@ -1,6 +1,6 @@
 """`mlxbert.finetune`: from labelled data to a model folder, as a stream of events."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from mlxbert.training.check import check as compare, require
 from mlxbert.training.command import command_line
 from mlxbert.training.distillation import Distillation
 from mlxbert.training.estimate import estimate
-from mlxbert.training.events import Event
+from mlxbert.training.events import Event, TrainingEvents
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective
@@ -63,14 +63,14 @@ def finetune(
     check: bool = False,
     on_progress: OnProgress | None = None,
     **options: Any,
-) -> Iterator[Event]:
+) -> TrainingEvents:
     """Trains a model on labelled data, and writes it as a folder that mlxbert and transformers open.
 
-    Interrupted, it keeps its state in `DIR.partial/`, and the same call resumes there. Iterating does the work.
+    Interrupted, it keeps its state in `DIR.partial/`, and the same call resumes there. The call checks everything;
+    `run`, or iterating over the events, does the work.
 
     Example:
-        >>> for event in mlxbert.finetune("classify", train="questions.csv", output="my-classifier", epochs=3):
-        ...     print(event)
+        >>> model = mlxbert.finetune("classify", train="questions.csv", output="my-classifier", epochs=3).run()
 
     Args:
         task: `classify`, `multilabel`, `regress`, `tag`, `answer`, `embed`, `rerank`, or an `Objective` of one's own.
@@ -107,7 +107,8 @@ def finetune(
             model if they are left out.
 
     Returns:
-        An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`.
+        An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and
+        gives the model.
 
     Raises:
         MlxbertError: An argument, the data, the model or the folder cannot be used.
@@ -163,7 +164,8 @@ def finetune(
             chosen.check_layers(objective.config.num_stored_layers)
             if chosen.lora is not None:
                 check_adapters(open_checkpoint(base.files), chosen, plan)
-    return run.estimated(first=not group.rank) if dry_run else run.events()
+    events = run.estimated(first=not group.rank) if dry_run else run.events()
+    return TrainingEvents(events, f"fine-tuning of {base.name}", str(target))
 
 
 def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
@@ -250,7 +252,7 @@ class FinetuneRun(TrainingRun):
             "report": plan.report if number == 0 else None,
         }  # fmt: skip
 
-    def estimated(self, *, first: bool) -> Iterator[Event]:
+    def estimated(self, *, first: bool) -> Generator[Event, None, None]:
         """What a run would take, measured by the first process: the only event of a dry run."""
         if first:
             loop = Run(self.training(0), None)

@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -151,7 +151,7 @@ class TrainingRun(ABC):
             "processes": self.group.size,
         }  # fmt: skip
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Generator[Event, None, None]:
         """Does the work, once it is iterated.
 
         Raises:
@@ -164,7 +164,7 @@ class TrainingRun(ABC):
             self.group.check_same({name: value for name, value in manifest.items() if name not in ("streams", "blas")})
         return self._events(manifest)
 
-    def _events(self, manifest: Mapping[str, Any]) -> Iterator[Event]:
+    def _events(self, manifest: Mapping[str, Any]) -> Generator[Event, None, None]:
         first = self.group.rank == 0
         workspace = Workspace(self.target, manifest)
         with ExitStack() as held:

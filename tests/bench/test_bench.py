@@ -71,7 +71,7 @@ def test_the_terminal_shows_a_table_and_a_line_to_paste(tiny_folder: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_contestant_that_fails_says_why(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_fails_says_why(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.bench.measure.save", lambda model, folder: folder.mkdir())
     with pytest.raises(mlxbert.MlxbertError, match=r"mlxbert failed: .*config\.json"):
         bench(tiny_folder, rounds=1)

@@ -118,7 +118,7 @@ LONG: dict[str, tuple[str, Words, list[str]]] = {
     ),
     "verify": (FORWARD, lambda folder: ["verify", str(folder / "tiny"), str(folder / "tiny")], []),
     "bench": (
-        "mlxbert.bench.measure:_Contestant.ask",
+        "mlxbert.bench.measure:_Worker.ask",
         lambda folder: ["bench", "--model", str(folder / "tiny")],
         [],
     ),

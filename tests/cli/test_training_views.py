@@ -154,10 +154,10 @@ def test_a_model_that_is_worse_than_a_simple_method_is_told_so() -> None:
     event = events.finished()
     assert event.summary is not None and event.evaluation is not None
     assert "no better than" not in told(summary.finished(event))
-    low = replace(event.summary, score=0.6, interval=(0.5, 0.7))
+    low = replace(event.summary, score=0.6, interval=(0.5, 0.7), advice="train longer (epochs=) or with a higher lr=")
     worse = replace(event, summary=low)
     text = told(summary.finished(worse))
-    assert "no better than frozen vectors: train longer (--epochs)" in text
+    assert "no better than frozen vectors: train longer (--epochs)" in text  # as options of the command line
     assert "Wilson" in text and "a logistic regression" in text
     error = replace(event.evaluation, task="regress", metric="mae")
     text = told(summary.finished(replace(worse, metric="mae", evaluation=error, summary=replace(low, metric="mae"))))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import mlxbert
+from mlxbert.bench.reference import arrays
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, TokenizerError
 from mlxbert.folders import card, convert, verify
 from mlxbert.folders.compared_model import OpenedModel
@@ -20,7 +21,7 @@ from mlxbert.weights import save
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.quantized import Quantization
 from tests.conftest import MEASURED, UNMEASURED
-from tests.helpers.frozen import add_vocabulary, arrays
+from tests.helpers.frozen import add_vocabulary
 from tests.helpers.program import call, change_weights, names, snapshot, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st
 from tests.helpers.tf_files import write_model

@@ -12,15 +12,14 @@ import pytest
 
 import mlxbert
 from mlxbert import Conversion
+from mlxbert.bench.reference import GOLDENS, arrays, load_network, outputs
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.conftest import MEASURED
 from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
 from tests.helpers.frozen import (
-    GOLDENS,
     add_vocabulary,
-    arrays,
     change_config,
     read_config,
     tensors_in,
@@ -28,7 +27,6 @@ from tests.helpers.frozen import (
     write_model,
     write_tensors,
 )
-from tests.helpers.parity import load_network, outputs
 from tests.helpers.tf_files import NETWORKS, frozen as frozen_tf, source, write_model as write_tf_model
 from tests.weights.test_traps_names import MASKED_LM, OLD_ENOUGH, POOLED, Arrays, assert_loads_as, prefix_in, words_in
 

@@ -12,11 +12,12 @@ import pytest
 
 import mlxbert
 from mlxbert import Conversion
+from mlxbert.bench.reference import load_network, outputs
 from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.helpers.families import CELLS, FAMILIES, Compared, make_model
 from tests.helpers.frozen import add_vocabulary, read_config, tensors_in, write_config, write_tensors
-from tests.helpers.parity import load_network, outputs, reference_outputs
+from tests.helpers.parity import reference_outputs
 from tests.weights.test_families import nomic_of_its_authors
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")

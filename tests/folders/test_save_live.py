@@ -7,9 +7,10 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
+from mlxbert.bench.reference import outputs
 from tests.helpers.families import CELLS, FAMILIES, make_config, make_model
 from tests.helpers.frozen import add_vocabulary, read_config, write_config
-from tests.helpers.parity import assert_equal, outputs, reference_outputs
+from tests.helpers.parity import assert_equal, reference_outputs
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")

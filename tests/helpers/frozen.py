@@ -8,25 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from mlxbert.bench import reference
+from mlxbert.bench.reference import GOLDENS, Array, arrays
 from mlxbert.machine.device import mx
-from tests.helpers.parity import Array
 from tests.helpers.tiny import VOCAB
-
-GOLDENS = Path(__file__).parents[1] / "goldens"
 
 
 def file_name(family: str) -> str:
     """The name of a family's folder."""
     return re.sub(r"[^a-z0-9]+", "-", family)
-
-
-def arrays(path: Path) -> dict[str, mx.array]:
-    """The tensors of a safetensors file; empty if there is no file."""
-    if not path.is_file():
-        return {}
-    found = mx.load(str(path))
-    assert isinstance(found, dict)
-    return found
 
 
 @functools.cache
@@ -42,15 +32,7 @@ def frozen_outputs(family: str, head: str, case: str) -> dict[str, Array]:
 
 def write_model(family: str, head: str, folder: Path) -> Path:
     """Writes the model as transformers saved it; returns the folder."""
-    source = GOLDENS / file_name(family)
-    golden = json.loads((source / f"{head}.json").read_text(encoding="utf-8"))
-    encoder = arrays(source / "encoder.safetensors")
-    shared = {golden["prefix"] + name: array for name, array in encoder.items() if name not in golden["without"]}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(golden["config"]), encoding="utf-8")
-    (folder / "model.safetensors").unlink(missing_ok=True)
-    mx.save_safetensors(str(folder / "model.safetensors"), shared | arrays(source / f"{head}.safetensors"))
-    return folder
+    return reference.write_model(file_name(family), head, folder)
 
 
 def add_vocabulary(folder: Path, size: int = 43) -> Path:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from mlxbert.bench.reference import load_network
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from tests.helpers.families import FAMILIES, make_config, make_model
-from tests.helpers.parity import load_network
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

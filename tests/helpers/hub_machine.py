@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from mlxbert.bench.reference import arrays
 from mlxbert.machine.device import mx
 from tests.helpers.fake_hub import FakeHub, Repository, call_with_hub, client_settings
-from tests.helpers.frozen import arrays
 from tests.helpers.program import Outcome, process
 
 NAME = "org/tiny"

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mlxbert.bench.reference import GOLDENS, Array, Case, arrays
 from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum
-from tests.helpers.frozen import GOLDENS, arrays
-from tests.helpers.parity import Array, Case
 from tests.helpers.vocabularies import field
 
 FROZEN = GOLDENS / "tf1"

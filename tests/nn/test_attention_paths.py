@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlxbert.bench.reference import load_network, outputs
 from mlxbert.config import Biases, PreNorm, Rotary, Rotation
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, gpu, ops, positions
@@ -15,7 +16,7 @@ from mlxbert.nn.cpu import windows
 from mlxbert.nn.encoder import Encoder
 from tests.helpers.families import FROZEN, walked
 from tests.helpers.frozen import frozen_outputs, write_model
-from tests.helpers.parity import assert_equal, load_network, outputs
+from tests.helpers.parity import assert_equal
 from tests.helpers.tiny import random_network, tiny_config
 
 NEAR = tuple(Rotation(30.0, window) for window in (None, 3, 5))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.bench.reference import GOLDENS
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.formats.config_json import ConfigJson
-from tests.helpers.frozen import GOLDENS
 
 Rates = dict[str, float]
 BERT = {"hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.13}

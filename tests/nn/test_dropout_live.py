@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlxbert.bench.reference import load_network, outputs
 from mlxbert.machine.device import mx
 from mlxbert.nn import dropout
 from tests.helpers.families import CELLS, FAMILIES, make_config, make_model
-from tests.helpers.parity import assert_equal, load_network, outputs, reference_outputs
+from tests.helpers.parity import assert_equal, reference_outputs
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")

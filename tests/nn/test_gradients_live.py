@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlxbert.bench.reference import load_network
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
@@ -19,7 +20,6 @@ from mlxbert.training.objectives.tag import Tag, TagExample
 from tests.helpers.cells import cells, some
 from tests.helpers.families import FAMILIES
 from tests.helpers.gradients import assert_same_gradients, our_step, precision, their_gradients, without_dropout
-from tests.helpers.parity import load_network
 from tests.training.test_tag import tagged
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")

@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlxbert.bench.reference import BOUNDS, GOLDENS, Array, Case, arrays, difference, load_network, outputs
 from mlxbert.machine.device import mx
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.ops import activate
 from tests.helpers.families import FROZEN, FROZEN_CELLS
-from tests.helpers.frozen import GOLDENS, arrays, frozen_outputs, write_model
-from tests.helpers.parity import BOUNDS, Array, Case, assert_equal, difference, load_network, outputs
+from tests.helpers.frozen import frozen_outputs, write_model
+from tests.helpers.parity import assert_equal
 
 TOGETHER = [pytest.param(cell.values, marks=cell.marks) for cell in FROZEN_CELLS]
 CASES = ("padding", "pairs", "full length", "one token")

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from mlxbert.bench.reference import BOUNDS, difference, load_network, outputs
 from tests.helpers.families import CELLS, FAMILIES, Compared, make_model
-from tests.helpers.parity import BOUNDS, assert_equal, difference, load_network, outputs, reference_outputs
+from tests.helpers.parity import assert_equal, reference_outputs
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 pytest.importorskip("transformers", reason="live parity needs transformers")

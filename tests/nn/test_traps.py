@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlxbert.bench.reference import Array, load_network
 from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, nn
@@ -14,7 +15,6 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import change_config, read_config, tensors_in, write_model
-from tests.helpers.parity import Array, load_network
 
 
 @pytest.fixture(params=FROZEN)

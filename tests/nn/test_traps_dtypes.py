@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlxbert.bench.reference import BOUNDS, load_network
 from mlxbert.machine.device import choose_dtype, mx, nn
 from mlxbert.nn.heads import HEADS
 from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import write_model
-from tests.helpers.parity import BOUNDS, load_network
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)

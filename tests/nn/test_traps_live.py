@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlxbert.bench.reference import Case, load_network, outputs
 from mlxbert.config import Disentangled
 from mlxbert.machine.device import mx
 from mlxbert.nn.positions import Context, DistanceTable
 from tests.helpers.families import FAMILIES, FROZEN, Compared, make_model, walked
 from tests.helpers.frozen import read_config, write_config
-from tests.helpers.parity import Case, assert_equal, load_network, outputs, reference_outputs
+from tests.helpers.parity import assert_equal, reference_outputs
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.bench.reference import load_network
 from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx
 from mlxbert.pretraining.electra import GENERATOR, discriminator_of, generator_of, write_generator
 from mlxbert.pretraining.replaced import ElectraInputs
 from mlxbert.training.objectives.objective import TrainBatch
 from tests.helpers.gradients import arrays_of, assert_same_gradients, our_step
-from tests.helpers.parity import load_network
 from tests.pretraining.electras import Folder, examples, objective
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")

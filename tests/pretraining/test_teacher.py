@@ -117,7 +117,7 @@ def test_an_interrupted_student_ends_in_the_same_bits(folder: Path, tmp_path: Pa
         events = mlxbert.distill(folder / "text.txt", output=tmp_path / name, **given)
         if name == "cut":
             next(event for event in events if isinstance(event, mlxbert.Saved))
-            events.close()  # type: ignore[attr-defined]
+            events.close()
             events = mlxbert.distill(folder / "text.txt", output=tmp_path / name, **given)
         first = next(event for event in events if isinstance(event, mlxbert.Started))
         assert (first.first_step > 0) == (name == "cut") and [*events]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.bench.reference import load_network
 from mlxbert.machine.device import mx
 from mlxbert.pretraining.chunks import full_sentences, sentence_pairs
 from mlxbert.pretraining.objective import TERMS, Pretraining, read_terms
@@ -18,7 +19,6 @@ from mlxbert.training.loop import scalar
 from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.weights.build import parameters
 from tests.helpers.gradients import assert_same_gradients, their_gradients
-from tests.helpers.parity import load_network
 from tests.pretraining.corpora import WORDS, examples, random_corpus
 from tests.pretraining.files import model_folder, text_file
 

@@ -11,11 +11,12 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
+from mlxbert.bench.reference import arrays
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.weights.hub.files import needed_files
-from tests.helpers.frozen import add_vocabulary, arrays, change_config, read_config, write_model
+from tests.helpers.frozen import add_vocabulary, change_config, read_config, write_model
 from tests.helpers.taggers import NER
 
 TEXT = "the man sat in paris"

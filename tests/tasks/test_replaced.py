@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.bench.reference import arrays
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from tests.helpers.families import COMMON
-from tests.helpers.frozen import arrays, write_model
+from tests.helpers.frozen import write_model
 from tests.helpers.program import call, terminal
 
 WORDS = [

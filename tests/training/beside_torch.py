@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import transformers
 
+from mlxbert.bench.reference import load_network
 from mlxbert.config import EncoderConfig
 from mlxbert.data.labelled import Labelled
 from mlxbert.labels.labels import Labels
@@ -26,7 +27,6 @@ from mlxbert.training.options import TrainingOptions
 from mlxbert.training.sampler import Epochs
 from tests.helpers.families import FAMILIES, Compared
 from tests.helpers.gradients import Arrays, arrays_of
-from tests.helpers.parity import load_network
 from tests.nn.test_gradients_live import their_model
 
 NAMES = ("A", "B", "C", "D")

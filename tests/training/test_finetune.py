@@ -1,5 +1,6 @@
 """`mlxbert.finetune` and `mlxbert.evaluate` on a tiny model, from data to a folder."""
 
+import gc
 import itertools
 import json
 import math
@@ -90,11 +91,33 @@ def test_an_interrupted_call_resumes_to_the_same_bits(base: Path, train: Path, t
             break
         if isinstance(seen[-1], kind):
             with pytest.raises(KeyboardInterrupt):
-                stream.throw(KeyboardInterrupt)  # type: ignore[attr-defined]
+                stream.throw(KeyboardInterrupt)
         else:
-            stream.close()  # type: ignore[attr-defined]
+            stream.close()
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("lora", [None, 2])
+def test_a_call_that_is_run_gives_the_model_and_one_that_is_not_says_so(
+    base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, lora: int | None
+) -> None:
+    records = [{"text": text, "label": label} for text, label in rows(40)]
+    options: dict[str, Any] = {"train": records, "model": base, "output": tmp_path / "out", "epochs": 1, "lora": lora}
+    training = mlxbert.finetune("classify", **options)
+    assert "not begun" in repr(training) and str(tmp_path / "out") in repr(training)
+    seen: list[Any] = []
+    model = training.run(seen.append)
+    assert one(seen, Finished).output == str(tmp_path / "out") and "not begun" not in repr(training)
+    assert model.labels is not None and {*model.labels.names} == {"animal", "place"}
+    with pytest.raises(ArgumentError):
+        training.run()  # its events were used
+    with pytest.raises(ArgumentError):
+        mlxbert.finetune("classify", **options, overwrite=True, dry_run=True).run()
+    caplog.clear()
+    mlxbert.finetune("classify", **options, overwrite=True)
+    gc.collect()
+    assert [record.levelname for record in caplog.records if "never begun" in record.message] == ["WARNING"]
 
 
 @pytest.mark.slow
@@ -102,7 +125,7 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
     options: dict[str, Any] = {"train": train, "model": base, "output": tmp_path / "out", "batch_size": 16, "epochs": 2}
     stream = mlxbert.finetune("classify", lr=1e-3, **options)
     assert any(isinstance(event, Evaluated) for event in stream)  # stops at the first
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     with pytest.raises(ArgumentError, match=r"lr is 0\.002, was 0\.001"):
         list(mlxbert.finetune("classify", lr=2e-3, **options))
     with pytest.raises(ArgumentError, match="validation_examples"):  # it would validate on what it was trained on
@@ -116,7 +139,7 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("changed", ["train", "valid"])
 def test_other_records_are_another_call(base: Path, tmp_path: Path, streams: bool, changed: str) -> None:
-    def call(other: str | None) -> Iterator[Event]:
+    def call(other: str | None) -> mlxbert.TrainingEvents:
         data: dict[str, Any] = {"train": rows(48), "valid": rows(12)}
         if other is not None:
             data[other][3] = ("the largest city", data[other][3][1])
@@ -127,7 +150,7 @@ def test_other_records_are_another_call(base: Path, tmp_path: Path, streams: boo
 
     stream = call(None)
     assert any(isinstance(event, Step) for event in stream)  # stops at the first
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     with pytest.raises(ArgumentError, match=r"(has|have) changed"):
         list(call(changed))
     assert isinstance(list(call(None))[-1], Finished)

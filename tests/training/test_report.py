@@ -1,6 +1,7 @@
 """The report on the data: what it counts, what it warns of, what is refused."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,10 +9,12 @@ import pytest
 from mlxbert.data.columns import Columns
 from mlxbert.data.labelled import Label, Labelled
 from mlxbert.errors import InputError
+from mlxbert.training.assess import _advice
 from mlxbert.training.data.checks import check_label_column, check_labels, find_unknown
 from mlxbert.training.data.describe import SplitSummary, describe
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.objectives import make_objective
+from tests.helpers import events
 
 COLUMNS = Columns("sentence", None, "label", ("text",))
 
@@ -210,3 +213,26 @@ def test_many_classes_are_no_texts() -> None:
     check_label_column(examples([f"class {n % 60}" for n in range(120)]), "label")
     check_label_column(examples([f"{n}" for n in range(19)]), "label")
     check_label_column(examples([f"{n}" for n in range(10)] + ["a"] * 10), "label")
+
+
+@pytest.mark.parametrize(
+    ("score", "best", "few", "advice"),
+    [
+        (0.5, 0.6, None, "epochs="),
+        (0.5, 0.6, "few_shot=True", "few_shot=True"),
+        (0.5, 0.4, "few_shot=True", None),
+        (1.0, 1.0, "few_shot=True", None),  # nothing is better
+    ],
+)
+def test_what_may_help_is_said_where_a_simple_method_is_as_good(
+    score: float, best: float, few: str | None, advice: str | None
+) -> None:
+    found = _advice(replace(events.evaluation(), score=score, metric="accuracy"), {"frozen vectors": best}, few)
+    assert (found is None) == (advice is None) and (advice or "") in (found or "")
+
+
+@pytest.mark.parametrize(("count", "few_shot", "hinted"), [(5, False, True), (40, False, False), (5, True, False)])
+def test_few_examples_per_label_lead_to_few_shot(count: int, few_shot: bool, hinted: bool) -> None:
+    objective = make_objective("classify", few_shot=few_shot)
+    records = [Labelled(f"{n} {label}", None, label, "") for n in range(count) for label in "ab"]
+    assert (objective.few_shot_hint(records) is not None) == hinted

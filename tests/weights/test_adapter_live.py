@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.bench.reference import Case
 from mlxbert.errors import ConfigError
 from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx, nn
@@ -20,7 +21,6 @@ from mlxbert.weights.selection import Selection
 from mlxbert.weights.source import ModelRef
 from tests.helpers.families import FAMILIES, make_model
 from tests.helpers.frozen import add_vocabulary
-from tests.helpers.parity import Case
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")

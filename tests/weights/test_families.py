@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.bench.reference import load_network, outputs
 from mlxbert.config import EncoderConfig, Rotary, Rotation, Transform
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.labels.labels import Labels
@@ -21,7 +22,6 @@ from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats.config_json import ConfigJson
 from tests.helpers.families import FROZEN
 from tests.helpers.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors
-from tests.helpers.parity import load_network, outputs
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 PATH = Path("model/config.json")

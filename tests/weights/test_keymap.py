@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.bench.reference import arrays
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights.build import build_network
@@ -13,7 +14,7 @@ from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
 from tests.helpers.families import FROZEN, FROZEN_CELLS
-from tests.helpers.frozen import arrays, write_model
+from tests.helpers.frozen import write_model
 from tests.helpers.tiny import to_theirs
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.bench.reference import load_network
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
 from tests.helpers.frozen import tensors_in, write_model, write_tensors
-from tests.helpers.parity import load_network
 
 # The decoder of each family's masked-LM head: the copy of the word embeddings, and that of the bias where it has one.
 MASKED_LM = [family for family, compared in FROZEN.items() if "ForMaskedLM" in compared.heads]

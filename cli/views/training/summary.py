@@ -67,10 +67,9 @@ def _worse(summary: "Summary", sign: int) -> Iterator["RenderableType"]:
     """That training was of no use, where a simple method is as good, and what helps."""
     from rich.text import Text
 
-    as_good = [name for name, score in summary.baselines.items() if sign * (score - summary.score) <= 0]
-    if as_good:
-        names = console.visible(" and ".join(as_good))
-        help = "train longer (--epochs) or with a higher --lr"
+    if summary.advice:
+        as_good = [name for name, score in summary.baselines.items() if sign * (score - summary.score) <= 0]
+        names, help = console.visible(" and ".join(as_good)), console.to_options(summary.advice)
         yield Text.assemble(("no better than ", "bold yellow"), (names, "bold yellow"), f": {help}")
 
 

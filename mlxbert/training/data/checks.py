@@ -143,14 +143,14 @@ def find_warnings(report: DataReport, about_labels: Iterable[str]) -> Iterator[s
             yield f"{_listed(labels)} {_is(len(labels))} in {name} only."
 
 
-def few_examples(train: SplitReport) -> Iterator[str]:
-    """Labels that are rare."""
+def few_examples(train: SplitReport, advice: str | None) -> Iterator[str]:
+    """Labels that are rare, and what helps where all are."""
     few = {name: count for name, count in train.labels.items() if count <= FEW}
     if few:
         has = "has" if len(few) == 1 else "have"
         yield (
             f"{len(few)} of {_count(len(train.labels), 'label')} {has} {FEW} training examples or fewer "
-            f"({_listed([*few][::-1])}): scores will differ much from run to run."
+            f"({_listed([*few][::-1])}): scores will differ much from run to run{f'; {advice}' if advice else ''}."
         )
 
 

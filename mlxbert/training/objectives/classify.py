@@ -46,6 +46,14 @@ class Classify(TextObjective):
         yield from super().warnings(train, records)
         yield from checks.other_than_classes(train.labels)
 
+    def few_shot_hint(self, records: Sequence[Labelled]) -> str | None:
+        """See `TaskObjective.few_shot_hint`."""
+        counts = Counter(str(record.label) for record in records)
+        pairs = self.columns is not None and self.columns.pair is not None
+        if pairs or max(counts.values()) > checks.FEW:
+            return None
+        return "few_shot=True is made for so few examples per label"
+
     def balance(self, train: SplitReport) -> Iterator[str]:
         """See `TaskObjective.balance`."""
         dominant = [*checks.dominant_label(train)]

@@ -50,6 +50,10 @@ class FewShot(Comparison[Example], Classify):
             if getattr(self.learning, name) != usual:
                 raise ArgumentError(f"{name} is given, which does not work with few_shot")
 
+    def few_shot_hint(self, records: Sequence[Labelled]) -> str | None:
+        """See `TaskObjective.few_shot_hint`."""
+        return None
+
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
         return super().settings() | {"few_shot": True}

@@ -144,10 +144,14 @@ class TaskObjective(Objective[AnyExample]):
         """What looked wrong while reading, in sentences for the report's warnings."""
         return ()
 
+    def few_shot_hint(self, records: Sequence[Any]) -> str | None:
+        """What to try where every label has few examples; `None` where that is nothing, or nothing special helps."""
+        return None
+
     def warnings(self, train: SplitReport, records: Sequence[Any]) -> Iterator[str]:
         """What a careful person would look at first in the labels of the training records, in sentences."""
         if train.labels:
-            yield from checks.few_examples(train)
+            yield from checks.few_examples(train, self.few_shot_hint(records))
             yield from self.balance(train)
             yield from checks.alike_names(train.labels)
 

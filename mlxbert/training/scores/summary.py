@@ -115,6 +115,7 @@ class Summary:
         weakest: What the model is worst at, in a sentence; `None` if nothing stands out.
         deviation: Standard deviation of the score over the seeds; `None` for one seed.
         command: The command that uses the model.
+        advice: What may give a better model, where a baseline is as good as this one.
     """
 
     metric: str
@@ -124,6 +125,7 @@ class Summary:
     weakest: str | None
     deviation: float | None
     command: str
+    advice: str | None = None
 
 
 def weakest(evaluation: Evaluation) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mlxbert.bench.reference import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -15,7 +16,6 @@ from mlxbert.weights.formats.torch import reader
 from mlxbert.weights.google import with_google_defaults
 from mlxbert.weights.hub import files
 from tests.helpers import tf_files, torch_files
-from tests.helpers.frozen import GOLDENS
 
 
 def test_formats_are_tried_in_one_order(tmp_path: Path) -> None:

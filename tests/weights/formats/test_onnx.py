@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlxbert.bench.reference import GOLDENS as FROZEN, arrays
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.onnx import reader
-from tests.helpers.frozen import GOLDENS as FROZEN, arrays
 
 GOLDENS = FROZEN / "onnx"
 ODD = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.bench.reference import outputs
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network
@@ -24,7 +25,6 @@ from mlxbert.weights.save import plan
 from tests.folders.test_round_trip import check_manifest
 from tests.helpers.families import FAMILIES
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors
-from tests.helpers.parity import outputs
 from tests.helpers.program import call
 from tests.helpers.tiny import tiny_config, to_theirs
 from tests.weights.test_traps_names import Arrays, parameters

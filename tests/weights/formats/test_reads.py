@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.bench.reference import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.files import open_weights
 from tests.helpers import tf_files, torch_files
-from tests.helpers.frozen import GOLDENS
 
 TENSORS = {"a.weight": mx.arange(6, dtype=mx.float32).reshape(2, 3), "b": mx.ones((4,))}
 SHARDS = {"a.weight": "2.part", "b": "1.part"}

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlxbert.bench.reference import load_network, outputs
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.config_json import google_config
@@ -18,7 +19,7 @@ from mlxbert.weights.formats.headers import BYTES, Header
 from mlxbert.weights.formats.tensorflow import reader
 from mlxbert.weights.formats.tensorflow.names import translate
 from mlxbert.weights.formats.tensorflow.table import MAGIC, checksum, read_bundle
-from tests.helpers.parity import assert_equal, load_network, outputs
+from tests.helpers.parity import assert_equal
 from tests.helpers.tf_files import (
     HEADER,
     NETWORKS,

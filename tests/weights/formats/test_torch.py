@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlxbert.bench.reference import GOLDENS
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.torch import (
     reader,
 )
 from tests.helpers import hostile_pickles
-from tests.helpers.frozen import GOLDENS
 from tests.helpers.hostile_pickles import HOSTILE
 from tests.helpers.torch_files import DATA, archive, state, storage, stream, tensor, text
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import mlxbert
+from mlxbert.bench.reference import arrays
 from mlxbert.machine.device import mx
 from mlxbert.weights.hub.files import needed_files
 from tests.helpers import torch_files
 from tests.helpers.fake_hub import Files, files_of
-from tests.helpers.frozen import arrays
 from tests.helpers.hub_machine import FILL, NAME, Machine
 from tests.helpers.st_folder import dense, pooling, save_st
 from tests.helpers.tf_files import STEM, copy_checkpoint, source

@@ -1,0 +1,81 @@
+"""Attention weights in a file: a page to look at, or numbers."""
+
+import base64
+import json
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlxbert.cli.views import console
+from mlxbert.errors import ArgumentError
+from mlxbert.files import atomic_write, writing
+from mlxbert.results.json import to_json
+
+if TYPE_CHECKING:
+    from mlxbert.results.attention import Attention
+
+_ENDINGS = (".html", ".json", ".npz")
+_MOST = 64_000_000  # weights in a page, a byte each before they are compressed
+
+
+def check(path: Path | None, overwrite: bool) -> None:
+    """Refuses a file that cannot be written, before a model is loaded.
+
+    Raises:
+        ArgumentError: Another ending, an existing file, or no folder for it.
+    """
+    if path is None:
+        return
+    if path.suffix not in _ENDINGS:
+        raise ArgumentError(f"--output {path}: expected a name that ends in {', '.join(_ENDINGS)}")
+    if path.exists() and not (overwrite and path.is_file()):
+        hint = "--overwrite replaces it" if path.is_file() else None
+        raise ArgumentError(f"--output {path}: exists", hint=hint)
+    if not path.parent.is_dir():
+        raise ArgumentError(f"--output {path}: there is no folder {path.parent}")
+
+
+def write(found: "Attention", path: Path, model: str) -> None:
+    """Writes the weights of a text.
+
+    Args:
+        found: The weights.
+        path: The file; its ending says what it becomes.
+        model: The name of the model, for the title of a page.
+
+    Raises:
+        ArgumentError: There are too many for a page.
+        MlxbertError: The file cannot be written.
+    """
+    text = _page(found, model) if path.suffix == ".html" else to_json(found.to_dict()) + "\n"
+    with writing(path), atomic_write(path, locked=False) as file:
+        if path.suffix != ".npz":
+            file.write(text.encode())
+        else:
+            import numpy as np
+
+            names = np.array([token.token for token in found.tokens])
+            np.savez_compressed(
+                file, attention=found.weights, tokens=names, layers=np.array(found.layers), heads=np.array(found.heads)
+            )
+    console.say("note", f"wrote {path}")
+
+
+def _page(found: "Attention", model: str) -> str:
+    """A page without requests: the weights are in it, each rounded to a byte."""
+    import numpy as np
+
+    if found.weights.size > _MOST:
+        raise ArgumentError(
+            f"a page would hold {found.weights.size:,} weights, expected at most {_MOST:,}",
+            hint="choose a layer with --layer, or write .npz",
+        )
+    levels = np.rint(found.weights * 255).astype(np.uint8).tobytes()
+    data = {
+        "model": model, "tokens": [token.token for token in found.tokens], "layers": found.layers, "heads": found.heads,
+        "segments": [token.segment for token in found.tokens],
+        "weights": base64.b64encode(zlib.compress(levels)).decode(),
+    }  # fmt: skip
+    template = Path(__file__).with_name("attention.html").read_text(encoding="utf-8")
+    written = json.dumps(data).replace("<", "\\u003c")  # nothing in a token ends the script
+    return template.replace('"DATA"', written)

@@ -1,0 +1,49 @@
+"""What the tokens of a text attend to."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.results.result import Result
+from mlxbert.results.tokens import Token
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Attention(Result):
+    """The attention weights of a text: of each token, how much of its attention each token has.
+
+    Attributes:
+        text: The text.
+        pair: The second text, if there is one.
+        tokens: The tokens, special ones included.
+        layers: The numbers of the layers, from 0.
+        heads: The numbers of the heads, from 0.
+        weights: float32 (layers, heads, tokens, tokens); the last axis adds up to 1.
+        truncated: Whether the end of the text was cut off.
+    """
+
+    text: str
+    pair: str | None
+    tokens: tuple[Token, ...]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    weights: "NDArray[np.float32]"
+    truncated: bool = False
+
+    @property
+    def mean(self) -> "NDArray[np.float32]":
+        """The mean over layers and heads, (tokens, tokens)."""
+        found: NDArray[np.float32] = self.weights.mean(axis=(0, 1))
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of the command line; weights are rounded to six decimals."""
+        pair = {} if self.pair is None else {"pair": self.pair}
+        return {
+            "text": self.text, **pair, "tokens": [token.token for token in self.tokens], "layers": [*self.layers],
+            "heads": [*self.heads], "attention": self.weights.astype(float).round(6).tolist(),
+            **({"truncated": True} if self.truncated else {}),
+        }  # fmt: skip

@@ -1,0 +1,57 @@
+"""What the tokens of a text attend to."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.bench.reference import golden_models, load_network, make_cases, outputs, write_model
+from mlxbert.errors import ArgumentError, InputError
+
+
+@pytest.fixture(scope="module")
+def model(tiny_folder: Path) -> mlxbert.Model:
+    return mlxbert.load(tiny_folder, dtype="float32")
+
+
+@pytest.mark.parametrize("pair", [None, "paris !"])
+def test_weights_are_those_of_the_network_and_add_up_to_one(model: mlxbert.Model, pair: str | None) -> None:
+    found = mlxbert.attention(model, "the cat sat on the mat .", pair=pair)
+    count = len(found.tokens)
+    config = model.config
+    assert found.weights.shape == (len(config.layer_schedule), config.num_attention_heads, count, count)
+    assert np.abs(found.weights.sum(-1) - 1).max() < 1e-6 and found.weights.min() >= 0
+    assert [token.token for token in found.tokens][:3] == ["[CLS]", "the", "cat"]
+    assert (found.mean == found.weights.mean((0, 1))).all()
+    (of_one,) = mlxbert.attention(model, found.text, pair=pair, layers=-1, heads=[1, 0]).weights
+    assert (of_one == found.weights[-1][[1, 0]]).all()
+    written = found.to_dict()
+    assert np.abs(np.array(written["attention"]) - found.weights).max() <= 1e-6 and ("pair" in written) == bool(pair)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [({"layers": 99}, "99"), ({"heads": []}, "heads"), ({"heads": "0"}, "'0'"), ({"layers": [True]}, "True")],
+)
+def test_what_the_model_does_not_have_is_refused(model: mlxbert.Model, given: dict[str, Any], error: str) -> None:
+    with pytest.raises(ArgumentError, match=error):
+        mlxbert.attention(model, "the cat", **given)
+    with pytest.raises(InputError):
+        mlxbert.attention(model, 5)  # type: ignore[arg-type]
+    with pytest.raises(InputError):
+        mlxbert.attention(model, "the cat " * 900)
+    assert mlxbert.attention(model, "the cat " * 900, overflow="truncate").truncated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted({family for family, _ in golden_models()}))
+def test_rows_of_every_family_add_up_to_one(family: str, tmp_path: Path) -> None:
+    network = load_network(write_model(family, "Model", tmp_path))
+    config = network.encoder.config
+    case = make_cases(config.vocab_size, config.max_length, config.pad_token_id, config.type_vocab_size or 1)["padding"]
+    found = outputs(network, case)
+    for layer in range(len(config.layer_schedule)):
+        sums = found[f"attention {layer}"].sum(-1)  # 0 for padding
+        assert np.abs(sums - case.real[:, None]).max() <= 1e-6
