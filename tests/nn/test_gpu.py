@@ -251,7 +251,7 @@ def test_sums_over_a_vocabulary_are_one_kernel_and_the_same(
     assert sum(primitives(function(x)).values()) == 1
     monkeypatch.setattr(ops, "on_gpu", lambda: False)
     for one, other in zip(fused, value_and_gradient(), strict=True):
-        assert np.abs(np.array(one - other)).max() < 1e-6
+        assert np.abs(np.array(one - other)).max() < 4e-6
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16])
