@@ -6,7 +6,7 @@ Shapes: B batch, L length, H heads, d head size.
 from mlxbert.machine.device import mx
 
 # What Metal's kernels of attention take: mlx/backend/metal/scaled_dot_product_attention.cpp, `use_fallback` (the same
-# in MLX 0.32.1 and in 846d176, after 0.32.2). Everything else is products, a softmax, and (B, H, L, L) in memory.
+# in MLX 0.32.1 and in commit 846d176 of 0.32.2). Everything else is products, a softmax, and (B, H, L, L) in memory.
 _HEAD_SIZES = (64, 72, 80, 96, 128)
 _HEAD_SIZES_OF_FEW = (64, 96, 128, 256)
 _FEW = 8  # queries, for which there is another kernel
