@@ -8,13 +8,16 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.machine.device import dtype_name, mx
+from mlxbert.machine.device import dtype_name, mx, on_gpu
+from mlxbert.nn import gpu
 from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.cpu import windows
 from mlxbert.nn.ops import activate
 
 F64 = NDArray[np.float64]
@@ -67,7 +70,8 @@ def as_float64(array: mx.array) -> F64:
 def kernels() -> Iterator[tuple[str, Computed]]:
     """All checks, each with the name of its group."""
     for group, make in (
-        ("products", _products), ("attention", _attention), ("activations", _activations), ("norms", _norms),
+        ("products", _products), ("attention", _attention), ("attention", _local_attention), ("attention", _fused),
+        ("activations", _activations), ("norms", _norms),
         ("sums", _sums), ("indices", _indices), ("quantized", _quantized),
     ):  # fmt: skip
         for dtype in DTYPES:
@@ -113,19 +117,52 @@ def _attention(inputs: _Inputs) -> Iterator[Computed]:
                 expected = _softmax(a @ b.swapaxes(-1, -2) * size**-0.5 + shift) @ c
                 yield Computed(
                     f"attention, head size {size}, length {length}, {kind}", name,
-                    mx.fast.scaled_dot_product_attention(
-                        q, k, v, scale=size**-0.5, mask=mask
-                    ),
+                    gpu.attention(q, k, v, size**-0.5, mask, gradient=False),
                     expected,
                 )  # fmt: skip
             none = mx.concatenate([mx.array(seen[:1]), mx.zeros_like(mx.array(seen[:1]))])[:, None, None]
             yield Computed(
                 f"attention, head size {size}, length {length}, one input masked as a whole", name,
-                mx.isfinite(
-                    mx.fast.scaled_dot_product_attention(q, k, v, scale=size**-0.5, mask=none)[0]
-                ).all(),
+                mx.isfinite(gpu.attention(q, k, v, size**-0.5, none, gradient=False)[0]).all(),
                 np.array(1.0), exact=True,
             )  # fmt: skip
+
+
+def _local_attention(inputs: _Inputs) -> Iterator[Computed]:
+    """In blocks, as layers with a sliding window do on GPUs; of the second input half is padding."""
+    length, window, size = 600, 64, 64
+    (q, a), (k, b), (v, c) = (inputs.draw(2, 3, length, size) for _ in range(3))
+    seen = (np.arange(length) < np.array([[length], [length // 2]]))[:, None]
+    blocks = windows.blocks(length, window, mx.array(seen)[:, None])
+    assert blocks is not None
+    parts, keys, values, mask = gpu.divided(q, k, v, blocks)
+    found = gpu.joined(gpu.attention(parts, keys, values, size**-0.5, mask, gradient=False), 2, length)
+    near = np.abs(np.arange(length)[:, None] - np.arange(length)) <= window
+    shift = np.where(near & seen, 0, -1e9)[:, None]
+    real = seen[:, :, :, None]
+    yield Computed(
+        f"attention to {window} tokens on each side, head size {size}, length {length}", dtype_name(inputs.dtype),
+        found * mx.array(real), _softmax(a @ b.swapaxes(-1, -2) * size**-0.5 + shift) @ c * real,
+    )  # fmt: skip
+
+
+def _fused(inputs: _Inputs) -> Iterator[Computed]:
+    """Whether MLX has one kernel for the shapes that `gpu.is_fused` says; only MLX newer than 0.32.1 can be asked."""
+    if not (on_gpu() and gpu.on_metal()):
+        return
+    for size, queries in product((32, 48, 64, 72, 80, 96, 128), (8, 128)):
+        q, _ = inputs.draw(1, 1, queries, size)
+        try:
+            mx.fast.scaled_dot_product_attention(q, q, q, scale=1.0, force_fused=True)
+            found = True
+        except ValueError:
+            found = False
+        except TypeError:  # an unknown argument
+            return
+        yield Computed(
+            f"attention of {queries} queries, head size {size}, in one kernel", dtype_name(inputs.dtype),
+            mx.array(found), np.array(gpu.is_fused(size, queries, inputs.dtype, None, gradient=False)), exact=True,
+        )  # fmt: skip
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])

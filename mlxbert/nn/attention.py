@@ -4,7 +4,7 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
 
 import math
-from typing import assert_never
+from typing import assert_never, cast
 
 from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.machine.device import mx, nn
@@ -117,13 +117,27 @@ def _by_distance(x: mx.array, vectors: mx.array) -> mx.array:
     Returns:
         (B, H, L, L).
     """
-    products = mx.contiguous(x @ vectors.swapaxes(-1, -2))  # (B, H, L, 2 L)
-    batch, heads, length = x.shape[:3]
-    # The product of token i for token j is in column j - i + L - 1: each row starts one column further left, so a
-    # strided view is enough.
-    row = 2 * length
+    return cast(mx.array, _shifted(x @ vectors.swapaxes(-1, -2)))
+
+
+@mx.custom_function
+def _shifted(products: mx.array) -> mx.array:
+    """(B, H, L, 2 L) → (B, H, L, L): of row i the columns from L - 1 - i on.
+
+    The product of token i for token j is in column j - i + L - 1: each row starts one column further left, so a strided
+    view is enough.
+    """
+    batch, heads, length, row = products.shape
     strides = (heads * length * row, length * row, row - 1, 1)
-    return mx.as_strided(products, (batch, heads, length, length), strides, offset=length - 1)
+    return mx.as_strided(mx.contiguous(products), (batch, heads, length, length), strides, offset=length - 1)
+
+
+@_shifted.vjp
+def _shifted_vjp(products: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
+    # In memory the rows of the view are 2 L - 1 apart. MLX's own derivative of a view is a scatter-add.
+    length = cotangent.shape[-1]
+    rows = mx.pad(cotangent, [(0, 0)] * 3 + [(0, length - 1)]).flatten(2)
+    return mx.pad(rows, [(0, 0)] * 2 + [(length - 1, 1)]).reshape(products.shape)
 
 
 def build_attention(config: EncoderConfig, layer: int) -> SelfAttention:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.labels.schemes import allowed, scheme_of
 from mlxbert.machine.device import mx, nn
+from mlxbert.nn import ops
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,10 +73,11 @@ class CRF(nn.Module):
         last = mx.maximum(words.astype(mx.int32).sum(axis=1, keepdims=True) - 1, 0)
         found = found + start[tags[:, 0]] + end[mx.take_along_axis(tags, last, axis=1)[:, 0]]
         # Forward algorithm: after each word the logarithm of the sum over all paths that end in each tag.
-        paths, into = start + wide[:, 0], transitions.T
-        for word in range(1, wide.shape[1]):
-            longer = mx.logsumexp(paths[:, None, :] + into, axis=-1) + wide[:, word]
-            paths = mx.where(words[:, word : word + 1], longer, paths)
+        with ops.step_by_step():
+            paths, into = start + wide[:, 0], transitions.T
+            for word in range(1, wide.shape[1]):
+                longer = mx.logsumexp(paths[:, None, :] + into, axis=-1) + wide[:, word]
+                paths = mx.where(words[:, word : word + 1], longer, paths)
         total = mx.logsumexp(paths + end, axis=-1)
         return mx.where(words[:, 0], total - found, 0.0).sum()
 

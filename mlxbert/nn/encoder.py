@@ -117,7 +117,7 @@ class Pooler(nn.Module):
 
     def __call__(self, hidden: mx.array) -> mx.array:
         """(B, L, D) → (B, D)."""
-        return mx.tanh(self.dense(hidden[:, 0]))
+        return ops.activate("tanh", self.dense(hidden[:, 0]))
 
 
 class Encoder(nn.Module):

@@ -5,8 +5,6 @@ Sums and not means: the parts of a batch are computed apart and divided by the w
 Shapes: N rows, C classes or words.
 """
 
-from typing import Any, cast
-
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.nn import ops
@@ -17,7 +15,7 @@ def cross_entropy(
 ) -> mx.array:
     """The sum of `-log softmax(logits)[target]`; as `torch.nn.functional.cross_entropy` with `reduction="sum"`.
 
-    Accurate for rows as long as a vocabulary, see `ops.tree_sum`.
+    Accurate for rows as long as a vocabulary, see `ops.log_sum_exp`.
 
     Args:
         logits: (N, C).
@@ -53,8 +51,8 @@ def soft_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
     """
     _check_shapes(logits, targets)
     wide, wanted = logits.astype(mx.float32), mx.stop_gradient(targets.astype(mx.float32))
-    log_sum: mx.array = cast(Any, _log_sum_exp)(wide)[0]
-    known: mx.array = cast(Any, _log_sum_exp)(wanted)[0]
+    log_sum = ops.log_sum_exp(wide)
+    known = ops.log_sum_exp(wanted)
     shares = mx.stop_gradient(mx.exp(wanted - known))
     return (shares * ((wanted - known) - (wide - log_sum))).sum(axis=-1)
 
@@ -64,23 +62,8 @@ def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ArgumentError(f"targets have shape {targets.shape}, expected (N,) for logits (N, C) = {logits.shape}")
     wide = logits.astype(mx.float32)
-    log_sum: mx.array = cast(Any, _log_sum_exp)(wide)[0]
+    log_sum = ops.log_sum_exp(wide)
     return (log_sum - mx.take_along_axis(wide, targets[:, None], axis=1))[:, 0], wide, log_sum
-
-
-@mx.custom_function
-def _log_sum_exp(x: mx.array) -> Any:
-    """The logarithm of the sum of exponentials of each row, (N, 1), and what its derivative needs."""
-    largest = x.max(axis=-1, keepdims=True)
-    shares = ops.exponentials(x - largest)
-    total = ops.tree_sum(shares)
-    return largest + mx.log(total), shares, total
-
-
-@_log_sum_exp.vjp
-def _log_sum_exp_vjp(x: mx.array, cotangents: Any, outputs: Any) -> mx.array:
-    _, shares, total = outputs
-    return cast(mx.array, shares * (cotangents[0] / total))
 
 
 def binary_cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:

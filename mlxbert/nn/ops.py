@@ -1,13 +1,16 @@
 """What layers compute with, each in the way that is fastest here: the only file of this room that knows the device.
 
-A GPU has fused kernels. A CPU gets the same numbers, but for their last digits, from `mlxbert.nn.cpu`.
+A GPU has fused kernels, see `mlxbert.nn.gpu`. A CPU gets the same numbers, but for their last digits, from
+`mlxbert.nn.cpu`.
 
 Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -15,7 +18,8 @@ from typing import Any, TypeVar, cast
 
 from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring
 from mlxbert.machine.device import mx, nn, on_gpu
-from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu
+from mlxbert.nn import gpu
+from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu, linear, relu
 from mlxbert.nn.cpu import kernels, vectorized, vectorized_attention, windows
 from mlxbert.nn.dropout import Dropout
 
@@ -56,7 +60,12 @@ def activate(name: str, x: mx.array) -> mx.array:
 
 @functools.cache
 def _fused(function: Activation) -> Activation:
-    compiled: Activation = mx.compile(function, shapeless=True)
+    """The function as one kernel, in float32: in half precision, near -3, GELU's `1 + erf` has no digits left."""
+
+    def wide(x: mx.array) -> mx.array:
+        return function(x.astype(mx.float32)).astype(x.dtype)
+
+    compiled: Activation = mx.compile(function if function in (relu, linear) else wide, shapeless=True)
     return compiled
 
 
@@ -72,16 +81,55 @@ def exponentials(x: mx.array) -> mx.array:
     return mx.exp(x) if on_gpu() else cast(mx.array, kernels.exp2(x * (1 / math.log(2))))
 
 
-def tree_sum(x: mx.array) -> mx.array:
+def softmax(x: mx.array) -> mx.array:
+    """Softmax over the last axis of float32, accurate for rows as long as a vocabulary."""
+    if on_gpu():
+        return mx.softmax(x, axis=-1)
+    shares = mx.exp(x - x.max(axis=-1, keepdims=True))
+    return shares / _tree_sum(shares)
+
+
+def log_sum_exp(x: mx.array) -> mx.array:
+    """The logarithm of the sum of exponentials over the last axis, which stays with length 1; as accurate."""
+    if on_gpu():
+        return mx.logsumexp(x, axis=-1, keepdims=True)
+    found: mx.array = cast(Any, _log_sum_exp)(x)[0]
+    return found
+
+
+@mx.custom_function
+def _log_sum_exp(x: mx.array) -> Any:
+    """`log_sum_exp`, and what its derivative needs."""
+    largest = x.max(axis=-1, keepdims=True)
+    shares = exponentials(x - largest)
+    total = _tree_sum(shares)
+    return largest + mx.log(total), shares, total
+
+
+@_log_sum_exp.vjp
+def _log_sum_exp_vjp(x: mx.array, cotangents: Any, outputs: Any) -> mx.array:
+    _, shares, total = outputs
+    return cast(mx.array, shares * (cotangents[0] / total))
+
+
+def _tree_sum(x: mx.array) -> mx.array:
     """The sum over the last axis, which stays with length 1, in float32 to its last digits.
 
     MLX's CPU backend sums a row in order: of a vocabulary's probabilities, 30,000 small ones fall below the last digit
-    of the sum.
+    of the sum. A GPU's sums are trees.
     """
     while x.shape[-1] > 1:
         x = mx.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % _FAN_IN)])
         x = x.reshape(*x.shape[:-1], -1, _FAN_IN).sum(axis=-1)
     return x
+
+
+def step_by_step() -> AbstractContextManager[Any]:
+    """Where many small operations run, each of which needs the one before: a Mac's CPU, not its GPU.
+
+    The GPU takes longer to start each than to compute it, and both have the same memory.
+    """
+    return mx.stream(mx.cpu) if on_gpu() and gpu.on_metal() else contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -115,14 +163,9 @@ def attention_weights(given: PositionedQK, scale: float) -> mx.array:
 
 def attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
     """`dropout(attention_weights(given, scale)) @ v`, values and result (B, H, L, d)."""
-    q, k, bias, mask, length = given.q, given.k, given.bias, given.mask, v.shape[2]
     if on_gpu():
-        if dropout.drops:  # the fused kernel has no dropout
-            return dropout(attention_weights(given, scale)) @ v
-        if bias is not None:
-            # Half of the lowest number: scores are added to it, and a masked row that overflows to -inf gives NaN.
-            mask = bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min / 2)
-        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+        return _attention_of_gpus(given, v, scale, dropout)
+    q, k, bias, mask, length = given.q, given.k, given.bias, given.mask, v.shape[2]
     if given.blocks is not None:
         q, k, v, mask = *windows.divided(q, k, v, given.blocks.shape[3]), given.blocks
     if vectorized.pays(q.size // q.shape[-1] * k.shape[-2]):
@@ -130,6 +173,21 @@ def attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) 
     else:
         mixed = kernels.attention(q, k, v, scale, mask, bias, dropout.draw((*q.shape[:-1], k.shape[-2])))
     return mixed if given.blocks is None else mixed.flatten(2, 3)[:, :, :length]
+
+
+def _attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
+    if given.blocks is not None:
+        q, k, around, near = gpu.divided(given.q, given.k, v, given.blocks)
+        mixed = _attention_of_gpus(PositionedQK(q, k, mask=near), around, scale, dropout)
+        return gpu.joined(mixed, len(v), v.shape[2])
+    if dropout.drops:  # the fused kernel has no dropout
+        return dropout(attention_weights(given, scale)) @ v
+    mask = given.mask
+    if given.bias is not None:
+        # Half of the lowest number: scores are added to it, and a masked row that overflows to -inf gives NaN.
+        lowest = mx.finfo(given.bias.dtype).min / 2
+        mask = given.bias if mask is None else mx.where(mask, given.bias, lowest)
+    return gpu.attention(given.q, given.k, v, scale, mask, gradient=dropout.training)
 
 
 def window_blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
@@ -140,7 +198,7 @@ def window_blocks(length: int, window: int, mask: mx.array | None) -> mx.array |
         window: How far away the tokens on each side may be.
         mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded.
     """
-    return None if on_gpu() else windows.blocks(length, window, mask)
+    return None if on_gpu() and not gpu.blocks_pay(length, window) else windows.blocks(length, window, mask)
 
 
 def rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:

@@ -1,5 +1,6 @@
 """The ways to compute attention agree: the fused kernel of GPUs, plain arithmetic, near tokens only; and gradients."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from mlxbert.bench.reference import load_network, outputs
 from mlxbert.config import Biases, PreNorm, Rotary, Rotation
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import dropout, ops, positions
+from mlxbert.nn import dropout, gpu, ops, positions
 from mlxbert.nn.attention import SelfAttention
 from mlxbert.nn.cpu import windows
 from mlxbert.nn.encoder import Encoder
@@ -68,8 +69,8 @@ def test_training_with_dropout_is_the_same_on_gpus(
             return (encoder(ids, mask).last_hidden_state * mask[:, :, None]).square().sum()
 
     found = []
-    for gpu in (False, True):
-        monkeypatch.setattr(ops, "on_gpu", lambda gpu=gpu: gpu)
+    for on_gpu in (False, True):
+        monkeypatch.setattr(ops, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
         value, gradients = nn.value_and_grad(network.encoder, loss)(network.encoder)
         arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
         found.append((float(value), {name: np.array(array) for name, array in arrays.items()}))
@@ -86,6 +87,15 @@ def near_encoder() -> Encoder:
     return random_network(config, heads=()).encoder
 
 
+@pytest.fixture(params=["cpu", "gpu"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ways of CPUs and of GPUs, each in blocks where there is more than one of 4 tokens."""
+    monkeypatch.setattr(windows, "_SMALLEST_BLOCK", 4)
+    monkeypatch.setattr(gpu, "_BLOCKS_FROM", 1)
+    monkeypatch.setattr(ops, "on_gpu", lambda: request.param == "gpu")
+
+
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("length", [13, 16, 17, 40, 61])
 def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
     length: int, monkeypatch: pytest.MonkeyPatch
@@ -94,21 +104,34 @@ def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
     mx.random.seed(length)
     ids = mx.random.randint(0, 40, (4, length))
     mask = mx.arange(length) < mx.array([[length], [length - 6], [1], [length // 2]])
-    monkeypatch.setattr(windows, "_SMALLEST_BLOCK", 4)
+    up = mx.random.normal((4, length, 24))
     used = [windows.blocks(length, rotation.window, None) for rotation in NEAR if rotation.window]
     assert any(blocks is not None for blocks in used) and (length > 15 or used[1] is None)
     for given in (None, mask):
-        near = encoder(ids, given).last_hidden_state
+        real = (mx.ones_like(mask) if given is None else given)[:, :, None]
+
+        def loss(encoder: Encoder, given: mx.array | None = given, weight: mx.array = real * up) -> mx.array:
+            return (encoder(ids, given).last_hidden_state * weight).sum()
+
+        def found(given: mx.array | None = given, loss: Callable[[Encoder], mx.array] = loss) -> list[mx.array]:
+            """The hidden states, and the gradient of each parameter."""
+            gradients = nn.value_and_grad(encoder, loss)(encoder)[1]
+            arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(gradients))
+            return [encoder(ids, given).last_hidden_state, *arrays.values()]
+
+        near, *slopes = found()
         with monkeypatch.context() as patch:
             patch.setattr(windows, "blocks", lambda *facts: None)
-            whole = encoder(ids, given).last_hidden_state
-        real = mx.ones_like(mask) if given is None else given
-        assert np.abs(np.array((near - whole) * real[:, :, None])).max() < 2e-5
+            whole, *expected = found()
+        assert np.abs(np.array((near - whole) * real)).max() < 2e-5
         assert mx.isfinite(near).all().item()
+        largest = max(np.abs(np.array(slope)).max() for slope in expected)
+        for slope, other in zip(slopes, expected, strict=True):
+            assert np.abs(np.array(slope - other)).max() < 2e-5 * largest
 
 
-def test_blocks_of_near_tokens_drop_at_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "_SMALLEST_BLOCK", 4)
+@pytest.mark.usefixtures("either")
+def test_blocks_of_near_tokens_drop_at_the_rate() -> None:
     encoder = near_encoder()
     encoder.train()
     layer = encoder.layers[1].attention

@@ -1,4 +1,6 @@
-"""Sliding-window attention on a CPU: each block of queries attends to three blocks of keys instead of all.
+"""Sliding-window attention: each block of queries attends to three blocks of keys instead of all.
+
+`divided` is for CPUs; GPUs use the same mask, and divide in `mlxbert.nn.gpu`.
 
 Shapes: B batch, L length, H heads, d head size.
 """

@@ -1,0 +1,296 @@
+"""What layers compute on a GPU, as far as a machine without one can tell: which kernel is asked for, and the numbers.
+
+`on_gpu` is told that there is one; MLX then computes what it is asked for with plain operations.
+"""
+
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mlxbert.bench import kernels as checks
+from mlxbert.bench.kernels import as_float64
+from mlxbert.bench.reference import GOLDENS, load_network, outputs
+from mlxbert.config import Rotary
+from mlxbert.machine.device import mx
+from mlxbert.nn import attention, gpu, ops
+from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.attention import SelfAttention
+from mlxbert.nn.crf import CRF
+from mlxbert.nn.heads import Network
+from mlxbert.weights.families.registry import read_architecture
+from mlxbert.weights.formats.config_json import ConfigJson
+from tests.helpers.families import FROZEN, walked
+from tests.helpers.frozen import file_name, frozen_outputs, write_model
+from tests.helpers.parity import assert_equal
+
+HALVES = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # how far the nearest number is away, as a share
+
+
+@pytest.fixture(autouse=True)
+def metal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "on_gpu", lambda: True)
+    monkeypatch.setattr("mlxbert.machine.cores.on_gpu", lambda: True)
+    monkeypatch.setattr(gpu, "on_metal", lambda: True)
+
+
+def primitives(*arrays: mx.array) -> Counter[str]:
+    """The primitives of a graph by name."""
+    dot = io.StringIO()
+    mx.export_to_dot(dot, *arrays)
+    return Counter(re.findall(r'\[label ="([^"]*)", shape=rectangle\]', dot.getvalue()))
+
+
+# --- which kernel ---
+
+
+@pytest.mark.parametrize(
+    ("head_size", "queries", "dtype", "mask", "gradient", "fused"),
+    [
+        *((size, 128, mx.float16, mx.bool_, False, True) for size in (64, 72, 80, 96, 128)),
+        *((size, 128, mx.float16, mx.bool_, False, False) for size in (10, 32, 48, 63, 100, 192, 256)),
+        *((size, 8, mx.float16, None, False, True) for size in (64, 96, 128, 256)),
+        *((size, 8, mx.float16, None, False, False) for size in (32, 72, 80, 192)),
+        *((64, 9, dtype, dtype, False, True) for dtype in (mx.float32, mx.float16, mx.bfloat16)),
+        *((64, 9, mx.float32, mask, False, True) for mask in (None, mx.bool_, mx.float16, mx.bfloat16)),
+        *((64, 9, mx.float16, mask, False, False) for mask in (mx.float32, mx.bfloat16)),
+        (64, 128, mx.float16, None, True, False),
+    ],
+)
+def test_which_attention_metal_has_a_kernel_for(
+    head_size: int, queries: int, dtype: mx.Dtype, mask: mx.Dtype | None, gradient: bool, fused: bool
+) -> None:
+    assert gpu.is_fused(head_size, queries, dtype, mask, gradient=gradient) == fused
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+@pytest.mark.parametrize("mask", [mx.bool_, mx.float32, mx.float16, mx.bfloat16])
+def test_mlx_refuses_the_masks_that_the_table_says_it_refuses(dtype: mx.Dtype, mask: mx.Dtype) -> None:
+    q = mx.zeros((1, 1, 9, 64), dtype)
+    taken = True
+    try:
+        mx.fast.scaled_dot_product_attention(q, q, q, scale=1.0, mask=mx.zeros((9, 9), mask))
+    except ValueError:
+        taken = False
+    assert gpu.is_fused(64, 9, dtype, mask, gradient=False) == taken
+
+
+def test_doctor_asks_metal_whether_the_table_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attention(q: mx.array, *arrays: mx.array, scale: float, force_fused: bool) -> mx.array:
+        if q.shape[-1] not in {64, 96, 128} | ({72} if q.shape[2] > 8 else set()):  # 80 is missing
+            raise ValueError("force_fused=True but no fused kernel is available")
+        return q
+
+    monkeypatch.setattr(checks, "on_gpu", lambda: True)
+    monkeypatch.setattr(mx.fast, "scaled_dot_product_attention", attention)
+    found = [*checks._fused(checks._Inputs(mx.float16))]
+    assert len(found) == 14 and all(one.exact for one in found)
+    (wrong,) = (one for one in found if one.found.item() != one.expected.item())
+    assert "128 queries, head size 80" in wrong.kernel
+    monkeypatch.setattr(checks, "on_gpu", lambda: False)
+    assert not [*checks._fused(checks._Inputs(mx.float16))]
+
+
+Call = tuple[int, int, int, mx.Dtype, mx.Dtype | None]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """The calls of MLX's attention: head size, queries, keys, their dtype, that of the mask."""
+    found: list[Call] = []
+    right = mx.fast.scaled_dot_product_attention
+
+    def spy(q: mx.array, k: mx.array, v: mx.array, *, scale: float, mask: mx.array | None) -> mx.array:
+        found.append((q.shape[-1], q.shape[2], k.shape[2], q.dtype, None if mask is None else mask.dtype))
+        return right(q, k, v, scale=scale, mask=mask)
+
+    monkeypatch.setattr(mx.fast, "scaled_dot_product_attention", spy)
+    return found
+
+
+def sized(family: str, head_size: int) -> Network:
+    """The tiny model of a family with two heads of this size, in float16."""
+    config = json.loads((GOLDENS / file_name(family) / "Model.json").read_text(encoding="utf-8"))["config"]
+    wanted = {
+        **dict.fromkeys(("hidden_size", "dim", "pooler_hidden_size"), 2 * head_size),
+        **dict.fromkeys(("num_attention_heads", "n_heads"), 2),
+        **{"head_dim": head_size, "max_position_embeddings": 700, "local_attention": 128},
+    }
+    changes = {key: value for key, value in wanted.items() if key in config}
+    network = Network(read_architecture(ConfigJson(Path("config.json"), config | changes)).config)
+    network.set_dtype(mx.float16)
+    network.eval()
+    return network
+
+
+def way(calls: list[Call], head_size: int, *, gradient: bool = False) -> set[str]:
+    """How the layers of a network that made these calls attend on Metal."""
+
+    def one(call: Call) -> str:
+        size, queries, _, dtype, mask = call
+        if not gpu.is_fused(size, queries, dtype, mask, gradient=gradient):
+            return "unfused"
+        return "fused" if size == head_size else "padded"
+
+    return {one(call) for call in calls}
+
+
+@pytest.mark.parametrize("family", walked(FROZEN))
+def test_no_family_leaves_the_fused_kernel_unnoticed(family: str, calls: list[Call]) -> None:
+    """Nothing is evaluated; (head size, length) → how its layers attend, the own size of the tiny model first."""
+    expected = {
+        **dict.fromkeys(((10, 128), (10, 512), (32, 128), (48, 128)), "unfused"),
+        **dict.fromkeys(((32, 256), (32, 512), (48, 512)), "padded"),
+        **dict.fromkeys(((64, 128), (64, 512), (72, 512), (80, 128), (96, 512), (128, 128)), "fused"),
+    }
+    for (head_size, length), how in expected.items():
+        network = sized(family, head_size)
+        calls.clear()
+        ids, mask = mx.full((2, length), 5), mx.ones((2, length), mx.int32)
+        assert network.encoder(ids, mask).last_hidden_state.shape == (2, length, 2 * head_size)
+        assert len(calls) == len(network.encoder.config.layer_schedule)
+        positions = network.encoder.config.positions
+        local = isinstance(positions, Rotary) and any(rotation.window for rotation in positions.rotations)
+        # Blocks have three times 64 keys, too few for padding.
+        also = {"unfused"} if local and how == "padded" and length == 512 else set()
+        assert way(calls, head_size) == {how} | also, (head_size, length)
+
+
+def test_layers_pad_nothing_where_a_gradient_is_taken(calls: list[Call]) -> None:
+    network = sized("bert", 32)
+    network.train()
+    for module in network.modules():
+        if isinstance(module, SelfAttention):
+            module.dropout.rate = 0.0
+    assert network.encoder(mx.full((2, 512), 5)).last_hidden_state.shape == (2, 512, 64)
+    assert {size for size, *_ in calls} == {32} and way(calls, 32, gradient=True) == {"unfused"}
+
+
+def test_other_gpus_are_given_the_head_size_as_it_is(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "on_metal", lambda: False)
+    sized("bert", 32).encoder(mx.full((2, 512), 5))
+    assert {size for size, *_ in calls} == {32}
+
+
+def test_local_layers_attend_in_blocks_from_eight_windows_on(calls: list[Call]) -> None:
+    for length, keys in ((511, {511}), (512, {512, 192}), (700, {700, 192})):
+        calls.clear()
+        sized("modernbert", 64).encoder(mx.full((2, length), 5), mx.ones((2, length), mx.int32))
+        assert {call[2] for call in calls} == keys
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [
+        pytest.param(family, dtype, marks=() if dtype == "float32" or family == "bert" else pytest.mark.slow)
+        for family in FROZEN
+        for dtype in ("float32", "float16", "bfloat16")
+    ],
+)
+def test_padding_and_blocks_give_the_same(
+    family: str, dtype: str, calls: list[Call], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All outputs of a model of each family, padded from a head size of 10 to 16."""
+    monkeypatch.setattr(gpu, "_PADDED_FROM", 1)
+    monkeypatch.setattr(gpu, "_HEAD_SIZES", (16,))
+    monkeypatch.setattr(gpu, "_BLOCKS_FROM", 1)
+    monkeypatch.setattr("mlxbert.nn.cpu.windows._SMALLEST_BLOCK", 1)
+    network = load_network(write_model(family, "Model", tmp_path), dtype)
+    for name, case in FROZEN[family].cases.items():
+        assert_equal(outputs(network, case), frozen_outputs(family, "Model", name), dtype)
+    assert {size for size, *_ in calls} == {16}
+    assert any(keys > queries for _, queries, keys, *_ in calls) == family.startswith("modernbert")
+
+
+# --- numbers ---
+
+
+@pytest.mark.parametrize("name", sorted({*ACTIVATIONS}))
+@pytest.mark.parametrize("dtype", HALVES)
+def test_half_precision_rounds_the_result_only(name: str, dtype: str) -> None:
+    """GELU was 7e-4 off near -3, where it is 4e-3. Values and derivatives next to float32's."""
+    x = mx.array(np.linspace(-9, 9, 4099, dtype=np.float32)).astype(getattr(mx, dtype))
+    wide = x.astype(mx.float32)
+
+    def derivative(at: mx.array) -> NDArray[np.float64]:
+        return as_float64(mx.grad(lambda given: ops.activate(name, given).astype(mx.float32).sum())(at))
+
+    found, expected = as_float64(ops.activate(name, x)), as_float64(ops.activate(name, wide))
+    assert (np.abs(found - expected) <= HALVES[dtype] * np.abs(expected) + 3e-8).all()
+    slopes = derivative(wide)
+    assert (np.abs(derivative(x) - slopes) <= HALVES[dtype] * np.abs(slopes) + 3e-8).all()
+
+
+def test_activations_are_one_kernel() -> None:
+    x = mx.zeros(4, mx.float16)
+    mx.eval(x)
+    for name in ("gelu", "silu", "quick_gelu", "tanh", "sigmoid"):
+        (found,) = primitives(ops.activate(name, x))
+        assert found.startswith("Compiled")
+
+
+@pytest.mark.parametrize("function", [ops.softmax, ops.log_sum_exp])
+def test_sums_over_a_vocabulary_are_one_kernel_and_the_same(
+    function: Callable[[mx.array], mx.array], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = mx.random.normal((4, 100), key=mx.random.key(1)) * 5
+    mx.eval(x)
+    up = mx.random.normal(function(x).shape, key=mx.random.key(2))
+
+    def value_and_gradient() -> tuple[mx.array, mx.array]:
+        _, (gradient,) = mx.vjp(function, [x], [up])
+        return function(x), gradient
+
+    fused = value_and_gradient()
+    assert sum(primitives(function(x)).values()) == 1
+    monkeypatch.setattr(ops, "on_gpu", lambda: False)
+    for one, other in zip(fused, value_and_gradient(), strict=True):
+        assert np.abs(np.array(one - other)).max() < 4e-6
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 2), (2, 3, 5, 10), (1, 2, 16, 32)])
+def test_the_gradient_of_distances_scatters_nothing(shape: tuple[int, ...], dtype: mx.Dtype) -> None:
+    products = mx.random.normal(shape, key=mx.random.key(1)).astype(dtype)
+    batch, heads, length, row = shape
+    up = mx.random.normal((batch, heads, length, length), key=mx.random.key(2)).astype(dtype)
+
+    def view(x: mx.array) -> mx.array:
+        return mx.as_strided(x, up.shape, (heads * length * row, length * row, row - 1, 1), offset=length - 1)
+
+    (value,), (gradient,) = mx.vjp(attention._shifted, [products], [up])
+    (expected,), (scattered,) = mx.vjp(view, [products], [up])
+    assert any("Scatter" in name for name in primitives(scattered))
+    assert not any("Scatter" in name for name in primitives(gradient))
+    assert mx.array_equal(value, expected).item() and mx.array_equal(gradient, scattered).item()
+
+
+def test_a_crf_scans_on_the_cpu_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel of the loop, and the numbers are those of the default stream."""
+    crf, words = CRF(("O", "B-X", "I-X")), 7
+    emissions = mx.random.normal((2, words, 3), key=mx.random.key(1))
+    tags, mask = mx.zeros((2, words), mx.int32), mx.arange(words) < mx.array([[words], [3]])
+
+    def loss(given: mx.array) -> mx.array:
+        return crf.loss(given, tags, mask)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ops, "on_gpu", lambda: False)
+        value, gradient = mx.value_and_grad(loss)(emissions)
+    other, used, right = mx.new_stream(mx.cpu), list[bool](), mx.logsumexp
+    monkeypatch.setattr(mx, "cpu", other)
+
+    def spy(x: mx.array, axis: int) -> mx.array:
+        used.append(mx.default_stream(mx.default_device()) == other)
+        return right(x, axis=axis)
+
+    monkeypatch.setattr(mx, "logsumexp", spy)
+    found = mx.value_and_grad(loss)(emissions)
+    assert used == [True] * (words - 1) + [False]
+    assert mx.array_equal(found[0], value).item() and mx.array_equal(found[1], gradient).item()
