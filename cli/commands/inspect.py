@@ -23,7 +23,7 @@ def inspect(
     ] = False,
     tensors: Annotated[bool, Option("Like --all, but with every tensor instead of one line for all layers.")] = False,
 ) -> None:
-    """Describe a model without running it: what it is, its size, what it can do, and what is wrong.
+    """Describe a model without running it: what it is and can do, its size, whether that fits here, and what is wrong.
 
     Only the headers of the weights are read. Safetensors files on the hub that are not in the cache are not
     downloaded.
@@ -31,7 +31,9 @@ def inspect(
     Example: mlxbert inspect builtin
     """
     from mlxbert.folders.inspect import inspect as look
+    from mlxbert.machine import device
 
+    device.use()
     with progress.download(model) as update:
         found = look(model, revision=revision, offline=offline, on_progress=update)
     session.show_object(

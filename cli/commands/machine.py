@@ -82,6 +82,7 @@ def bench(
 
 def _report(name: str) -> dict[str, Any]:
     from mlxbert.machine import device
+    from mlxbert.text.batch import default_batch_tokens
 
     device.use(name)
     versions = {name: version for name in _PACKAGES if (version := _version(name))}
@@ -94,6 +95,7 @@ def _report(name: str) -> dict[str, Any]:
         "platform": f"{system.sysname} {system.release} {system.machine}",
         "wheel": _wheel(versions, gpu=bool(found["gpu_found"])),
         **{name: value for name, value in found.items() if name not in ("blas_hint", "gpu_found")},
+        "batch_tokens": default_batch_tokens(),
         "gflops": gflops,
         "python_path": sys.executable,
         "packages": versions,

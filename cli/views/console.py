@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BAR_WIDTH = 20
+LESS_MEMORY = (
+    "--lora, --checkpointing, a smaller --max-length, or a smaller --batch-size with --gradient-accumulation takes less"
+)
 _SHOWN = 300  # characters of a text
 _SAID = 4000  # characters of a line on stderr, which may repeat a name of any length
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -193,6 +196,13 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count} bytes"
+
+
+def portion(count: int, whole: int) -> str:
+    """A number of bytes of a whole, for example 3.1 of 16.0 GB."""
+    number, there = size(count), size(whole)
+    amount, unit = number.split(" ")
+    return f"{amount if there.endswith(f' {unit}') else number} of {there}"
 
 
 def bar(share: float, width: int = BAR_WIDTH) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mlxbert.config import EncoderConfig
-    from mlxbert.folders.inspection import EmbeddingFacts, Inspection, NoEmbedding, PartFacts, TensorFacts
+    from mlxbert.folders.inspection import EmbeddingFacts, Fit, Inspection, NoEmbedding, PartFacts, TensorFacts
 
 _Rows = Iterator[tuple[str, object]]
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)|(?<=layer_)\d+(?=/)")  # TensorFlow's names have slashes
@@ -51,11 +51,38 @@ def _short_rows(found: "Inspection") -> _Rows:
     if not isinstance(embedding, NoEmbedding):
         unit = "of length 1" if embedding.unit else "of any length"
         yield "vectors", f"{embedding.size} values {unit}, {'+'.join(embedding.poolings)} pooling"
+    yield "memory", _fit(found.fit)
     if found.labels:
         yield "labels", _first(tuple(found.labels.values()) if isinstance(found.labels, Mapping) else found.labels)
     if found.unused:
         yield "not used", f"{console.counted(len(found.unused), 'tensor')}, for example {found.unused[0].name}"
     yield "problems", "; ".join(_problems(found)) or "none"
+
+
+def _fit(fit: "Fit") -> str:
+    """Whether the model can be used, and trained, in the memory of this machine, in a line."""
+    needed = f"about {console.size(fit.weights + fit.batch)} to run, {console.size(fit.finetuning)} to train"
+    if fit.available is None:
+        return needed
+    verdict = "both fit" if fit.finetuning_fits else f"training does not fit; {console.LESS_MEMORY}"
+    return f"{needed}, of {console.size(fit.available)}: {verdict if fit.fits else 'it does not fit'}"
+
+
+def _fit_rows(fit: "Fit") -> _Rows:
+    """Whether the model can be used, and trained, in the memory of this machine."""
+    from mlxbert.folders.fit import TEXT, TEXTS
+
+    parts = f"{console.size(fit.weights)} of weights in {fit.dtype}, {console.size(fit.batch)} for a batch"
+    yield "memory", f"{_fits(fit.weights + fit.batch, fit.available)} ({parts} of {fit.batch_tokens:,} tokens)"
+    less = f"; {console.LESS_MEMORY}" if fit.finetuning_fits is False else ""
+    yield "to train", f"{_fits(fit.finetuning, fit.available)} (all weights, {TEXTS} texts of {TEXT} tokens){less}"
+
+
+def _fits(needed: int, available: int | None) -> str:
+    if available is None:
+        return f"takes about {console.size(needed)}"
+    verdict = "fits" if needed <= available else "does not fit"
+    return f"{verdict}: about {console.portion(needed, available)}"
 
 
 def _first(names: Iterable[object]) -> str:
@@ -99,6 +126,7 @@ def inspection(found: "Inspection", *, whole: bool) -> Iterator["RenderableType"
         "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in found.parameters.items()]
     )
     yield from console.facts("memory", [(dtype, f"{console.size(size):>14}") for dtype, size in found.memory.items()])
+    yield from console.facts("this machine", _fit_rows(found.fit))
     if unused := list(_unused_rows(found)):
         yield from console.facts("not used", unused)
     yield _tensors(found.tensors if whole else by_layer(found.tensors))

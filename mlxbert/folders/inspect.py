@@ -7,6 +7,7 @@ from pathlib import Path
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import MlxbertError
 from mlxbert.folders import inventory
+from mlxbert.folders.fit import fit
 from mlxbert.folders.inspection import (
     EmbeddingFacts,
     Inspection,
@@ -70,6 +71,7 @@ def inspect(
     limits = Limits(config.max_length, files.max_length, embedder.config.max_length if embedder else None)
     values = checkpoint.config_json.values
     parts, tokenizer = table(inventory.parts(checkpoint)), _tokenizer(config, files)
+    sizes = _sizes(checkpoint, modules)
     lacking = _lacking(config, parts, tokenizer, embedding)
     return Inspection(
         folder=folder.path,
@@ -83,7 +85,8 @@ def inspect(
         parts=parts,
         unused=inventory.unused(checkpoint),
         skipped=SkippedEntries(len(checkpoint.weights.skipped), next(iter(checkpoint.weights.skipped), None)),
-        **_sizes(checkpoint, modules),
+        **sizes,
+        fit=fit(config, sizes["parameters"]["total"], sizes["memory"]),
         weights=_weights(folder, checkpoint, modules),
         tokenizer=tokenizer,
         embedding=embedding,

@@ -172,6 +172,35 @@ class TensorFacts(Record):
 
 
 @dataclass(frozen=True)
+class Fit(Record):
+    """What fits into this machine, by estimates that err on the side of more; sizes in bytes.
+
+    Attributes:
+        device: `cpu` or `gpu`.
+        dtype: The dtype in which the device computes by default.
+        available: What the device has: of a GPU its own memory, on a Mac what the system recommends to use of it; of a
+            CPU the machine's memory. `None` if it is not known.
+        weights: The weights in that dtype.
+        batch_tokens: Tokens per batch, by default.
+        batch: What computing such a batch takes besides, with texts of 512 tokens.
+        fits: Whether weights and batch fit; `None` if it is not known what the device has.
+        finetuning: What training all weights takes with 32 texts of 128 tokens per batch: weights, gradients, the two
+            moments of AdamW, and activations.
+        finetuning_fits: Whether that fits; `None` if it is not known what the device has.
+    """
+
+    device: str
+    dtype: str
+    available: int | None
+    weights: int
+    batch_tokens: int
+    batch: int
+    fits: bool | None
+    finetuning: int
+    finetuning_fits: bool | None
+
+
+@dataclass(frozen=True)
 class Inspection(Record):
     """The description of a model; see `mlxbert.inspect`.
 
@@ -189,6 +218,7 @@ class Inspection(Record):
         skipped: Entries of the files that are not tensors of the model.
         parameters: The number of parameters by part, and in `total`.
         memory: The bytes that the parameters take, by dtype.
+        fit: What fits into this machine.
         weights: The weights.
         tokenizer: The tokenizer.
         embedding: How the model makes vectors, or why it does not.
@@ -211,6 +241,7 @@ class Inspection(Record):
     skipped: SkippedEntries
     parameters: Table[int]
     memory: Table[int]
+    fit: Fit
     weights: WeightFacts
     tokenizer: TokenizerFacts
     embedding: EmbeddingFacts | NoEmbedding

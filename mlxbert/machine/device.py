@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Mapping
 
 from mlxbert.errors import DeviceError
 from mlxbert.machine import mac
@@ -21,6 +22,9 @@ from mlxbert.options import Device, DType, check_choice
 SUPPORTED = "mlxbert runs on Apple silicon (macOS 14 or newer) and on Linux with glibc 2.35 or newer (x86-64, arm64)"
 
 _GIB = 2**30
+# By default MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at ten times the
+# size of their weights); a gibibyte is more than one batch of any encoder allocates.
+_CACHE = _GIB
 _LOG = logging.getLogger("mlxbert")
 
 
@@ -59,19 +63,23 @@ __all__ = [
     "choose_dtype",
     "describe",
     "dtype_name",
+    "fit_cache",
+    "gpu_size",
     "hint_once",
     "mac_problems",
     "measure_gflops",
+    "memory_limit",
     "mx",
     "nn",
     "on_gpu",
+    "reset_cache",
     "tf32",
     "use",
 ]
 
 
 def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
-    """Makes `device` MLX's default and bounds what MLX keeps of freed buffers.
+    """Makes `device` MLX's default and bounds the memory that MLX takes, and what it keeps of freed buffers.
 
     Args:
         device: `auto` (that of `MLXBERT_DEVICE`, else the GPU if there is one), `gpu` or `cpu`.
@@ -94,11 +102,10 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     if device == "gpu" and not gpu:
         raise DeviceError(f"{named} is 'gpu', but MLX finds no GPU here", hint="'auto' uses what is available")
     mx.set_default_device(mx.Device(mx.gpu if gpu and device != "cpu" else mx.cpu))
-    if gpu:
-        # By default MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at ten
-        # times the size of their weights); a gibibyte is more than one batch of any encoder allocates.
-        mx.set_cache_limit(_GIB)
-    elif BLAS.hint:
+    if (limit := memory_limit()) is not None:
+        mx.set_memory_limit(limit)
+    reset_cache()
+    if not gpu and BLAS.hint:
         hint_once(BLAS.hint)
     return mx.default_device()
 
@@ -107,6 +114,41 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
 def hint_once(text: str) -> None:
     """Logs a hint, if it is the first time in this process."""
     _LOG.warning(text)
+
+
+def _metal() -> Mapping[str, str | int]:
+    """What Metal says of the GPU and its memory; nothing on other systems."""
+    return mx.device_info(mx.gpu) if mx.metal.is_available() else {}
+
+
+def memory_limit() -> int | None:
+    """The bytes in use from which on MLX waits for running work: on Metal those that the system recommends.
+
+    Left to itself MLX waits at 0.95 of the machine's memory, where macOS has long begun to swap. `None` on other
+    systems, which keep MLX's own limit.
+    """
+    recommended = _metal().get("max_recommended_working_set_size")
+    return recommended if isinstance(recommended, int) and recommended > 0 else None
+
+
+def reset_cache() -> None:
+    """Lets MLX keep as much freed memory as inference needs."""
+    if mx.is_available(mx.gpu):
+        mx.set_cache_limit(_CACHE)
+
+
+def fit_cache() -> None:
+    """Lets MLX keep, on Metal, as much freed memory as there was in use at the peak: the next update takes it again."""
+    if (limit := memory_limit()) is not None:
+        mx.set_cache_limit(max(min(mx.get_peak_memory(), limit - mx.get_active_memory()), 0))
+
+
+def gpu_size() -> mac.GpuSize | None:
+    """The size of the GPU that MLX computes on; `None` on a CPU."""
+    if not on_gpu():
+        return None
+    info = _metal()
+    return mac.gpu_size(str(info.get("device_name")), int(info.get("memory_size", 0))) if info else "large"
 
 
 def on_gpu() -> bool:
@@ -119,15 +161,16 @@ def tf32() -> bool:
     return os.environ["MLX_ENABLE_TF32"] != "0"
 
 
-def choose_dtype(name: str = "auto") -> mx.Dtype:
+def choose_dtype(name: str = "auto", *, training: bool = False) -> mx.Dtype:
     """The dtype to compute in: as named, or the one that suits the device in use.
 
     `auto` is float32 on a CPU (half precision is emulated there), float16 on an Apple GPU (M1 and M2 have no bfloat16
-    units), bfloat16 on CUDA.
+    units) but float32 in training, bfloat16 on CUDA.
     """
     check_choice("dtype", name, DType)
     if name == "auto":
-        name = "float32" if not on_gpu() else "float16" if mx.metal.is_available() else "bfloat16"
+        half = "bfloat16" if not mx.metal.is_available() else "float32" if training else "float16"
+        name = half if on_gpu() else "float32"
     dtype: mx.Dtype = getattr(mx, name)
     return dtype
 
@@ -149,6 +192,8 @@ def describe() -> dict[str, object]:
         "float32_products": "TF32" if tf32() else "float32",
         "cores": os.cpu_count(),
         "memory_gib": None if (memory := available_memory()) is None else round(memory / _GIB, 1),
+        "memory_limit_gib": round(mx.get_memory_limit() / _GIB, 1),
+        "cache_limit_gib": _CACHE / _GIB if mx.is_available(mx.gpu) else None,
         "blas": BLAS.name,
         "blas_path": BLAS.path,
         "blas_hint": BLAS.hint,
@@ -175,11 +220,9 @@ def measure_gflops(size: int = 1024, runs: int = 5, dtype: mx.Dtype = mx.float32
 
 def available_memory() -> int | None:
     """Bytes that computing on the device in use can take: what the GPU recommends, or the memory of the machine."""
-    recommended = mx.device_info().get(
-        "max_recommended_working_set_size" if mx.metal.is_available() else "total_memory"
-    )
-    if on_gpu() and isinstance(recommended, int):
-        return recommended
+    memory = memory_limit() or mx.device_info().get("total_memory")
+    if on_gpu() and isinstance(memory, int):
+        return memory
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):

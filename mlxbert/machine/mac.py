@@ -9,12 +9,16 @@ import platform
 import re
 import sys
 from dataclasses import dataclass
+from typing import Literal
 
 _OLDEST = 14  # of macOS that MLX has wheels for
 # MLX's wheel for macOS 26 is built for 26.2 and runs the matrix units of M5 chips on 26.0 and 26.1, too, which lack
 # them there (ml-explore/mlx#4525); its wheels for older systems do not use them at all.
 _UNITS = (26, 2)
 _FIRST_WITH_UNITS = 5  # M5
+_SMALL = 8 * 2**30  # bytes of memory
+
+GpuSize = Literal["small", "medium", "large"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,21 @@ def problems(mac: Mac, *, metal: bool) -> list[str]:
     if metal and _generation(mac.chip) >= _FIRST_WITH_UNITS and (advice := _units(mac)):
         found.append(advice)
     return found
+
+
+def gpu_size(chip: str, memory: int) -> GpuSize:
+    """The size of a Mac's GPU by the name of its chip: no system call counts its cores.
+
+    An M chip has 7 to 10, a Pro 14 to 20, a Max 24 and more.
+
+    Args:
+        chip: The name, such as `Apple M4 Pro`; a GPU that is not known by it is small.
+        memory: Bytes of the machine's memory, which the GPU shares: with 8 GB it is small.
+    """
+    found = re.match(r"Apple M\d+ (Pro|Max|Ultra)\b", chip)
+    if found is None or memory <= _SMALL:
+        return "small"
+    return "medium" if found[1] == "Pro" else "large"
 
 
 def _units(mac: Mac) -> str | None:

@@ -26,7 +26,7 @@ from mlxbert.training.base import BaseModel
 from mlxbert.training.events import TrainingEvents
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
+from mlxbert.training.run import Result, TrainingRun, claim, metrics_table, usual_rate
 from mlxbert.weights.source import BUILTIN, ModelRef
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions)) - {"epochs", "patience"}
@@ -143,8 +143,9 @@ def pretrain(
             loop = replace(loop, lr=usual_rate(first.config.hidden_size, loop, factor))
         electra = isinstance(first.network, Electra)
         run = PretrainRun(
-            base=base, target=target, task="pretrain", options=loop, dtype=compute_dtype(ref.dtype),
-            objective=Pretraining(make_terms(weights, temperature), taught), overwrite=overwrite,
+            base=base, target=target, task="pretrain", options=loop, overwrite=overwrite,
+            dtype=devices.choose_dtype(ref.dtype, training=True),
+            objective=Pretraining(make_terms(weights, temperature), taught),
             group=group, settings=settings, steps=steps, epochs=epochs, teacher=source, on_read=on_read, first=first,
             fill=(fill,) if isinstance(fill, str) else tuple(fill), adapters=adapters,
             maker=Maker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=electra),

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import InputError
-from mlxbert.machine.device import mx, on_gpu
+from mlxbert.machine.device import gpu_size, mx, on_gpu
 from mlxbert.nn.encoder import Batch
 from mlxbert.text.encoding import Encoding
 
 WINDOW = 512  # items that are sorted by length together; a constant, so that batches depend only on the items
+BATCH_TOKENS = {None: 2048, "small": 4096, "medium": 8192, "large": 16384}  # by the size of the GPU, `None` for a CPU
 MOST_PADDING = 1 / 32  # share of the bound on a batch's tokens, of which a GPU pads twice as much
 
 
 def default_batch_tokens() -> int:
-    """Tokens per batch: enough to keep a GPU busy, few enough for a CPU's caches."""
-    return 16384 if on_gpu() else 2048
+    """Tokens per batch: enough to keep a GPU busy, few enough for its memory, or for a CPU's caches."""
+    return BATCH_TOKENS[gpu_size()]
 
 
 @dataclass

@@ -28,7 +28,7 @@ from mlxbert.training.objectives.predict import predict
 from mlxbert.training.options import TeacherOptions, TrainingOptions, check_sweep
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.plan import Plan, make_plan
-from mlxbert.training.run import Result, TrainingRun, claim, compute_dtype, metrics_table, usual_rate
+from mlxbert.training.run import Result, TrainingRun, claim, metrics_table, usual_rate
 from mlxbert.training.sampler import Epochs
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
@@ -156,7 +156,8 @@ def finetune(
         run = FinetuneRun(
             base=base, target=target, task=objective.name, plan=plan, distillation=distillation,
             objective=objective if distillation is None else distillation.objective,
-            options=_with_defaults(given, loop, plan), variants=variants, dtype=compute_dtype(ref.dtype),
+            options=_with_defaults(given, loop, plan), variants=variants,
+            dtype=devices.choose_dtype(ref.dtype, training=True),
             overwrite=overwrite, group=ProcessGroup() if dry_run else group, check=check, dry_run=dry_run, line=line,
         )  # fmt: skip
         for number in range(len(variants)):  # checked before hours of work

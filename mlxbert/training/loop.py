@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from mlxbert.errors import DeviceError, DivergedError, MlxbertError
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import fit_cache, mx, nn, reset_cache
 from mlxbert.machine.distributed import LostError, ProcessGroup
 from mlxbert.machine.faults import device_errors
 from mlxbert.nn.encoder import Encoder
@@ -162,6 +162,8 @@ class Run:
             for _ in self._save():
                 pass
             raise
+        finally:
+            reset_cache()
         if not self._saved:
             yield from self._save()
 
@@ -249,6 +251,7 @@ class Run:
         usable = math.isfinite(length) and math.isfinite(loss)
         if usable:
             state = self._updated(state, found.arrays, length, weight * progress.scale, lr)
+            fit_cache()
         elif self._t.dtype != mx.float16 or progress.scale <= 1 or not math.isfinite(loss):
             for _ in self._save() if progress.step > 0 else ():
                 pass

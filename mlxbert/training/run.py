@@ -265,13 +265,6 @@ def usual_rate(width: int, options: TrainingOptions, factor: float) -> float:
     return rate * (factor * (1 if options.lora is None else _LORA_RATE))
 
 
-def compute_dtype(name: str) -> mx.Dtype:
-    """The dtype to compute in; `auto` is bfloat16 on CUDA and float32 elsewhere."""
-    chosen = devices.choose_dtype(name)
-    cuda = devices.on_gpu() and not mx.metal.is_available()
-    return mx.float32 if name == "auto" and not cuda else chosen
-
-
 def metrics_table(metrics: Mapping[str, float]) -> Iterable[str]:
     """The lines of a table of metrics in Markdown."""
     return ["| metric | value |", "|---|---|", *(f"| {name} | {value:.4f} |" for name, value in metrics.items()), ""]

@@ -10,7 +10,7 @@ import pytest
 from mlxbert.cli.options import RENAMED
 from mlxbert.cli.training import parse_sweep
 from mlxbert.cli.views import help as view
-from mlxbert.text.batch import default_batch_tokens
+from mlxbert.text.batch import BATCH_TOKENS
 from tests.helpers.commands import COMMANDS, PROGRAM
 from tests.helpers.program import call
 
@@ -52,12 +52,10 @@ def test_every_option_of_training_is_in_the_docs() -> None:
             assert re.search(rf"{option.opts[0]}\b", text), f"{command} {option.opts[0]}"
 
 
-def test_the_default_of_batch_tokens_is_that_of_a_cpu_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for gpu in (False, True):
-        monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda gpu=gpu: gpu)
-        found.append(default_batch_tokens())
-    assert {default(one) for one in KNOWN["--batch-tokens"]} == {f"{found[0]}, on a GPU {found[1]}"}
+def test_the_default_of_batch_tokens_is_said_for_each_device() -> None:
+    (said,) = {default(one) for one in KNOWN["--batch-tokens"]}
+    sizes = [BATCH_TOKENS[size] for size in (None, "small", "medium", "large", "large")]
+    assert [int(number) for number in re.findall(r"\d+", said)] == sizes
 
 
 @pytest.mark.parametrize("old", RENAMED)

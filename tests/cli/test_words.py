@@ -113,7 +113,16 @@ def test_inspect_has_a_short_form_of_ten_lines(tmp_path: Path) -> None:
     outcome, shown = terminal("inspect", "builtin", COLUMNS="80")
     lines = plain(shown)[:-1]
     assert outcome.status == 0 and len(lines) <= 10 and max(map(len, lines)) <= 80
-    assert [line.split()[0] for line in lines[1:-1]] == ["is", "size", "can", "cannot", "input", "vectors", "problems"]
+    assert [line.split()[0] for line in lines[1:-1]] == [
+        "is",
+        "size",
+        "can",
+        "cannot",
+        "input",
+        "vectors",
+        "memory",
+        "problems",
+    ]
     assert lines[-2].split() == ["problems", "none"]
     assert len(plain(terminal("inspect", "builtin", "--all", COLUMNS="80")[1])) > 60
     model = tiny_model(tmp_path / "model")

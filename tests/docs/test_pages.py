@@ -15,7 +15,7 @@ from mlxbert.nn.heads import HEADS
 from mlxbert.nn.pooling import POOLINGS
 from mlxbert.tasks.answer import MAX_LENGTH, MAX_WORDS, STRIDE
 from mlxbert.tasks.vector_dtype import OUTPUT_DTYPES
-from mlxbert.text.batch import default_batch_tokens
+from mlxbert.text.batch import BATCH_TOKENS
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.source import builtin_folder
 from tests.docs.pages import DOCS, README, ROOT, blocks, installs, rows
@@ -116,7 +116,8 @@ def test_numbers_of_the_pages_are_those_of_the_source() -> None:
     page = DOCS["docs/command-line.md"]
     assert f"parts of {PART} results" in page and f"longer than {MAX_LENGTH} tokens" in page
     assert f"`--stride` tokens ({STRIDE})" in page and f"`--max-words N` ({MAX_WORDS})" in page
-    assert "2,048 on a CPU and 16,384 on a GPU" in page and default_batch_tokens() in (2048, 16384)
+    (tokens,) = [cells[2] for cells in rows("docs/command-line.md", "option") if cells[0] == "`--batch-tokens`"]
+    assert set(re.findall(r"\d+,\d+", tokens)) == {f"{count:,}" for count in BATCH_TOKENS.values()}
 
 
 def test_every_public_function_is_in_the_table_of_functions() -> None:

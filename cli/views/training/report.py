@@ -150,10 +150,7 @@ def _estimate(estimate: "Estimate") -> "Text":
     if estimate.available is None:
         return Text.assemble(("  takes ", "dim"), f"{console.size(estimate.memory)}, {time}")
     fits = estimate.memory <= estimate.available
-    used, there = console.size(estimate.memory), console.size(estimate.available)
-    number, unit = used.split(" ")
-    used = f"{number if there.endswith(f' {unit}') else used} of {there}"
+    used = console.portion(estimate.memory, estimate.available)
     if fits:
         return Text.assemble(("  fits: ", "bold green"), f"{used}, {time}")
-    help = "a smaller --batch-size with --gradient-accumulation, --checkpointing or --max-length takes less"
-    return Text.assemble(("  does not fit: ", "bold red"), f"{used}; {help}")
+    return Text.assemble(("  does not fit: ", "bold red"), f"{used}; {console.LESS_MEMORY}")

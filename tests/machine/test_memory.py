@@ -1,0 +1,226 @@
+"""Memory of a Mac that a fake system describes: limits, batches, what training keeps, what fits."""
+
+import sys
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mlxbert.cli.commands import machine
+from mlxbert.config import Absolute, Disentangled, Dropout, EncoderConfig, PreNorm, Rotary, Rotation
+from mlxbert.folders.fit import TEXT, TEXTS, fit
+from mlxbert.folders.inspection import Fit
+from mlxbert.machine import device, mac
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn import ops
+from mlxbert.nn.heads import Network
+from mlxbert.text.batch import BATCH_TOKENS, default_batch_tokens
+from mlxbert.training.options import TrainingOptions
+from tests.helpers.program import call, terminal
+from tests.helpers.tiny import tiny_config
+from tests.training.runs import make_run, steps
+
+GIB = 2**30
+MACS = {  # chip, memory, recommended working set, tokens of a batch
+    "M1, 8 GB": ("Apple M1", 8 * GIB, 5726623744, 4096),
+    "M4, 16 GB": ("Apple M4", 16 * GIB, 11453251584, 4096),
+    "M2 Pro": ("Apple M2 Pro", 16 * GIB, 11453251584, 8192),
+    "M4 Max": ("Apple M4 Max", 64 * GIB, 51539607552, 16384),
+    "M3 Ultra": ("Apple M3 Ultra", 256 * GIB, 206158430208, 16384),
+    "A18 Pro": ("Apple A18 Pro", 8 * GIB, 5726623744, 4096),
+    "virtual": ("Apple Paravirtual device", 7 * GIB, 4 * GIB, 4096),
+}
+Limits = dict[str, int]
+DROPOUT = Dropout(embeddings=0.1, attention=0.1, attention_output=0.1, feed_forward=0.1)
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
+    """The limits that MLX is given."""
+    found: Limits = {}
+    for name in ("memory", "cache"):
+        monkeypatch.setattr(mx, f"set_{name}_limit", lambda limit, name=name: found.update({name: limit}))
+    monkeypatch.setattr(mx, "get_memory_limit", lambda: found.get("memory", 2 * GIB))
+    monkeypatch.setattr(device, "measure_gflops", lambda: 50.0)
+    return found
+
+
+@pytest.fixture
+def become(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Callable[..., None]:
+    """Makes this machine one with a GPU: a Mac, or one with CUDA."""
+
+    def made(chip: str, memory: int, recommended: int | None = None) -> None:
+        metal = recommended is not None
+        more = {"memory_size": memory, "max_recommended_working_set_size": recommended}
+        info = {"device_name": chip, **(more if metal else {"total_memory": memory})}
+        described = mac.Mac(chip=chip, macos="26.2", python="arm64", translated=False, virtual=False, wheel=None)
+        monkeypatch.setattr(sys, "platform", "darwin" if metal else "linux")
+        monkeypatch.setattr(mac, "look", lambda: described if metal else None)
+        monkeypatch.setattr(mx, "is_available", lambda kind: True)
+        monkeypatch.setattr(mx.metal, "is_available", lambda: metal)
+        monkeypatch.setattr(mx, "device_info", lambda kind=None: info)
+        monkeypatch.setattr(mx, "set_default_device", lambda chosen: None)
+        monkeypatch.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.gpu))
+
+    return made
+
+
+@pytest.mark.parametrize(("chip", "memory", "recommended", "tokens"), MACS.values(), ids=MACS)
+def test_limits_and_batches_are_those_of_the_mac(
+    become: Callable[..., None], limits: Limits, chip: str, memory: int, recommended: int, tokens: int
+) -> None:
+    become(chip, memory, recommended)
+    device.use()
+    assert limits == {"memory": recommended, "cache": GIB}
+    assert default_batch_tokens() == tokens
+    report = machine._report("auto")
+    assert report["memory_limit_gib"] == report["memory_gib"] == round(recommended / GIB, 1)
+    assert report["cache_limit_gib"] == 1 and report["batch_tokens"] == tokens
+
+
+def test_with_8_gb_or_an_unknown_chip_a_gpu_is_small() -> None:
+    assert mac.gpu_size("Apple M2 Pro", 8 * GIB) == mac.gpu_size("Apple A18 Pro", 16 * GIB) == "small"
+
+
+def test_cuda_keeps_its_limits_and_batches(become: Callable[..., None], limits: Limits) -> None:
+    become("NVIDIA H100 80GB HBM3", 80 * GIB)
+    device.use()
+    device.fit_cache()
+    assert limits == {"cache": GIB} and default_batch_tokens() == 16384
+    assert device.available_memory() == 80 * GIB
+    assert [device.choose_dtype(training=training) for training in (False, True)] == [mx.bfloat16] * 2
+
+
+def test_a_cpu_keeps_its_limits_and_batches(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
+    monkeypatch.setattr(mx, "is_available", lambda kind: kind == mx.cpu)
+    monkeypatch.setattr(mx.metal, "is_available", lambda: False)
+    monkeypatch.setattr(mx, "set_default_device", lambda chosen: None)
+    monkeypatch.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.cpu))
+    device.use()
+    device.fit_cache()
+    device.reset_cache()
+    assert limits == {} and default_batch_tokens() == 2048
+    report = machine._report("cpu")
+    assert report["cache_limit_gib"] is None and report["memory_limit_gib"] == 2 and report["batch_tokens"] == 2048
+
+
+def test_the_cpu_of_a_mac_has_the_batches_of_a_cpu(
+    become: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become(*MACS["M4 Max"][:3])
+    monkeypatch.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.cpu))
+    assert default_batch_tokens() == 2048
+
+
+def test_a_gpu_trains_in_float32_on_a_mac(become: Callable[..., None]) -> None:
+    become(*MACS["M1, 8 GB"][:3])
+    assert [device.choose_dtype(training=training) for training in (False, True)] == [mx.float16, mx.float32]
+    assert device.choose_dtype("bfloat16", training=True) == mx.bfloat16
+
+
+@pytest.mark.parametrize(("recommended", "bound"), [(50 * GIB, 3 * GIB), (4 * GIB, 2 * GIB), (GIB, 0)])
+def test_training_keeps_what_an_update_took_and_inference_a_gibibyte(
+    monkeypatch: pytest.MonkeyPatch, limits: Limits, recommended: int, bound: int
+) -> None:
+    monkeypatch.setattr(mx.metal, "is_available", lambda: True)
+    monkeypatch.setattr(mx, "is_available", lambda kind: True)
+    monkeypatch.setattr(mx, "device_info", lambda kind=None: {"max_recommended_working_set_size": recommended})
+    monkeypatch.setattr(mx, "get_peak_memory", lambda: 3 * GIB)
+    monkeypatch.setattr(mx, "get_active_memory", lambda: 2 * GIB)
+    events: Iterator[Any] = make_run().events()
+    assert "cache" not in limits
+    next(events)
+    assert limits["cache"] == bound
+    assert steps(events) and limits["cache"] == GIB
+    limits.clear()
+    interrupted = make_run().events()
+    next(interrupted)
+    assert limits["cache"] == bound
+    interrupted.close()  # type: ignore[attr-defined]
+    assert limits["cache"] == GIB
+
+
+def _config(**changes: Any) -> EncoderConfig:
+    sizes = {"hidden_size": 64, "embedding_size": 64, "num_attention_heads": 2, "intermediate_size": 256}
+    return tiny_config(**sizes, layer_schedule=tuple(range(3)), **{"dropout": DROPOUT} | changes)
+
+
+CONFIGS = {
+    "BERT": _config(positions=Absolute(TEXT)),
+    "ModernBERT": _config(
+        positions=Rotary(TEXT, (Rotation(1e4),) * 3), block=PreNorm(), gated=True, dropout=Dropout(attention=0.0)
+    ),
+    "DeBERTa": _config(positions=Disentangled(TEXT, None, TEXT, 0, True, True, True, True)),
+}
+
+
+def _peak(compute: Callable[[], Any]) -> int:
+    """The bytes that a computation takes at its peak."""
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    mx.eval(compute())
+    return mx.get_peak_memory() - before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_estimates_are_near_what_is_measured(config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the graph of a GPU, in one stream."""
+    network = Network(config, ())
+    network.eval()
+    mx.eval(network.parameters())
+    arrays = dict(nn.utils.tree_flatten(network.parameters()))
+    parameters = sum(array.size for array in arrays.values())
+    found = fit(config, parameters, {"float32": 4 * parameters})
+    monkeypatch.setattr(ops, "on_gpu", lambda: True)
+    monkeypatch.setattr(ops, "cpu_streams", lambda batch: [])
+    some, more = (mx.zeros((tokens // TEXT, TEXT), mx.int32) for tokens in (found.batch_tokens, TEXTS * TEXT))
+    inferring = _peak(lambda: network(some).last_hidden_state)
+    assert 0.6 * found.batch < inferring < 1.1 * found.batch
+    network.train()
+    step = nn.value_and_grad(network, lambda network: network(more).last_hidden_state.sum())
+    training = _peak(lambda: step(network)) + 12 * parameters  # the weights, and two moments
+    assert 0.6 * found.finetuning < training < 1.1 * found.finetuning
+
+
+def test_the_batch_of_training_is_that_of_its_options() -> None:
+    assert TrainingOptions.batch_size == TEXTS and BATCH_TOKENS["small"] == TEXTS * TEXT
+
+
+LARGE = tiny_config(
+    hidden_size=1024, embedding_size=1024, num_attention_heads=16, intermediate_size=4096, vocab_size=30522,
+    layer_schedule=tuple(range(24)), positions=Absolute(512),
+)  # fmt: skip
+
+
+def _large(parameters: int = 335_000_000) -> Fit:
+    return fit(LARGE, parameters, {"float16": 2 * parameters, "bfloat16": 2 * parameters})
+
+
+def test_a_large_model_runs_on_a_small_mac_and_is_trained_on_a_larger_one(become: Callable[..., None]) -> None:
+    become(*MACS["M1, 8 GB"][:3])
+    small = _large()
+    assert (small.device, small.dtype, small.available) == ("gpu", "float16", MACS["M1, 8 GB"][2])
+    assert small.weights == 670_000_000 and small.batch_tokens == 4096
+    assert small.fits and small.finetuning_fits is False
+    become(*MACS["M4 Max"][:3])
+    assert _large().finetuning_fits and _large().batch == 4 * small.batch
+
+
+def test_training_takes_16_bytes_for_a_parameter_and_a_copy_in_half_precision(become: Callable[..., None]) -> None:
+    become(*MACS["M4 Max"][:3])
+    assert _large(1001).finetuning - _large(1).finetuning == 16 * 1000
+    become("NVIDIA H100 80GB HBM3", 80 * GIB)
+    assert _large(1001).finetuning - _large(1).finetuning == 18 * 1000
+
+
+def test_inspect_says_what_fits_and_what_takes_less(become: Callable[..., None]) -> None:
+    become("Apple M1", 8 * GIB, GIB)
+    found = call("inspect", "builtin").lines[0]
+    about = found["fit"]
+    assert about["weights"] == found["memory"]["float16"] and about["available"] == GIB
+    assert (about["fits"], about["finetuning_fits"]) == (True, False)
+    _, shown = terminal("inspect", "builtin", COLUMNS="200")
+    assert "--lora" in shown and "--checkpointing" in shown
